@@ -11,19 +11,22 @@ What a user's own training needs is here: `TrialContext`, `TrialPruned`, `TrialI
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from automl import integrations
-    from automl.cli.api.calls import sweep
-    from automl.cli.api.configs import register_configs
-    from automl.cli.api.fit import fit
-    from automl.cli.api.handle import open_study
-    from automl.cli.api.modules import sklearn
+    from automl import integrations, sklearn
+    from automl.api.fit_call import fit
+    from automl.api.study_handle import open_study
+    from automl.api.sweep_call import sweep
+    from automl.cli.hydra_application import register_configs
     from automl.errors import AutoMLError
-    from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned, objective
-    from automl.training.predictor import load
+    from automl.models.predictor import load
+    from automl.objectives.trial_context import (
+        TrialContext,
+        TrialInterrupted,
+        TrialPruned,
+        objective,
+    )
 
 __all__ = [
     "AutoMLError",
@@ -40,22 +43,19 @@ __all__ = [
     "sweep",
 ]
 
-# `automl.sklearn` is a module that stands among the other calls from Python.
-__path__.append(str(Path(__file__).parent / "cli" / "api" / "modules"))
-
 if not TYPE_CHECKING:
     # Resolved at first use: `import automl` loads no torch, and the command line answers at once.
     _HOMES = {
         "AutoMLError": "automl.errors",
-        "TrialContext": "automl.training.objective",
-        "TrialInterrupted": "automl.training.objective",
-        "TrialPruned": "automl.training.objective",
-        "fit": "automl.cli.api.fit",
-        "load": "automl.training.predictor",
-        "objective": "automl.training.objective",
-        "open_study": "automl.cli.api.handle",
-        "register_configs": "automl.cli.api.configs",
-        "sweep": "automl.cli.api.calls",
+        "TrialContext": "automl.objectives.trial_context",
+        "TrialInterrupted": "automl.objectives.trial_context",
+        "TrialPruned": "automl.objectives.trial_context",
+        "fit": "automl.api.fit_call",
+        "load": "automl.models.predictor",
+        "objective": "automl.objectives.trial_context",
+        "open_study": "automl.api.study_handle",
+        "register_configs": "automl.cli.hydra_application",
+        "sweep": "automl.api.sweep_call",
     }
 
     def __getattr__(name: str) -> object:

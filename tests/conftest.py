@@ -20,7 +20,14 @@ settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2
 settings.load_profile("check")
 
 _FIRST = (
-    *("tests/end_to_end", "tests/cli/api", "tests/execution", "tests/tracking", "tests/training"),
+    *(
+        "tests/end_to_end",
+        "tests/api",
+        "tests/execution",
+        "tests/tracking",
+        "tests/models",
+        "tests/objectives",
+    ),
     *("tests/running/gain", "tests/test_", "tests/cli", "tests/commands", "tests/experiments"),
 )
 _TOGETHER = "tests/execution/isolation"

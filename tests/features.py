@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import DataConfig
-from automl.data.dataset import Dataset, Part
+from automl.data.dataset import Dataset, DatasetPart
+from automl.data.features import n_features, one_hot_features
 from automl.data.load import load_with_test
-from automl.data.one_hot import n_features, one_hot
 from automl.data.preprocessing import Preprocessing
 
 
-def x_of(data: Dataset, part: Part) -> npt.NDArray[np.float32]:
+def x_of(data: Dataset, part: DatasetPart) -> npt.NDArray[np.float32]:
     """(N, D) of one part."""
-    return one_hot(data.columns, part.rows)
+    return one_hot_features(data.columns, part.rows)
 
 
 def width(data: Dataset) -> int:
@@ -26,9 +26,9 @@ def width(data: Dataset) -> int:
 
 def features(preprocessing: Preprocessing, frame: Any) -> npt.NDArray[np.float32]:
     """(N, D) finite features of raw rows."""
-    return one_hot(preprocessing.columns, preprocessing.read(frame))
+    return one_hot_features(preprocessing.columns, preprocessing.read(frame))
 
 
-def load_test(config: DataConfig) -> Part:
+def load_test(config: DataConfig) -> DatasetPart:
     """The part that no sweep by these settings sees."""
     return load_with_test(config, config.test_path).test

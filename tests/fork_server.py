@@ -8,7 +8,7 @@ from multiprocessing import forkserver
 
 import pytest
 
-from automl.execution.process import preload
+from automl.execution.worker_process import preload_fork_server
 
 PRELOADED = "tests.preloaded"
 
@@ -39,7 +39,7 @@ def fork_server_with(module: str = PRELOADED) -> None:
     if any(server.serves(module) for server in _started):
         return
     forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there for tests, says its comment
-    preload(module)
+    preload_fork_server(module)
     pid = vars(forkserver._forkserver)["_forkserver_pid"]
     _started[:] = [_Started(module, pid, _of_mlflow())]
 

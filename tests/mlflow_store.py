@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.environment import set_defaults
+from automl.tracking.mlflow_loading import set_mlflow_defaults
 from tests.warm import warm_programs
 
 
@@ -30,7 +30,7 @@ def ignore_mlflows_warning(items: list[pytest.Item], here: Path) -> None:
 def mlflow_environment(programs_are_warm: None) -> Iterator[None]:
     """MLflow's variables, as every process of ours has them before it imports mlflow."""
     before = dict(os.environ)
-    set_defaults(os.environ)
+    set_mlflow_defaults(os.environ)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     yield
     os.environ.clear()
@@ -40,18 +40,19 @@ def mlflow_environment(programs_are_warm: None) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow's database as it is first made (2 s, so once for all processes of tests)."""
-    from automl.tracking.store import make_database
+    from automl.tracking.mlflow_store import make_mlflow_database
 
     folder = tmp_path_factory.getbasetemp()
     one_of_several = "PYTEST_XDIST_WORKER" in os.environ
     path = (folder.parent if one_of_several else folder) / "store" / "mlflow.db"
-    make_database(path)
+    make_mlflow_database(path)
     return path
 
 
 @pytest.fixture(scope="session")
 def programs_are_warm(empty_database: Path) -> Iterator[None]:
-    """Delivering processes and some programs begin with their libraries loaded; see `warm.py`."""
+    """Delivering processes and some programs begin with their libraries loaded; see
+    `warm_start.py`."""
     with warm_programs(empty_database):
         yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automl.trial import HOST, LOCAL_NODE, DeviceId, Placement, ProcessId, Share
+from automl.trial import HOST, LOCAL_NODE, DeviceId, DeviceShare, Placement, ProcessId
 
 
 def device_id(name: str) -> DeviceId:
@@ -17,7 +17,7 @@ def process_id(pid: int, node: str = LOCAL_NODE) -> ProcessId:
 
 def placed(device: str, size_bytes: int, *, name: str = "x", exclusive: bool = False) -> Placement:
     """On one device."""
-    return Placement((Share(device_id(device), name, size_bytes),), exclusive=exclusive)
+    return Placement((DeviceShare(device_id(device), name, size_bytes),), exclusive=exclusive)
 
 
-ON_HOST = Placement((Share(HOST, "cpu", 0),))
+ON_HOST = Placement((DeviceShare(HOST, "cpu", 0),))

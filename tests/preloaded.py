@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 
-from automl.training.auto.family import AutoFamily
+from automl.models.families.auto.family import AutoFamily
 
-SURVEYS = ("automl.training.gain.child", "automl.training.survey.child")
+SURVEYS = ("automl.measure.gain.child", "automl.measure.survey.survey_run")
 
 for name in (*AutoFamily().modules, *SURVEYS):
     importlib.import_module(name)

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import automl
-from automl.training.family import families
+from automl.models.family import load_families
 from tests.manuals import section
 
 PACKAGE = Path(automl.__file__).parent
@@ -38,31 +38,48 @@ PARTS = {
     "data": set[str](),
     "devices": set[str](),
     "execution": set[str](),
-    "integrations": {"training"},
+    "export": {"data", "models"},
+    "integrations": {"objectives"},
+    "measure": {"data", "export", "models", "objectives"},
+    "models": {"data", "export", "objectives"},
+    "objectives": {"data", "models"},
     "search": set[str](),
     "tracking": set[str](),
-    "training": {"data"},
 }
 """What each part may import besides the shared words and itself."""
 
-ABOVE = {"cli": {"__main__", "__init__"}, "integrations": {"__init__"}}
+ABOVE = {
+    "api": {"__init__", "sklearn"},
+    "cli": {"__main__", "__init__", "api", "sklearn"},
+    "integrations": {"__init__"},
+    "sklearn": {"__init__"},
+}
 """What stands above the parts' users: the command line and the calls from Python, and what only a
 user's own training calls; who may import them."""
 
 OWNERS = {
     "IPython": {"running"},
     "antlr4": {"cli"},
-    "cloudpickle": {"cli"},
+    "cloudpickle": {"api"},
     "cmaes": {"search"},
     "hydra": {"cli"},
     "lightgbm": {"integrations"},
     "lightning": {"integrations"},
-    "matplotlib": {"training"},
+    "matplotlib": {"models"},
     "mlflow": {"tracking"},
-    "numpy": {"cli", "data", "integrations", "search", "training"},
+    "numpy": {
+        "data",
+        "export",
+        "integrations",
+        "measure",
+        "models",
+        "objectives",
+        "search",
+        "sklearn",
+    },
     "omegaconf": {"cli"},
-    "onnx": {"training"},
-    "onnxruntime": {"training"},
+    "onnx": {"export"},
+    "onnxruntime": {"export"},
     "optuna": {"search"},
     "pandas": {"data"},
     "psutil": {"devices"},
@@ -71,17 +88,17 @@ OWNERS = {
     "pyarrow": {"data", "execution"},
     "ray": {"execution"},
     "rich": {"running"},
-    "scipy": {"training"},
-    "sklearn": {"cli", "data", "integrations", "training"},
+    "scipy": {"models"},
+    "sklearn": {"data", "integrations", "models", "sklearn"},
     "skorch": {"integrations"},
-    "threadpoolctl": {"training"},
-    "torch": {"training"},
-    "torch_tensorrt": {"training"},
-    "torchao": {"training"},
+    "threadpoolctl": {"models"},
+    "torch": {"export", "measure", "models", "objectives"},
+    "torch_tensorrt": {"export", "measure"},
+    "torchao": {"measure"},
     "transformers": {"integrations"},
     "urllib3": {"tracking"},
     "xgboost": {"integrations"},
-    "yaml": {"cli", "training"},
+    "yaml": {"cli", "models"},
 }
 """Which part (or module beside the parts) may import a foreign library."""
 
@@ -163,13 +180,13 @@ def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
 @pytest.mark.parametrize(
     ("where", "source"),
     [
-        ("search", "import automl.training.models"),
-        ("search", "from automl import training"),
+        ("search", "import automl.objectives.models"),
+        ("search", "from automl import objectives as training"),
         ("tracking", "from automl.search.study import Study"),
-        ("devices", "from automl.admission.policy import place"),
-        ("config", "from automl.search.space import Space"),
+        ("devices", "from automl.admission.placement_policy import place"),
+        ("config", "from automl.search.search_space import Space"),
         ("config", "from automl.record.texts import fit"),
-        ("record", "from automl.devices.device import Reading"),
+        ("record", "from automl.devices.device_reading import Reading"),
         ("trial", "from automl.config import Config"),
         ("running", "from automl.cli.compose import compose"),
         ("commands", "from automl.cli.arguments import Arguments"),
@@ -179,13 +196,13 @@ def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
         ("data", "if TYPE_CHECKING:\n    from torch import Tensor"),
         ("data", "importlib.import_module('torch.nn')"),
         ("running", "import requests"),
-        ("commands", "from automl.cli.api.calls import sweep"),
-        ("training", "import cloudpickle"),
+        ("commands", "from automl.api.sweep_call import sweep"),
+        ("models", "import cloudpickle"),
         ("integrations", "from automl.search.study import Study"),
         ("integrations", "import torch"),
-        ("training", "import automl.integrations.lightning"),
+        ("models", "import automl.integrations.lightning"),
         ("running", "from automl import integrations"),
-        ("training", "import lightning.pytorch"),
+        ("models", "import lightning.pytorch"),
     ],
 )
 def test_a_broken_rule_is_seen(where: str, source: str) -> None:
@@ -195,15 +212,18 @@ def test_a_broken_rule_is_seen(where: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("where", "source"),
     [
-        ("admission", "from automl.devices.device import Reading"),
+        ("admission", "from automl.devices.device_reading import Reading"),
         ("record", "from automl.config import StudyConfig"),
-        ("training", "import torch\nfrom automl.data.dataset import Dataset"),
+        ("models", "import torch\nfrom automl.data.dataset import Dataset"),
         ("running", "from automl.search.study import Study"),
         ("__main__", "from automl.cli import main"),
-        ("__init__", "from automl.cli.api.calls import sweep"),
-        ("cli", "from automl.running.run import run_sweep\nimport hydra, json"),
+        ("__init__", "from automl.api.sweep_call import sweep"),
+        ("cli", "from automl.running.setup.run_sweep import run_sweep\nimport hydra, json"),
         ("__init__", "from automl import integrations"),
-        ("integrations", "import lightning\nfrom automl.training.objective import TrialContext"),
+        (
+            "integrations",
+            "import lightning\nfrom automl.objectives.trial_context import TrialContext",
+        ),
     ],
 )
 def test_what_the_rules_allow(where: str, source: str) -> None:
@@ -222,10 +242,11 @@ def test_every_part_and_owner_exists() -> None:
 
 def test_a_family_trains_with_the_library_that_it_names_and_no_other() -> None:
     """And within training nobody but the families imports scikit-learn."""
-    named = {name: family.library for name, family in families().items()}
-    training = PACKAGE / "training"
-    for path in sorted(training.rglob("*.py")):
-        family = path.relative_to(training).parts[0]
+    named = {name: family.library for name, family in load_families().items()}
+    package = PACKAGE / "models" / "families"
+    for path in sorted((PACKAGE / "models").rglob("*.py")):
+        inside = path.is_relative_to(package)
+        family = path.relative_to(package).parts[0] if inside else ""
         roots = {name.partition(".")[0] for name in imports(path.read_text("utf-8"))}
         used = roots & {"torch", "sklearn"}
         if family in named:
@@ -334,9 +355,9 @@ config = compose(parse(["sampler=random", "study.name=a"])).config
 """
 ASK = """
 from pathlib import Path
-from automl.search.identity import Identity
-from automl.search.rules import Rules
-from automl.search.space import parse_space
+from automl.search.study_identity import Identity
+from automl.search.study_identity import Rules
+from automl.search.search_space import parse_space
 from automl.search.study import Study
 rules = Rules(parse_space(config.space), config.sampler, config.pruner, Identity({}, {}))
 study = Study.open(config.study, rules, Path.cwd())
@@ -348,10 +369,10 @@ import automl
 automl.integrations.__all__
 """
 PLACE = """
-from automl.admission.ledger import LedgerSnapshot
+from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import Limits
-from automl.admission.policy import place
-from automl.devices.device import DeviceSnapshot, Reading
+from automl.admission.placement_policy import place
+from automl.devices.device_reading import DeviceSnapshot, Reading
 from automl.trial import LOCAL_NODE, DeviceId, Request
 gpu = DeviceId(LOCAL_NODE, "GPU-a")
 now = Reading(0.0, (DeviceSnapshot(gpu, "a GPU", 2**34, 2**34, 0.0),))

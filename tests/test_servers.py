@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from automl.execution.process import CONTEXT
+from automl.execution.worker_process import CONTEXT
 from tests.fork_server import fork_server_with
 
 HEAVY = ("pandas", "sklearn.ensemble", "torch", "torch._dynamo")

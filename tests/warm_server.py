@@ -1,4 +1,5 @@
-"""The servers of `warm.py`: `python -P -m tests.warm_server KIND DATABASE FD`, started by it alone.
+"""The servers of `warm_start.py`: `python -P -m tests.warm_server KIND DATABASE FD`, started by it
+alone.
 
 One has one thread, so its forks are whole. Each job comes over the socket FD with three files; the
 answer is a process id. When that socket closes, it ends.
@@ -27,25 +28,24 @@ from multiprocessing import forkserver, util
 from pathlib import Path
 from typing import Any, NoReturn
 
-from automl.tracking.environment import set_for_delivery
-from automl.tracking.lean import load_lean, without_extras
-from automl.tracking.uri import TrackingUri
+from automl.tracking.mlflow_loading import load_lean, set_delivery_environment, without_extras
+from automl.tracking.tracking_uri import TrackingUri
 
-DELIVERER = "automl.tracking.deliver"
+DELIVERER = "automl.tracking.deliver.process"
 PROGRAM = "automl"
 """The modules that the forks of a server become."""
 MESSAGE_BYTES = 128 * 1024
-_OF_A_PROGRAM = ("torch", "automl.running.run", "automl.cli.commands", "hydra")
+_OF_A_PROGRAM = ("torch", "automl.running.setup.run_sweep", "automl.cli.command_dispatch", "hydra")
 
 
 def load(kind: str, database: Path) -> None:
     """What the module loads, and what opening its first store loads besides."""
     gc.disable()
     before = dict(os.environ)
-    set_for_delivery(os.environ)
-    load_lean("automl.tracking.study_delivery")
+    set_delivery_environment(os.environ)
+    load_lean("automl.tracking.deliver.study_delivery")
     with tempfile.TemporaryDirectory() as folder, without_extras():
-        from automl.tracking.store import open_client
+        from automl.tracking.mlflow_store import open_client
 
         path = shutil.copyfile(database, Path(folder, "mlflow.db"))
         open_client(TrackingUri(f"sqlite:///{path}", "tracking.uri"))

@@ -1,4 +1,10 @@
-"""Who may start before the head of the queue without delaying it (EASY backfill: Lifka, 1995,
+"""All that placing depends on at one moment, and how it is thought to be later. Pure.
+
+`backfill.py` asks `policy.place_trial` about it: now, with one trial more, and when some of what
+runs
+will have ended.
+
+Who may start before the head of the queue without delaying it (EASY backfill: Lifka, 1995,
 https://doi.org/10.1007/3-540-60153-8_35). Pure, and decided by `policy.place` alone: it is asked
 about the devices as they are thought to be when some of what runs will have ended.
 
@@ -9,16 +15,240 @@ rough it may be, but once its time has come nobody passes it any more: so it doe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from automl.admission.reasons import Refusal
-from automl.admission.situation import Situation
-from automl.trial import DeviceId, Placement, Request
+from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.ledger import Contexts, CudaContext, LedgerSnapshot, Reservation
+from automl.admission.limits import AdmissionLimits
+from automl.admission.placement_policy import Idle, place_trial
+from automl.admission.refusals import AdmissionRefusal
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
+from automl.trial import DeviceId, Placement, ProcessId, ResourceRequest, host_device_of
+
+_Held: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
 
 
 @dataclass(frozen=True)
-class Promise:
+class PlacementSituation:
+    """All that placing depends on, and when what runs is thought to end."""
+
+    reading: DeviceReading
+    ledger: LedgerSnapshot
+    limits: AdmissionLimits
+    now_seconds: float
+    process: ProcessId | None = None
+    idle: Idle = field(default_factory=dict)
+    ends_seconds: Mapping[int, float] = field(default_factory=dict)
+    """By the key of each reservation; of one that is not named nothing is known."""
+    accounts: DeviceAccounts | None = None
+    """Those of this reading and this ledger, where they are kept."""
+    some: bool = False
+    """There are other devices."""
+
+    def place(
+        self, request: ResourceRequest, devices: Collection[DeviceId] | None = None
+    ) -> Placement | AdmissionRefusal:
+        """On one of these devices, if they are named."""
+        here = self if devices is None else self._only(devices)
+        return place_trial(
+            request,
+            here.reading,
+            here.ledger,
+            here.limits,
+            now_seconds=here.now_seconds,
+            process=here.process,
+            idle=here.idle,
+            accounts=here.accounts,
+            some=here.some,
+        )
+
+    def may_have_room(
+        self, request: ResourceRequest, devices: Collection[DeviceId], at_seconds: float
+    ) -> bool:
+        """Whether what goes on then was promised so little of one of these devices that the request
+        may fit there, or nothing does where it wants one to itself: quick, and never False where
+        `place_trial` finds room."""
+        asked = request.memory_bytes or 0
+        for device in filter(None, map(self.reading.find, devices)):
+            promised = self._promised(device.address, at_seconds)
+            if asked <= device.total_bytes - sum(promised) and not (request.alone and promised):
+                return True
+        return False
+
+    def later(self, at_seconds: float, devices: Collection[DeviceId]) -> PlacementSituation:
+        """These devices then: what will have ended is gone, its processes are idle."""
+        gone = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
+        here = self._only(devices)
+        gone_here = [r for r in gone if not here.devices.isdisjoint(r.placement.devices)]
+        idle = {place: list(processes) for place, processes in self.idle.items()}
+        for r in gone_here if self.process is None else ():
+            idle.setdefault(r.placement.devices, []).append(r.holder)
+        then = self._ledger_at(at_seconds)
+        working = {r.holder for r in then.reservations}
+        return replace(
+            here,
+            reading=self._less_busy(
+                _given_back(here.reading, gone_here, working),
+                Counter(r.placement.node for r in gone),
+            ),
+            ledger=then,
+            idle=idle,
+        )
+
+    def once_contexts_show(self) -> PlacementSituation:
+        """The same if contexts that are to come took nothing: the most that they may leave."""
+        contexts = {
+            where: replace(context, ready_seconds=-math.inf)
+            for where, context in self.ledger.contexts.items()
+        }
+        return replace(
+            self,
+            ledger=self._ledger_of(self.ledger.reservations, contexts),
+            accounts=None,
+        )
+
+    def with_one_more(
+        self, key: int, placement: Placement, end_seconds: float
+    ) -> PlacementSituation:
+        """The same once this one has started: in an idle process of its devices, or a new one."""
+        idle = {place: list(processes) for place, processes in self.idle.items()}
+        waiting = idle.get(placement.devices, [])
+        process = self.process or (waiting.pop() if waiting else None)
+        new = Reservation(key, placement, process)
+        node = placement.node
+        is_known = process in self.reading.held_after_on(host_device_of(node))  # else it is coming
+        contexts = dict(self.ledger.contexts)
+        for device in placement.devices:
+            if not device.on_host:
+                contexts.setdefault((device, new.holder), CudaContext())
+        return replace(
+            self,
+            reading=self._less_busy(self.reading, {node: -1} if is_known else {}),
+            ledger=self._ledger_of((*self.ledger.reservations, new), contexts),
+            idle=idle,
+            ends_seconds={**self.ends_seconds, key: end_seconds},
+            accounts=None,
+        )
+
+    def ends_on(self, devices: Collection[DeviceId]) -> list[float]:
+        """When something is thought to end there, in order."""
+        ends = {
+            max(self._end(r), self.now_seconds)
+            for device in devices
+            for r in self.ledger.on(device).reservations
+        }
+        return sorted(ends - {math.inf})
+
+    @property
+    def awaits_contexts(self) -> bool:
+        """Whether some may be there that the reading does not show yet."""
+        begun = self.reading.begun_seconds
+        return any(context.pending(begun) for context in self.ledger.contexts.values())
+
+    @property
+    def devices(self) -> frozenset[DeviceId]:
+        return frozenset(device.address for device in self.reading.devices)
+
+    def _ledger_of(self, held: Iterable[Reservation], contexts: Contexts) -> LedgerSnapshot:
+        ledger = self.ledger
+        return LedgerSnapshot.of(held, contexts, ledger.least_foreign, ledger.host_peak_bytes)
+
+    def _ledger_at(self, at_seconds: float) -> LedgerSnapshot:
+        """Of what goes on then; by then its processes are known."""
+        stays = {
+            r.key: r if r.process else replace(r, process=r.holder)
+            for r in self.ledger.reservations
+            if self._end(r) > at_seconds
+        }
+        changed = {
+            device
+            for r in self.ledger.reservations
+            if stays.get(r.key) is not r
+            for device in r.placement.devices
+        }
+        pages = {**self.ledger.pages}
+        for device in changed:
+            held = tuple(stays[r.key] for r in pages[device].reservations if r.key in stays)
+            pages[device] = replace(pages[device], reservations=held)
+        ledger = self.ledger
+        return LedgerSnapshot(pages, len(stays), ledger.host_peak_bytes, by_node=ledger.by_node)
+
+    def _less_busy(self, reading: DeviceReading, n_cores: Mapping[str, int]) -> DeviceReading:
+        """So many cores of each machine have nothing to do any more. (Main memory stays taken: the
+        processes are kept.)"""
+        changed = {}
+        for node, n in n_cores.items():
+            host = reading.hosts.get(node)
+            if host is not None and host.busy is not None:
+                busy = max(0.0, host.busy - n / self.limits.beside_gpus(node, host))
+                changed[node] = replace(host, busy=busy)
+        return replace(reading, hosts={**reading.hosts, **changed}) if changed else reading
+
+    def _end(self, reservation: Reservation) -> float:
+        return self.ends_seconds.get(reservation.key, math.inf)
+
+    def _promised(self, device: DeviceId, at_seconds: float) -> list[int]:
+        """To each that goes on there then, in bytes."""
+        held = self.ledger.on(device).reservations
+        return [r.counted_bytes(device) for r in held if self._end(r) > at_seconds]
+
+    def _only(self, devices: Collection[DeviceId]) -> PlacementSituation:
+        there = tuple(d for d in self.reading.devices if d.address in devices)
+        some = self.some or len(there) < len(self.reading.devices)
+        return replace(self, reading=replace(self.reading, devices=there), accounts=None, some=some)
+
+
+def _given_back(
+    reading: DeviceReading, gone: Sequence[Reservation], working: Collection[ProcessId]
+) -> DeviceReading:
+    """The reading without what these held: all that torch has in their processes, or where others
+    train in the same one, as much as they were promised."""
+    given: dict[tuple[DeviceId, ProcessId], int] = {}
+    for r in gone:
+        for device in r.placement.devices:
+            place = (device, r.holder)
+            before = reading.reserved_before.get(place, 0)
+            held = min(before, reading.reserved_after.get(place, 0))
+            if r.holder in working:
+                held = min(held, given.get(place, 0) + r.counted_bytes(device))
+            given[place] = held
+
+    def less(held: _Held) -> _Held:
+        fewer = {p: max(0, held[p] - size) for p, size in given.items() if p in held}
+        return {**held, **fewer}
+
+    return replace(
+        reading,
+        devices=tuple(_freed(device, given) for device in reading.devices),
+        reserved_before=less(reading.reserved_before),
+        reserved_after=less(reading.reserved_after),
+    )
+
+
+def _freed(device: DeviceSnapshot, given: _Held) -> DeviceSnapshot:
+    here = {
+        process.pid: size for (where, process), size in given.items() if where == device.address
+    }
+    processes = tuple(
+        replace(
+            p,
+            used_bytes=None if p.used_bytes is None else max(0, p.used_bytes - here[p.pid]),
+            least_bytes=None if p.least_bytes is None else max(0, p.least_bytes - here[p.pid]),
+        )
+        if p.pid in here
+        else p
+        for p in device.processes
+    )
+    free = min(device.total_bytes, device.free_bytes + sum(here.values()))
+    return replace(device, free_bytes=free, processes=processes)
+
+
+@dataclass(frozen=True)
+class StartPromise:
     """Where and from when on the head is to start."""
 
     devices: frozenset[DeviceId]
@@ -30,7 +260,7 @@ class Promise:
     None: not sooner for that."""
 
 
-def promise(head: Request, now: Situation) -> Promise | None:
+def promise_start(head: ResourceRequest, now: PlacementSituation) -> StartPromise | None:
     """The earliest that the head can be given; None: of nothing in its way the end is known."""
     found = _earliest(head, now)
     if found is None or not now.awaits_contexts:
@@ -45,7 +275,7 @@ def promise(head: Request, now: Situation) -> Promise | None:
     return replace(found, soonest_seconds=sooner.at_seconds)
 
 
-def _earliest(head: Request, now: Situation) -> Promise | None:
+def _earliest(head: ResourceRequest, now: PlacementSituation) -> StartPromise | None:
     """The soonest ends first, whichever device they are on: what comes later than the answer is
     never thought out. At the same time the device that is read first."""
     choices = [*_choices(head, now)]
@@ -55,14 +285,19 @@ def _earliest(head: Request, now: Situation) -> Promise | None:
             continue
         decision = now.later(at_seconds, choices[n]).place(head)
         if isinstance(decision, Placement):
-            return Promise(frozenset(decision.devices), at_seconds)
+            return StartPromise(frozenset(decision.devices), at_seconds)
         if decision.in_the_way:
-            return Promise(decision.in_the_way, at_seconds, at_once=False)
+            return StartPromise(decision.in_the_way, at_seconds, at_once=False)
     return None
 
 
-def overtake(
-    request: Request, key: int, seconds: float, head: Request, promised: Promise, now: Situation
+def find_overtaking(
+    request: ResourceRequest,
+    key: int,
+    seconds: float,
+    head: ResourceRequest,
+    promised: StartPromise,
+    now: PlacementSituation,
 ) -> Placement | None:
     """Where this one may start now and run for so long; None: it would delay the head.
 
@@ -76,7 +311,7 @@ def overtake(
     elsewhere = now.devices - promised.devices
     for devices in (None, elsewhere) if elsewhere else (None,):
         placement = now.place(request, devices)
-        if isinstance(placement, Refusal):
+        if isinstance(placement, AdmissionRefusal):
             return None
         then = now.with_one_more(key, placement, end_seconds)
         if _is_kept(promised, then.later(promised.at_seconds, promised.devices).place(head)):
@@ -84,7 +319,7 @@ def overtake(
     return None
 
 
-def _choices(head: Request, now: Situation) -> Iterator[frozenset[DeviceId]]:
+def _choices(head: ResourceRequest, now: PlacementSituation) -> Iterator[frozenset[DeviceId]]:
     """Devices to look at by themselves: what wants several, or the largest, is told all."""
     if head.n_devices > 1 or head.alone:
         yield now.devices
@@ -93,7 +328,7 @@ def _choices(head: Request, now: Situation) -> Iterator[frozenset[DeviceId]]:
         yield frozenset({device.address})
 
 
-def _is_kept(promised: Promise, decision: Placement | Refusal) -> bool:
+def _is_kept(promised: StartPromise, decision: Placement | AdmissionRefusal) -> bool:
     if isinstance(decision, Placement):
         return True
     return not promised.at_once and bool(decision.in_the_way)

@@ -10,16 +10,92 @@ number multiplies all estimates, so a larger structure never gets a smaller boun
 
 Only sums are kept, so learning and asking cost the same after three trials and after a million.
 Measured in `experiments/006-packing`.
+
+The two pieces of statistics that a footprint needs, in plain Python: admission loads no library.
+
+Non-negative least squares for a handful of features, and a quantile of Student's t.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from automl.admission.bounds import nonnegative_least_squares, student_99
 from automl.trial import RequestSource
+
+_Z_99 = 2.3263478740408408
+"""The 99 % quantile of the normal distribution."""
+
+
+def student_99(degrees: float) -> float:
+    """The 99 % quantile of Student's t, within 0.2 % from 4 degrees of freedom on.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    """
+    z, v = _Z_99, degrees
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / v**power for power, term in enumerate(terms))
+
+
+def nonnegative_least_squares(
+    gram: Sequence[Sequence[float]], moments: Sequence[float]
+) -> tuple[float, ...]:
+    """The x ≥ 0 with the least xᵀ·gram·x − 2·moments·x, for a positive definite gram (p, p).
+
+    Of all subsets of features that may be above zero the best is taken: p is 4 at most here. The
+    whole set comes first, since nearly always it is the answer.
+    """
+    everything = range(len(moments))
+    best, least = (0.0,) * len(moments), 0.0
+    for n_chosen in range(len(moments), 0, -1):
+        for chosen in itertools.combinations(everything, n_chosen):
+            part = [[gram[i][j] for j in chosen] for i in chosen]
+            found = _solve(part, [moments[i] for i in chosen])
+            if min(found) < 0:
+                continue
+            value = -sum(moments[i] * x for i, x in zip(chosen, found, strict=True))
+            if value < least:
+                least, best = value, _spread(chosen, found, len(moments))
+            if n_chosen == len(moments):
+                return best
+    return best
+
+
+def _spread(chosen: Sequence[int], found: Sequence[float], n: int) -> tuple[float, ...]:
+    values = dict(zip(chosen, found, strict=True))
+    return tuple(values.get(i, 0.0) for i in range(n))
+
+
+def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
+    """x of matrix·x = right, for a positive definite matrix, by Cholesky's way without roots.
+
+    Features may differ by many orders of magnitude, so each is scaled to a diagonal of 1 first.
+    """
+    n = len(right)
+    scales = [matrix[i][i] ** -0.5 for i in range(n)]
+    rows = [
+        [matrix[i][j] * scales[i] * scales[j] for j in range(n)] + [right[i] * scales[i]]
+        for i in range(n)
+    ]
+    for i, pivot in enumerate(rows):
+        for row in rows[i + 1 :]:
+            factor = row[i] / pivot[i]
+            for j in range(i, n + 1):
+                row[j] -= factor * pivot[j]
+    x = [0.0] * n
+    for i in reversed(range(n)):
+        known = sum(rows[i][j] * x[j] for j in range(i + 1, n))
+        x[i] = (rows[i][n] - known) / rows[i][i]
+    return [value * scale for value, scale in zip(x, scales, strict=True)]
+
 
 SMALL_BYTES = 8 * 2**20
 """Added to peaks and estimates alike: torch takes memory in pieces of 2 and 20 MiB, so below this a
@@ -42,7 +118,7 @@ what was added can be taken back."""
 
 
 @dataclass(frozen=True)
-class Structure:
+class MemoryStructure:
     """What is known of a trial's memory before it runs: parts that need not grow alike."""
 
     parts_bytes: tuple[float, ...]
@@ -57,30 +133,30 @@ class Structure:
     def total_bytes(self) -> float:
         return sum(self.parts_bytes)
 
-    def times(self, n_lanes: int) -> Structure:
+    def times(self, n_lanes: int) -> MemoryStructure:
         """Of so many lanes of a pack."""
         return replace(self, parts_bytes=tuple(n_lanes * part for part in self.parts_bytes))
 
 
-class Footprint:
+class MemoryFootprint:
     """What was learned of trials of one sort: on one kind of device, with the same parts."""
 
     def __init__(self) -> None:
-        self._sums: _Sums | None = None
+        self._sums: _FitSums | None = None
         self._fitted: tuple[float, ...] | None = None
 
-    def add(self, structure: Structure, peak_bytes: int) -> None:
+    def add(self, structure: MemoryStructure, peak_bytes: int) -> None:
         """Take what one more trial was seen to hold."""
-        sums = self._sums or _Sums.empty(1 + len(structure.parts_bytes))
+        sums = self._sums or _FitSums.empty(1 + len(structure.parts_bytes))
         self._sums, self._fitted = sums.plus(structure, peak_bytes, 1), None
 
-    def remove(self, structure: Structure, peak_bytes: int) -> None:
+    def remove(self, structure: MemoryStructure, peak_bytes: int) -> None:
         """Forget what was added with these figures."""
         assert self._sums is not None, "nothing was added"
         sums = self._sums.plus(structure, peak_bytes, -1)
         self._sums, self._fitted = sums if sums.n else None, None
 
-    def bound_bytes(self, structure: Structure) -> int | None:
+    def bound_bytes(self, structure: MemoryStructure) -> int | None:
         """What a trial will hold at most, with 99 % certainty; None while none was measured."""
         if self._sums is None:
             return None
@@ -91,7 +167,7 @@ class Footprint:
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _FitSums:
     """Over trials: each a row of its features, divided by its peak, so that all count alike. In
     fixed point."""
 
@@ -105,10 +181,10 @@ class _Sums:
     log_size: int
 
     @classmethod
-    def empty(cls, p: int) -> _Sums:
+    def empty(cls, p: int) -> _FitSums:
         return cls(0, ((0,) * p,) * p, (0,) * p, 0, 0)
 
-    def plus(self, structure: Structure, peak_bytes: int, sign: int) -> _Sums:
+    def plus(self, structure: MemoryStructure, peak_bytes: int, sign: int) -> _FitSums:
         size = structure.total_bytes + SMALL_BYTES
         peak = max(peak_bytes + SMALL_BYTES, _LEAST_RATIO * size)
         row = [part / peak for part in (SMALL_BYTES, *structure.parts_bytes)]
@@ -119,7 +195,7 @@ class _Sums:
         moments = tuple(h + sign * _fixed(a) for h, a in zip(self.moments, row, strict=True))
         log_ratio = self.log_ratio + sign * _fixed(math.log(peak / size))
         log_size = self.log_size + sign * _fixed(math.log(size))
-        return _Sums(self.n + sign, gram, moments, log_ratio, log_size)
+        return _FitSums(self.n + sign, gram, moments, log_ratio, log_size)
 
 
 def _fixed(value: float) -> int:
@@ -130,7 +206,7 @@ def _floats(fixed: Sequence[int]) -> list[float]:
     return [value / _ONE for value in fixed]
 
 
-def _fit(sums: _Sums) -> tuple[float, ...]:
+def _fit(sums: _FitSums) -> tuple[float, ...]:
     """Base (in units of SMALL_BYTES) and factors, already multiplied up to the bound."""
     gram, moments = [_floats(line) for line in sums.gram], _floats(sums.moments)
     factors = nonnegative_least_squares(*_with_prior(sums, gram, moments))
@@ -146,7 +222,7 @@ def _fit(sums: _Sums) -> tuple[float, ...]:
 
 
 def _with_prior(
-    sums: _Sums, gram: Sequence[Sequence[float]], moments: Sequence[float]
+    sums: _FitSums, gram: Sequence[Sequence[float]], moments: Sequence[float]
 ) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
     """Gram and moments with rows for what holds until trials say otherwise: each part has the
     factor that the trials have as a whole, and the base is no more than SMALL_BYTES."""

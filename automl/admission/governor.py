@@ -19,8 +19,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from automl.admission.account import context_bytes
-from automl.devices.device import DeviceSnapshot
+from automl.admission.accounting.account import context_bytes
+from automl.devices.device_reading import DeviceSnapshot
 from automl.trial import DeviceId
 
 CHEAP = 10
@@ -41,7 +41,7 @@ _KEPT_RATIOS = 16
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingLimit:
     """How many trials share a device at most, for now."""
 
     n_most: int
@@ -50,7 +50,7 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedDevice:
     """A device as the governor sees it at one moment."""
 
     device: DeviceId
@@ -63,43 +63,45 @@ class Shared:
     """Steps so far of each execution there, by its key; None: it does not tell any yet."""
 
 
-def shared(device: DeviceSnapshot, n_most: int, n_steps: Mapping[int, int | None]) -> Shared:
+def shared_device(
+    device: DeviceSnapshot, n_most: int, n_steps: Mapping[int, int | None]
+) -> SharedDevice:
     """Two to begin with where contexts are a small part of the device; all cores of the host."""
     here = device.address
     n_start = 2 if CHEAP * context_bytes(here) <= device.total_bytes else 1
     model = f"host of {here.node}" if here.on_host else device.name
-    return Shared(here, model, n_most if here.on_host else n_start, n_most, n_steps)
+    return SharedDevice(here, model, n_most if here.on_host else n_start, n_most, n_steps)
 
 
-class Governor:
+class SharingGovernor:
     """Finds how many trials share a device."""
 
     def __init__(self) -> None:
-        self._models: dict[str, _Model] = {}
-        self._devices: dict[DeviceId, _Device] = {}
+        self._models: dict[str, _PaceModel] = {}
+        self._devices: dict[DeviceId, _GovernedDevice] = {}
 
-    def observe(self, seen: Shared, now_seconds: float) -> None:
+    def observe(self, seen: SharedDevice, now_seconds: float) -> None:
         """Take what runs on a device now, and how far it is."""
-        model = self._models.setdefault(seen.model, _Model(seen.n_start, _pays(seen)))
+        model = self._models.setdefault(seen.model, _PaceModel(seen.n_start, _pays(seen)))
         model.begin = max(model.begin, seen.n_start)  # a machine may come to have more places
-        device = self._devices.setdefault(seen.device, _Device(model))
+        device = self._devices.setdefault(seen.device, _GovernedDevice(model))
         device.n_most = seen.n_most
         device.observe(seen.n_steps, now_seconds)
 
-    def limit(self, device: DeviceId) -> Sharing | None:
+    def limit(self, device: DeviceId) -> SharingLimit | None:
         """None: not less than ever."""
         known = self._devices.get(device)
         return None if known is None else known.limit()
 
 
-def _pays(seen: Shared) -> float:
+def _pays(seen: SharedDevice) -> float:
     """On the host all cores are used to begin with, each of which is a small part of them: fewer
     trials only where these are faster together."""
     return 1.0 if seen.device.on_host else PAYS
 
 
 @dataclass
-class _Model:
+class _PaceModel:
     """What is known of devices that are alike."""
 
     begin: int
@@ -141,10 +143,10 @@ class _Model:
 
 
 @dataclass
-class _Device:
+class _GovernedDevice:
     """What runs on one."""
 
-    model: _Model
+    model: _PaceModel
     n_most: int = 1
     _first: dict[int, int] = field(default_factory=dict)
     """Steps of each execution when it was first seen."""
@@ -178,13 +180,13 @@ class _Device:
             self._measure(now_seconds)
         self._lose_patience(now_seconds)
 
-    def limit(self) -> Sharing | None:
+    def limit(self) -> SharingLimit | None:
         best = self.model.best(self.n_most)
         if self._tries_more(best):
             best += 1
         elif self._tries_fewer(best):
             best -= 1
-        return None if best >= self.n_most else Sharing(best, self._why(best))
+        return None if best >= self.n_most else SharingLimit(best, self._why(best))
 
     def _tries_more(self, best: int) -> bool:
         is_known = best == self.n_most or self.model.rise(best) is not None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from automl.admission.governor import Sharing
-from automl.devices.device import DeviceSnapshot, HostState
-from automl.trial import DeviceId, host_of
+from automl.admission.governor import SharingLimit
+from automl.devices.device_reading import DeviceSnapshot, HostState
+from automl.trial import DeviceId, host_device_of
 
 
 @dataclass(frozen=True)
-class Limits:
+class AdmissionLimits:
     """How much of the devices this sweep may take."""
 
     max_concurrent_trials: int | None
@@ -21,7 +21,7 @@ class Limits:
     max_per_gpu: int = 16
     max_on_host: int = 16
     """What the machine's cores keep busy."""
-    sharing: Mapping[DeviceId, Sharing] = field(default_factory=dict)
+    sharing: Mapping[DeviceId, SharingLimit] = field(default_factory=dict)
     """What was found of how many trials share a device; who is not named has no such limit."""
     on_hosts: Mapping[DeviceId, int] = field(default_factory=dict)
     """What the cores of each machine of a cluster keep busy."""
@@ -36,7 +36,7 @@ class Limits:
         found = self.sharing.get(device)
         return most if found is None else min(most, found.n_most)
 
-    def by(self, devices: Iterable[DeviceSnapshot]) -> Limits:
+    def by(self, devices: Iterable[DeviceSnapshot]) -> AdmissionLimits:
         """With what machines say of their cores."""
         found = {d.address: d.n_places for d in devices if d.n_places is not None}
         return replace(self, on_hosts=found) if found != self.on_hosts else self
@@ -46,7 +46,7 @@ class Limits:
         gives no core has one for those on its GPUs."""
         told = None if host is None else host.n_places
         if told is None:
-            told = self.on_hosts.get(host_of(node), self.max_on_host)
+            told = self.on_hosts.get(host_device_of(node), self.max_on_host)
         return max(1, told)
 
     @property

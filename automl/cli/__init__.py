@@ -1,7 +1,9 @@
 """The command line. `python -m automl` and the script `automl` call `main`.
 
-`arguments.py` takes the words apart, `compose.py` makes a checked `Config` of them (the only module
-family that knows Hydra), and what `registry.py` names for the command runs it. Nothing is imported
+`program_arguments.py` takes the words apart, `compose.py` makes a checked `Config` of them (the
+only module
+family that knows Hydra), and what `command_registry.py` names for the command runs it. Nothing is
+imported
 here before it is needed: `--help` answers without Hydra, a bad key without torch.
 """
 
@@ -25,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_what_can_be()
     try:
         from automl.cli.arguments import parse
-        from automl.cli.commands import run
+        from automl.cli.command_dispatch import run
 
         code = run(parse(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()  # at the exit of the interpreter it would fail with a traceback
@@ -42,17 +44,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(error: BaseException) -> int:
     """Say what ended the command; returns the exit code."""
     from automl.errors import AutoMLError
-    from automl.running.pictures import mute
+    from automl.running.display.display_failures import mute_stream
 
     if isinstance(error, KeyboardInterrupt):
         return 130  # before the sweep has taken the signal over, or after it has given it back
     if isinstance(error, BrokenPipeError):
-        mute(sys.stdout)
+        mute_stream(sys.stdout)
         return 128 + signal.SIGPIPE  # `| head -1` has read enough
     try:
         _tell(error)
     except OSError:
-        mute(sys.stderr)
+        mute_stream(sys.stderr)
     return error.exit_code if isinstance(error, AutoMLError) else 1
 
 

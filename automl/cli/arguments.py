@@ -2,18 +2,30 @@
 
 Hydra's own options are parsed here too, so that a mistake gets one line of words, and so that
 overrides may stand before and after options.
+
+Words that several refusals share.
+
+Where `conf/` stands.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
-from automl.cli.registry import COMMANDS, DEFAULT
-from automl.cli.words import closest
+from automl.cli.command_registry import COMMANDS, DEFAULT
 from automl.errors import ConfigError
+
+
+def closest_word(word: str, options: Iterable[str]) -> str:
+    """` Did you mean …?`, or nothing where no option is close to `word`."""
+    found = difflib.get_close_matches(word, list(options), n=1)
+    return f" Did you mean {found[0]}?" if found else ""
+
 
 MULTIRUN = (
     "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
@@ -23,7 +35,7 @@ MULTIRUN = (
 
 
 @dataclass(frozen=True)
-class Arguments:
+class CommandLine:
     """One command line, as typed."""
 
     command: str = DEFAULT
@@ -44,7 +56,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}. See: python -m automl --help")
 
 
-def parse(argv: Sequence[str]) -> Arguments:
+def parse(argv: Sequence[str]) -> CommandLine:
     """Read the words after the program's name. Raises ConfigError."""
     command, rest = _split_command(argv)
     parsed = _parser().parse_intermixed_args(rest)
@@ -60,7 +72,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
-    return Arguments(
+    return CommandLine(
         command=command,
         overrides=tuple(parsed.overrides),
         config_name=parsed.config_name,
@@ -78,7 +90,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     word = argv[0]
     if word not in COMMANDS:
         raise ConfigError(
-            f"{word}: there is no such command.{closest(word, COMMANDS)} "
+            f"{word}: there is no such command.{closest_word(word, COMMANDS)} "
             f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."
         )
     return word, argv[1:]
@@ -100,3 +112,10 @@ def _parser() -> argparse.ArgumentParser:
     kinds = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=kinds)
     return parser
+
+
+def conf_dir() -> Path:
+    """Inside the package where a wheel was installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inner = package / "conf"
+    return inner if inner.is_dir() else package.parent / "conf"

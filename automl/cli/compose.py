@@ -1,7 +1,8 @@
 """From a command line to a checked `Config`: the one place where Hydra composes.
 
 Hydra's `compose` is used, not `hydra.main`: it writes nothing, changes no directory and configures
-no logging. Only what Hydra alone can show (`--info`) goes through `hydra.main`, in `show.py`.
+no logging. Only what Hydra alone can show (`--info`) goes through `hydra.main`, in
+`hydra_options.py`.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
-from automl.cli.application import application_base
-from automl.cli.arguments import Arguments
-from automl.cli.chosen import Chosen, added, chosen_by, others
-from automl.cli.default_model import DEFAULT_MODEL
-from automl.cli.explain import explained, unknown_key
-from automl.cli.hydra_settings import refuse_overrides, refuse_settings
-from automl.cli.length import is_open
-from automl.cli.paths import conf_dir
-from automl.cli.raw_texts import quoted
-from automl.cli.schemas import groups, keys_of, register_schemas
-from automl.cli.space import rewrite
-from automl.cli.stored import SWEEP, Base, choose_base, refuse_missing, stored_text, study_folder
-from automl.cli.sweeps import canonical_space
+from automl.cli.arguments import CommandLine, conf_dir
+from automl.cli.hydra_application import application_base
+from automl.cli.hydra_errors import explain_errors, refuse_overrides, refuse_settings, unknown_key
+from automl.cli.option_defaults import ChosenOptions, added_options, chosen_by, other_options
+from automl.cli.schemas import DEFAULT_MODEL, groups, is_length_open, keys_of, register_schemas
+from automl.cli.space_overrides import canonical_space, quote_raw_texts, rewrite_overrides
+from automl.cli.stored_config import (
+    SWEEP,
+    ConfigBase,
+    choose_base,
+    refuse_missing,
+    stored_text,
+    study_folder,
+)
 from automl.config import Config, DataKind
 from automl.errors import ConfigError
-from automl.record.files import StudyFiles
+from automl.record.study_files import StudyFiles
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class HydraInput:
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedConfig:
     """A command line, composed and checked."""
 
     command: str
@@ -61,10 +63,10 @@ class Composed:
     """Nobody said how long a training is; `config` has what the model takes by itself."""
 
 
-def compose(arguments: Arguments, application: object = None) -> Composed:
+def compose(arguments: CommandLine, application: object = None) -> ComposedConfig:
     """Compose and check, from `application` where a Hydra application composed ours as a part of
     its own. Raises ConfigError; writes nothing."""
-    with explained(arguments.overrides):
+    with explain_errors(arguments.overrides):
         shows_hydra = arguments.hydra_options[:2] not in ((), ("--cfg", "job"))
         if not shows_hydra:
             refuse_overrides(arguments.overrides)
@@ -77,15 +79,15 @@ def compose(arguments: Arguments, application: object = None) -> Composed:
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
-        has_open_length = is_open(composed)
+        has_open_length = is_length_open(composed)
         _decide(composed, config)
-        return Composed(arguments.command, config, stored_text(composed), has_open_length)
+        return ComposedConfig(arguments.command, config, stored_text(composed), has_open_length)
 
 
 def _decide(composed: DictConfig, config: Config) -> None:
     """How a table is split and how long a training is, where that was left open: a study keeps it,
     whatever comes."""
-    if is_open(composed):
+    if is_length_open(composed):
         composed.training.epochs = config.training.epochs
     for key in ("folds", "test_fraction"):
         if composed.data[key] is None:
@@ -94,11 +96,13 @@ def _decide(composed: DictConfig, config: Config) -> None:
 
 def folder_of_studies(overrides: Sequence[str]) -> Path:
     """Where the overrides say that studies are. Raises ConfigError."""
-    with explained(overrides):
+    with explain_errors(overrides):
         return study_folder(_parsed(overrides))
 
 
-def hydra_input(arguments: Arguments, application: object = None) -> tuple[Base, HydraInput]:
+def hydra_input(
+    arguments: CommandLine, application: object = None
+) -> tuple[ConfigBase, HydraInput]:
     """What to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
     parsed = _parsed(arguments.overrides)
@@ -107,14 +111,14 @@ def hydra_input(arguments: Arguments, application: object = None) -> tuple[Base,
     else:
         base = choose_base(arguments, parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
-    given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)
+    given = HydraInput(base.config_name, (*rewrite_overrides(parsed), *base.overrides), config_dir)
     if base.study is None and application is None:
         given = _completed(given)
     return base, _without_inline_space(given)
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
-    return OverridesParser.create().parse_overrides(list(map(quoted, overrides)))
+    return OverridesParser.create().parse_overrides(list(map(quote_raw_texts, overrides)))
 
 
 def _compose(given: HydraInput) -> DictConfig:
@@ -146,7 +150,7 @@ def _apart() -> Iterator[None]:
         GlobalHydra.set_instance(running)
 
 
-def _refuse_in_files(base: Base, given: HydraInput) -> None:
+def _refuse_in_files(base: ConfigBase, given: HydraInput) -> None:
     """What a config file says to Hydra itself. Read first: comparing costs as much as composing."""
     folders = [folder for folder in (conf_dir(), given.config_dir) if folder is not None]
     files = [f for folder in folders for depth in ("", "*/") for f in folder.glob(f"{depth}*.yaml")]
@@ -170,20 +174,20 @@ def _mentions_hydra(file: Path) -> bool:
 def _completed(given: HydraInput) -> HydraInput:
     """With the options that go with those chosen, where nobody chose them."""
     chosen = chosen_by(given.overrides) if given.config_name == SWEEP else None
-    more = added(chosen or _chosen(given), given.overrides)
+    more = added_options(chosen or _chosen(given), given.overrides)
     said = [line for line in given.overrides if line != f"model={DEFAULT_MODEL}"]
     return HydraInput(given.config_name, (*more, *said), given.config_dir)
 
 
-def _chosen(given: HydraInput) -> Chosen:
+def _chosen(given: HydraInput) -> ChosenOptions:
     with _initialized(given.config_dir):
-        lines = others(given.overrides)
+        lines = other_options(given.overrides)
         composed = hydra.compose(given.config_name, lines, return_hydra_config=True)
     names = composed.hydra.runtime.choices
     kind = OmegaConf.select(composed, "data.kind")
     data = kind.name if isinstance(kind, DataKind) else ""
     model, objective, space = (str(names.get(g)) for g in ("model", "objective", "space"))
-    return Chosen(data, model, objective, space)
+    return ChosenOptions(data, model, objective, space)
 
 
 def _without_inline_space(given: HydraInput) -> HydraInput:
@@ -231,7 +235,7 @@ def _refuse_extra_keys(node: DictConfig, prefix: str) -> None:
 _extra_dir: ContextVar[Path | None] = ContextVar("_extra_dir", default=None)
 
 
-class ConfigDir(SearchPathPlugin):
+class ConfigDirSearchPath(SearchPathPlugin):
     """Appends the folder of `--config-dir` to Hydra's search path while it composes."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
@@ -243,8 +247,8 @@ class ConfigDir(SearchPathPlugin):
 @contextmanager
 def _searching(path: Path | None) -> Iterator[None]:
     plugins = Plugins.instance()
-    if ConfigDir not in plugins.discover(SearchPathPlugin):
-        plugins.register(ConfigDir)
+    if ConfigDirSearchPath not in plugins.discover(SearchPathPlugin):
+        plugins.register(ConfigDirSearchPath)
     token = _extra_dir.set(path)
     try:
         yield

@@ -1,22 +1,76 @@
-"""The config classes as Hydra's schemas, and which keys and groups there are."""
+"""The config classes as Hydra's schemas, and which keys and groups there are.
+
+The option of `model` that stands in while a config is composed, where nobody chose one.
+
+How long a training is where nobody says it: what stands at `training.epochs` in our schemas.
+
+It is a reference that looks at the model beside it, so that what a config file or an application
+says, be it the default itself, is told from what nobody said, and a model that is chosen later
+brings its own length.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import get_type_hints
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
-from automl.cli.default_model import DEFAULT_MODEL, DefaultModel
-from automl.cli.length import register_length
-from automl.cli.paths import conf_dir
-from automl.config import Config
+from automl.cli.arguments import conf_dir
+from automl.config import Config, TrainingConfig
+from automl.models.families.mlp.family import MLPFamily
+from automl.models.family import Family, load_families
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
-from automl.training.family import families
+
+DEFAULT_MODEL = "default"
+"""The option that the table of contents names."""
+
+
+@dataclass
+class DefaultModel(MLPFamily):
+    """Its schema, with the keys of what most data get."""
+
+
+def model_of(data: str, objective: str) -> str:
+    """The option that takes its place, by the kinds of the others."""
+    return "auto" if objective == "builtin" and data == "csv" else "mlp"
+
+
+KEY, REFERENCE = "training.epochs", "${automl.own_length:}"
+
+
+def register_length(root: DictConfig) -> None:
+    """Let the schema at `root` refer to it; for this process."""
+    OmegaConf.register_new_resolver("automl.own_length", _own_length, replace=True)
+    OmegaConf.update(root, KEY, REFERENCE)
+
+
+def is_length_open(config: DictConfig) -> bool:
+    """Whether nobody said how long; `config` is composed from ours."""
+    plain: Any = OmegaConf.to_container(config, resolve=False)
+    return bool(plain["training"]["epochs"] == REFERENCE)
+
+
+def stated_length(training: TrainingConfig) -> str:
+    """As an override."""
+    return f"{KEY}={'null' if training.epochs is None else training.epochs}"
+
+
+def _own_length(*, _parent_: DictConfig) -> int | None:
+    """`_parent_` is the section `training` of a config of ours."""
+    config = _parent_._get_parent()
+    if not isinstance(config, DictConfig) or "model" not in config:
+        return TrainingConfig.epochs  # the section alone
+    family = OmegaConf.get_type(config, "model")
+    if family is DefaultModel:
+        family = load_families()[model_of(config.data.kind.name, config.objective.kind.name)]
+    of_its_own = isinstance(family, type) and issubclass(family, Family) and family.says_length
+    return None if of_its_own else TrainingConfig.epochs
+
 
 SUFFIX = "_schema"
 """Ends the names of schemas among a group's options; people are not shown those."""
@@ -25,7 +79,7 @@ DEFAULT_SPACE = "mlp"
 """The option of `space` that the table of contents names: the built-in network's."""
 
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
-    "model": {**families(), DEFAULT_MODEL: DefaultModel},
+    "model": {**load_families(), DEFAULT_MODEL: DefaultModel},
     "sampler": samplers(),
     "pruner": pruners(),
 }

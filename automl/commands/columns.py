@@ -5,7 +5,7 @@ from __future__ import annotations
 from automl.config import Config, DataKind
 from automl.errors import ConfigError
 from automl.record.texts import fit_line
-from automl.running.console import open_console
+from automl.running.display.console import open_console
 from automl.tracking.long_step import long_step
 
 COLUMNS = ("column", "taken as", "why", "features")

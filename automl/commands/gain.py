@@ -18,12 +18,12 @@ def run(config: Config, stored_config: str) -> int:
             "space: it is empty, so that there is no trial to time. Choose one, such as "
             "space=mlp, or name params: space.width=32,64"
         )
-    from automl.execution.process import preload
+    from automl.execution.worker_process import preload_fork_server
 
-    preload("automl.training.gain.child")  # goes on beside what is loaded here
-    from automl.running.gain.report import report
+    preload_fork_server("automl.measure.gain.child")  # goes on beside what is loaded here
+    from automl.running.gain.gain_report import print_gain_report
 
     # Whatever trains it in a sweep, here it is a process that can be ended.
     execution = replace(config.execution, kind=ExecutionKind.workers)
-    report(replace(config, execution=execution))
+    print_gain_report(replace(config, execution=execution))
     return 0

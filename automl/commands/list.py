@@ -12,12 +12,12 @@ from pathlib import Path
 
 from automl.config import Config
 from automl.errors import ConfigError
-from automl.record.directory import is_held
-from automl.record.files import CONFIG, STATUS, StudyFiles
 from automl.record.studies import no_study_in, not_readable, study_names
+from automl.record.study_directory import is_held
+from automl.record.study_files import CONFIG, STATUS, StudyFiles
 from automl.record.texts import fit_line
-from automl.running.console import open_console
-from automl.running.view import SweepView, load_view
+from automl.running.display.console import open_console
+from automl.running.display.view import SweepView, load_view
 
 COLUMNS = ("study", "state", "trials", "failed", "best", "age")
 _MAX_WORD = 40

@@ -12,18 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from automl.commands.scorer import Scorer, scorer
-from automl.commands.which_model import TableModel, choose, open_model, outdated
+from automl.commands.models.row_scorer import RowScorer, make_scorer
+from automl.commands.models.which_model import TableModel, choose_model, open_model, outdated
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
-from automl.record.disk import replacing
+from automl.record.disk import open_replacing
 from automl.record.studies import study_path
-from automl.running.console import CommandConsole, open_console
+from automl.running.display.console import CommandConsole, open_console
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
-    from automl.data.chunks import Chunk, ChunkedTable, Unread
-    from automl.training.predictor import Predictor
+    from automl.data.tables.chunked_table import ChunkedTable, TableChunk, UnreadRow
+    from automl.models.predictor import Predictor
 
 CSV, PARQUET = FORMATS = ".csv", ".parquet"
 N_SHOWN = 5
@@ -35,9 +35,9 @@ def run(config: Config, stored_config: str) -> int:
     """Write `predict.output`, a row for each of `predict.input`. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
     given, output = _given(config)
-    choice = choose(config, "predict")
+    choice = choose_model(config, "predict")
 
-    from automl.data.chunks import ChunkedTable
+    from automl.data.tables.chunked_table import ChunkedTable
 
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
@@ -46,10 +46,10 @@ def run(config: Config, stored_config: str) -> int:
     table = ChunkedTable.at("predict.input", given, columns.sources, config.predict.keep)
     if late := outdated(config, model):
         console.say(late, "yellow")
-    by = scorer(
+    by = make_scorer(
         predictor, config.predict.device, config.devices, now=time.monotonic, say=console.say
     )
-    progress = Progress(console, time.monotonic)
+    progress = PredictProgress(console, time.monotonic)
     try:
         with long_step(f"{model.name} of {path.name}{whose} scores {given}", console.say) as step:
             unread = _score(predictor, by, table, output, progress, step)
@@ -95,28 +95,28 @@ def _given(config: Config) -> tuple[str, Path]:
 
 def _score(
     predictor: Predictor,
-    by: Scorer,
+    by: RowScorer,
     table: ChunkedTable,
     output: Path,
-    progress: Progress,
+    progress: PredictProgress,
     step: LongStep,
 ) -> Path | None:
     """Write the scores, and beside them the rows without, whose file comes back; None: all have
     some. Both take their places whole, in the end."""
-    from automl.data.scored_rows import scores_writer
-    from automl.training.cores import leaving_a_core
+    from automl.data.tables.scored_rows import scores_writer
+    from automl.models.mean_model import leave_one_core
 
     numbers = predictor.columns.plain_numbers
     categories = [column.name for column in predictor.columns.categories]
     classes, kept = predictor.classes, table.texts
     with ExitStack() as files:
-        unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
-        file = files.enter_context(replacing(output))
+        unread = UnreadRowsFile(output.with_name(f"{output.name}.unread.csv"), files)
+        file = files.enter_context(open_replacing(output))
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
             scores_writer(*(file, classes, kept), parquet=parquet, threshold=predictor.threshold)
         )
-        with leaving_a_core(), Behind("writing") as written:
+        with leave_one_core(), BackgroundThread("writing") as written:
             verbatim = predictor.columns.verbatim
             for chunk in read_ahead(table.chunks(numbers, categories, verbatim)):
                 written.do(partial(writer.write, chunk, by(chunk)))
@@ -129,7 +129,7 @@ def _score(
     return unread.path
 
 
-class UnreadFile:
+class UnreadRowsFile:
     """Names the rows that cannot be read; there is none while all can."""
 
     def __init__(self, path: Path, files: ExitStack) -> None:
@@ -137,27 +137,27 @@ class UnreadFile:
         self.file: BinaryIO | None = None
         self._files = files
 
-    def write(self, unread: tuple[Unread, ...]) -> None:
+    def write(self, unread: tuple[UnreadRow, ...]) -> None:
         if not unread:
             return
         if self.file is None:
-            self.file = self._files.enter_context(replacing(self.path))
+            self.file = self._files.enter_context(open_replacing(self.path))
             self.file.write(b"row,reason\n")
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows((row.where, row.reason) for row in unread)
         self.file.write(text.getvalue().encode())
 
 
-class Progress:
+class PredictProgress:
     """Counts the rows that are scored, and tells how many of them cannot be read."""
 
     def __init__(self, console: CommandConsole, now: Callable[[], float]) -> None:
         self._console, self._now = console, now
         self._began = now()
         self._n_rows = self._n_unread = 0
-        self._first: list[Unread] = []
+        self._first: list[UnreadRow] = []
 
-    def after(self, chunk: Chunk) -> str:
+    def after(self, chunk: TableChunk) -> str:
         """Count the chunk, and return how far the table is scored."""
         self._n_rows += chunk.n_rows
         self._n_unread += len(chunk.unread)
@@ -194,7 +194,7 @@ class Progress:
         return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
 
 
-class Behind(AbstractContextManager["Behind"]):
+class BackgroundThread(AbstractContextManager["BackgroundThread"]):
     """Does one thing after the other in a thread, one of them being behind at most; what one raises
     is raised by the next call, or at the end."""
 

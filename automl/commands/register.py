@@ -3,45 +3,124 @@
 The model is an export in ONNX, logged on the run of its trial or refit, and a version of the
 registered model of the study's name. What is there already is not made again: the export if it is
 of this model, the model and its version if their file has the same digest.
+
+The run in MLflow that a model is logged on: its trial's, the refit's, or of the ensemble itself
+the study's.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.commands.registration.about import about_model
-from automl.commands.registration.package import packaged, refuse_unserved
-from automl.commands.registration.standing import Compared, Standing, standing
-from automl.commands.which_model import choose, open_model, outdated
-from automl.config import Config
-from automl.record.directory import StudyDirectory
-from automl.record.opening import bring_up
-from automl.record.place import settle_unlocked
-from automl.record.redact import redact
+from automl.commands.models.champion import (
+    ChampionComparison,
+    ModelAlias,
+    about_model,
+    choose_alias,
+)
+from automl.commands.models.model_package import make_package, refuse_unserved
+from automl.commands.models.study_opening import bring_up
+from automl.commands.models.which_model import TableModel, choose_model, open_model, outdated
+from automl.config import Config, TrackingConfig
+from automl.errors import AutoMLError
 from automl.record.studies import read_study, study_path
+from automl.record.study_directory import StudyDirectory
+from automl.record.study_files import EVENTS, StudyFiles
+from automl.record.study_place import StudyPlace, read_place, settle_place_unlocked
+from automl.record.texts import Say, redact, say_on_stdout
+from automl.tracking.deliver.confirmed_offset import is_fully_delivered, read_delivered_runs
+from automl.tracking.deliver.delivery import deliver_study
+from automl.tracking.deliver.division import SharedDeliveryJob
 from automl.tracking.long_step import long_step
-from automl.tracking.registry.opening import open_registry
-from automl.tracking.registry.words import CHAMPION, NewModel, Version
-from automl.tracking.say import Say, say_on_stdout
-from automl.tracking.uri import resolve_uri
+from automl.tracking.registry.model_versions import CHAMPION, NewModel, RegisteredVersion, RunRef
+from automl.tracking.registry.registry_opening import open_registry
+from automl.tracking.tracking_uri import resolve_uri
+from automl.tracking.view.run_update import StudyRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from automl.tracking.registry.registry import ModelRegistry
 
-    from automl.tracking.registry.registry import Registry
+
+def run_of_model(
+    model: TableModel,
+    directory: Path,
+    place: StudyPlace | None,
+    config: Config,
+    has_run: Callable[[RunRef], bool],
+) -> RunRef:
+    """Deliver the runs, and find it; `has_run` asks the store. Raises AutoMLError where MLflow does
+    not take them."""
+    tracking = config.tracking
+    _deliver(directory, place, tracking, SharedDeliveryJob.of(config.study, tracking))
+    if model.refitted is None:
+        return _found(directory, None if model.joined else model.trial)
+    folder = refit_folder(directory, model)
+    log = StudyFiles(folder).events
+    there = read_delivered_runs(log)
+    # The refit has delivered them itself: another process that loads MLflow has nothing to do.
+    whole = there is not None and is_fully_delivered(log)
+    if there is None or not (whole and has_run(RunRef(there.experiment, there.parent))):
+        _deliver(folder, read_place(folder), tracking)
+    return _found(folder, None)
+
+
+def refit_folder(directory: Path, model: TableModel) -> Path:
+    """The refit that `refit.pt` is of: the last one of its trial, or of an ensemble, and rows that
+    ended. Raises AutoMLError where its folder is gone."""
+    assert model.refitted is not None
+    wanted = "" if model.joined else str(model.trial), model.refitted.rows
+    ended: list[tuple[float, Path]] = []
+    for log in StudyFiles(directory).refits.glob(f"*/{EVENTS}"):
+        record = read_study(log.parent)
+        end = record.sweeps[-1].end if record.sweeps else None
+        if end is not None and _of(record.settings) == wanted:
+            ended.append((end.time, log.parent))
+    if not ended:
+        raise AutoMLError(
+            f"{model.file}: the refit that it came of is not in {StudyFiles(directory).refits} any "
+            "more, so that it has no run in MLflow: refit again, or name a trial: register.trial=N"
+        )
+    return max(ended)[1]
+
+
+def _of(settings: Mapping[str, str]) -> tuple[str, str]:
+    return settings.get("refit.trial", ""), settings.get("refit.rows", "")
+
+
+def _deliver(
+    directory: Path,
+    place: StudyPlace | None,
+    tracking: TrackingConfig,
+    shared: SharedDeliveryJob | None = None,
+) -> None:
+    ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
+    deliver_study(directory, tracking, lambda line: None, study=ref, shared=shared)
+
+
+def _found(directory: Path, trial: int | None) -> RunRef:
+    there = read_delivered_runs(StudyFiles(directory).events)
+    run = None if there is None else (there.parent if trial is None else there.runs.get(trial))
+    if there is None or run is None:
+        raise AutoMLError(
+            f"{StudyFiles(directory).delivered}: does not say in which run of MLflow the model is: "
+            f"remove the file, and register again, which delivers all runs anew."
+        )
+    return RunRef(there.experiment, run)
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegistrationResult:
     """A version of a registered model, with its alias."""
 
     name: str
     version: int
     digest: str
     """Of the model's file, in hex."""
-    standing: Standing
+    standing: ModelAlias
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -50,14 +129,14 @@ def run(config: Config, stored_config: str) -> int:
     return 0
 
 
-def register(config: Config, say: Say) -> Registered:
+def register(config: Config, say: Say) -> RegistrationResult:
     """What `register.model` and `register.trial` mean becomes a version. Raises AutoMLError, after
     which the same call goes on."""
     refuse_unserved(config)
     bring_up(config.study)
-    choice = choose(config, "register")
+    choice = choose_model(config, "register")
     directory = study_path(config.study)
-    place = settle_unlocked(directory, config.study)
+    place = settle_place_unlocked(directory, config.study)
     record = read_study(directory)
     owner = record.uuid if place is None else place.study_uuid
     shared = config.register.name is not None
@@ -65,62 +144,61 @@ def register(config: Config, say: Say) -> Registered:
         registry = open_registry(config.tracking, config.register.name or directory.name)
         registry.refuse_taken(owner, shared=shared)
 
-        from automl.commands.registration.putting import new_model
-        from automl.commands.registration.rows import compared, unseen_by
-        from automl.commands.registration.run_of import run_of
-        from automl.data.evaluation import open_evaluation
+        from automl.commands.models.model_upload import new_model
+        from automl.commands.models.unseen_rows import compare_with_champion, rows_unseen_by
+        from automl.data.scoring.evaluation import open_evaluation
 
         model = open_model(config, choice)
     if late := outdated(config, model):
         say(late)
-    package = packaged(config, model, choice)
+    package = make_package(config, model, choice)
     with long_step(f"putting {model.name} into the registry", say) as step:
         step.at("reading the table")
         evaluation = open_evaluation(
             config.data, record.settings.get("data.test_path"), config.training.value_loss
         )
-        unseen = unseen_by(model, evaluation, config)
+        unseen = rows_unseen_by(model, evaluation, config)
         step.at("finding its run in MLflow")
-        run_ref = run_of(model, directory, place, config, registry.has_run)
+        run_ref = run_of_model(model, directory, place, config, registry.has_run)
         new = new_model(model, package, run_ref, owner, unseen, config)
 
-        def stands(champion: Version | None) -> Standing:
-            def compare() -> Compared | str:
+        def stands(champion: RegisteredVersion | None) -> ModelAlias:
+            def compare() -> ChampionComparison | str:
                 assert champion is not None, "there is one to compare with"
                 step.at("comparing it with the champion")
-                return compared(
+                return compare_with_champion(
                     package.folder, lambda to: registry.download(champion, to), evaluation, config
                 )
 
-            return standing(unseen, champion, compare)
+            return choose_alias(unseen, champion, compare)
 
         with StudyDirectory.open(config.study, must_exist=True):  # one registers at a time
             step.at("writing the version")
             about = about_model(directory.name, model.predictor.task, model.predictor.target)
             registry.claim(owner, shared=shared, about=about)
             version, alias = _put(registry, new, stands)
-    done = Registered(registry.name, version.number, new.digest, alias)
+    done = RegistrationResult(registry.name, version.number, new.digest, alias)
     _tell(done, model.name, config, say)
     return done
 
 
 def _put(
-    registry: Registry, new: NewModel, stands: Callable[[Version | None], Standing]
-) -> tuple[Version, Standing]:
-    from automl.commands.registration.putting import put
+    registry: ModelRegistry, new: NewModel, stands: Callable[[RegisteredVersion | None], ModelAlias]
+) -> tuple[RegisteredVersion, ModelAlias]:
+    from automl.commands.models.model_upload import put_model
 
     versions = registry.versions()
     at = registry.alias(CHAMPION)
     champion = next((version for version in versions if version.number == at), None)
     known = next((version for version in versions if version.digest == new.digest), None)
     if known is not None and known == champion:
-        alias = Standing(CHAMPION, "as before")
+        alias = ModelAlias(CHAMPION, "as before")
     else:
         alias = stands(champion)
-    return put(registry, new, known, alias), alias
+    return put_model(registry, new, known, alias), alias
 
 
-def _tell(done: Registered, model: str, config: Config, say: Say) -> None:
+def _tell(done: RegistrationResult, model: str, config: Config, say: Say) -> None:
     alias = done.standing
     say(f"{model} is version {done.version} of the registered model {done.name}")
     say(f"{alias.alias}: {alias.why}")

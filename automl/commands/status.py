@@ -14,23 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from automl.commands.models.study_opening import bring_up
 from automl.config import Config, StudyConfig
-from automl.record.directory import command_line, is_held
-from automl.record.files import StudyFiles
-from automl.record.opening import bring_up
 from automl.record.studies import find_study, read_study
-from automl.record.study import StudyRecord
+from automl.record.study_directory import command_line, is_held
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
-from automl.running.console import open_console
-from automl.running.failures import Failures
-from automl.running.going_on import how_to_go_on_with
-from automl.running.readable import clock
-from automl.running.rendering import failure_lines, render
-from automl.running.view import BestRow, SweepView, read_view
+from automl.running.display.console import duration_text, open_console
+from automl.running.display.failures import FailureCounts
+from automl.running.display.rendering import failure_lines, render_view
+from automl.running.display.view import BestRow, SweepView, read_view
+from automl.running.setup.resume_command import resume_command_from_settings
 from automl.trial import TrialState
 
 if TYPE_CHECKING:
-    from automl.record.sharing.fetch import Fetched
+    from automl.record.sharing.study_fetch import FetchedStudy
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -48,7 +47,7 @@ def run(config: Config, stored_config: str) -> int:
     if record.sweeps:  # else its log is lost, and it says nothing
         killed = goes_on and lives is False
         view = as_recorded(dead(view, record) if killed else view, record)
-    again = how_to_go_on_with(replace(config.study, name=view.study), record.settings)
+    again = resume_command_from_settings(replace(config.study, name=view.study), record.settings)
     note = _note(view, again, lives) if goes_on else None
     if goes_on and note is None and fetched is not None:  # the view has this sweep's own alone
         note = _where_at_work(fetched)
@@ -68,16 +67,18 @@ def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
         or not (made.members.keys() <= record.trials.keys())
     ):
         return ()
-    from automl.running.ensemble import lines_of  # with numpy, which other studies do without
-    from automl.training.family import families
+    from automl.models.family import load_families
+    from automl.running.finish.ensemble import (
+        ensemble_lines,  # with numpy, which other studies do without
+    )
 
-    family = families().get(record.settings.get("model", ""))
-    found = lines_of(made, record, None if family is None else family.choice, path)
+    family = load_families().get(record.settings.get("model", ""))
+    found = ensemble_lines(made, record, None if family is None else family.choice, path)
     refit = StudyFiles(path).refit
     return [*found, f"refit: {os.path.relpath(refit)}"] if refit.exists() else found
 
 
-def _of_record(path: Path, record: StudyRecord, fetched: Fetched) -> SweepView:
+def _of_record(path: Path, record: StudyRecord, fetched: FetchedStudy) -> SweepView:
     """Of a study whose sweeps are elsewhere."""
     counts = {state.value: n for state, n in record.counts().items()}
     n_open = sum(n for state, n in record.counts().items() if not state.is_final)
@@ -90,12 +91,12 @@ def _of_record(path: Path, record: StudyRecord, fetched: Fetched) -> SweepView:
     return as_recorded(view, record)
 
 
-def _note_of_shared(study: StudyConfig, fetched: Fetched) -> str:
+def _note_of_shared(study: StudyConfig, fetched: FetchedStudy) -> str:
     at_work = _where_at_work(fetched)
     return at_work or f"no sweep works on it; go on with: {command_line('resume', study)}"
 
 
-def _where_at_work(fetched: Fetched) -> str | None:
+def _where_at_work(fetched: FetchedStudy) -> str | None:
     """On which machines trials run; None: on none."""
     return f"trials that run: {fetched.where_at_work}" if fetched.at_work else None
 
@@ -103,12 +104,12 @@ def _where_at_work(fetched: Fetched) -> str | None:
 def print_view(view: SweepView, note: str | None) -> None:
     """The whole view, the failures by cause, and how it ended, else the note."""
     console = open_console()
-    console.print(render(view))
+    console.print(render_view(view))
     for line in failure_lines(view):
         console.say(line, "red")
     age = time.time() - view.time
     if view.ended is not None:
-        console.say(f"{fit_line(view.ended)}, {clock(age)} ago", "dim")
+        console.say(f"{fit_line(view.ended)}, {duration_text(age)} ago", "dim")
     elif note is not None:
         console.say(fit_line(note), "magenta")
 
@@ -125,7 +126,9 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     if best is not None:
         assert best.value is not None
         view = replace(view, best=BestRow(best.number, best.value, best.params))
-    return replace(view, counts=counts, running=running, failures=Failures(record.trials).rows())
+    return replace(
+        view, counts=counts, running=running, failures=FailureCounts(record.trials).rows()
+    )
 
 
 def dead(view: SweepView, record: StudyRecord) -> SweepView:

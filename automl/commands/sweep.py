@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from automl.config import Config
-from automl.running.going_on import refuse_refit, refuse_uncalled
-from automl.training.called import CalledFunction
+from automl.objectives.function_call import CalledFunction
+from automl.running.setup.resume_command import refuse_missing_function, refuse_refit_folder
 
 if TYPE_CHECKING:
-    from automl.running.prepared import Prepared
-    from automl.running.refit.begin import Begun
+    from automl.running.refit.refit_settings import RefitTask
+    from automl.running.setup.prepared_config import PreparedStudy
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -31,20 +31,20 @@ def carry_out(
 ) -> int:
     """Load, and run to the end, with the function that the sweep was called with, if it was.
     `from_python`: the same call with the study's name goes on. Returns the exit code."""
-    refuse_uncalled(config, called)
-    refuse_refit(config.study)
+    refuse_missing_function(config, called)
+    refuse_refit_folder(config.study)
     with ExitStack() as warm:
         with loading("Optuna, PyTorch and MLflow"):
             # Each of the two takes its time, and what the first starts goes on beside the second.
-            from automl.running.warm import warmed_up
+            from automl.running.setup.warm_start import warm_up_processes
 
-            deliverer = warm.enter_context(warmed_up(config))
-            from automl.running.run import run_sweep
+            deliverer = warm.enter_context(warm_up_processes(config))
+            from automl.running.setup.run_sweep import run_sweep
 
-        def train_again(begun: Begun, prepared: Prepared) -> int:
-            from automl.running.refit.run import trained_again
+        def train_again(begun: RefitTask, prepared: PreparedStudy) -> int:
+            from automl.running.refit.refit_run import run_prepared_refit
 
-            return trained_again(begun, prepared, stored_config)
+            return run_prepared_refit(begun, prepared, stored_config)
 
         # Libraries are never garbage: else the exit takes 0.15 s of a core more. A process that is
         # the caller's, or runs commands one after another, has other things, too.
@@ -64,7 +64,7 @@ def carry_out(
 @contextmanager
 def loading(what: str) -> Iterator[None]:
     """Say that libraries are loaded, which takes some seconds."""
-    from automl.running.pictures import say_unfailing
+    from automl.running.display.display_failures import say_unfailing
     from automl.tracking.long_step import long_step
 
     with long_step(f"loading {what}", say_unfailing):

@@ -3,20 +3,20 @@ database what a sweep could not, and take what others have done since."""
 
 from __future__ import annotations
 
+from automl.commands.models.study_opening import bring_up
 from automl.config import Config
-from automl.record.opening import bring_up
-from automl.record.place import settle_unlocked
 from automl.record.studies import study_path
-from automl.tracking.delivery import deliver_all
-from automl.tracking.division import SharedJob
-from automl.tracking.run_update import StudyRef
+from automl.record.study_place import settle_place_unlocked
+from automl.tracking.deliver.delivery import deliver_study
+from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.view.run_update import StudyRef
 
 
 def run(config: Config, stored_config: str) -> int:
     """Deliver all that a study's event log holds. Raises AutoMLError."""
     directory = study_path(config.study)
     bring_up(config.study)
-    place = settle_unlocked(directory, config.study)
+    place = settle_place_unlocked(directory, config.study)
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
-    shared = SharedJob.of(config.study, config.tracking)
-    return deliver_all(directory, config.tracking, study=ref, shared=shared)
+    shared = SharedDeliveryJob.of(config.study, config.tracking)
+    return deliver_study(directory, config.tracking, study=ref, shared=shared)

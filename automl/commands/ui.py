@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from automl.config import Config
 from automl.record.studies import study_path
-from automl.tracking.ui import serve_ui
+from automl.tracking.view.ui import serve_ui
 
 
 def run(config: Config, stored_config: str) -> int:

@@ -12,37 +12,43 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.config.admission import AdmissionConfig, SurveyKind
 from automl.config.checks import check, check_positive, check_target, parse_bytes
+from automl.config.commands import (
+    EvaluateConfig,
+    ExportConfig,
+    ExportFormat,
+    ParallelKind,
+    PredictConfig,
+    RefitConfig,
+    RefitMembers,
+    RegisterConfig,
+    UIConfig,
+    WhichModel,
+)
 from automl.config.data import ColumnKind, DataConfig, DataKind, Task
-from automl.config.devices import Choose, DevicesConfig, DevicesKind
-from automl.config.evaluate import EvaluateConfig
-from automl.config.execution import ExecutionConfig, ExecutionKind
-from automl.config.export import ExportConfig, ExportFormat
-from automl.config.losses import LOSSES
-from automl.config.metrics import direction_of
-from automl.config.model import ModelConfig
+from automl.config.devices import (
+    AdmissionConfig,
+    ChooseDevice,
+    DevicesConfig,
+    DevicesKind,
+    SurveyKind,
+)
+from automl.config.execution import ExecutionConfig, ExecutionKind, RayConfig
+from automl.config.metrics import LOSSES, direction_of
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
-from automl.config.predict import PredictConfig
-from automl.config.pruner import PrunerConfig
-from automl.config.ray import RayConfig
-from automl.config.refit import Members, Parallel, RefitConfig
-from automl.config.register import RegisterConfig
-from automl.config.sampler import SamplerConfig
+from automl.config.option_bases import ModelConfig, PrunerConfig, SamplerConfig
 from automl.config.study import (
     MANY_TRIALS,
     N_TRIALS,
     STUDY_NAME,
-    Ensemble,
-    Plots,
-    Portfolio,
-    RefitAtEnd,
+    EnsembleSetting,
+    PlotsSetting,
+    PortfolioSetting,
+    RefitSetting,
     StudyConfig,
 )
 from automl.config.tracking import KeepCheckpoints, TrackingConfig, TrackingStore
-from automl.config.training import Precision, Schedule, TrainingConfig
-from automl.config.ui import UIConfig
-from automl.config.which_model import WhichModel
+from automl.config.training import LearningRateSchedule, Precision, TrainingConfig
 from automl.trial import Direction
 
 __all__ = [
@@ -50,36 +56,36 @@ __all__ = [
     "MANY_TRIALS",
     "STUDY_NAME",
     "AdmissionConfig",
-    "Choose",
+    "ChooseDevice",
     "ColumnKind",
     "Config",
     "DataConfig",
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
-    "Ensemble",
+    "EnsembleSetting",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
     "ExportConfig",
     "ExportFormat",
     "KeepCheckpoints",
-    "Members",
+    "LearningRateSchedule",
     "ModelConfig",
     "ObjectiveConfig",
     "ObjectiveKind",
-    "Parallel",
-    "Plots",
-    "Portfolio",
+    "ParallelKind",
+    "PlotsSetting",
+    "PortfolioSetting",
     "Precision",
     "PredictConfig",
     "PrunerConfig",
     "RayConfig",
-    "RefitAtEnd",
     "RefitConfig",
+    "RefitMembers",
+    "RefitSetting",
     "RegisterConfig",
     "SamplerConfig",
-    "Schedule",
     "StudyConfig",
     "SurveyKind",
     "Task",

@@ -1,4 +1,7 @@
-"""Which devices trials may use."""
+"""When a trial may start.
+
+Which devices trials may use.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,82 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.config.checks import check_positive
+from automl.config.checks import check, check_positive, parse_bytes
+
+
+class SurveyKind(enum.Enum):
+    auto = "auto"
+    off = "off"
+
+
+@dataclass
+class AdmissionConfig:
+    """When a trial may start."""
+
+    request: str | None = None
+    """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
+    headroom: str = "256MiB"
+    """Memory kept free on every device."""
+    devices_per_trial: int = 1
+    """GPUs that each trial has, all of them or none; on the host a trial has the host. Above 1 only
+    for a function of the user's, which finds them in `trial.devices`."""
+    survey: SurveyKind = SurveyKind.auto
+    """Whether an objective or network of the user's is run once on fake tensors, to see what memory
+    its trials will take of a GPU; auto: where nothing is declared."""
+    max_concurrent_trials: int | None = None
+    """Trials at once over all devices; none: as many as they take, on the host one per core."""
+    max_trials_per_device: int | None = None
+    """Trials at once on one GPU, however much memory is left of it; none: as many as are faster
+    together, which is found from their pace, at most 16."""
+    lookahead: Any = "auto"
+    """How many trials behind the one that waits first may start before it, where that does not
+    delay it. auto: 4 for samplers that learn, else 16; 0: none."""
+    stale_seconds: float = 5.0
+    """A reading older than this admits nothing."""
+
+    def __post_init__(self) -> None:
+        if self.request is not None:
+            check(
+                parse_bytes("admission.request", self.request) > 0,
+                "admission.request",
+                self.request,
+                "must be greater than 0.",
+            )
+        parse_bytes("admission.headroom", self.headroom)
+        check(
+            self.devices_per_trial >= 1,
+            "admission.devices_per_trial",
+            self.devices_per_trial,
+            "must be at least 1.",
+        )
+        check(
+            self.max_concurrent_trials is None or self.max_concurrent_trials >= 1,
+            "admission.max_concurrent_trials",
+            self.max_concurrent_trials,
+            "must be at least 1.",
+        )
+        check(
+            self.max_trials_per_device is None or self.max_trials_per_device >= 1,
+            "admission.max_trials_per_device",
+            self.max_trials_per_device,
+            "must be at least 1.",
+        )
+        whole = isinstance(self.lookahead, int) and not isinstance(self.lookahead, bool)
+        check(
+            self.lookahead == "auto" or (whole and self.lookahead >= 0),
+            "admission.lookahead",
+            self.lookahead,
+            "must be auto or a whole number, 0 for none.",
+        )
+        check_positive("admission.stale_seconds", self.stale_seconds)
+
+    @property
+    def request_bytes(self) -> int | None:
+        return None if self.request is None else parse_bytes("admission.request", self.request)
+
+    @property
+    def headroom_bytes(self) -> int:
+        return parse_bytes("admission.headroom", self.headroom)
 
 
 class DevicesKind(enum.Enum):
@@ -15,7 +93,7 @@ class DevicesKind(enum.Enum):
     nvml = "nvml"
 
 
-class Choose(enum.Enum):
+class ChooseDevice(enum.Enum):
     auto = "auto"
     gpu = "gpu"
     all = "all"
@@ -29,7 +107,7 @@ class DevicesConfig:
     """auto: the GPUs that both NVML and torch see, else the host; nvml: NVML's word alone."""
     only: Any = field(default_factory=list)
     """Numbers in CUDA's order, UUIDs or their beginnings, one or a list; empty: all."""
-    choose: Choose = Choose.auto
+    choose: ChooseDevice = ChooseDevice.auto
     """Which of them a trial may go to where there are GPUs. auto: the built-in network also to the
     CPU, where it ends first there; gpu: GPUs alone; all: a function or network of yours, too."""
     interval_seconds: float = 0.5

@@ -1,13 +1,45 @@
 """What can be said of predictions for a table: the metrics' names, and which way they are good.
 
-Their formulas stand in `automl/data/scores.py`; a report of a training calls each `val_NAME`.
+Their formulas stand in `automl/data/scoring/metrics.py`; a report of a training calls each
+`val_NAME`.
+
+What training descends: the losses that are ours, by name.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from automl.config.data import Task
-from automl.config.losses import METRIC_OF, ValueLoss
 from automl.trial import Direction
+
+OF_CLASSES = ("cross_entropy",)
+OF_VALUES = ("squared_error", "absolute_error", "quantile", "poisson")
+LOSSES = ("auto", *OF_CLASSES, *OF_VALUES)
+"""auto: cross_entropy of classes, squared_error of numbers."""
+EVERYBODYS = ("auto", "cross_entropy", "squared_error")
+"""Those that all families have."""
+METRIC_OF = {"quantile": "pinball", "poisson": "poisson_deviance"}
+"""A metric that stands beside the others where a study has this loss."""
+
+
+@dataclass(frozen=True)
+class ValueLoss:
+    """That of numbers: what `loss` means of a regression, wherever it is told."""
+
+    name: str = "squared_error"
+    """One of `OF_VALUES`."""
+    quantile: float = 0.5
+    """With quantile: the share of targets that shall lie below what is predicted."""
+
+    @property
+    def metric(self) -> str | None:
+        """Its own metric, where it has one."""
+        return METRIC_OF.get(self.name)
+
+
+SQUARED_ERROR = ValueLoss()
+
 
 METRICS: dict[Task, tuple[str, ...]] = {
     Task.classification: (
@@ -42,7 +74,7 @@ def metrics_of(task: Task, loss: ValueLoss) -> tuple[str, ...]:
     return METRICS[task] + own
 
 
-def reported(task: Task) -> tuple[str, ...]:
+def reported_metric(task: Task) -> tuple[str, ...]:
     """What a training on a table reports; of auto what it may."""
     tasks = (Task.classification, Task.regression) if task is Task.auto else (task,)
     always = [name for each in tasks for name in EACH_EPOCH[each]]

@@ -20,28 +20,28 @@ MANY_TRIALS = 100_000
 """Of a study that only time ends."""
 
 
-class Portfolio(enum.Enum):
+class PortfolioSetting(enum.Enum):
     """Whether params that did well elsewhere go first."""
 
     auto = "auto"
     none = "none"
 
 
-class Ensemble(enum.Enum):
+class EnsembleSetting(enum.Enum):
     """Whether a sweep ends with an ensemble of its trials' models."""
 
     auto = "auto"
     none = "none"
 
 
-class RefitAtEnd(enum.Enum):
+class RefitSetting(enum.Enum):
     """Whether a sweep ends with what it came to, trained again on all rows."""
 
     auto = "auto"
     none = "none"
 
 
-class Plots(enum.Enum):
+class PlotsSetting(enum.Enum):
     """Whether pictures are drawn of what an ensemble found."""
 
     auto = "auto"
@@ -85,15 +85,15 @@ class StudyConfig:
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
 
-    portfolio: Portfolio = Portfolio.auto
+    portfolio: PortfolioSetting = PortfolioSetting.auto
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
-    ensemble: Ensemble = Ensemble.auto
+    ensemble: EnsembleSetting = EnsembleSetting.auto
     """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
     does not (`python -m automl ensemble` makes one of any study of a table)."""
-    refit: RefitAtEnd = RefitAtEnd.auto
+    refit: RefitSetting = RefitSetting.auto
     """auto: with model=auto and one hold-out of a table (data=csv), a sweep that makes an ensemble
     trains its members again on all rows but the test part, as `refit` does; none: it does not."""
-    plots: Plots = Plots.auto
+    plots: PlotsSetting = PlotsSetting.auto
     """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
     draw what it found (columns that matter, errors by class, calibration, predicted against true)
     as pictures on the study's run in MLflow; none: nothing is drawn."""

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from automl.config.checks import check, is_target
-from automl.config.losses import LOSSES, OF_VALUES, ValueLoss
+from automl.config.metrics import LOSSES, OF_VALUES, ValueLoss
 
 
 class Precision(enum.Enum):
@@ -16,7 +16,7 @@ class Precision(enum.Enum):
     bfloat16 = "bfloat16"
 
 
-class Schedule(enum.Enum):
+class LearningRateSchedule(enum.Enum):
     constant = "constant"
     cosine = "cosine"
     onecycle = "onecycle"
@@ -32,7 +32,7 @@ class TrainingConfig:
     precision: Precision = Precision.float32
     """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
     this name in the space goes before it, as for the other settings down to `accumulate_steps`."""
-    schedule: Schedule = Schedule.constant
+    schedule: LearningRateSchedule = LearningRateSchedule.constant
     """How the learning rate goes over a trial's steps. cosine: from `lr` down to 0; onecycle: up to
     `lr` over the first 30 %, then down (Smith and Topin, 2018)."""
     ema_decay: float = 0.0

@@ -2,17 +2,183 @@
 
 No pandas and no scikit-learn: the generated set needs neither. `preprocessing.py` learns them and
 reads frames by them.
+
+How columns that are neither plain numbers nor categories become numbers: what was learned, as
+values that go to plain ones and back. numpy only; `column_kinds.py` applies them to frames.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from automl.data.readings import Reading, reading_of
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.text_values import DATE_FORMATS, DATE_PARTS
+
+N_BUCKETS = 4096
+"""That words of a text column are hashed to."""
+MAX_COUNTED = 1000
+"""Categories whose frequency is kept; the others count as seen once."""
+MAX_TOPICS = 64
+
+
+@dataclass(frozen=True)
+class DateReading:
+    """Points in time; see `said.DATE_PARTS`."""
+
+    kind: ClassVar[str] = "date"
+    verbatim: ClassVar[bool] = False
+    name: str
+    format: str
+    """One of `said.DATE_FORMATS`: of texts. Times need none."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What a cell becomes."""
+        return DATE_PARTS
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": self.kind, "name": self.name, "format": self.format}
+
+
+@dataclass(frozen=True)
+class NumberReading:
+    """Numbers in texts; a text that says none is missing."""
+
+    kind: ClassVar[str] = "number"
+    verbatim: ClassVar[bool] = False
+    parts: ClassVar[tuple[str, ...]] = ("number",)
+    name: str
+    mark: str
+    """Before the decimals."""
+    unit: str
+    """In lower case; empty: none."""
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": self.kind, "name": self.name, "mark": self.mark, "unit": self.unit}
+
+
+@dataclass(frozen=True)
+class FrequencyReading:
+    """How often a category was in the training part, as a logarithm; beside the category."""
+
+    kind: ClassVar[str] = "frequency"
+    parts: ClassVar[tuple[str, ...]] = ("frequency",)
+    name: str
+    counts: Mapping[str, int]
+    """Of the most frequent."""
+    verbatim: bool = False
+    """Categories are codes: cells belong to one only if they are written alike."""
+
+    def plain(self) -> dict[str, Any]:
+        own = {"verbatim": True} if self.verbatim else {}
+        return {"kind": self.kind, "name": self.name, "counts": dict(self.counts), **own}
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """Words, hashed, weighed by how rare they are, and projected (latent semantic analysis,
+    Deerwester et al. 1990)."""
+
+    kind: ClassVar[str] = "text"
+    verbatim: ClassVar[bool] = False
+    name: str
+    idf: str
+    """(N_BUCKETS,) float32, in base 64."""
+    components: str
+    """(topics, N_BUCKETS) float16, in base 64."""
+
+    @classmethod
+    def of(cls, name: str, idf: npt.NDArray[Any], components: npt.NDArray[Any]) -> TextReading:
+        packed = (idf.astype("<f4"), components.astype("<f2"))
+        return cls(name, *(base64.b64encode(array.tobytes()).decode() for array in packed))
+
+    @cached_property
+    def arrays(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Of weights (N_BUCKETS,), and of components (topics, N_BUCKETS)."""
+        idf = np.frombuffer(base64.b64decode(self.idf), "<f4").astype(np.float64)
+        components = np.frombuffer(base64.b64decode(self.components), "<f2").astype(np.float64)
+        return idf, components.reshape(-1, N_BUCKETS)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(f"topic{i}" for i in range(len(self.arrays[1])))
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "idf": self.idf,
+            "components": self.components,
+        }
+
+
+Reading: TypeAlias = "DateReading | NumberReading | FrequencyReading | TextReading"
+
+
+def reading_from_plain(plain: Mapping[str, Any]) -> Reading:
+    """What `plain` took apart; the file may be a stranger's. Raises ValueError, TypeError or
+    KeyError for what is no reading."""
+    kind, name = plain["kind"], plain["name"]
+    if not isinstance(name, str):
+        raise TypeError("a reading without a name")
+    match kind:
+        case "date":
+            form = plain["format"]
+            if form not in DATE_FORMATS:
+                raise ValueError(f"{form!r:.50} is no format of dates")
+            return DateReading(name, form)
+        case "number":
+            mark, unit = plain["mark"], plain["unit"]
+            if mark not in (".", ",") or not isinstance(unit, str):
+                raise ValueError(f"{mark!r:.50} stands before no decimals")
+            return NumberReading(name, mark, unit)
+        case "frequency":
+            return FrequencyReading(name, _counts(plain["counts"]), _flag(plain, "verbatim"))
+        case "text":
+            reading = TextReading(name, *(_text(plain[key]) for key in ("idf", "components")))
+            _check_arrays(reading)
+            return reading
+    raise ValueError(f"{kind!r:.50} is no reading")
+
+
+def _counts(plain: Any) -> dict[str, int]:
+    if not isinstance(plain, Mapping) or len(plain) > MAX_COUNTED:
+        raise TypeError("frequencies of too many categories, or of none")
+    if any(type(k) is not str or type(v) is not int or v < 1 for k, v in plain.items()):
+        raise TypeError("frequencies are whole numbers by text")
+    return dict(plain)
+
+
+def _flag(plain: Mapping[str, Any], key: str) -> bool:
+    value = plain.get(key, False)
+    if type(value) is not bool:
+        raise TypeError(f"{key} is true or false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("arrays are in base 64")
+    return value
+
+
+def _check_arrays(reading: TextReading) -> None:
+    try:
+        idf, components = reading.arrays
+    except binascii.Error as error:
+        raise ValueError("arrays are in base 64") from error
+    sizes = len(idf) == N_BUCKETS and len(components) <= MAX_TOPICS
+    if not sizes or not np.isfinite(idf).all() or not np.isfinite(components).all():
+        raise ValueError(f"the text column {reading.name[:50]!r} holds what no text column does")
+
 
 MAX_CATEGORIES = 64
 """Features per category column at most, the one for rare categories included."""
@@ -36,7 +202,7 @@ class NumberColumn:
     has_indicator: bool
     """A feature of its own says which cells are missing (some were in the training part)."""
     made_of: str = ""
-    """The table's column whose `Reading` makes it; empty: it is one itself."""
+    """The table's column whose `DeviceReading` makes it; empty: it is one itself."""
     part: str = ""
     """Which of the numbers that the reading makes."""
 
@@ -63,7 +229,7 @@ Column: TypeAlias = "NumberColumn | CategoryColumn"
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """The columns that are learned from, in the table's order."""
 
     all: tuple[Column, ...]
@@ -117,7 +283,7 @@ class Columns:
         }
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Columns:
+    def from_plain(cls, plain: Mapping[str, Any]) -> TableColumns:
         """What `plain` took apart.
 
         Raises ValueError for another format, and TypeError or KeyError for what is no column: the
@@ -128,7 +294,7 @@ class Columns:
             found = reprlib.repr(plain.get("format"))
             raise ValueError(f"preprocessing of format {found}: {', '.join(formats)} are read.")
         columns = tuple(map(_column, plain["columns"]))
-        readings = tuple(map(reading_of, plain.get("readings", ())))
+        readings = tuple(map(reading_from_plain, plain.get("readings", ())))
         makes = {reading.name: reading.parts for reading in readings}
         for column in columns:
             if isinstance(column, NumberColumn) and column.made_of:
@@ -179,9 +345,9 @@ def source_of(column: Column) -> str:
     return (column.made_of if isinstance(column, NumberColumn) else "") or column.name
 
 
-def numbers_divided_by(scale: float, names: Sequence[str]) -> Columns:
+def numbers_divided_by(scale: float, names: Sequence[str]) -> TableColumns:
     """Columns whose range is known beforehand, so that nothing has to be learned."""
-    return Columns(
+    return TableColumns(
         tuple(
             NumberColumn(name, mean=0.0, scale=scale, fill=0.0, has_indicator=False)
             for name in names

@@ -1,7 +1,7 @@
 """What training sees of a data set: numpy arrays and plain values. No pandas, no scikit-learn.
 
 The table is kept as it was before any encoding: numbers with their holes, places of categories. A
-family of models makes its own view of it (`one_hot.py` is one), once per process.
+family of models makes its own view of it (`features.py` is one), once per process.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.config.losses import SQUARED_ERROR, ValueLoss
-from automl.data.columns import Columns
-from automl.data.readings import NumberReading
+from automl.config.metrics import SQUARED_ERROR, ValueLoss
+from automl.data.columns import NumberReading, TableColumns
 
 if TYPE_CHECKING:
-    from automl.data.overview import ColumnRow
+    from automl.data.column_overview import ColumnRow
 
 Label: TypeAlias = "str | int | float | bool"
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
@@ -40,8 +39,8 @@ class RefitRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """The cells of some rows, in the order of their `Columns`."""
+class TableRows:
+    """The cells of some rows, in the order of their `TableColumns`."""
 
     numbers: npt.NDArray[np.float64]
     """(N, number columns), as they came; NaN where a cell is missing."""
@@ -58,19 +57,19 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def taking(self, places: npt.NDArray[np.integer]) -> Rows:
+    def taking(self, places: npt.NDArray[np.integer]) -> TableRows:
         """The rows at these places."""
-        return Rows(self.numbers[places], self.codes[places])
+        return TableRows(self.numbers[places], self.codes[places])
 
-    def __getitem__(self, some: slice) -> Rows:
-        return Rows(self.numbers[some], self.codes[some])
+    def __getitem__(self, some: slice) -> TableRows:
+        return TableRows(self.numbers[some], self.codes[some])
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DatasetPart:
     """Rows that are used for one purpose: training, validation or test."""
 
-    rows: Rows
+    rows: TableRows
     y: Targets
     """(N,), one per row."""
 
@@ -81,22 +80,22 @@ class Part:
     def __len__(self) -> int:
         return len(self.y)
 
-    def taking(self, places: npt.NDArray[np.integer]) -> Part:
+    def taking(self, places: npt.NDArray[np.integer]) -> DatasetPart:
         """The rows at these places."""
-        return Part(self.rows.taking(places), self.y[places])
+        return DatasetPart(self.rows.taking(places), self.y[places])
 
 
-def joined(*parts: Part) -> Part:
+def join_parts(*parts: DatasetPart) -> DatasetPart:
     """All rows of the parts, one part after another."""
     numbers, codes = (
         np.concatenate([getattr(part.rows, name) for part in parts])
         for name in ("numbers", "codes")
     )
-    return Part(Rows(numbers, codes), np.concatenate([part.y for part in parts]))
+    return DatasetPart(TableRows(numbers, codes), np.concatenate([part.y for part in parts]))
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
+class RowFold:
     """One of the models that a trial trains: places in `Dataset.train`, both rising."""
 
     train: Places
@@ -117,11 +116,11 @@ class Dataset:
     name: str
     task: Task
     """classification or regression; never auto."""
-    train: Part
-    validation: Part
+    train: DatasetPart
+    validation: DatasetPart
     classes: tuple[Label, ...]
     """The labels, in the order of the class numbers in `y`; empty for regression."""
-    columns: Columns
+    columns: TableColumns
     """What was learned of each column on the training part."""
     target_mean: float
     """Regression trains on (y - target_mean) / target_scale; 0 and 1 for classification."""
@@ -134,7 +133,7 @@ class Dataset:
     """Name of the column that is predicted; empty: it has none."""
     target_reading: NumberReading | None = None
     """How the texts of that column say numbers; None: it holds plain ones, or classes."""
-    folds: tuple[Fold, ...] = ()
+    folds: tuple[RowFold, ...] = ()
     """Empty: a trial trains one model, and the validation part judges it."""
     epoch_rows: int | None = None
     """Rows of an epoch where these are not all that train: folds that train together take as many
@@ -171,7 +170,7 @@ class Dataset:
         return np.unique(np.concatenate([fold.judged for fold in self.folds]))
 
     @property
-    def judged(self) -> Part:
+    def judged(self) -> DatasetPart:
         """The rows by which a trial is judged, and which no model that predicts them saw."""
         return self.train.taking(self.judged_places) if self.folds else self.validation
 
@@ -195,7 +194,7 @@ class Dataset:
         """Numbers that a model gives for a row: a score for each class, or one value."""
         return max(1, len(self.classes))
 
-    def view(self, encode: Callable[[Columns, Rows], View]) -> tuple[View, View]:
+    def view(self, encode: Callable[[TableColumns, TableRows], View]) -> tuple[View, View]:
         """The training and the validation part as `encode` makes them; made at the first call, and
         never sent to another process."""
         if encode not in self._views:
@@ -204,7 +203,7 @@ class Dataset:
         train, validation = self._views[encode]
         return train, validation
 
-    def learned(self, learn: Callable[[Columns, Rows], View]) -> View:
+    def learned(self, learn: Callable[[TableColumns, TableRows], View]) -> View:
         """What `learn` finds in the rows that the columns were learned from, which is the same for
         all folds; looked for at the first call."""
         of = self.whole or self

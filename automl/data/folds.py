@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.dataset import Fold, Places
+from automl.data.dataset import Places, RowFold
 from automl.errors import ConfigError
 
 AUTO = 5
@@ -41,7 +41,7 @@ def how_often(setting: int | str, n_rows: int) -> int:
     return N_REPEATS if setting == "auto" and n_rows < FEW_ROWS else 1
 
 
-def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[Fold]:
+def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[RowFold]:
     """The rows dealt out like cards, class by class: folds differ by one row at most, in all and in
     each class. Raises ConfigError where there are too few."""
     n_rows = len(strata)
@@ -55,7 +55,7 @@ def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[Fold]:
     return _leaving_out(fold_of, n_folds)
 
 
-def folds_of_groups(groups: Kinds, strata: Kinds, n_folds: int, seed: int) -> list[Fold]:
+def folds_of_groups(groups: Kinds, strata: Kinds, n_folds: int, seed: int) -> list[RowFold]:
     """Each group is whole in one fold: the largest first, each to where its classes are rarest.
 
     Raises ConfigError where there are fewer groups than folds.
@@ -77,7 +77,7 @@ def folds_of_groups(groups: Kinds, strata: Kinds, n_folds: int, seed: int) -> li
     return _leaving_out(fold_of_group[groups], n_folds)
 
 
-def folds_in_order(times: npt.NDArray[np.float64], n_folds: int) -> list[Fold]:
+def folds_in_order(times: npt.NDArray[np.float64], n_folds: int) -> list[RowFold]:
     """Each fold is judged by rows that are later than all it trains on: of n + 1 blocks in order,
     about as large, the second by a model of the first, the third by one of the first two, …
 
@@ -87,7 +87,7 @@ def folds_in_order(times: npt.NDArray[np.float64], n_folds: int) -> list[Fold]:
     cuts = cuts_in_order(times[order], [k / (n_folds + 1) for k in range(1, n_folds + 1)])
     ends = [*cuts, len(times)]
     return [
-        Fold(np.sort(order[:begin]), np.sort(order[begin:end])) for begin, end in pairwise(ends)
+        RowFold(np.sort(order[:begin]), np.sort(order[begin:end])) for begin, end in pairwise(ends)
     ]
 
 
@@ -109,7 +109,7 @@ def cuts_in_order(times: npt.NDArray[np.float64], shares: list[float]) -> list[i
     return found
 
 
-def only_judged(folds: Sequence[Fold], strata: Kinds) -> list[int]:
+def only_judged(folds: Sequence[RowFold], strata: Kinds) -> list[int]:
     """Classes that a fold is judged by and does not train on."""
     found = set[int]()
     for fold in folds:
@@ -117,9 +117,9 @@ def only_judged(folds: Sequence[Fold], strata: Kinds) -> list[int]:
     return sorted(found)
 
 
-def _leaving_out(fold_of: Places, n_folds: int) -> list[Fold]:
+def _leaving_out(fold_of: Places, n_folds: int) -> list[RowFold]:
     return [
-        Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
+        RowFold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
         for fold in range(n_folds)
     ]
 

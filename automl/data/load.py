@@ -17,20 +17,20 @@ import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import numbers_divided_by
-from automl.data.dataset import Dataset, Fold, Part, RefitRows, joined
+from automl.data.dataset import Dataset, DatasetPart, RefitRows, RowFold, join_parts
+from automl.data.dataset_notes import folds_note, notes_of
 from automl.data.folds import folds_at_random, how_many, how_often
-from automl.data.generated import CLASSES, NAMES, Purpose, disc, frame_of_points
-from automl.data.notes import folds_note, notes_of
+from automl.data.generated import CLASSES, NAMES, PointPurpose, disc, frame_of_points
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from automl.data.frame import Frame
-    from automl.data.overview import ColumnRow
+    from automl.data.column_overview import ColumnRow
     from automl.data.preprocessing import Preprocessing
-    from automl.data.source import Source
-    from automl.data.split import Rows, Split
+    from automl.data.split import Rows, RowSplit
+    from automl.data.tables.frames import Frame
+    from automl.data.tables.table_sources import TableSource
 
 
 def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
@@ -40,7 +40,7 @@ def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
     if config.kind is DataKind.disc:
         return _disc(config, refit)
     if config.test_path is not None:
-        from automl.data.source import open_test_table
+        from automl.data.tables.table_sources import open_test_table
 
         open_test_table(config)  # a wrong path is said now, and not after the sweep
     source, split, preprocessing = _prepare(config, refit)
@@ -49,13 +49,13 @@ def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
 
 def _dataset(
     config: DataConfig,
-    source: Source,
-    split: Split,
+    source: TableSource,
+    split: RowSplit,
     preprocessing: Preprocessing,
     refit: RefitRows | None = None,
 ) -> Dataset:
-    def part(rows: Rows) -> Part:
-        return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
+    def part(rows: Rows) -> DatasetPart:
+        return DatasetPart(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
 
     train = part(split.train)
     tells, taken = _taken(source, preprocessing, train)
@@ -89,30 +89,30 @@ def columns_of(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
 
 
 def _taken(
-    source: Source, preprocessing: Preprocessing, train: Part
+    source: TableSource, preprocessing: Preprocessing, train: DatasetPart
 ) -> tuple[list[str], list[ColumnRow]]:
     """Columns that give the target away, and what each column is taken for; of a table alone."""
     if source.preprocessing is not None:
         return [], []
-    from automl.data.giveaway import giveaways
-    from automl.data.overview import column_rows
+    from automl.data.column_overview import column_rows
+    from automl.data.scoring.model_findings import find_giveaways
 
-    tells = giveaways(preprocessing.columns, train)
+    tells = find_giveaways(preprocessing.columns, train)
     return tells, column_rows(preprocessing.columns, preprocessing.taken, tells)
 
 
-def _epoch_rows(folds: Sequence[Fold]) -> int | None:
+def _epoch_rows(folds: Sequence[RowFold]) -> int | None:
     """As many as the folds' training rows are on average: larger ones leave some out of an epoch,
     others in each, and smaller ones begin anew."""
     return round(np.mean([len(fold.train) for fold in folds])) if folds else None
 
 
 @dataclass(frozen=True, eq=False)
-class WithTest:
+class DatasetWithTest:
     """The data set of a study, and rows that no sweep of it saw."""
 
     dataset: Dataset
-    test: Part
+    test: DatasetPart
     """Empty where there are none."""
     digest: str
     """Of these rows, in hex."""
@@ -122,7 +122,7 @@ class WithTest:
     """The rows of `dataset.judged`, likewise."""
 
 
-def load_with_test(config: DataConfig, own_test_path: str | None) -> WithTest:
+def load_with_test(config: DataConfig, own_test_path: str | None) -> DatasetWithTest:
     """The data set of a study, and rows that no sweep of it saw.
 
     `own_test_path` is what `data.test_path` said when the study was searched, which decides how its
@@ -142,22 +142,22 @@ def load_with_test(config: DataConfig, own_test_path: str | None) -> WithTest:
 
     if config.test_path is None:
         frame, digest = source.frame.iloc[split.test], _hex(f"{dataset.digest} test")
-        test = Part(preprocessing.read(frame), source.y[split.test])
-        return WithTest(dataset, test, digest, lambda: frame, judged_frame)
-    from automl.data.source import read_test_table
+        test = DatasetPart(preprocessing.read(frame), source.y[split.test])
+        return DatasetWithTest(dataset, test, digest, lambda: frame, judged_frame)
+    from automl.data.tables.table_sources import read_test_table
 
     frame, y, digest = read_test_table(config, source.target, preprocessing.columns.verbatim)
     try:
-        test = Part(preprocessing.read(frame), y)
+        test = DatasetPart(preprocessing.read(frame), y)
     except ConfigError as error:
         raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
-    return WithTest(dataset, test, digest, lambda: frame, judged_frame)
+    return DatasetWithTest(dataset, test, digest, lambda: frame, judged_frame)
 
 
-def _disc_with_test(config: DataConfig) -> WithTest:
+def _disc_with_test(config: DataConfig) -> DatasetWithTest:
     dataset = _disc(config)
-    test = disc(config.n_validation, config.split_seed, Purpose.test)
-    return WithTest(
+    test = disc(config.n_validation, config.split_seed, PointPurpose.test)
+    return DatasetWithTest(
         dataset,
         test,
         _hex(f"{dataset.digest} test"),
@@ -168,15 +168,15 @@ def _disc_with_test(config: DataConfig) -> WithTest:
 
 def _prepare(
     config: DataConfig, refit: RefitRows | None = None
-) -> tuple[Source, Split, Preprocessing]:
+) -> tuple[TableSource, RowSplit, Preprocessing]:
     """The same for the sweep and for the test part: what is learned is from the same rows."""
-    from automl.data.source import digits_source, table_source
-    from automl.data.split import regrouped, split_rows
+    from automl.data.split import regroup_rows, split_rows
+    from automl.data.tables.table_sources import digits_source, table_source
 
     source = digits_source() if config.kind is DataKind.digits else table_source(config)
     split = split_rows(source.y, config, source.related)
     if refit is not None:
-        split = regrouped(split, source.y, refit, config.split_seed, source.related)
+        split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
     preprocessing = source.preprocessing or _learned(config, source.frame.iloc[split.train])
     if not preprocessing.columns.all:
         raise ConfigError(
@@ -184,26 +184,26 @@ def _prepare(
             "(they are constant, empty, or texts that do not repeat): add columns to learn from."
         )
     if config.split_to is not None and refit is None:  # the parts are those of the search
-        from automl.data.split_files import write_split
+        from automl.data.tables.table_sources import write_split
 
         write_split(Path(config.split_to).expanduser(), source, split)
     return source, split, preprocessing
 
 
 def _learned(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
-    from automl.data.kinds import taken_for
+    from automl.data.column_kinds import read_columns
     from automl.data.preprocessing import Preprocessing
 
-    taken = taken_for(
+    taken = read_columns(
         frame, config.columns, detect=config.detect, detect_verbatim=config.detect_verbatim
     )
     return Preprocessing.fit(frame, taken)
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
-    train = disc(config.n_train, config.split_seed, Purpose.train)
-    validation = disc(config.n_validation, config.split_seed, Purpose.validation)
-    folds: Sequence[Fold] = ()
+    train = disc(config.n_train, config.split_seed, PointPurpose.train)
+    validation = disc(config.n_validation, config.split_seed, PointPurpose.validation)
+    folds: Sequence[RowFold] = ()
     if refit is not None:
         train, validation = _disc_again(config, refit, train, validation)
     elif config.folds != 1:
@@ -231,10 +231,10 @@ def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
 
 
 def _disc_folds(
-    config: DataConfig, train: Part, validation: Part
-) -> tuple[Part, Part, Sequence[Fold]]:
+    config: DataConfig, train: DatasetPart, validation: DatasetPart
+) -> tuple[DatasetPart, DatasetPart, Sequence[RowFold]]:
     """What would choose among trials trains, too."""
-    whole = joined(train, validation)
+    whole = join_parts(train, validation)
     n_folds = how_many(config.folds, len(whole), len(whole))
     if n_folds == 1:
         return train, validation, ()
@@ -248,15 +248,17 @@ def _disc_folds(
 
 
 def _disc_again(
-    config: DataConfig, refit: RefitRows, train: Part, validation: Part
-) -> tuple[Part, Part]:
-    from automl.data.split import Split, regrouped
+    config: DataConfig, refit: RefitRows, train: DatasetPart, validation: DatasetPart
+) -> tuple[DatasetPart, DatasetPart]:
+    from automl.data.split import RowSplit, regroup_rows
 
-    whole = joined(train, validation, disc(config.n_validation, config.split_seed, Purpose.test))
+    whole = join_parts(
+        train, validation, disc(config.n_validation, config.split_seed, PointPurpose.test)
+    )
     ends = np.cumsum([len(train), len(validation)])
     first, second, third = np.split(np.arange(len(whole)), ends)
-    split = Split(first, second, third, first[:0], stratified=False)
-    split = regrouped(split, whole.y, refit, config.split_seed)
+    split = RowSplit(first, second, third, first[:0], stratified=False)
+    split = regroup_rows(split, whole.y, refit, config.split_seed)
     return whole.taking(split.train), whole.taking(split.validation)
 
 
@@ -297,7 +299,7 @@ def _check_disc(config: DataConfig) -> None:
         )
 
 
-def _target_scale(source: Source, train: Part) -> tuple[float, float]:
+def _target_scale(source: TableSource, train: DatasetPart) -> tuple[float, float]:
     if source.target.task is Task.classification:
         return 0.0, 1.0
     from sklearn.preprocessing import StandardScaler
@@ -310,7 +312,7 @@ def _digest(
     config: DataConfig,
     task: Task,
     content: str,
-    folds: Sequence[Fold],
+    folds: Sequence[RowFold],
     refit: RefitRows | None,
 ) -> str:
     """Over the content and all that decides which rows are used for what, and how."""

@@ -1,7 +1,7 @@
 """What the columns of a table hold, learned on the training part alone, and raw rows read by it.
 
 scikit-learn learns medians, means, scales and which categories are rare. They are kept as plain
-values (`columns.py`), by which rows are read here and encoded in `one_hot.py`: a model that was
+values (`columns.py`), by which rows are read here and encoded in `features.py`: a model that was
 loaded computes bit for bit what it did. It is imported where something is learned alone: it takes
 longer to load than most tables take to be read.
 
@@ -24,17 +24,16 @@ import pandas as pd
 
 from automl.config import ColumnKind
 from automl.data import cells
+from automl.data.column_kinds import ColumnReading, make_numbers, read_columns
 from automl.data.columns import (
     MAX_CATEGORIES,
     CategoryColumn,
     Column,
-    Columns,
     NumberColumn,
+    TableColumns,
     source_of,
 )
-from automl.data.dataset import Rows
-from automl.data.kinds import Taken, taken_for
-from automl.data.making import made
+from automl.data.dataset import TableRows
 from automl.errors import ConfigError
 
 MIN_CATEGORY_SHARE = 0.001
@@ -45,17 +44,19 @@ MIN_CATEGORY_SHARE = 0.001
 class Preprocessing:
     """What `fit` learned; `transform` applies it to rows of any later table."""
 
-    columns: Columns
-    taken: Mapping[str, Taken] = field(default_factory=dict, compare=False)
+    columns: TableColumns
+    taken: Mapping[str, ColumnReading] = field(default_factory=dict, compare=False)
     """By the table's column, where it was learned here."""
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, taken: Mapping[str, Taken] | None = None) -> Preprocessing:
+    def fit(
+        cls, frame: pd.DataFrame, taken: Mapping[str, ColumnReading] | None = None
+    ) -> Preprocessing:
         """Learn from the training part; `taken` (see `kinds.py`): what its columns are, None:
         numbers or categories. Columns that say nothing (constant, empty, or texts of which none is
         frequent) are left out."""
         frame = _renamed(frame)
-        taken = taken_for(frame, {}, detect=False) if taken is None else taken
+        taken = read_columns(frame, {}, detect=False) if taken is None else taken
         categories = {
             name: one.verbatim for name, one in taken.items() if one.kind is ColumnKind.category
         }
@@ -67,7 +68,9 @@ class Preprocessing:
         learned.sort(key=lambda column: places[source_of(column)])
         used = {column.made_of for column in learned if isinstance(column, NumberColumn)}
         readings = [one.reading for one in taken.values() if one.reading is not None]
-        return cls(Columns(tuple(learned), tuple(r for r in readings if r.name in used)), taken)
+        return cls(
+            TableColumns(tuple(learned), tuple(r for r in readings if r.name in used)), taken
+        )
 
     @property
     def new_kinds(self) -> dict[str, str]:
@@ -77,10 +80,10 @@ class Preprocessing:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Preprocessing:
-        """What `Columns.plain` gave. Raises ValueError for another format."""
-        return cls(Columns.from_plain(plain))
+        """What `TableColumns.plain` gave. Raises ValueError for another format."""
+        return cls(TableColumns.from_plain(plain))
 
-    def read(self, frame: Any) -> Rows:
+    def read(self, frame: Any) -> TableRows:
         """Raw rows as numbers and places of categories.
 
         `frame` is a DataFrame with at least the columns learned from, in any order, or an array
@@ -91,7 +94,7 @@ class Preprocessing:
         numbers = np.empty((len(table), len(self.columns.numbers)))
         codes = np.empty((len(table), len(self.columns.categories)), dtype=np.int32)
         if len(table):
-            found = {r.name: made(r, table[r.name]) for r in self.columns.readings}
+            found = {r.name: make_numbers(r, table[r.name]) for r in self.columns.readings}
             for place, number in enumerate(self.columns.numbers):
                 numbers[:, place] = (
                     found[number.made_of][number.part]
@@ -100,7 +103,7 @@ class Preprocessing:
                 )
             for place, category in enumerate(self.columns.categories):
                 codes[:, place] = _places(category, table[category.name])
-        return Rows(numbers, codes)
+        return TableRows(numbers, codes)
 
     def _as_table(self, frame: Any) -> pd.DataFrame:
         names = list(self.columns.sources)
@@ -151,7 +154,7 @@ def _read_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _NumberPart:
     """A number that a column gives."""
 
     name: str
@@ -160,20 +163,20 @@ class _Part:
 
 
 def _numbers_of(
-    frame: pd.DataFrame, taken: Mapping[str, Taken]
-) -> dict[_Part, npt.NDArray[np.float64]]:
+    frame: pd.DataFrame, taken: Mapping[str, ColumnReading]
+) -> dict[_NumberPart, npt.NDArray[np.float64]]:
     """All numbers, plain ones and those that are made."""
-    found: dict[_Part, npt.NDArray[np.float64]] = {}
+    found: dict[_NumberPart, npt.NDArray[np.float64]] = {}
     for name, one in taken.items():
         if one.reading is not None:
-            for part, values in made(one.reading, frame[name]).items():
-                found[_Part(f"{name}.{part}", name, part)] = values
+            for part, values in make_numbers(one.reading, frame[name]).items():
+                found[_NumberPart(f"{name}.{part}", name, part)] = values
         elif one.kind is ColumnKind.number:
-            found[_Part(name)] = cells.numbers(frame[name])
+            found[_NumberPart(name)] = cells.numbers(frame[name])
     return found
 
 
-def _fit_numbers(read: Mapping[_Part, npt.NDArray[np.float64]]) -> list[NumberColumn]:
+def _fit_numbers(read: Mapping[_NumberPart, npt.NDArray[np.float64]]) -> list[NumberColumn]:
     read = {part: values for part, values in read.items() if _varies(values)}
     if not read:
         return []
@@ -197,7 +200,7 @@ def _fit_numbers(read: Mapping[_Part, npt.NDArray[np.float64]]) -> list[NumberCo
     ]
 
 
-def _marks(part: _Part) -> bool:
+def _marks(part: _NumberPart) -> bool:
     """Whether missing cells are marked with it: once for all parts of a date, which are missing
     together."""
     return part.part in ("", "number", "since")

@@ -1,16 +1,22 @@
-"""Which rows train, which choose among trials, and which no sweep ever sees."""
+"""Which rows train, which choose among trials, and which no sweep ever sees.
+
+Columns that say which rows belong together (`data.group`) or come later (`data.time`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from automl.config import DataConfig
-from automl.config.refit import ALL, TRAIN
-from automl.data.dataset import Fold, RefitRows, Targets
+from automl.config.commands import ALL, TRAIN
+from automl.data import cells
+from automl.data.dataset import RefitRows, RowFold, Targets
 from automl.data.folds import (
     Kinds,
     cuts_in_order,
@@ -29,7 +35,7 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Related:
+class RelatedRows:
     """What of the rows is not by chance, by row number."""
 
     groups: Kinds | None = None
@@ -38,11 +44,11 @@ class Related:
     """By which later rows judge (`data.time`)."""
 
 
-BY_CHANCE = Related()
+BY_CHANCE = RelatedRows()
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class RowSplit:
     """Row numbers of each part; together all rows, each once."""
 
     train: Rows
@@ -54,11 +60,11 @@ class Split:
     """Training rows that no trial trains on (`data.sweep_rows`)."""
     stratified: bool
     """Every class has its share in each part (but for classes of fewer than three rows)."""
-    folds: tuple[Fold, ...] = ()
+    folds: tuple[RowFold, ...] = ()
     """By place in `train`."""
 
 
-def split_rows(y: Targets, config: DataConfig, related: Related = BY_CHANCE) -> Split:
+def split_rows(y: Targets, config: DataConfig, related: RelatedRows = BY_CHANCE) -> RowSplit:
     """Split by `data.split_seed`, and evenly by class where `y` (N,) holds class numbers; by
     `related` where rows belong together or are in order.
 
@@ -87,10 +93,12 @@ def split_rows(y: Targets, config: DataConfig, related: Related = BY_CHANCE) -> 
         n_part = _n_part(len(train), config.sweep_rows)
         left, train, done = _take(train, n_part, strata, config.split_seed)
         stratified &= done
-    return Split(np.sort(train), np.sort(validation), np.sort(test), np.sort(left), stratified)
+    return RowSplit(np.sort(train), np.sort(validation), np.sort(test), np.sort(left), stratified)
 
 
-def _with_folds(y: Targets, n_test: int, config: DataConfig, related: Related) -> Split | None:
+def _with_folds(
+    y: Targets, n_test: int, config: DataConfig, related: RelatedRows
+) -> RowSplit | None:
     """The same test rows as without; all others train and judge. None: a single hold-out will do.
 
     Raises ConfigError.
@@ -106,7 +114,7 @@ def _with_folds(y: Targets, n_test: int, config: DataConfig, related: Related) -
     classes = y[train].astype(np.int64) if is_classes else np.zeros(len(train), np.int64)
     folds = _folds(train, classes, n_folds, config, related)
     stratified &= related.groups is None and related.times is None
-    return Split(train, train[:0], np.sort(test), train[:0], stratified, tuple(folds))
+    return RowSplit(train, train[:0], np.sort(test), train[:0], stratified, tuple(folds))
 
 
 def _check_any_left(n_rows: int, n_test: int, config: DataConfig) -> None:
@@ -118,7 +126,7 @@ def _check_any_left(n_rows: int, n_test: int, config: DataConfig) -> None:
         )
 
 
-def _n_most(rows: Rows, related: Related) -> int:
+def _n_most(rows: Rows, related: RelatedRows) -> int:
     """How many folds these rows can be divided into."""
     if related.groups is not None:
         return len(np.unique(related.groups[rows]))
@@ -128,8 +136,8 @@ def _n_most(rows: Rows, related: Related) -> int:
 
 
 def _folds(
-    rows: Rows, classes: Kinds, n_folds: int, config: DataConfig, related: Related
-) -> list[Fold]:
+    rows: Rows, classes: Kinds, n_folds: int, config: DataConfig, related: RelatedRows
+) -> list[RowFold]:
     """Of each division of the rows, by place among them."""
     if related.times is not None:
         return folds_in_order(related.times[rows], n_folds)
@@ -141,12 +149,12 @@ def _folds(
         else:
             groups = np.unique(related.groups[rows], return_inverse=True)[1]
             folds = folds_of_groups(groups, classes, n_folds, seed)
-        found += [Fold(fold.train, fold.judged, repeat) for fold in folds]
+        found += [RowFold(fold.train, fold.judged, repeat) for fold in folds]
     return found
 
 
 def _test_rows(
-    n_rows: int, n_test: int, strata: Rows | None, seed: int, related: Related
+    n_rows: int, n_test: int, strata: Rows | None, seed: int, related: RelatedRows
 ) -> tuple[Rows, Rows, bool]:
     rows = np.arange(n_rows)
     if not n_test:
@@ -155,7 +163,7 @@ def _test_rows(
 
 
 def _take_related(
-    rows: Rows, n_taken: int, strata: Rows | None, seed: int, related: Related
+    rows: Rows, n_taken: int, strata: Rows | None, seed: int, related: RelatedRows
 ) -> tuple[Rows, Rows, bool]:
     """As `_take`; whole groups, or the latest rows."""
     if related.groups is not None:
@@ -195,16 +203,16 @@ def _n_part(n_train: int, sweep_rows: float) -> int:
     return n_part
 
 
-def part_of(y: Targets, share: float, seed: int) -> Rows:
+def part_of_rows(y: Targets, share: float, seed: int) -> Rows:
     """Places of a share of the rows, evenly by class."""
     strata = _strata(y) if y.dtype == np.int64 else None
     n_part = max(_MIN_TRAIN, round(share * len(y)))
     return np.sort(_take(np.arange(len(y)), n_part, strata, seed)[1])
 
 
-def regrouped(
-    split: Split, y: Targets, refit: RefitRows, seed: int, related: Related = BY_CHANCE
-) -> Split:
+def regroup_rows(
+    split: RowSplit, y: Targets, refit: RefitRows, seed: int, related: RelatedRows = BY_CHANCE
+) -> RowSplit:
     """The split of a final training: what it trains on, and what it stops by, which may be empty.
 
     Where the search had a part of the training rows (`data.sweep_rows`), all of them are taken.
@@ -228,7 +236,7 @@ def regrouped(
         strata = _strata(y) if y.dtype == np.int64 else None
         train, validation, stratified = _take_related(train, n_held, strata, seed, related)
     left = train[:0]
-    return Split(np.sort(train), np.sort(validation), np.sort(test), left, stratified)
+    return RowSplit(np.sort(train), np.sort(validation), np.sort(test), left, stratified)
 
 
 def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Rows, Rows, bool]:
@@ -256,3 +264,58 @@ def _strata(classes: Targets) -> Rows | None:
         return None
     merged: Rows = np.where(counts < _N_PARTS, numbers[counts.argmax()], numbers)
     return merged[places]
+
+
+def take_related(frame: pd.DataFrame, config: DataConfig) -> tuple[RelatedRows, list[str]]:
+    """What the columns say, which are taken out of the frame; and lines for people.
+
+    Raises ConfigError for a column that is not there, or does not say it of every row.
+    """
+    if config.group is not None:
+        column = _pop(frame, "data.group", config.group, config)
+        codes, known = cells.distinct_cells(column)
+        _check_all(codes >= 0, column, f"data.group={config.group}", "which group a row is of")
+        said = f"data.group={config.group}: {len(known):,} groups, each whole in one part"
+        return RelatedRows(groups=codes.astype(np.int64)), [f"{said}; it is not learned from."]
+    if config.time is not None:
+        column = _pop(frame, "data.time", config.time, config)
+        times = _times(column)
+        _check_all(np.isfinite(times), column, f"data.time={config.time}", _WHAT_TIME)
+        said = f"data.time={config.time}: later rows judge what earlier ones train"
+        return RelatedRows(times=times), [f"{said}; it is not learned from."]
+    return BY_CHANCE, []
+
+
+_WHAT_TIME = "when a row was, as a number or as 2024-05-31 14:00"
+
+
+def _pop(frame: pd.DataFrame, key: str, name: str, config: DataConfig) -> pd.Series[Any]:
+    if name == config.target:
+        raise ConfigError(f"{key}={name}: this is the target column: name another.")
+    if name not in frame.columns:
+        listed = ", ".join(map(str, frame.columns[:20])) + (
+            ", …" if len(frame.columns) > 20 else ""
+        )
+        raise ConfigError(
+            f"{key}={name}: data.path={config.path} has no such column; it has: {listed}"
+        )
+    return frame.pop(name)
+
+
+def _times(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
+    """(N,) numbers that rise with time; NaN where a cell says none."""
+    if cells.holds_numbers(column):
+        return cells.numbers(column)
+    parsed = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
+    return cells.numbers(parsed)
+
+
+def _check_all(known: npt.NDArray[np.bool_], column: pd.Series[Any], key: str, what: str) -> None:
+    if known.all():
+        return
+    n_unknown = int((~known).sum())
+    first = column[~known].iloc[0]
+    raise ConfigError(
+        f"{key}: {n_unknown:,} of {len(known):,} rows do not say {what}, the first of them "
+        f"{str(first)[:50]!r}: mend or remove those rows."
+    )

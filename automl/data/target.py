@@ -12,12 +12,11 @@ import pandas as pd
 
 from automl.config import ColumnKind, Task
 from automl.data import cells
+from automl.data.cells import are_verbatim
+from automl.data.column_kinds import make_numbers, number_of_cell, texts_of, try_reading
+from automl.data.columns import NumberReading
 from automl.data.dataset import Label, Targets
-from automl.data.kinds import texts_of, tried
-from automl.data.making import made, number_of_cell
-from automl.data.readings import NumberReading
-from automl.data.said import number_style
-from automl.data.verbatim import are_verbatim
+from automl.data.text_values import number_style
 from automl.errors import ConfigError
 
 MAX_INTEGER_CLASSES = 20
@@ -32,7 +31,7 @@ _MOSTLY = 0.9
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetColumn:
     """How a column becomes `y`: decided on the training table, applied to the test table too."""
 
     name: str
@@ -60,17 +59,21 @@ class Target:
         """
         if self.task is Task.regression:
             reading = self.reading
-            values = cells.numbers(column) if reading is None else made(reading, column)["number"]
+            values = (
+                cells.numbers(column)
+                if reading is None
+                else make_numbers(reading, column)["number"]
+            )
             if np.isnan(values).any():
                 word = column[np.isnan(values)].iloc[0]
                 raise self._unusable(path_key, word, "no number")
             return values.astype(np.float32)
         spelling = cells.as_written if self.verbatim else cells.to_text
         numbers = {spelling(label): i for i, label in enumerate(self.classes)}
-        codes, labels = cells.distinct(column, cells.MISSING_TARGET)
+        codes, labels = cells.distinct_cells(column, cells.MISSING_TARGET)
         for label in labels:
             if spelling(label) not in numbers:
-                rule = f"none of the classes of data.path ({shown(self.classes)})"
+                rule = f"none of the classes of data.path ({shown_labels(self.classes)})"
                 raise self._unusable(path_key, label, rule)
         return np.array([numbers[spelling(v)] for v in labels], dtype=np.int64)[codes]
 
@@ -89,7 +92,7 @@ def amounts_in(column: pd.Series[Any], task: Task) -> NumberReading | None:
     """
     if task is Task.classification or cells.holds_numbers(column):
         return None
-    mark, unit, share = number_style(tried(cells.distinct(column)[1])[0])
+    mark, unit, share = number_style(try_reading(cells.distinct_cells(column)[1])[0])
     reading = NumberReading(str(column.name), mark, unit)
     if share > 0 and (task is Task.regression or _are_amounts(column, reading)):
         return reading
@@ -111,17 +114,17 @@ def has_target(
     all words for missing are left out, and what else says none stays, to be named.
     """
     if reading is not None:
-        return cells.distinct(column)[0] >= 0
+        return cells.distinct_cells(column)[0] >= 0
     if not verbatim and cells.holds_numbers(column):
         return np.isfinite(cells.numbers(column))
-    return cells.distinct(column, cells.MISSING_TARGET)[0] >= 0
+    return cells.distinct_cells(column, cells.MISSING_TARGET)[0] >= 0
 
 
-def labelled(frame: Any, y: Any, target: Target) -> tuple[Any, Targets]:
+def labelled_rows(frame: Any, y: Any, target: TargetColumn) -> tuple[Any, Targets]:
     """The rows of `frame` that have a target, and these, encoded.
 
     `y` (N,) holds them; None: the frame's own column. Raises ConfigError where there are none, and
-    as `Target.encode` does.
+    as `TargetColumn.encode` does.
     """
     if y is None:
         if not isinstance(frame, pd.DataFrame) or target.name not in frame.columns:
@@ -142,7 +145,7 @@ def labelled(frame: Any, y: Any, target: Target) -> tuple[Any, Targets]:
 
 def decide_target(
     column: pd.Series[Any], name: str, task: Task, reading: NumberReading | None = None
-) -> Target:
+) -> TargetColumn:
     """The target of a table whose rows all have one; `reading`: see `amounts_in`.
 
     auto takes text, and integers of at most 20 different values, as classes, the rest as values.
@@ -163,16 +166,16 @@ def decide_target(
     few = whole and len(different) <= MAX_INTEGER_CLASSES
     if task is Task.regression or (task is Task.auto and not few):
         taken_as = f"{name}: numbers, taken as regression{_AS_CLASSES}"
-        return Target(name, Task.regression, (), taken_as)
-    classes = _numbers_as_labels(cells.distinct(column)[1])
+        return TargetColumn(name, Task.regression, (), taken_as)
+    classes = _numbers_as_labels(cells.distinct_cells(column)[1])
     taken_as = (
         f"{name}: {'integers' if whole else 'numbers'}, taken as {len(classes)} classes "
-        f"({shown(classes)}); data.task=regression predicts amounts instead."
+        f"({shown_labels(classes)}); data.task=regression predicts amounts instead."
     )
-    return Target(name, Task.classification, classes, taken_as)
+    return TargetColumn(name, Task.classification, classes, taken_as)
 
 
-def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> Target:
+def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> TargetColumn:
     """Return the target of a table whose column holds codes, see `are_labels_verbatim`.
 
     Raises ConfigError as `decide_target` does.
@@ -183,19 +186,19 @@ def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> Target:
         _check_few(column, target)
     taken_as = (
         f"{name}: codes, taken as {len(target.classes)} classes as they are written "
-        f"({shown(target.classes)}); data.task=regression predicts amounts instead."
+        f"({shown_labels(target.classes)}); data.task=regression predicts amounts instead."
     )
     return replace(target, taken_as=taken_as)
 
 
-def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> Target:
+def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> TargetColumn:
     """Raises ConfigError where some texts say no number."""
-    values = cells.distinct(column)[1]
+    values = cells.distinct_cells(column)[1]
     if any(_number(value, reading) is None for value in values):
         raise _not_numbers(column, name, reading)
     example = next((value for value in values if isinstance(value, str)), values[0])
     taken_as = f"{name}: numbers in texts such as {example!r}, taken as regression{_AS_CLASSES}"
-    return Target(name, Task.regression, (), taken_as, reading)
+    return TargetColumn(name, Task.regression, (), taken_as, reading)
 
 
 def _number(value: object, reading: NumberReading | None) -> float | None:
@@ -205,14 +208,14 @@ def _number(value: object, reading: NumberReading | None) -> float | None:
     return cells.to_number(value) if reading is None else number_of_cell(reading, value)
 
 
-def shown(labels: Sequence[Label]) -> str:
+def shown_labels(labels: Sequence[Label]) -> str:
     """The first few labels, for a message."""
     more = ", …" if len(labels) > _MAX_SHOWN else ""
     return ", ".join(map(str, labels[:_MAX_SHOWN])) + more
 
 
 def _check_varies(column: pd.Series[Any], name: str, spelling: Spelling = cells.to_text) -> None:
-    labels = cells.distinct(column, cells.MISSING_TARGET)[1]
+    labels = cells.distinct_cells(column, cells.MISSING_TARGET)[1]
     if len({spelling(label) for label in labels[:2]}) > 1:
         return
     if len({spelling(label) for label in labels}) == 1:
@@ -222,8 +225,10 @@ def _check_varies(column: pd.Series[Any], name: str, spelling: Spelling = cells.
         )
 
 
-def _text_classes(column: pd.Series[Any], name: str, spelling: Spelling = cells.to_text) -> Target:
-    codes, values = cells.distinct(column, cells.MISSING_TARGET)
+def _text_classes(
+    column: pd.Series[Any], name: str, spelling: Spelling = cells.to_text
+) -> TargetColumn:
+    codes, values = cells.distinct_cells(column, cells.MISSING_TARGET)
     by_text = {spelling(v): str(v) for v in reversed(values)}
     if len(by_text) == len(codes) > MAX_INTEGER_CLASSES:
         raise ConfigError(
@@ -233,11 +238,11 @@ def _text_classes(column: pd.Series[Any], name: str, spelling: Spelling = cells.
     classes: tuple[Label, ...] = tuple(sorted(by_text.values()))
     if set(by_text) == {"True", "False"}:
         classes = (False, True)
-    taken_as = f"{name}: text, taken as {len(classes)} classes ({shown(classes)})."
-    return Target(name, Task.classification, classes, taken_as)
+    taken_as = f"{name}: text, taken as {len(classes)} classes ({shown_labels(classes)})."
+    return TargetColumn(name, Task.classification, classes, taken_as)
 
 
-def _check_few(column: pd.Series[Any], target: Target) -> None:
+def _check_few(column: pd.Series[Any], target: TargetColumn) -> None:
     """Raises ConfigError for texts that hardly repeat, unless they were said to be classes."""
     n_rows, n_classes = len(column), len(target.classes)
     if n_classes <= MAX_INTEGER_CLASSES or n_rows >= LEAST_ROWS * n_classes:
@@ -252,7 +257,7 @@ def _check_few(column: pd.Series[Any], target: Target) -> None:
 
 def _are_amounts(column: pd.Series[Any], reading: NumberReading | None = None) -> bool:
     """Whether nearly all cells are numbers, more of them than classes would be."""
-    codes, values = cells.distinct(column)
+    codes, values = cells.distinct_cells(column)
     numeric = np.array([_number(value, reading) is not None for value in values], dtype=bool)
     n_rows = int((codes >= 0).sum())
     n_different, share = int(numeric.sum()), numeric[codes[codes >= 0]].sum() / max(1, n_rows)
@@ -262,19 +267,20 @@ def _are_amounts(column: pd.Series[Any], reading: NumberReading | None = None) -
 def _not_numbers(
     column: pd.Series[Any], name: str, reading: NumberReading | None = None
 ) -> ConfigError:
-    codes, values = cells.distinct(column)
+    codes, values = cells.distinct_cells(column)
     wrong = [i for i, v in enumerate(values) if _number(v, reading) is None]
     places = column.index.to_numpy()[np.isin(codes, wrong)]
     n_all = f"{len(column):,} rows"
     n_rows = f"{len(places):,} of {n_all} hold" if len(places) > 1 else f"1 of {n_all} holds"
     return ConfigError(
         f"data.target={name}: numbers are needed (data.task=regression), and {n_rows} "
-        f"something else, such as {str(values[wrong[0]])!r} ({named(places)}): mend those cells, "
+        f"something else, such as {str(values[wrong[0]])!r} ({named_classes(places)}): mend "
+        f"those cells, "
         "choose another column, or set data.task=classification."
     )
 
 
-def named(places: npt.NDArray[np.integer]) -> str:
+def named_classes(places: npt.NDArray[np.integer]) -> str:
     """`rows 3, 8, …` of places in a table, counted from 1 behind the header."""
     numbers = [str(place + 1) for place in places[:_MAX_SHOWN].tolist()]
     more = ", …" if len(places) > _MAX_SHOWN else ""

@@ -2,25 +2,193 @@
 
 It serves machines without a GPU, through the same admission as a GPU. Its load is not read: there
 is no second host to prefer, and trials are counted by cores.
+
+Who a process is, for words like `held by pid 4121 (python, user ann)`.
+
+What the control groups of this process allow: memory and CPU time, versions 1 and 2.
+
+Containers and batch systems limit a process there, and the machine's own figures know nothing of
+it. A limit may stand at any level between the process's group and the root of what is mounted; the
+tightest counts. Files: kernel.org, admin-guide/cgroup-v1/memory.rst and admin-guide/cgroup-v2.rst.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Set
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import psutil
 
-from automl.devices import cgroup
-from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot, HostState
+from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot, HostState
 from automl.trial import HOST, DeviceId
+
+
+def name_and_user(pid: int) -> tuple[str | None, str | None]:
+    """Name and user of a process; (None, None) for one that is gone or not shown to us."""
+    try:
+        return _look_up(pid, psutil.Process(pid).create_time())
+    except (psutil.Error, OSError):
+        return None, None
+
+
+def started_by(pid: int, ours: Set[int]) -> int | None:
+    """Which of our processes started this one, itself or by way of others; None: none of them."""
+    with suppress(psutil.Error, OSError):
+        return next((p.pid for p in psutil.Process(pid).parents() if p.pid in ours), None)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _look_up(pid: int, created_seconds: float) -> tuple[str | None, str | None]:
+    """Kept: a user's name may come from a directory server. Pids come again, births do not."""
+    process = psutil.Process(pid)
+    with process.oneshot():
+        return process.name(), process.username()
+
+
+ROOT = Path("/")
+
+# mountinfo: id parent device ROOT MOUNT-POINT options [optional fields] - TYPE source SUPER-OPTIONS
+_MOUNT = re.compile(r"\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)")
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """The tightest memory limit of one hierarchy."""
+
+    limit_bytes: int
+    left_bytes: int
+    """What may still be taken, file cache that the kernel would drop for it included."""
+
+
+@dataclass(frozen=True)
+class _Names:
+    """How one version names its files, and the key of `memory.stat` for droppable file cache."""
+
+    limit: str
+    usage: str
+    cache: str
+
+
+_V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _Names("memory.max", "memory.current", "inactive_file")
+
+
+def memory_limit(root: Path = ROOT) -> MemoryLimit | None:
+    """The least that any level leaves, with the least limit; None where nothing limits."""
+    found = [
+        limit
+        for names, controller in ((_V1, "memory"), (_V2, None))
+        for directory in _groups(root, controller)
+        if (limit := _memory_of(directory, names)) is not None
+    ]
+    if not found:
+        return None
+    return MemoryLimit(min(f.limit_bytes for f in found), min(f.left_bytes for f in found))
+
+
+def n_oom_kills(root: Path = ROOT) -> int | None:
+    """Processes that the kernel has killed for lack of memory so far, in this process's own groups
+    and on the machine; only that it rose says something. None where the kernel does not count."""
+    own = [group for controller in ("memory", None) for group in _groups(root, controller)[:1]]
+    files = [group / name for group in own for name in ("memory.events", "memory.oom_control")]
+    texts = map(_text, (root / "proc/vmstat", *files))
+    found = [re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for text in texts]
+    counts = [int(match[1]) for match in found if match is not None]
+    return sum(counts) if counts else None
+
+
+def cpu_limit(root: Path = ROOT) -> float | None:
+    """Cores' worth of CPU time that the quota allows, such as 1.5; None where nothing limits."""
+    shares = [
+        share
+        for read, controller in ((_cpu_of_v1, "cpu"), (_cpu_of_v2, None))
+        for directory in _groups(root, controller)
+        if (share := read(directory)) is not None
+    ]
+    return min(shares, default=None)
+
+
+def _memory_of(directory: Path, names: _Names) -> MemoryLimit | None:
+    limit, usage = _number(directory / names.limit), _number(directory / names.usage)
+    if limit is None or usage is None:
+        return None
+    cache = re.search(rf"^{names.cache} (\d+)$", _text(directory / "memory.stat"), re.MULTILINE)
+    held = max(0, usage - (int(cache[1]) if cache else 0))
+    return MemoryLimit(limit, max(0, limit - held))
+
+
+def _cpu_of_v1(directory: Path) -> float | None:
+    quota = _number(directory / "cpu.cfs_quota_us")  # -1, hence None: no limit
+    period = _number(directory / "cpu.cfs_period_us")
+    return quota / period if quota and period else None
+
+
+def _cpu_of_v2(directory: Path) -> float | None:
+    match = re.match(r"(\d+) (\d+)", _text(directory / "cpu.max"))  # `max 100000`: no limit
+    return int(match[1]) / int(match[2]) if match else None
+
+
+def _groups(root: Path, controller: str | None) -> list[Path]:
+    """The process's group under a controller (None: version 2), then those above it."""
+    own = _own_path(_text(root / "proc/self/cgroup"), controller)
+    mount = _mount(_text(root / "proc/self/mountinfo"), controller)
+    if own is None or mount is None:
+        return []
+    mounted, point = mount
+    top = root / point.lstrip("/")
+    # In a container without a cgroup namespace the path is the host's, and the mount shows the part
+    # of the tree from `mounted` on.
+    below = own.removeprefix(mounted) if mounted != "/" else own
+    group = top / below.lstrip("/")
+    if not group.is_dir():
+        group = top
+    levels = [group, *group.parents]
+    return levels[: levels.index(top) + 1]
+
+
+def _own_path(text: str, controller: str | None) -> str | None:
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if (controllers == "") if controller is None else (controller in controllers.split(",")):
+            return path
+    return None
+
+
+def _mount(text: str, controller: str | None) -> tuple[str, str] | None:
+    """Which part of the tree is mounted, and where."""
+    for line in text.splitlines():
+        if (match := _MOUNT.fullmatch(line)) is None:
+            continue
+        mounted, point, kind, options = match.groups()
+        if kind == "cgroup2" if controller is None else controller in options.split(","):
+            return mounted, point
+    return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _text(path: Path) -> str:
+    """A file that is missing or closed to us sets no limit that we could know."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 class HostReader(DeviceReader):
     """Reads the machine. `root` is `/`; tests put a tree of their own there."""
 
-    def __init__(self, root: Path = cgroup.ROOT) -> None:
+    def __init__(self, root: Path = ROOT) -> None:
         self._root = root
 
     @property
@@ -42,20 +210,20 @@ class HostReader(DeviceReader):
         """Nothing is held."""
 
 
-def host_memory(root: Path = cgroup.ROOT) -> tuple[int, int]:
+def host_memory(root: Path = ROOT) -> tuple[int, int]:
     """Bytes in all, and bytes that new work could take without swapping. Raises DeviceReadError."""
     try:
         machine = psutil.virtual_memory()
     except (OSError, ValueError, psutil.Error) as error:
         raise DeviceReadError(f"the machine's memory cannot be read: {error}") from error
     total, free = machine.total, machine.available
-    limit = cgroup.memory_limit(root)
+    limit = memory_limit(root)
     if limit is not None:  # version 1 says "no limit" with 2^63, which the machine is below
         total, free = min(total, limit.limit_bytes), min(free, limit.left_bytes)
     return total, min(free, total)
 
 
-def host_state(root: Path = cgroup.ROOT) -> HostState | None:
+def host_state(root: Path = ROOT) -> HostState | None:
     """Memory and load of the machine; None: they cannot be read. From one thread, since load is
     counted since its last call; of a quota of CPU time the load knows nothing."""
     try:
@@ -68,13 +236,13 @@ def host_state(root: Path = cgroup.ROOT) -> HostState | None:
     return HostState(free, sum(of_ours) / len(of_ours) / 100 if of_ours else None)
 
 
-def usable_cores(root: Path = cgroup.ROOT) -> int:
+def usable_cores(root: Path = ROOT) -> int:
     """Cores this process may keep busy, at least 1: affinity, and whole cores of the quota."""
     if sys.platform == "linux":
         n_cores = len(os.sched_getaffinity(0))
     else:
         n_cores = os.cpu_count() or 1
-    quota = cgroup.cpu_limit(root)
+    quota = cpu_limit(root)
     return n_cores if quota is None else max(1, min(n_cores, int(quota)))
 
 

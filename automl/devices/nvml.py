@@ -7,36 +7,139 @@ calls for MIG (its function table is used directly for the three that list slice
 A GPU that errs is drained: it is shown with its fault, so that nothing new starts there and nothing
 is refused for its sake, until it answers again.
 
-Not covered: the order in which CUDA counts (`cuda_order.py` asks torch); choosing (`reader.py`);
-what is asked of one GPU (`nvml_figures.py`).
+Not covered: the order in which CUDA counts (`torch_gpus.py` asks torch); choosing (`reader.py`);
+what is asked of one GPU (`nvml.py`).
+
+What NVML says of one GPU: memory, load, power, heat, who is on it, compute mode, errors.
+
+All but memory is advisory: a driver that does not tell is no failure.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from ctypes import byref, c_uint
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from py3nvml import py3nvml
 
-from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
-from automl.devices.nvml_figures import (
-    max_processes,
-    memory,
-    n_uncorrected,
-    power_watts,
-    processes,
-    temperature_celsius,
-    tenants,
-    utilisation,
-    words,
+from automl.devices.device_reading import (
+    DeviceProcess,
+    DeviceReader,
+    DeviceReadError,
+    DeviceSnapshot,
 )
-from automl.devices.selection import numbered
+from automl.devices.device_selection import number_devices
+from automl.devices.host import host_memory, name_and_user
 from automl.errors import AutoMLError
 from automl.trial import LOCAL_NODE, DeviceId
+
+_MAX_PROCESSES = {
+    py3nvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: 1,
+    py3nvml.NVML_COMPUTEMODE_PROHIBITED: 0,
+    py3nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: 1,
+}
+
+
+def memory(handle: Any) -> tuple[int, int]:
+    """Bytes in all and free; of a GPU that shares the machine's memory, the machine's."""
+    try:
+        memory = py3nvml.nvmlDeviceGetMemoryInfo(handle)
+    except py3nvml.NVMLError as error:
+        if error.value != py3nvml.NVML_ERROR_NOT_SUPPORTED:
+            raise
+        return host_memory()
+    return (memory.total, memory.free) if memory.total else host_memory()
+
+
+def utilisation(handle: Any) -> float | None:
+    """0 to 1, or None: it is a preference among devices, no more (MIG and WSL never tell)."""
+    rates = _advisory(py3nvml.nvmlDeviceGetUtilizationRates, handle)
+    return None if rates is None else min(1.0, rates.gpu / 100)
+
+
+def power_watts(handle: Any) -> float | None:
+    """What it draws now; None: it does not tell."""
+    milliwatts = _advisory(py3nvml.nvmlDeviceGetPowerUsage, handle)
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def temperature_celsius(handle: Any) -> float | None:
+    """Of the GPU's core; None: it does not tell."""
+    degrees = _advisory(_core_temperature, handle)
+    return None if degrees is None else float(degrees)
+
+
+class GpuTenants(NamedTuple):
+    """Who was on it at one moment."""
+
+    used: Mapping[int, int | None]
+    """Bytes by process (None: not known)."""
+    computing: Set[int]
+    """Those that only draw are no process in CUDA's sense."""
+
+
+def processes(before: GpuTenants, after: GpuTenants) -> tuple[DeviceProcess, ...]:
+    """Who holds memory, by what was read before and after the device's own figures."""
+    found, drawing = [], after.used.keys() - after.computing
+    for pid in dict.fromkeys((*before.used, *after.used)):
+        sizes = [before.used.get(pid, 0), after.used.get(pid, 0)]
+        known = [size for size in sizes if size is not None]
+        most, least = (max(known), min(known)) if len(known) == 2 else (None, None)
+        found.append(DeviceProcess(pid, most, least, *name_and_user(pid), pid not in drawing))
+    return tuple(found)
+
+
+def tenants(handle: Any) -> GpuTenants:
+    """Now; one that draws too is listed twice by NVML."""
+    computing = _advisory(py3nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+    drawing = _advisory(py3nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or ()
+    used: dict[int, int | None] = {}
+    for process in (*computing, *drawing):
+        sizes = (used.get(process.pid), process.usedGpuMemory)
+        used[process.pid] = max((size for size in sizes if size is not None), default=None)
+    return GpuTenants(used, {process.pid for process in computing})
+
+
+def max_processes(handle: Any) -> int | None:
+    """How many processes may compute there, by its compute mode; None: any number."""
+    return _MAX_PROCESSES.get(_advisory(py3nvml.nvmlDeviceGetComputeMode, handle))
+
+
+def n_uncorrected(handle: Any) -> int | None:
+    """Memory errors since the driver was loaded that ECC could not correct; None: not counted."""
+    count: int | None = _advisory(_ecc_errors, handle)
+    return count
+
+
+def words(error: Any) -> str:
+    """The error for people; a code that py3nvml does not know can fail even at that."""
+    try:
+        return str(error)
+    except py3nvml.NVMLError:
+        return f"NVML error {error.value}"
+
+
+def _ecc_errors(handle: Any) -> Any:
+    return py3nvml.nvmlDeviceGetTotalEccErrors(
+        handle, py3nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, py3nvml.NVML_VOLATILE_ECC
+    )
+
+
+def _core_temperature(handle: Any) -> Any:
+    return py3nvml.nvmlDeviceGetTemperature(handle, py3nvml.NVML_TEMPERATURE_GPU)
+
+
+def _advisory(ask: Callable[[Any], Any], handle: Any) -> Any:
+    """The answer, or None where this device or driver has none: nothing is decided by it alone."""
+    try:
+        return ask(handle)
+    except py3nvml.NVMLError:
+        return None
+
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +169,7 @@ class NoNvmlLibraryError(NvmlMissingError):
 
 
 @dataclass(frozen=True)
-class Gpu:
+class NvmlGpu:
     """A GPU, or a slice of one that is split by MIG (which cannot be used whole)."""
 
     uuid: str
@@ -109,7 +212,7 @@ class NvmlReader(DeviceReader):
     def choose(self, uuids: Sequence[str], in_cuda_order: Sequence[str] = ()) -> None:
         """Read these alone from now on."""
         self.gpus = tuple(gpu for gpu in self.gpus if gpu.uuid in uuids)
-        self._cuda_numbers = numbered(uuids, in_cuda_order)
+        self._cuda_numbers = number_devices(uuids, in_cuda_order)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         """A GPU that errs is shown as it was last, with its fault and no free memory; one of which
@@ -138,14 +241,14 @@ class NvmlReader(DeviceReader):
         finally:
             self._busy.release()
 
-    def _snapshot(self, gpu: Gpu) -> DeviceSnapshot | None:
+    def _snapshot(self, gpu: NvmlGpu) -> DeviceSnapshot | None:
         try:
             return self._well(gpu, self._read_well(gpu))
         except py3nvml.NVMLError as error:
             self._handles.pop(gpu.uuid, None)  # it may have died with the driver
             return self._faulty(gpu, words(error), lost=error.value in _LOST)
 
-    def _read_well(self, gpu: Gpu) -> DeviceSnapshot:
+    def _read_well(self, gpu: NvmlGpu) -> DeviceSnapshot:
         """Raises NVMLError."""
         handle = self._handle(gpu.uuid)
         before = tenants(handle)
@@ -169,7 +272,7 @@ class NvmlReader(DeviceReader):
             temperature_celsius=temperature_celsius(handle),
         )
 
-    def _well(self, gpu: Gpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:
+    def _well(self, gpu: NvmlGpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:
         self._last[gpu.uuid] = snapshot
         if snapshot.fault is not None:
             self._say_once(gpu, snapshot.fault)
@@ -177,7 +280,7 @@ class NvmlReader(DeviceReader):
             log.warning("%s (%s) is used again", gpu.uuid, gpu.name)
         return snapshot
 
-    def _faulty(self, gpu: Gpu, fault: str, *, lost: bool) -> DeviceSnapshot | None:
+    def _faulty(self, gpu: NvmlGpu, fault: str, *, lost: bool) -> DeviceSnapshot | None:
         """Raises DeviceReadError for one that never answered: nobody knows what it could hold."""
         last = self._last.get(gpu.uuid)
         if last is None and not lost:
@@ -188,7 +291,7 @@ class NvmlReader(DeviceReader):
         unknown = replace(last, utilisation=None, power_watts=None, temperature_celsius=None)
         return replace(unknown, free_bytes=0, processes=(), fault=fault, lost=lost)
 
-    def _say_once(self, gpu: Gpu, fault: str) -> None:
+    def _say_once(self, gpu: NvmlGpu, fault: str) -> None:
         """Each fault once, until it is well again."""
         if self._faults.get(gpu.uuid) != fault:
             self._faults[gpu.uuid] = fault
@@ -200,13 +303,13 @@ class NvmlReader(DeviceReader):
         return self._handles[uuid]
 
 
-def _list_gpus() -> tuple[Gpu, ...]:
+def _list_gpus() -> tuple[NvmlGpu, ...]:
     """All that this process may use. Raises NvmlMissingError where every one fails."""
     try:
         n_gpus = py3nvml.nvmlDeviceGetCount()
     except py3nvml.NVMLError as error:
         raise _missing(error) from None
-    gpus: list[Gpu] = []
+    gpus: list[NvmlGpu] = []
     failures: list[str] = []
     for index in range(n_gpus):
         try:
@@ -220,12 +323,12 @@ def _list_gpus() -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def _units(handle: Any, number: int) -> list[Gpu]:
+def _units(handle: Any, number: int) -> list[NvmlGpu]:
     """The GPU itself, or its slices where MIG is on."""
     mode = _mig_mode(handle)
     handles = [handle] if mode != _MIG_ENABLED else list(_mig_handles(handle))
     return [
-        Gpu(py3nvml.nvmlDeviceGetUUID(h), py3nvml.nvmlDeviceGetName(h), number) for h in handles
+        NvmlGpu(py3nvml.nvmlDeviceGetUUID(h), py3nvml.nvmlDeviceGetName(h), number) for h in handles
     ]
 
 

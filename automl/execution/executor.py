@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from automl.trial import (
-    AnsweringFeed,
+    AnsweringTrialSource,
     DeviceId,
-    Entry,
+    ObjectiveSession,
     OnEvents,
+    ParamRefusal,
     Placement,
+    ProcessEntry,
     ProcessId,
     Question,
-    Refused,
     Reply,
-    Session,
     TrialSpec,
 )
 
 
 @dataclass(frozen=True)
-class Capabilities:
+class ExecutorCapabilities:
     """What an executor can do; the contract suite checks just these."""
 
     own_process: bool
@@ -44,12 +44,15 @@ class Capabilities:
 class Executor(Protocol):
     """Carries out admitted trials; called from many pool threads at once."""
 
-    can: Capabilities
+    can: ExecutorCapabilities
 
-    def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
+    def execute(
+        self, feed: AnsweringTrialSource, placement: Placement, on_events: OnEvents
+    ) -> None:
         """Carry out the feed's first trial (and more of its kind where it can pack).
 
-        Every trial taken from the feed gets exactly one `Outcome`, its last event. A verdict that
+        Every trial taken from the feed gets exactly one `TrialOutcome`, its last event. A verdict
+        that
         `on_events` returns reaches the trial at its next report at the latest. Raises only what
         `on_events` raises, and its own defects.
         """
@@ -93,7 +96,7 @@ class Executor(Protocol):
 
 
 def _nobody_answers(question: Question) -> Reply:
-    return Refused("nobody here draws params")
+    return ParamRefusal("nobody here draws params")
 
 
 class TrialFeed:
@@ -108,18 +111,18 @@ class TrialFeed:
         self._specs = deque(specs)  # added to by the main thread, taken from by one pool thread
         self._on_take = on_take
         self.answer = answer
-        """See `automl.trial.AnsweringFeed`."""
+        """See `automl.trial.AnsweringTrialSource`."""
         self.n_lanes = len(specs)
 
     def add(self, spec: TrialSpec) -> None:
         self._specs.append(spec)
 
     def ahead(self) -> Sequence[TrialSpec]:
-        """See `automl.trial.AnsweringFeed`."""
+        """See `automl.trial.AnsweringTrialSource`."""
         return tuple(self._specs)
 
     def next(self) -> TrialSpec | None:
-        """See `automl.trial.Feed`."""
+        """See `automl.trial.TrialSource`."""
         try:
             spec = self._specs.popleft()
         except IndexError:
@@ -128,12 +131,12 @@ class TrialFeed:
         return spec
 
 
-def resolve(target: str) -> Callable[[object], Any]:
+def resolve_entry(target: str) -> Callable[[object], Any]:
     """The function that `module:function` names; its module is imported."""
     function: Callable[[object], Any] = pkgutil.resolve_name(target)
     return function
 
 
-def open_session(entry: Entry) -> Session:
+def open_session(entry: ProcessEntry) -> ObjectiveSession:
     """Make the entry's objective ready in this process."""
-    return cast(Session, resolve(entry.target)(entry.config))
+    return cast(ObjectiveSession, resolve_entry(entry.target)(entry.config))

@@ -19,7 +19,7 @@ import gc
 import os
 import signal
 
-from automl.record.stopping import ASKED_TO_STOP
+from automl.record.stop_signals import ASKED_TO_STOP
 
 _SERVER = os.getpid()
 

@@ -16,37 +16,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.errors import StorageError
-from automl.execution.output import append_failure, last_lines
-from automl.execution.process import WorkerLimits, WorkerProcess
-from automl.execution.protocol import (
-    Begun,
-    CannotOpen,
-    CannotStore,
-    ForVerdict,
-    Idle,
-    Next,
-    Said,
+from automl.execution.trial_output import append_failure, last_lines
+from automl.execution.worker_messages import (
+    CarryOutTrial,
+    CheckpointUnwritable,
+    EventsForVerdict,
+    NextTrialAsked,
+    ObjectiveUnavailable,
     ToParent,
-    Work,
+    WorkerIdle,
+    WorkerReady,
+    WorkerWarning,
 )
-from automl.record.files import log_name
+from automl.execution.worker_process import WorkerLimits, WorkerProcess
+from automl.record.study_files import log_name
 from automl.trial import (
-    AnsweringFeed,
-    Failed,
-    Interrupted,
-    NotSuggested,
+    AnsweringTrialSource,
+    FailedOutcome,
+    InterruptedOutcome,
     OnEvents,
-    Outcome,
-    OutOfMemory,
+    OutOfMemoryOutcome,
+    ParamQuestion,
+    ParamsNotSuggested,
     Placement,
-    Suggest,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
     Verdict,
 )
 
 _LOOK_SECONDS = 0.1
-"""A worker rings for what cannot wait (`worker.Outbox`); for the rest its pipe is looked into. So
+"""A worker rings for what cannot wait (`worker.WorkerOutbox`); for the rest its pipe is looked
+into. So
 often deadlines are looked at, too, while messages come without a pause."""
 _N_TOGETHER = 200
 """Events that lie in the pipe are passed on together, about so many: on a cluster each time is a
@@ -56,14 +57,14 @@ _OUTPUT_LINES = 20
 """Of what a failed trial printed, this much goes into its details."""
 
 
-class Supervision:
+class ExecutionSupervisor:
     """One execution in one worker; `run` returns when it is over."""
 
     def __init__(
         self,
         worker: WorkerProcess,
         key: int,
-        feed: AnsweringFeed,
+        feed: AnsweringTrialSource,
         on_events: OnEvents,
         on_unjudged: OnEvents,
         limits: WorkerLimits,
@@ -85,7 +86,7 @@ class Supervision:
         self._look_at = 0.0
         """When deadlines are looked at next, messages or not."""
         self._ending = threading.Lock()  # guards the one below, which is set once
-        self._end_of: Callable[[int], Outcome] | None = None
+        self._end_of: Callable[[int], TrialOutcome] | None = None
         """The outcome of a trial whose worker was ended on purpose; None: it was not."""
         self._output = Path()
         self._n_oom_kills = limits.n_oom_kills()
@@ -100,14 +101,14 @@ class Supervision:
 
     def kill(self, cause: str) -> None:
         """End the trials now, as interrupted; any thread. An earlier reason to end them stays."""
-        self._end(lambda number: Interrupted(number, time.time(), cause))
+        self._end(lambda number: InterruptedOutcome(number, time.time(), cause))
 
     def end(self, trials: Collection[int], cause: str) -> None:
         """As `kill`, of these trials; others of their pack go on alone."""
 
-        def end_of(number: int) -> Interrupted:
+        def end_of(number: int) -> InterruptedOutcome:
             if number in trials:
-                return Interrupted(number, time.time(), cause)
+                return InterruptedOutcome(number, time.time(), cause)
             return self._dissolved(number, cause)
 
         self._end(end_of)
@@ -116,7 +117,7 @@ class Supervision:
         """Raises StorageError when a checkpoint cannot be written, and what `on_events` raises."""
         self._output = output
         self._began[first.number] = math.inf
-        self.worker.begin(Work(first, placement, str(output), self._feed.n_lanes))
+        self.worker.begin(CarryOutTrial(first, placement, str(output), self._feed.n_lanes))
         while self._follow(self._receive()):
             pass
         assert not self._began, f"trials {self.live} have no outcome"
@@ -129,27 +130,27 @@ class Supervision:
         match message:
             case None:
                 self._all_died()
-            case Idle(spent=spent):
+            case WorkerIdle(spent=spent):
                 self.worker.spent = spent
                 self.worker.idle = self._end_of is None and not self._device_failed
-            case CannotOpen(cause=cause, details=details):
+            case ObjectiveUnavailable(cause=cause, details=details):
                 self._all_failed(cause, details)
-            case Begun():
+            case WorkerReady():
                 self._heard = time.monotonic()
                 self._began = dict.fromkeys(self._began, self._heard)
                 return True
-            case Said(text=text):
+            case WorkerWarning(text=text):
                 self._say(text)
                 return True
-            case CannotStore(message=text):
+            case CheckpointUnwritable(message=text):
                 raise StorageError(text)
-            case Next():
+            case NextTrialAsked():
                 self._give_next()
                 return True
-            case Suggest() | NotSuggested() as question:
+            case ParamQuestion() | ParamsNotSuggested() as question:
                 self.worker.reply(self._feed.answer(question))
                 return True
-            case ForVerdict(events=events):
+            case EventsForVerdict(events=events):
                 self.worker.answer(self._pass_on(self._told(events)), waits=True)
                 return True
             case events:
@@ -166,8 +167,8 @@ class Supervision:
             if not self.worker.pipe.poll():
                 break
             following = self._read()
-            if isinstance(following, ForVerdict):
-                return ForVerdict([*message, *following.events])
+            if isinstance(following, EventsForVerdict):
+                return EventsForVerdict([*message, *following.events])
             if not isinstance(following, Sequence):  # at the pipe's end None is read again
                 self._following = following
                 break
@@ -187,7 +188,7 @@ class Supervision:
             message: ToParent = self.worker.pipe.recv()
         except (EOFError, OSError):
             return None
-        if self._heard < math.inf and not isinstance(message, Said):
+        if self._heard < math.inf and not isinstance(message, WorkerWarning):
             self._heard = time.monotonic()
         return message
 
@@ -200,11 +201,11 @@ class Supervision:
     def _pass_on(
         self, events: Sequence[TrialEvent], on_events: OnEvents | None = None
     ) -> Mapping[int, Verdict]:
-        events = [self._with_output(e) if isinstance(e, Failed) else e for e in events]
+        events = [self._with_output(e) if isinstance(e, FailedOutcome) else e for e in events]
         for event in events:
-            if isinstance(event, Outcome):
+            if isinstance(event, TrialOutcome):
                 del self._began[event.trial]
-            if isinstance(event, Interrupted) and event.by_worker_death and not event.killed:
+            if isinstance(event, InterruptedOutcome) and event.by_worker_death and not event.killed:
                 self._device_failed = True
         verdicts = (on_events or self._on_events)(events)
         if not self._began:  # the worker's time to become idle begins
@@ -230,21 +231,23 @@ class Supervision:
         """What a worker that lives says of its trials, with what only this side knows: who killed
         a program that it had started."""
         return [
-            OutOfMemory(e.trial, e.time, f"{e.cause}; the kernel killed for lack of main memory")
-            if isinstance(e, Interrupted) and e.killed and self._kernel_killed()
+            OutOfMemoryOutcome(
+                e.trial, e.time, f"{e.cause}; the kernel killed for lack of main memory"
+            )
+            if isinstance(e, InterruptedOutcome) and e.killed and self._kernel_killed()
             else e
             for e in events
         ]
 
-    def _died(self, number: int) -> Outcome:
+    def _died(self, number: int) -> TrialOutcome:
         cause, now = self._how_it_died(), time.time()
         if self.worker.slot.has_ended:
-            return Interrupted(number, now, _LEASE_ENDED, lease_ended=True)
+            return InterruptedOutcome(number, now, _LEASE_ENDED, lease_ended=True)
         if self._is_pack:
             return self._dissolved(number, cause)
         if self._was_killed_for_memory():
-            return OutOfMemory(number, now, cause)
-        return Interrupted(number, now, cause, by_worker_death=True)
+            return OutOfMemoryOutcome(number, now, cause)
+        return InterruptedOutcome(number, now, cause, by_worker_death=True)
 
     def _was_killed_for_memory(self) -> bool:
         """By the kernel, of which its count is the sign: anybody may send a SIGKILL."""
@@ -262,19 +265,21 @@ class Supervision:
         line = last_lines(self._output, 1)
         return f"{cause}; last output: {line}" if line else cause
 
-    def _dissolved(self, number: int, cause: str) -> Interrupted:
-        return Interrupted(number, time.time(), f"its pack broke: {cause}", pack_dissolved=True)
+    def _dissolved(self, number: int, cause: str) -> InterruptedOutcome:
+        return InterruptedOutcome(
+            number, time.time(), f"its pack broke: {cause}", pack_dissolved=True
+        )
 
     def _all_failed(self, cause: str, details: str) -> None:
         now = time.time()
-        self._pass_on([Failed(n, now, cause, details, hopeless=True) for n in self.live])
+        self._pass_on([FailedOutcome(n, now, cause, details, hopeless=True) for n in self.live])
 
-    def _failed(self, number: int, cause: str) -> Failed:
+    def _failed(self, number: int, cause: str) -> FailedOutcome:
         if line := last_lines(self._output, 1):
             cause += f"; last output: {line}"
-        return Failed(number, time.time(), cause)
+        return FailedOutcome(number, time.time(), cause)
 
-    def _with_output(self, failed: Failed) -> Failed:
+    def _with_output(self, failed: FailedOutcome) -> FailedOutcome:
         lines = last_lines(self._output, _OUTPUT_LINES)
         append_failure(self._output.parent / log_name(failed.trial), failed)
         if not lines or self._is_pack:  # the output of a pack is nobody's in particular
@@ -283,7 +288,7 @@ class Supervision:
 
     # --- time-outs ---
 
-    def _end(self, end_of: Callable[[int], Outcome]) -> None:
+    def _end(self, end_of: Callable[[int], TrialOutcome]) -> None:
         with self._ending:
             self._end_of = self._end_of or end_of  # the first reason stays
         self.worker.kill()
@@ -298,7 +303,7 @@ class Supervision:
         if None in overdue:
             self._say(f"worker {self.worker.pid} {overdue[None]}; the next trial gets another")
 
-    def _late(self, number: int, overdue: Mapping[int | None, str]) -> Outcome:
+    def _late(self, number: int, overdue: Mapping[int | None, str]) -> TrialOutcome:
         """A trial whose time is up has failed; others of its pack go on alone."""
         if number in overdue:
             return self._failed(number, overdue[number])

@@ -17,45 +17,44 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from automl.errors import StorageError
-from automl.execution.ending import begin_life, end_life
 from automl.execution.executor import open_session
-from automl.execution.isolation.process import ApartInProcess
-from automl.execution.lifeline import die_with_parent, kill_group
-from automl.execution.protocol import (
-    Answer,
-    Begun,
-    CannotOpen,
-    CannotStore,
-    Fed,
-    ForVerdict,
-    Idle,
-    Judging,
-    Next,
-    Said,
+from automl.execution.isolation.trial_isolation import WorkerIsolation
+from automl.execution.process_tree import die_with_parent, kill_group
+from automl.execution.trial_output import StandardStreams, begin_life, end_life, end_process
+from automl.execution.worker_messages import (
+    CarryOutTrial,
+    CheckpointUnwritable,
+    EventsForVerdict,
+    JudgedReports,
+    NextTrialAsked,
+    NextTrialFed,
+    ObjectiveUnavailable,
+    SharedSlot,
     ToParent,
     ToWorker,
-    Work,
+    VerdictsAnswered,
+    WorkerIdle,
+    WorkerReady,
     WorkerSetup,
+    WorkerWarning,
 )
-from automl.execution.slots import Slot
-from automl.execution.streams import Streams, end_process
-from automl.record.stopping import leave_to_sweep
+from automl.record.stop_signals import leave_to_sweep
 from automl.record.texts import fit, fit_line
 from automl.trial import (
-    Given,
-    Logged,
+    MetricsReported,
+    ObjectiveSession,
+    ParamAnswer,
+    ParamRefusal,
     Question,
-    Refused,
     Reply,
-    Reported,
-    Session,
     StillRunning,
-    Stopping,
-    Tagged,
+    SweepStopping,
     TrialEvent,
     TrialSpec,
+    TrialTagged,
+    ValuesLogged,
     Verdict,
-    one_by_one,
+    run_one_by_one,
 )
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
@@ -85,12 +84,12 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for what was placed on the host
     threading.Thread(target=_end_when_over, args=(setup.slot,), daemon=True).start()
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
-    outbox = Outbox(pipe, bell)
-    logging.getLogger("automl").addHandler(_Warnings(outbox))
-    reporter = Reporter(pipe, outbox, setup.slot, setup.judging)
-    streams = Streams()
-    session: Session | None = None
-    apart: ApartInProcess | None = None
+    outbox = WorkerOutbox(pipe, bell)
+    logging.getLogger("automl").addHandler(_WorkerWarningHandler(outbox))
+    reporter = WorkerReporter(pipe, outbox, setup.slot, setup.judging)
+    streams = StandardStreams()
+    session: ObjectiveSession | None = None
+    apart: WorkerIsolation | None = None
     while (work := reporter.next_work()) is not None:
         streams.print_to(work.output_path)
         if session is None or apart is None:
@@ -98,25 +97,25 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
                 cause = fit_line(f"{type(error).__name__}: {error}")
-                outbox.ring(CannotOpen(cause, fit(traceback.format_exc())))
+                outbox.ring(ObjectiveUnavailable(cause, fit(traceback.format_exc())))
                 return
             streams.keep()
             _keep_telling(session, setup.slot, outbox)
-            apart = ApartInProcess()  # what the user's module did stays
+            apart = WorkerIsolation()  # what the user's module did stays
             session.keep_apart(apart)
-        outbox.put(Begun())
+        outbox.put(WorkerReady())
         session.cap_memory(setup.slot.caps_bytes)
         try:
             _carry_out(session, work, reporter)
         except StorageError as error:
-            outbox.ring(CannotStore(str(error)))
+            outbox.ring(CheckpointUnwritable(str(error)))
             return
         session.give_back_memory()
         setup.slot.write(session.held_bytes())
-        outbox.ring(Idle(apart.spent))
+        outbox.ring(WorkerIdle(apart.spent))
 
 
-class Outbox:
+class WorkerOutbox:
     """Messages to the parent, in order; any thread.
 
     A message costs the trial a system call, and waking the parent costs more. So reports that
@@ -161,18 +160,18 @@ class Outbox:
         self._sent_seconds = time.monotonic()
 
 
-class _Warnings(logging.Handler):
+class _WorkerWarningHandler(logging.Handler):
     """What the package warns of is said by the sweep, once, not in each worker's own output."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: WorkerOutbox) -> None:
         super().__init__(logging.WARNING)
         self._outbox = outbox
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._outbox.put(Said(fit_line(record.getMessage())))
+        self._outbox.put(WorkerWarning(fit_line(record.getMessage())))
 
 
-def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
+def _keep_telling(session: ObjectiveSession, slot: SharedSlot, outbox: WorkerOutbox) -> None:
     """What is held of the device, the steps taken and the reports gathered, in a thread, until the
     process ends; and the session is told its caps."""
 
@@ -189,7 +188,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
     threading.Thread(target=tell, name="telling", daemon=True).start()
 
 
-def _end_when_over(slot: Slot) -> None:
+def _end_when_over(slot: SharedSlot) -> None:
     """Who looks after this process is cut off, or stopped, and its trial may go on elsewhere. In a
     thread of its own: the other one then waits at a full pipe."""
     while not slot.is_over:
@@ -198,14 +197,14 @@ def _end_when_over(slot: Slot) -> None:
     kill_group()
 
 
-def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
+def _carry_out(session: ObjectiveSession, work: CarryOutTrial, reporter: WorkerReporter) -> None:
     if work.n_lanes == 1:
-        session.run(work.spec, work.placement, one_by_one(reporter), reporter)
+        session.run(work.spec, work.placement, run_one_by_one(reporter), reporter)
     else:
-        session.run_pack(PipeFeed(work, reporter), work.placement, reporter)
+        session.run_pack(PipeTrialSource(work, reporter), work.placement, reporter)
 
 
-class Reporter:
+class WorkerReporter:
     """The worker's end of the pipe: takes work, sends events, learns of verdicts.
 
     The verdict on a report that is judged is waited for no longer than a wasted epoch is worth: a
@@ -219,7 +218,11 @@ class Reporter:
     """
 
     def __init__(
-        self, pipe: Connection, outbox: Outbox, slot: Slot, judging: Judging | None
+        self,
+        pipe: Connection,
+        outbox: WorkerOutbox,
+        slot: SharedSlot,
+        judging: JudgedReports | None,
     ) -> None:
         self._pipe, self._outbox, self._slot = pipe, outbox, slot
         self._judging = judging
@@ -231,19 +234,19 @@ class Reporter:
         self._reported_seconds = time.monotonic()
         self._verdicts: dict[int, Verdict] = {}
 
-    def next_work(self) -> Work | None:
+    def next_work(self) -> CarryOutTrial | None:
         """Wait for work. What else comes now is about trials that have ended."""
-        while not isinstance(message := self._receive(), Work | None):
+        while not isinstance(message := self._receive(), CarryOutTrial | None):
             pass
         self._verdicts, self._last_steps = {}, {}
         return message
 
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        reports = [event for event in events if isinstance(event, Reported)]
+        reports = [event for event in events if isinstance(event, MetricsReported)]
         with self._lock:
             if reports:
                 self._report(events, reports)
-            elif isinstance(events[0], Logged | Tagged):
+            elif isinstance(events[0], ValuesLogged | TrialTagged):
                 self._outbox.gather(events)
             elif not isinstance(events[0], StillRunning):
                 _flush_printed()  # before an outcome is told, after which its output is read
@@ -254,8 +257,8 @@ class Reporter:
     def next(self) -> TrialSpec | None:
         """Ask for another trial."""
         with self._lock:
-            self._outbox.ring(Next())
-            while not isinstance(message := self._receive(), Fed):
+            self._outbox.ring(NextTrialAsked())
+            while not isinstance(message := self._receive(), NextTrialFed):
                 pass
             return message.spec
 
@@ -263,7 +266,9 @@ class Reporter:
         """See `automl.trial.Line`. What was reported before it is known to the parent, too."""
         with self._lock:
             self._outbox.ring(question)
-            while not isinstance(message := self._receive(), Given | Refused | Stopping):
+            while not isinstance(
+                message := self._receive(), ParamAnswer | ParamRefusal | SweepStopping
+            ):
                 pass
             return message
 
@@ -277,20 +282,20 @@ class Reporter:
             self._take_sent()
             return self._verdicts.get(trial, Verdict.GO_ON)
 
-    def _report(self, events: Sequence[TrialEvent], reports: Sequence[Reported]) -> None:
+    def _report(self, events: Sequence[TrialEvent], reports: Sequence[MetricsReported]) -> None:
         while self._waits():
             self._take_within(_POLL_SECONDS)
         before, self._reported_seconds = self._reported_seconds, time.monotonic()
         if not [report for report in reports if self._is_judged(report)]:  # each is looked at
             self._outbox.gather(events)
             return
-        self._outbox.ring(ForVerdict(events))
+        self._outbox.ring(EventsForVerdict(events))
         self._n_for_verdict += 1
         ends = self._reported_seconds + _PATIENCE * (self._reported_seconds - before)
         while self._waits() and (left := ends - time.monotonic()) >= _POLL_SECONDS:
             self._take_within(min(left, _POLL_SECONDS))
 
-    def _is_judged(self, report: Reported) -> bool:
+    def _is_judged(self, report: MetricsReported) -> bool:
         if self._judging is None or self._judging.metric not in report.metrics:
             return False
         last_step = self._last_steps.get(report.trial, -1)
@@ -310,26 +315,26 @@ class Reporter:
 
     def _take(self) -> None:
         answer = self._receive()
-        assert isinstance(answer, Answer), f"{answer} came while a trial runs"
+        assert isinstance(answer, VerdictsAnswered), f"{answer} came while a trial runs"
 
     def _receive(self) -> ToWorker:
         message: ToWorker = self._pipe.recv()
         self._n_taken += 1
-        if isinstance(message, Answer):
+        if isinstance(message, VerdictsAnswered):
             self._verdicts |= message.verdicts
         return message
 
 
-class PipeFeed:
+class PipeTrialSource:
     """The trials of a pack: the one it begins with, then those that the parent has."""
 
-    def __init__(self, work: Work, reporter: Reporter) -> None:
+    def __init__(self, work: CarryOutTrial, reporter: WorkerReporter) -> None:
         self._first: TrialSpec | None = work.spec
         self._reporter = reporter
         self.n_lanes = work.n_lanes
 
     def next(self) -> TrialSpec | None:
-        """See `automl.trial.Feed`."""
+        """See `automl.trial.TrialSource`."""
         spec, self._first = self._first, None
         return spec if spec is not None else self._reporter.next()
 

@@ -1,20 +1,20 @@
-"""LightGBM: `callbacks=[automl.integrations.lightgbm.Report(trial, "binary_logloss")]`, in
+"""LightGBM: `callbacks=[automl.integrations.lightgbm.LightGBMReport(trial, "binary_logloss")]`, in
 `lightgbm.train`, `lightgbm.cv` and `fit`."""
 
 from __future__ import annotations
 
 from lightgbm.callback import CallbackEnv
 
-from automl.integrations.reports import Reports, by_name
+from automl.integrations.reports import LibraryReports, metrics_by_name
 
 
-class Report:
+class LightGBMReport:
     """Reports metrics of the validation sets after each iteration: by the metric's name, or where
     several sets have it as `valid_0-auc`. A trial that was interrupted begins anew.
     """
 
     def __init__(self, trial: object, *metrics: str) -> None:
-        self._reports = Reports(trial, metrics)
+        self._reports = LibraryReports(trial, metrics)
 
     def __call__(self, env: CallbackEnv) -> None:
         """Raises what `TrialContext.report` raises, and UnfitObjectiveError where the study's
@@ -24,4 +24,8 @@ class Report:
             for name in (metric, f"{data}-{metric}"):
                 if name in self._reports.names[:1]:
                     self._reports.check_direction(name, larger_is_better=larger_is_better)
-        self._reports.tell(env.iteration, by_name(result[:3] for result in results))
+        self._reports.tell(env.iteration, metrics_by_name(result[:3] for result in results))
+
+
+Report = LightGBMReport
+"""The name by which users know the class."""

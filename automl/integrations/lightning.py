@@ -1,4 +1,5 @@
-"""Lightning: `Trainer(…, callbacks=[automl.integrations.lightning.Report(trial, "val_loss")])`.
+"""Lightning: `NetworkTrainer(…, callbacks=[automl.integrations.lightning.LightningReport(trial,
+"val_loss")])`.
 
 How reports reach the trial from processes that a Trainer spawns is in `lightning_ranks.py`.
 """
@@ -13,15 +14,17 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
-from automl.integrations.lightning_ranks import Desk, RankSide
-from automl.integrations.reports import AnyTrial, Reports, pick
+from automl.integrations.lightning_ranks import RankReportClient, RankReportServer
+from automl.integrations.reports import AnyTrial, LibraryReports, pick_metrics
 
 _NOT_NEEDED = ("hyper_parameters", "hparams_name", "hparams_type")
 """Of a checkpoint, and the same of its DataModule: for `load_from_checkpoint`. They may be any
 objects, and the function that trains has the params."""
 
 
-class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_train_epoch_end` last
+class LightningReport(
+    EarlyStopping
+):  # of these and checkpoints Lightning calls `on_train_epoch_end` last
     """Reports metrics after each epoch, or after each validation where an epoch has not just one,
     and ends a trial that is pruned. Reports are counted, so the steps are mostly the epochs.
 
@@ -35,7 +38,7 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
 
     def __init__(self, trial: AnyTrial, *metrics: str, checkpoint: bool = True) -> None:
         """Raises TrialPruned or TrialInterrupted where the trial need not go on."""
-        self._reports: Reports | None = Reports(trial, metrics)
+        self._reports: LibraryReports | None = LibraryReports(trial, metrics)
         super().__init__(self._reports.names[0])
         self._names, self._checkpoint = self._reports.names, checkpoint
         self._restored = self._reports.restore() if checkpoint else None
@@ -43,8 +46,8 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
         self._validated = False
         """In this epoch, which is still to be reported."""
         self._pid = os.getpid()
-        self._desk: Desk | None = None
-        self._ranks: RankSide | None = None
+        self._desk: RankReportServer | None = None
+        self._ranks: RankReportClient | None = None
 
     def check_pruned(self) -> None:
         """After `fit` with ranks: raises TrialPruned or TrialInterrupted where the trial ends."""
@@ -95,7 +98,7 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
         """For a process of a rank, which has no trial, but a line to this one."""
         assert self._reports is not None, "a rank spawns no others"
         if self._desk is None or self._desk.used:
-            self._desk = Desk(self._reports)
+            self._desk = RankReportServer(self._reports)
         return {**self.__dict__, "_reports": None, "_desk": None, "_ranks": self._desk.other_side}
 
     # --- inside ---
@@ -107,7 +110,7 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
             self._reports.tell(step, trainer.callback_metrics, get_state)
         else:
             assert self._ranks is not None
-            metrics = pick(self._names, trainer.callback_metrics)
+            metrics = pick_metrics(self._names, trainer.callback_metrics)
             self._ranks.tell(trainer, step, metrics, get_state)
 
 
@@ -130,3 +133,7 @@ def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
         path = str(Path(folder) / "last.ckpt")
         trainer.strategy.checkpoint_io.save_checkpoint(state, path)
         trainer._checkpoint_connector.restore(path)
+
+
+Report = LightningReport
+"""The name by which users know the class."""

@@ -19,13 +19,13 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
-from automl.integrations.reports import Reports
-from automl.training.checkpoint import snapshot
-from automl.training.objective import TrialStopped
+from automl.integrations.reports import LibraryReports
+from automl.objectives.checkpoints.torch_checkpoint import snapshot
+from automl.objectives.trial_context import TrialStopped
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RankReport:
     """What rank 0 would report."""
 
     step: int
@@ -34,26 +34,26 @@ class _Told:
 
 
 @dataclass(frozen=True)
-class _Last:
+class _FinalState:
     """The state after training, for when nobody is left to be asked."""
 
     state: Any
 
 
-class _Answer(Enum):
+class _RankVerdict(Enum):
     GO_ON = "go on"
     GIVE_STATE = "give your state"
     END = "end"
 
 
-class Desk:
+class RankReportServer:
     """Takes reports in the trial's process, until rank 0 has ended."""
 
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: LibraryReports) -> None:
         self._reports = reports
         self._last: Any = None
         self._here, there = Pipe()
-        self.other_side = RankSide(there)
+        self.other_side = RankReportClient(there)
         """For rank 0, and only to be pickled."""
         threading.Thread(target=self._serve, name="reports of rank 0", daemon=True).start()
 
@@ -67,36 +67,36 @@ class Desk:
             while True:
                 message = self._receive()
                 self.other_side.close()  # rank 0 has its own: else its end were not seen
-                if isinstance(message, _Last):
+                if isinstance(message, _FinalState):
                     self._last = message.state
                 else:
                     self._send(self._report(message))
 
-    def _report(self, told: _Told) -> _Answer | str:
+    def _report(self, told: _RankReport) -> _RankVerdict | str:
         """What rank 0 is to do, or what went wrong."""
         try:
             self._reports.tell(told.step, told.metrics, self._state if told.has_state else None)
         except TrialStopped:  # the trial keeps it, and ends when the ranks have
-            return _Answer.END
+            return _RankVerdict.END
         except Exception as error:  # noqa: BLE001  the ranks raise it
             return f"{type(error).__name__}: {error}"
-        return _Answer.GO_ON
+        return _RankVerdict.GO_ON
 
     def _state(self) -> Any:
         """The ranks' state at their last report; when they have ended, at their end."""
         if self._last is None:
-            self._send(_Answer.GIVE_STATE)
+            self._send(_RankVerdict.GIVE_STATE)
             return self._receive()
         return self._last
 
-    def _send(self, answer: _Answer | str) -> None:
+    def _send(self, answer: _RankVerdict | str) -> None:
         self._here.send_bytes(pickle.dumps(answer))
 
     def _receive(self) -> Any:
         return pickle.loads(self._here.recv_bytes())
 
 
-class RankSide:
+class RankReportClient:
     """What a rank has in place of its trial; all ranks call it, and rank 0 alone speaks."""
 
     def __init__(self, connection: Connection) -> None:
@@ -118,25 +118,25 @@ class RankSide:
     ) -> None:
         """Report, and have the Trainer stop where the trial is to end. Raises RuntimeError for what
         the trial does not take."""
-        self._send(trainer, _Told(step, metrics, get_state is not None))
-        while (answer := self._hear(trainer)) is _Answer.GIVE_STATE:
+        self._send(trainer, _RankReport(step, metrics, get_state is not None))
+        while (answer := self._hear(trainer)) is _RankVerdict.GIVE_STATE:
             assert get_state is not None, "it was said that there is one"
             self._send(trainer, snapshot(get_state()))
         if isinstance(answer, str):
             raise RuntimeError(answer)
-        trainer.should_stop |= answer is _Answer.END
+        trainer.should_stop |= answer is _RankVerdict.END
 
     def give_last(self, trainer: Trainer, state: dict[str, Any]) -> None:
         """For a checkpoint that is written when the ranks have ended."""
-        self._send(trainer, _Last(snapshot(state)))
+        self._send(trainer, _FinalState(snapshot(state)))
 
     def _send(self, trainer: Trainer, message: Any) -> None:
         # As plain bytes: multiprocessing would share the tensors' memory, and this process ends.
         if trainer.is_global_zero:
             self._connection.send_bytes(pickle.dumps(message))
 
-    def _hear(self, trainer: Trainer) -> _Answer | str:
+    def _hear(self, trainer: Trainer) -> _RankVerdict | str:
         """What rank 0 was told, in every rank."""
         own = pickle.loads(self._connection.recv_bytes()) if trainer.is_global_zero else None
-        answer: _Answer | str = trainer.strategy.broadcast(own)
+        answer: _RankVerdict | str = trainer.strategy.broadcast(own)
         return answer

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from automl.training.objective import State, TrialContext, UnfitObjectiveError
-from automl.training.optuna_objective.trial import OptunaTrial
-from automl.training.reports import TrialReports
+from automl.objectives.optuna_objective.optuna_trial import OptunaTrial
+from automl.objectives.reports.trial_reports import TrialReports
+from automl.objectives.trial_context import CheckpointState, TrialContext, UnfitObjectiveError
 from automl.trial import Direction
 
 AnyTrial: TypeAlias = TrialContext | OptunaTrial
-GetState: TypeAlias = Callable[[], State]
+GetState: TypeAlias = Callable[[], CheckpointState]
 _TRAINING = ("train", "training", "learn")
 """What people call the set that a model trains on, when it is evaluated, too."""
 
 
-class Reports:
+class LibraryReports:
     """Reports those metrics of a library's that a user has named.
 
     Both kinds of trial end as one of `automl.TrialContext` does: `tell` raises TrialPruned or
@@ -61,7 +61,7 @@ class Reports:
         """
         if not isinstance(self._record, TrialReports):  # a survey computes nothing
             found = dict.fromkeys(self.names, math.nan) | {**found}
-        metrics = pick(self.names, found)
+        metrics = pick_metrics(self.names, found)
         if self._optunas and self.metric is not None:
             metrics = {self.metric: metrics.pop(self.names[0])} | metrics
         self._record.report(step, metrics, checkpoint, best)
@@ -91,7 +91,7 @@ def folder_of(trial: AnyTrial) -> Path:
     return Path(trial._record.spec.checkpoint_dir)
 
 
-def pick(names: Sequence[str], found: Mapping[str, Any]) -> dict[str, float]:
+def pick_metrics(names: Sequence[str], found: Mapping[str, Any]) -> dict[str, float]:
     """The metrics of these names, the first of which must be there. Raises UnfitObjectiveError."""
     if names[0] not in found:
         there = ", ".join(map(str, found)) or "none"
@@ -101,7 +101,7 @@ def pick(names: Sequence[str], found: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(found[name]) for name in names if name in found}
 
 
-def by_name(results: Iterable[tuple[str, str, float]]) -> dict[str, float]:
+def metrics_by_name(results: Iterable[tuple[str, str, float]]) -> dict[str, float]:
     """Of (set, metric, value): each as `set-metric`, and as `metric` alone where one set that is
     not trained on has it."""
     results = list(results)

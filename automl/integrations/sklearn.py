@@ -9,7 +9,7 @@ from sklearn import model_selection
 from sklearn.base import is_classifier
 from sklearn.utils import indexable
 
-from automl.integrations.reports import Reports
+from automl.integrations.reports import LibraryReports
 
 
 def cross_val_score(
@@ -32,7 +32,7 @@ def cross_val_score(
     Raises what `TrialContext.report` raises, and UnfitObjectiveError where the study minimises:
     scikit-learn's scores are better when larger, those of errors (`neg_…`) too.
     """
-    reports = Reports(trial, () if metric is None else (metric,))
+    reports = LibraryReports(trial, () if metric is None else (metric,))
     (name,) = reports.names
     reports.check_direction(name, larger_is_better=True)
     X, y, groups = indexable(X, y, groups)  # noqa: N806

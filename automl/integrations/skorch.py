@@ -1,4 +1,4 @@
-"""skorch: `callbacks=[automl.integrations.skorch.Report(trial, "valid_loss")]`."""
+"""skorch: `callbacks=[automl.integrations.skorch.SkorchReport(trial, "valid_loss")]`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from skorch.callbacks import Callback
 
-from automl.integrations.reports import Reports
+from automl.integrations.reports import LibraryReports
 
 
-class Report(Callback):
+class SkorchReport(Callback):
     """Reports metrics of the net's history after each epoch; `best.pt` holds the module's weights.
 
     A trial that was interrupted begins anew: what skorch's callbacks know (of learning rates, say)
@@ -17,7 +17,7 @@ class Report(Callback):
     """
 
     def __init__(self, trial: object, *metrics: str) -> None:
-        self._reports = Reports(trial, metrics)
+        self._reports = LibraryReports(trial, metrics)
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
         """Raises what `TrialContext.report` raises."""
@@ -30,3 +30,7 @@ class Report(Callback):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """None: skorch would look for the arguments of its own callbacks, to clone them."""
         return {}
+
+
+Report = SkorchReport
+"""The name by which users know the class."""

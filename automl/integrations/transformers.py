@@ -1,4 +1,5 @@
-"""Transformers: `callbacks=[automl.integrations.transformers.Report(trial, "eval_loss")]`.
+"""Transformers: `callbacks=[automl.integrations.transformers.TransformersReport(trial,
+"eval_loss")]`.
 
 To go on after an interruption: `trainer.train(resume_from_checkpoint=last_checkpoint(trial))`.
 """
@@ -12,13 +13,13 @@ from transformers import TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerControl, TrainerState
 
-from automl.integrations.reports import AnyTrial, Reports, folder_of
-from automl.training.objective import TrialInterrupted
+from automl.integrations.reports import AnyTrial, LibraryReports, folder_of
+from automl.objectives.trial_context import TrialInterrupted
 
 _FOLDER = "transformers"
 
 
-class Report(TrainerCallback):
+class TransformersReport(TrainerCallback):
     """Reports metrics after each evaluation while it trains; evaluations are counted from 0.
 
     `output_dir` becomes a folder of the trial's own, since trials that run at once would overwrite
@@ -26,7 +27,7 @@ class Report(TrainerCallback):
     """
 
     def __init__(self, trial: AnyTrial, *metrics: str) -> None:
-        self._reports = Reports(trial, metrics)
+        self._reports = LibraryReports(trial, metrics)
         self._folder = _folder_of(trial)
         self._training = self._told = False
         self._others: dict[str, float] = {}
@@ -90,3 +91,7 @@ def _step_of(checkpoint: Path) -> int:
 
 def _folder_of(trial: AnyTrial) -> Path:
     return folder_of(trial) / _FOLDER
+
+
+Report = TransformersReport
+"""The name by which users know the class."""

@@ -8,6 +8,11 @@ A line is with the kernel when `append` returns, so that it survives the death o
 is on disk when `flush` returns, or soon after `flush_soon`; many share one flush (of 5 ms here).
 What the lines say, and which of them a reader of theirs must not lose, is known to the event log
 and the journal, which stand on this.
+
+Lines of JSON that carry a checksum, so that a flipped bit is found where it is.
+
+`{"n":1}` becomes `{"n":1,"crc":"…"}`, which whoever knows nothing of it reads as before: the key is
+one more. A line without one (of an earlier version, of another program) is taken as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import fcntl
 import logging
 import os
 import threading
+import zlib
 from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
@@ -207,3 +213,22 @@ def _end_of_lines(fd: int, size_bytes: int) -> int:
             return begin + newline + 1
         end = begin
     return 0
+
+
+_SEAL = b',"crc":"%08x"}'
+_N_BYTES = len(_SEAL % 0)
+_BEFORE, _AFTER = b',"crc":"', b'"}'
+
+
+def seal_line(line: bytes) -> bytes:
+    """An object on one line of JSON, with its checksum as the last key."""
+    body = line[:-1]
+    return body + _SEAL % zlib.crc32(body)
+
+
+def is_line_damaged(line: bytes) -> bool:
+    """Whether the line (without its newline) carries a checksum of something else."""
+    if line.endswith(_SEAL % zlib.crc32(line[:-_N_BYTES])):
+        return False
+    end = line[-_N_BYTES:]
+    return end.startswith(_BEFORE) and end.endswith(_AFTER)

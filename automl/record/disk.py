@@ -38,13 +38,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 def write_durably(path: Path, text: str) -> None:
     """Write atomically, and return when the new file is on disk."""
-    with replacing(path) as file:
+    with open_replacing(path) as file:
         file.write(text.encode())
     flush_folder(path.parent)
 
 
 @contextmanager
-def replacing(path: Path, check: Callable[[], None] | None = None) -> Iterator[BinaryIO]:
+def open_replacing(path: Path, check: Callable[[], None] | None = None) -> Iterator[BinaryIO]:
     """A file beside `path` that is flushed and takes its place in the end, unless `check`, which is
     called just before, raises.
 

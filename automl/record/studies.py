@@ -10,9 +10,9 @@ from pathlib import Path
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
-from automl.record.events import read_events
-from automl.record.files import StudyFiles
-from automl.record.study import StudyRecord, fold
+from automl.record.event_log import read_events
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyRecord, fold_events
 
 
 def study_path(study: StudyConfig) -> Path:
@@ -73,7 +73,7 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
                 f"{existing(directory.parent)}. Name one of them, or another folder with "
                 "study.dir=…"
             )
-        record = fold((event for event, _ in read_events(log)), keep_reports=keep_reports)
+        record = fold_events((event for event, _ in read_events(log)), keep_reports=keep_reports)
     except OSError as error:
         raise ConfigError(not_readable(log, error)) from error
     return replace(record, name=directory.name)

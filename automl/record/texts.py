@@ -4,14 +4,24 @@ moves a terminal's cursor.
 
 They are cut before anything else is done with them, at a blank where one is near, so that no half
 of a credential is left that would not be known as one.
+
+What goes to MLflow, the event log or people, without credentials.
+
+`secrets.py` knows those in URLs; here come secrets known by their value, and settings whose
+name says that they are one.
+
+Lines for the user of a command that does nothing but talk.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
-from automl.record.masking import mask_credentials
+from automl.record.secrets import MASK, mask_credentials, mask_urls
 
 MAX_CAUSE_CHARACTERS = 1_000
 """Of the one line that says why a trial ended."""
@@ -82,3 +92,38 @@ def _begin(text: str, limit: int) -> str:
 
 def _note(text: str) -> str:
     return f" … [cut, {len(text)} characters]"
+
+
+# Whole last words only: `max_tokens` and `token_dim` are hyperparameters.
+_SECRET_KEY = re.compile(
+    r"(?i)(?:^|[._\- ])(?:password|passwd|pwd|secret|token|(?:api|access|secret)_?key)$"
+)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """`text` cut to what is fit to be read, with credentials and each of `secrets` masked."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return fit(text)
+
+
+def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings fit to be stored and shown: the values of keys that name a secret are masked."""
+    return {
+        key: MASK if _SECRET_KEY.search(key) else mask_urls(value)
+        for key, value in settings.items()
+    }
+
+
+def redact_tag(name: str, text: str) -> dict[str, str]:
+    """Name and text of a tag, fit to be stored and shown."""
+    return {"name": fit_line(name), "text": MASK if _SECRET_KEY.search(name) else fit(text)}
+
+
+Say: TypeAlias = Callable[[str], object]
+
+
+def say_on_stdout(line: str) -> None:
+    """Write a line, at once."""
+    sys.stdout.write(f"{fit(line)}\n")
+    sys.stdout.flush()

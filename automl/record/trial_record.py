@@ -1,40 +1,89 @@
-"""All that is known of one trial, folded from its events as they come."""
+"""All that is known of one trial, folded from its events as they come.
+
+Which trial of a study is the best: one rule, for a running sweep and for the record of any.
+
+A trial is worth its best report, pruned or not, unless the objective returns its value: then what
+a pruned trial reported compares with no other trial's.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from automl.config import Task
-from automl.config.metrics import reported
-from automl.record.judging import Metric
+from automl.config import StudyConfig, Task
+from automl.config.metrics import reported_metric
 from automl.trial import (
     MAX_STEP,
-    Checkpointed,
     CheckpointKind,
+    CheckpointWritten,
     DeviceKind,
-    Failed,
-    Finished,
-    Interrupted,
-    Logged,
-    MemoryPeak,
-    Outcome,
-    OutOfMemory,
+    Direction,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MemoryPeakMeasured,
+    MetricsReported,
+    OutOfMemoryOutcome,
     Params,
-    Pruned,
-    Reported,
+    ParamsSuggested,
+    PrunedOutcome,
     RequestSource,
-    Started,
-    Suggested,
-    Tagged,
-    TooLarge,
+    TooLargeOutcome,
     TrialEvent,
+    TrialOutcome,
+    TrialStarted,
     TrialState,
+    TrialTagged,
+    ValuesLogged,
     kind_of_label,
 )
 
-_OURS = frozenset(reported(Task.auto))
+NEAR = 0.01
+"""A value so near to a trial's best report is that report. Not equal, because epochs that a trial
+repeats after an interruption differ a little on a GPU, and a kill can lose the last report."""
+RANKED = (TrialState.FINISHED, TrialState.PRUNED)
+"""States in which a trial that has a value has a rank."""
+Rank: TypeAlias = tuple[bool, float, bool, int]
+"""Sorts trials, the best first."""
+
+
+@dataclass(frozen=True)
+class StudyMetric:
+    """What a study optimises."""
+
+    name: str = StudyConfig.metric
+    direction: Direction = Direction.minimize
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> StudyMetric:
+        """As the flat settings of a sweep tell it; what they lack takes its default."""
+        direction = Direction.__members__.get(settings.get("study.direction", ""), cls.direction)
+        return cls(settings.get("study.metric", cls.name), direction)
+
+
+def is_returned(value: float, best_report: float | None) -> bool:
+    """Whether a finished trial's value is none that it reported: the objective returned it."""
+    return best_report is None or not math.isclose(value, best_report, rel_tol=NEAR)
+
+
+def rank(key: float, state: TrialState, number: int, *, returned: bool) -> Rank:
+    """Of a trial worth `key`, of which less is better, in a study whose values are `returned`.
+
+    Of equals finished ones come first, then those begun first.
+    """
+    pruned = state is TrialState.PRUNED
+    return (returned and pruned, key, pruned, number)
+
+
+def may_win(state: TrialState, *, returned: bool) -> bool:
+    """Whether the first of a ranking is the best trial: a pruned one has no value to compare."""
+    return not (returned and state is TrialState.PRUNED)
+
+
+_OURS = frozenset(reported_metric(Task.auto))
 _NO_DEVICE = "none"
 """What is written of a trial that ended before it ran."""
 
@@ -45,7 +94,7 @@ class TrialRecord:
 
     number: int
     params: Params
-    outcome: Outcome | None
+    outcome: TrialOutcome | None
     """How its last execution ended, without a traceback; None: it was running at the last event."""
     device: str
     """Where it ran last, for people."""
@@ -99,13 +148,22 @@ class TrialRecord:
     @property
     def value(self) -> float | None:
         """What it finished with, or the best of a pruned one; None: it has no value."""
-        return self.outcome.value if isinstance(self.outcome, Finished | Pruned) else None
+        return (
+            self.outcome.value
+            if isinstance(self.outcome, FinishedOutcome | PrunedOutcome)
+            else None
+        )
 
     @property
     def cause(self) -> str | None:
         """Why it failed, stopped or fits nowhere, one line; None: it did not, or goes on since."""
         match self.outcome:
-            case Failed() | TooLarge() | Interrupted() | OutOfMemory() as outcome:
+            case (
+                FailedOutcome()
+                | TooLargeOutcome()
+                | InterruptedOutcome()
+                | OutOfMemoryOutcome() as outcome
+            ):
                 return outcome.cause
         return None
 
@@ -121,11 +179,11 @@ class TrialFold:
 
     number: int
     started: float
-    metric: Metric = field(default_factory=Metric)
+    metric: StudyMetric = field(default_factory=StudyMetric)
     reports: dict[int, Mapping[str, float]] | None = None
     """Where reports are kept; None: they are not."""
     params: Params = field(default_factory=dict)
-    outcome: Outcome | None = None
+    outcome: TrialOutcome | None = None
     device: str = ""
     n_starts: int = 0
     n_deaths: int = 0
@@ -149,22 +207,22 @@ class TrialFold:
     def take(self, event: TrialEvent) -> None:
         """Learn from the next event."""
         match event:
-            case Reported():
+            case MetricsReported():
                 self._take_report(event)
-            case Started():
+            case TrialStarted():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
-            case Suggested():
+            case ParamsSuggested():
                 self.params = {**self.params, **event.params}
-            case Tagged():
+            case TrialTagged():
                 self.tags[event.name] = event.text
-            case Logged():
+            case ValuesLogged():
                 self._take_logged(event)
-            case Checkpointed():
+            case CheckpointWritten():
                 self.checkpoints[event.kind] = event.path
-            case MemoryPeak():
+            case MemoryPeakMeasured():
                 self._take_peak(event)
-            case Outcome():
+            case TrialOutcome():
                 self._take_outcome(event)
 
     def record(self) -> TrialRecord:
@@ -191,7 +249,7 @@ class TrialFold:
             best_metrics=dict(self.best_metrics),
         )
 
-    def _take_report(self, event: Reported) -> None:
+    def _take_report(self, event: MetricsReported) -> None:
         self.n_reports += event.step != self._newest_step  # a later part of the same report
         self._newest_step = event.step
         if event.step <= MAX_STEP:  # older versions took what no store can hold
@@ -210,7 +268,7 @@ class TrialFold:
         for name in metrics.keys() & _OURS:
             self.best_metrics.setdefault(name, metrics[name])
 
-    def _take_logged(self, event: Logged) -> None:
+    def _take_logged(self, event: ValuesLogged) -> None:
         """Nothing that the study goes by."""
         self._keep_best({p.name: p.value for p in event.points if p.step == self.best_step})
         if self.reports is not None:
@@ -218,7 +276,7 @@ class TrialFold:
                 known = self.reports.get(point.step, {})
                 self.reports[point.step] = {**known, point.name: point.value}
 
-    def _take_peak(self, event: MemoryPeak) -> None:
+    def _take_peak(self, event: MemoryPeakMeasured) -> None:
         before = self.peaks.get(event.n_lanes, 0)
         self.peaks[event.n_lanes] = max(before, event.peak_bytes)
         if event.n_lanes == 1:
@@ -227,12 +285,12 @@ class TrialFold:
     def _is_best(self, value: float) -> bool:
         return self.best_value is None or self.metric.direction.better(value, self.best_value)
 
-    def _take_outcome(self, event: Outcome) -> None:
+    def _take_outcome(self, event: TrialOutcome) -> None:
         # Nobody asks for its traceback here, and there may be ten thousand of them.
-        self.outcome = replace(event, details="") if isinstance(event, Failed) else event
-        self.n_deaths += isinstance(event, Interrupted) and event.by_worker_death
-        self.n_out_of_memory += isinstance(event, OutOfMemory)
+        self.outcome = replace(event, details="") if isinstance(event, FailedOutcome) else event
+        self.n_deaths += isinstance(event, InterruptedOutcome) and event.by_worker_death
+        self.n_out_of_memory += isinstance(event, OutOfMemoryOutcome)
 
 
-def _state(outcome: Outcome | None) -> TrialState:
+def _state(outcome: TrialOutcome | None) -> TrialState:
     return TrialState.RUNNING if outcome is None else outcome.state

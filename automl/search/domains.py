@@ -19,13 +19,13 @@ LARGEST_INTEGER = 2**53
 _FORMS = "write {low: …, high: …}, {choices: […]} or one value"
 
 
-def same(a: object, b: object) -> bool:
+def is_same_value(a: object, b: object) -> bool:
     """Equality that keeps true and 1 apart (Python does not)."""
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedDomain:
     """One value, which is not searched."""
 
     value: ParamValue
@@ -36,7 +36,7 @@ class Fixed:
         return (self.value,)
 
     def contains(self, value: object) -> bool:
-        return same(value, self.value)
+        return is_same_value(value, self.value)
 
     def cast(self, value: ParamValue) -> ParamValue:
         return self.value
@@ -53,7 +53,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Choices:
+class ChoiceDomain:
     """One of some values without an order."""
 
     values: tuple[ParamValue, ...]
@@ -63,13 +63,13 @@ class Choices:
         return self.values
 
     def contains(self, value: object) -> bool:
-        return any(same(value, v) for v in self.values)
+        return any(is_same_value(value, v) for v in self.values)
 
     def cast(self, value: ParamValue) -> ParamValue:
-        return next(v for v in self.values if same(v, value))
+        return next(v for v in self.values if is_same_value(v, value))
 
     def at(self, share: float) -> ParamValue:
-        """As `Fixed.at`, by their places in the list."""
+        """As `FixedDomain.at`, by their places in the list."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
     def plain(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Range:
+class RangeDomain:
     """Numbers from `low` to `high`, both included; integers when all given numbers are."""
 
     low: int | float
@@ -114,7 +114,7 @@ class Range:
         return _on_step(self.low, round((value - self.low) / self.step), self.step)
 
     def at(self, share: float) -> ParamValue:
-        """As `Fixed.at`; on a log scale where it is one."""
+        """As `FixedDomain.at`; on a log scale where it is one."""
         if share in (0, 1):  # powers and logarithms miss the ends by their rounding
             return self.cast(self.high if share else self.low)
         if self.log:
@@ -135,13 +135,13 @@ class Range:
         return f"{kind} from {self.low} to {self.high}{step}"
 
 
-Domain: TypeAlias = Fixed | Choices | Range
+Domain: TypeAlias = FixedDomain | ChoiceDomain | RangeDomain
 
 
 def parse_domain(key: str, entry: object) -> Domain:
     """The domain of `entry` (without its `when`). Raises ConfigError naming `key`."""
     if not isinstance(entry, Mapping):
-        return Fixed(_scalar(key, entry))
+        return FixedDomain(_scalar(key, entry))
     given = {name: value for name, value in entry.items() if value is not None}
     if unknown := entry.keys() - {"low", "high", "log", "step", "choices"}:
         raise ConfigError(f"{key}: unknown key {', '.join(map(repr, sorted(unknown)))}; {_FORMS}.")
@@ -154,7 +154,7 @@ def parse_domain(key: str, entry: object) -> Domain:
     return _range(key, **given)
 
 
-def _choices(key: str, values: object) -> Choices:
+def _choices(key: str, values: object) -> ChoiceDomain:
     if not isinstance(values, Iterable) or isinstance(values, str | Mapping):
         raise ConfigError(f"{key}={values}: must be a list, such as [32, 64].")
     choices = tuple(_scalar(key, value) for value in values)
@@ -164,10 +164,10 @@ def _choices(key: str, values: object) -> Choices:
     repeated = [b for i, b in enumerate(choices) if any(a == b for a in choices[:i])]
     if repeated:
         raise ConfigError(f"{key}={list(choices)}: {repeated[0]} is repeated; name it once.")
-    return Choices(choices)
+    return ChoiceDomain(choices)
 
 
-def _range(key: str, low: Any, high: Any, log: Any = False, step: Any = None) -> Range:
+def _range(key: str, low: Any, high: Any, log: Any = False, step: Any = None) -> RangeDomain:
     numbers = [_number(f"{key}.low", low), _number(f"{key}.high", high)]
     numbers += [] if step is None else [_number(f"{key}.step", step)]
     if not all(isinstance(number, int) for number in numbers):
@@ -186,7 +186,7 @@ def _range(key: str, low: Any, high: Any, log: Any = False, step: Any = None) ->
         raise ConfigError(f"{key}.step={step}: must be greater than 0.")
     if log and step not in (None, 1):
         raise ConfigError(f"{key}: log and step exclude each other; leave one out.")
-    return Range(low, high if step is None else _last_step(low, high, step), log, step)
+    return RangeDomain(low, high if step is None else _last_step(low, high, step), log, step)
 
 
 def _last_step(low: int | float, high: int | float, step: int | float) -> int | float:

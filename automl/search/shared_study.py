@@ -16,34 +16,42 @@ from optuna.storages import BaseStorage, InMemoryStorage
 
 from automl.config import StudyConfig
 from automl.errors import StorageError, StudyInUseError
-from automl.record.sharing.fetch import fetch
-from automl.record.sharing.shared import Claim, Shared
-from automl.search.identity import (
-    ATTRIBUTE,
-    Identity,
-    create,
-    find_or_create,
-    refuse_changes,
-)
-from automl.search.noted import name_metric
-from automl.search.rules import Rules
+from automl.record.sharing.shared_record import SharedRecord, TrialClaim
+from automl.record.sharing.study_fetch import fetch_study
+from automl.search.optuna_trials import name_metric
 from automl.search.storage import OpenStorage, silence_optuna
 from automl.search.study import AskedTrial, Study
-from automl.trial import Event, Outcome, Params, Reported, Tagged, TrialEvent, Verdict
+from automl.search.study_identity import (
+    STUDY_ATTRIBUTE,
+    StudyIdentity,
+    StudyRules,
+    create_study,
+    find_or_create_study,
+    refuse_identity_changes,
+)
+from automl.trial import (
+    Event,
+    MetricsReported,
+    Params,
+    TrialEvent,
+    TrialOutcome,
+    TrialTagged,
+    Verdict,
+)
 
 
 @dataclass(frozen=True)
 class SharedStorage(OpenStorage):
     """What this sweep knows of the study, in memory."""
 
-    shared: Shared
+    shared: SharedRecord
     stored_config: str
     """What other machines go on from."""
     writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
     """Held while a trial is written: one that reports here may be heard to have ended elsewhere."""
 
 
-def open_shared(shared: Shared, stored_config: str) -> SharedStorage:
+def open_shared_storage(shared: SharedRecord, stored_config: str) -> SharedStorage:
     """For `SharedStudy.open`; closing it is not closing `shared`."""
     silence_optuna()
 
@@ -54,12 +62,12 @@ def open_shared(shared: Shared, stored_config: str) -> SharedStorage:
     return SharedStorage(storage, shared.where, nothing, nothing, shared, stored_config)
 
 
-def refuse_changed(config: StudyConfig, rules: Rules) -> None:
+def refuse_changed_study(config: StudyConfig, rules: StudyRules) -> None:
     """Raises ConfigError where the study was begun with other settings, or the database has no such
     study; StudyInUseError while trials of it run anywhere."""
     assert config.name is not None
-    found = fetch(config)
-    refuse_changes(config.name, found.identity, rules.identity)
+    found = fetch_study(config)
+    refuse_identity_changes(config.name, found.identity, rules.identity)
     if found.at_work:
         raise StudyInUseError(
             f"study.name={config.name}: its sweeps are at work ({found.where_at_work}); wait for "
@@ -83,25 +91,25 @@ class SharedStudy(Study):
             if params is None:
                 return None
             claim = self._shared.claim(number, params)
-            if claim is Claim.MADE:
+            if claim is TrialClaim.MADE:
                 return self._add(number, params)
             # Where somebody has this number, what he drew is to be known to the next one.
-            if claim is Claim.NONE or not self._shared.pull():
+            if claim is TrialClaim.NONE or not self._shared.pull():
                 return None
             self.hear()
 
-    def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
+    def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
         """As `Study.tell`; nothing for a trial whose end was heard of first."""
         with self._writing:
             if self._standings.is_running(number):
                 super().tell(number, outcome, device)
 
-    def report(self, reports: Sequence[Reported]) -> Mapping[int, Verdict]:
+    def report(self, reports: Sequence[MetricsReported]) -> Mapping[int, Verdict]:
         """As `Study.report`; nothing for a trial whose end was heard of first."""
         with self._writing:
             return super().report(reports)
 
-    def tag(self, tagged: Tagged) -> None:
+    def tag(self, tagged: TrialTagged) -> None:
         """As `Study.tag`; nothing for a trial whose end was heard of first."""
         with self._writing:
             if self._standings.is_running(tagged.trial):
@@ -121,7 +129,7 @@ class SharedStudy(Study):
     # --- inside ---
 
     @property
-    def _shared(self) -> Shared:
+    def _shared(self) -> SharedRecord:
         assert isinstance(self._opened, SharedStorage), "see `open_shared`"
         return self._opened.shared
 
@@ -130,12 +138,12 @@ class SharedStudy(Study):
         assert isinstance(self._opened, SharedStorage), "see `open_shared`"
         return self._opened.writing
 
-    def _join(self, config: StudyConfig, identity: Identity, directory: Path) -> None:
+    def _join(self, config: StudyConfig, identity: StudyIdentity, directory: Path) -> None:
         assert isinstance(self._opened, SharedStorage), "see `open_shared`"
         shared = self._shared
         self._find_or_create(config, identity)
         if shared.found is None:
-            kept = self._storage.get_study_user_attrs(self._study_id)[ATTRIBUTE]
+            kept = self._storage.get_study_user_attrs(self._study_id)[STUDY_ATTRIBUTE]
             stored = self._opened.stored_config
             if shared.register(self.uuid, kept["identity"], stored).uuid != self.uuid:
                 self._storage.delete_study(self._study_id)  # somebody else was first
@@ -145,13 +153,13 @@ class SharedStudy(Study):
         self._take_trials(trials)
         self._take_events(events)
 
-    def _find_or_create(self, config: StudyConfig, identity: Identity) -> None:
+    def _find_or_create(self, config: StudyConfig, identity: StudyIdentity) -> None:
         """In memory: as the database has it, if it does. Raises ConfigError for other settings."""
         found = self._shared.found
         if found is not None:
             kept = {"uuid": found.uuid, "identity": found.identity}
-            create(self._storage, self.stored_name, config.towards, kept)
-        self._study_id, self.uuid = find_or_create(
+            create_study(self._storage, self.stored_name, config.towards, kept)
+        self._study_id, self.uuid = find_or_create_study(
             self._storage, self.stored_name, config.towards, identity, self._opened.where
         )
 
@@ -173,7 +181,7 @@ class SharedStudy(Study):
         for event in events:
             if not isinstance(event, TrialEvent) or not self._standings.is_running(event.trial):
                 continue
-            if isinstance(event, Reported):
+            if isinstance(event, MetricsReported):
                 self.report([event])
-            elif isinstance(event, Outcome) and event.state.is_final:
+            elif isinstance(event, TrialOutcome) and event.state.is_final:
                 self.tell(event.trial, event)

@@ -21,42 +21,50 @@ from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
 from automl.errors import StorageError
-from automl.record.files import StudyFiles
-from automl.record.redact import redact_tag
-from automl.search.distributions import distributions, running_trial
-from automl.search.domains import Fixed
-from automl.search.ended import EndedTrial, outcome_of, seconds_of, state_of
-from automl.search.identity import (
-    Identity,
-    find_or_create,
-    keep_uuid,
-    refuse_lost_study,
-    stored_name,
+from automl.record.study_files import StudyFiles
+from automl.record.texts import redact_tag
+from automl.search.domains import FixedDomain
+from automl.search.optuna_trials import (
+    MLFLOW_RUN,
+    EndedTrial,
+    name_metric,
+    note_trial_end,
+    optuna_distributions,
+    optuna_running_trial,
+    set_excess,
+    trial_outcome_of,
+    trial_state_of,
+    unix_seconds,
 )
-from automl.search.noted import MLFLOW_RUN, name_metric, note_end, set_excess
-from automl.search.proposer import Proposer
-from automl.search.rules import Rules
-from automl.search.samplers.random import Random
-from automl.search.samplers.sampler import Search
-from automl.search.space import Space
-from automl.search.standings import RankedTrial, Standings
-from automl.search.storage import OpenStorage, intact, open_storage, study_as_it_stands
-from automl.search.suggesting import Suggesting, within
-from automl.search.thinning import Point
+from automl.search.param_suggestions import ParamSuggester, params_within_space
+from automl.search.samplers.by_optuna import ParamsProposer
+from automl.search.samplers.random import IndependentSampler
+from automl.search.samplers.sampler import SamplerInputs
+from automl.search.search_space import SearchSpace
+from automl.search.storage import OpenStorage, damage_as_error, load_optuna_study, open_storage
+from automl.search.study_identity import (
+    StudyIdentity,
+    StudyRules,
+    find_or_create_study,
+    refuse_lost_study,
+    store_study_uuid,
+    stored_study_name,
+)
+from automl.search.trial_standings import RankedTrial, ReportPoint, StudyStandings
 from automl.trial import (
-    Failed,
-    Finished,
-    NotSuggested,
-    Outcome,
+    FailedOutcome,
+    FinishedOutcome,
+    MetricsReported,
+    ParamQuestion,
     Params,
+    ParamsNotSuggested,
     ParamValue,
-    Pruned,
-    Reported,
+    PrunedOutcome,
     SpaceEntry,
-    Suggest,
-    Tagged,
-    TooLarge,
+    TooLargeOutcome,
+    TrialOutcome,
     TrialState,
+    TrialTagged,
     Verdict,
     trial_name,
 )
@@ -77,10 +85,10 @@ class Study:
         self,
         config: StudyConfig,
         opened: OpenStorage,
-        space: Space,
-        propose_from: Callable[[Space], Proposer],
-        suggesting: Suggesting | None,
-        standings: Standings,
+        space: SearchSpace,
+        propose_from: Callable[[SearchSpace], ParamsProposer],
+        suggesting: ParamSuggester | None,
+        standings: StudyStandings,
     ) -> None:
         """For `open`, which checks; `_join` then finds or makes the study in the storage."""
         assert config.name is not None, "a sweep without a name makes one up before this"
@@ -94,7 +102,7 @@ class Study:
         self._storage = opened.storage
         self._space = space
         """What a trial that is asked for now begins with."""
-        self._distributions = distributions(space)
+        self._distributions = optuna_distributions(space)
         self._propose_from = propose_from
         self._proposer = propose_from(space)
         self._suggesting = suggesting
@@ -110,7 +118,7 @@ class Study:
     def open(
         cls,
         config: StudyConfig,
-        rules: Rules,
+        rules: StudyRules,
         directory: Path,
         opened: OpenStorage | None = None,
     ) -> Self:
@@ -123,25 +131,31 @@ class Study:
         space, asks = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
-        standings = Standings(config.towards, rules.pruner, rules.choice, rules.pruners)
+        standings = StudyStandings(config.towards, rules.pruner, rules.choice, rules.pruners)
         first = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
         opened = opened or open_storage(config.storage, directory)
         try:
 
             def as_it_stands(sampler: BaseSampler) -> optuna.Study:
-                return study_as_it_stands(sampler, opened.storage, study.stored_name)
+                return load_optuna_study(sampler, opened.storage, study.stored_name)
 
-            def propose_from(space: Space) -> Proposer:
-                enqueued = [within(space, params) for params in first]
-                proposing = Random() if asks and not distributions(space) else rules.sampler
-                return Proposer(proposing, space, config.seed, enqueued, as_it_stands, rules.choice)
+            def propose_from(space: SearchSpace) -> ParamsProposer:
+                enqueued = [params_within_space(space, params) for params in first]
+                proposing = (
+                    IndependentSampler()
+                    if asks and not optuna_distributions(space)
+                    else rules.sampler
+                )
+                return ParamsProposer(
+                    proposing, space, config.seed, enqueued, as_it_stands, rules.choice
+                )
 
             suggesting = None
             if asks:
-                search = Search(space, config.seed, config.enqueue, as_it_stands)
-                suggesting = Suggesting(search, rules.sampler, opened)
+                search = SamplerInputs(space, config.seed, config.enqueue, as_it_stands)
+                suggesting = ParamSuggester(search, rules.sampler, opened)
             study = cls(config, opened, space, propose_from, suggesting, standings)
-            with opened.guard(), intact(opened.where):
+            with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
         except BaseException:
             opened.close()
@@ -177,7 +191,7 @@ class Study:
         """Record a new trial."""
         searched = {n: d for n, d in self._distributions.items() if n in params}
         known = {name: params[name] for name in searched}
-        trial = running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
         self._check_number(number, trial_id)
@@ -186,7 +200,7 @@ class Study:
             self._standings.start(params)
         return AskedTrial(number, params)
 
-    def suggest(self, asked: Suggest) -> ParamValue:
+    def suggest(self, asked: ParamQuestion) -> ParamValue:
         """The value of a param that a running trial asks for, recorded; asked again, the same.
 
         Raises ConfigError for what no param can be, and StorageError.
@@ -199,7 +213,7 @@ class Study:
             self._standings.set_params(asked.trial, {**known, asked.name: value})
         return value
 
-    def not_suggested(self, noted: NotSuggested) -> None:
+    def not_suggested(self, noted: ParamsNotSuggested) -> None:
         """A trial came to its end, and its objective did not ask for these of its params."""
         assert self._suggesting is not None, "the objective asks for params"
         with self._opened.guard():
@@ -214,18 +228,18 @@ class Study:
         return {} if self._suggesting is None else self._suggesting.entries(params)
 
     @property
-    def suggesting(self) -> Suggesting | None:
+    def suggesting(self) -> ParamSuggester | None:
         """What was found of the space that the objective asks for; None: it is all written."""
         return self._suggesting
 
-    def report(self, reports: Sequence[Reported]) -> Mapping[int, Verdict]:
+    def report(self, reports: Sequence[MetricsReported]) -> Mapping[int, Verdict]:
         """Record reports, then judge their trials: so it does not matter in which order they are.
 
         From any thread. A step that was recorded before is not recorded again, and a report
         without the study's metric is not judged. Of a trial's many reports the storage is given
-        some (`thinning.py`). Raises StorageError.
+        some (`trial_standings.py`). Raises StorageError.
         """
-        given: list[tuple[int, Point]] = []
+        given: list[tuple[int, ReportPoint]] = []
         with self._lock:
             for report in reports:
                 value = report.metrics.get(self._metric)
@@ -241,7 +255,7 @@ class Study:
             trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
         }
 
-    def tag(self, tagged: Tagged) -> None:
+    def tag(self, tagged: TrialTagged) -> None:
         """Note what the objective noted, for those who look with Optuna's own tools; any thread.
         Raises StorageError."""
         noted = redact_tag(tagged.name, tagged.text)
@@ -249,7 +263,7 @@ class Study:
             trial_id = self._trial_ids[tagged.trial]
             self._storage.set_trial_user_attr(trial_id, noted["name"], noted["text"])
 
-    def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
+    def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
         """End trial `number`, which ran on `device`. One interrupted is not told: it goes on later.
 
         Raises StorageError, after which the study takes nothing more.
@@ -257,25 +271,25 @@ class Study:
         assert self._standings.is_running(number), f"trial {number} has ended before"
         value: float | None = None
         match outcome:
-            case Finished(value=value):
+            case FinishedOutcome(value=value):
                 assert math.isfinite(value), f"trial {number}: {value} is no result"
                 optuna_state, state = OptunaState.COMPLETE, TrialState.FINISHED
-            case Pruned(value=best):
+            case PrunedOutcome(value=best):
                 value = best if math.isfinite(best) else None
                 optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
-            case TooLarge():
+            case TooLargeOutcome():
                 optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
-            case Failed():
+            case FailedOutcome():
                 optuna_state, state = OptunaState.FAIL, TrialState.FAILED
             case _:
                 raise TypeError(f"{type(outcome).__name__} does not end a trial")
         trial_id = self._trial_ids[number]
         with self._opened.guard():
-            if isinstance(outcome, TooLarge):
+            if isinstance(outcome, TooLargeOutcome):
                 set_excess(self._storage, self.stored_name, trial_id, outcome)
             for step, last in self._standings.not_given(number):
                 self._storage.set_trial_intermediate_value(trial_id, step, last)
-            note_end(self._storage, trial_id, outcome, device)
+            note_trial_end(self._storage, trial_id, outcome, device)
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
@@ -293,7 +307,7 @@ class Study:
         return self._standings.best()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """The best `n` trials: of pruned ones the best reported value counts (`Standings`)."""
+        """The best `n` trials: of pruned ones the best reported value counts (`StudyStandings`)."""
         return self._standings.ranking(n)
 
     def ended(self, but: Container[int] = ()) -> list[EndedTrial]:
@@ -304,8 +318,8 @@ class Study:
             EndedTrial(
                 trial.number,
                 self._standings.params(trial.number),
-                seconds_of(trial.datetime_start),
-                outcome_of(trial),
+                unix_seconds(trial.datetime_start),
+                trial_outcome_of(trial),
             )
             for trial in trials
             if trial.state.is_finished() and trial.number not in but
@@ -315,7 +329,7 @@ class Study:
         """Be study `study_uuid` from now on, in the storage too."""
         if study_uuid != self.uuid:
             with self._opened.guard():
-                keep_uuid(self._storage, self._study_id, study_uuid)
+                store_study_uuid(self._storage, self._study_id, study_uuid)
                 self._opened.sync()
             self.uuid = study_uuid
 
@@ -323,21 +337,21 @@ class Study:
         """Give file or connections back."""
         self._opened.close()
 
-    def _begin_with(self, space: Space) -> None:
+    def _begin_with(self, space: SearchSpace) -> None:
         """Trials that are asked for from now on have the params of this space."""
-        self._space, self._distributions = space, distributions(space)
+        self._space, self._distributions = space, optuna_distributions(space)
         self._proposer = self._propose_from(space)
 
     # --- opening ---
 
-    def _join(self, config: StudyConfig, identity: Identity, directory: Path) -> None:
+    def _join(self, config: StudyConfig, identity: StudyIdentity, directory: Path) -> None:
         """Find or make the study in its storage, and take its trials into the standings."""
         where = self._opened.where
         if config.storage is None:
-            self.stored_name = stored_name(self._storage, self.name, where)
+            self.stored_name = stored_study_name(self._storage, self.name, where)
         elif (log := StudyFiles(directory).events).exists() and log.stat().st_size:
             refuse_lost_study(self._storage, self.name, where)
-        self._study_id, self.uuid = find_or_create(
+        self._study_id, self.uuid = find_or_create_study(
             self._storage, self.stored_name, config.towards, identity, where
         )
         name_metric(self._storage, self.stored_name, self._metric)
@@ -350,7 +364,9 @@ class Study:
         self._opened.sync()
 
     def _take_ended(self, trial: FrozenTrial) -> None:
-        fixed = {p.name: p.domain.value for p in self._space.params if isinstance(p.domain, Fixed)}
+        fixed = {
+            p.name: p.domain.value for p in self._space.params if isinstance(p.domain, FixedDomain)
+        }
         known = fixed | trial.params
         params = {name: known[name] for name in self._space.names if name in known}
         if self._suggesting is not None:
@@ -359,7 +375,7 @@ class Study:
         number = self._standings.start(params)
         self._standings.replay(number, trial.intermediate_values.items())
         value = trial.values[0] if trial.values else None
-        self._standings.end(number, state_of(trial), value)
+        self._standings.end(number, trial_state_of(trial), value)
 
     def _take_over(self, trial: FrozenTrial) -> None:
         """Ours lack no params, since a trial is written whole; another writer's may."""

@@ -1,6 +1,6 @@
 """A step of a command that may take long: announced, followed by the seconds, ended by its time.
 
-A sweep's trials have their own display (`running/display.py`); this is for what is done before and
+A sweep's trials have their own display (`running/display/live_display.py`); this is for what is done before and
 after them, and for commands that train nothing.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from automl.tracking.say import Say, say_on_stdout
+from automl.record.texts import Say, say_on_stdout
 
 BEAT_SECONDS = 10.0
 """Between two lines of a step that goes on."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from automl.trial.places import DeviceKind, ProcessId, RequestSource
-from automl.trial.words import (
+from automl.trial.placement import DeviceKind, ProcessId, RequestSource
+from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     CheckpointKind,
     Params,
@@ -27,7 +27,7 @@ class TrialEvent:
 
 
 @dataclass(frozen=True)
-class Started(TrialEvent):
+class TrialStarted(TrialEvent):
     """A trial begins, or goes on after an interruption (then it was started before)."""
 
     params: Params
@@ -36,14 +36,14 @@ class Started(TrialEvent):
 
 
 @dataclass(frozen=True)
-class Suggested(TrialEvent):
+class ParamsSuggested(TrialEvent):
     """Params that the objective asked for while it ran, beside those that it was started with."""
 
     params: Params
 
 
 @dataclass(frozen=True)
-class Reported(TrialEvent):
+class MetricsReported(TrialEvent):
     """Metrics of one step (for the built-in objective: one epoch, counted from 0).
 
     A step may be told in several parts, each with metrics that those before it lack.
@@ -54,7 +54,7 @@ class Reported(TrialEvent):
 
 
 @dataclass(frozen=True)
-class Tagged(TrialEvent):
+class TrialTagged(TrialEvent):
     """Something that the objective noted about its trial; a later text of the name replaces it."""
 
     name: str
@@ -73,11 +73,12 @@ class LoggedPoint(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Logged(TrialEvent):
+class ValuesLogged(TrialEvent):
     """What an objective logged through another library (MLflow), in one call of it.
 
-    A metric of a step and a param are told once. The study's own metric is `Reported` instead, and
-    tags are `Tagged`.
+    A metric of a step and a param are told once. The study's own metric is `MetricsReported`
+    instead, and
+    tags are `TrialTagged`.
     """
 
     points: tuple[LoggedPoint, ...] = ()
@@ -86,7 +87,7 @@ class Logged(TrialEvent):
 
 
 @dataclass(frozen=True)
-class Checkpointed(TrialEvent):
+class CheckpointWritten(TrialEvent):
     """A checkpoint file is complete on disk."""
 
     step: int
@@ -96,7 +97,7 @@ class Checkpointed(TrialEvent):
 
 
 @dataclass(frozen=True)
-class MemoryPeak(TrialEvent):
+class MemoryPeakMeasured(TrialEvent):
     """The most memory that the trial held so far on the one of its devices where it held most."""
 
     peak_bytes: int
@@ -117,7 +118,7 @@ class MemoryPeak(TrialEvent):
 
 
 @dataclass(frozen=True)
-class Hosted(TrialEvent):
+class ProcessHosted(TrialEvent):
     """The process that carries the trial out is known, and its memory is seen there. Not logged."""
 
     process: ProcessId
@@ -130,7 +131,7 @@ class StillRunning(TrialEvent):
 
 
 @dataclass(frozen=True)
-class Outcome(TrialEvent):
+class TrialOutcome(TrialEvent):
     """The last event of one execution of a trial: exactly one of the six below."""
 
     state: ClassVar[TrialState]
@@ -138,13 +139,13 @@ class Outcome(TrialEvent):
 
 
 @dataclass(frozen=True)
-class Finished(Outcome):
+class FinishedOutcome(TrialOutcome):
     state = TrialState.FINISHED
     value: float
 
 
 @dataclass(frozen=True)
-class Pruned(Outcome):
+class PrunedOutcome(TrialOutcome):
     """Stopped early because others are better. `value` is its best so far."""
 
     state = TrialState.PRUNED
@@ -153,7 +154,7 @@ class Pruned(Outcome):
 
 
 @dataclass(frozen=True)
-class TooLarge(Outcome):
+class TooLargeOutcome(TrialOutcome):
     """No device can hold it, which it was seen or declared to want: no failure of its own, and no
     value, whatever it reported, since it can never be trained to its end."""
 
@@ -166,7 +167,7 @@ class TooLarge(Outcome):
 
 
 @dataclass(frozen=True)
-class Interrupted(Outcome):
+class InterruptedOutcome(TrialOutcome):
     """Ended by Ctrl-C, a kill or a dead worker; goes on later from its last checkpoint."""
 
     state = TrialState.INTERRUPTED
@@ -185,7 +186,7 @@ class Interrupted(Outcome):
 
 
 @dataclass(frozen=True)
-class Failed(Outcome):
+class FailedOutcome(TrialOutcome):
     state = TrialState.FAILED
     cause: str
     """One line for people and logs: `ValueError: …`."""
@@ -196,7 +197,7 @@ class Failed(Outcome):
 
 
 @dataclass(frozen=True)
-class OutOfMemory(Outcome):
+class OutOfMemoryOutcome(TrialOutcome):
     """The device had no room; not a failure until nothing larger is left to try."""
 
     state = TrialState.INTERRUPTED
@@ -231,7 +232,7 @@ class SweepEnded:
 
 
 @dataclass(frozen=True)
-class Paced:
+class PaceMeasured:
     """Steps of training took so long on a kind of device, of a probe or of an execution; of the
     latter what is told last counts."""
 
@@ -243,7 +244,7 @@ class Paced:
     """Number of its first trial; None: a probe."""
 
 
-class Interval(NamedTuple):
+class ScoreInterval(NamedTuple):
     """A score, and where it lies with 95 % (a bootstrap over rows)."""
 
     value: float
@@ -269,7 +270,7 @@ class RowsKind(enum.Enum):
         return self in (RowsKind.KEPT, RowsKind.GIVEN)
 
 
-class Difference(NamedTuple):
+class ScoreDifference(NamedTuple):
     """By how much a score is above another of the same rows, and whether that is more than chance:
     where it lies with 95 %, of all that are compared together."""
 
@@ -281,7 +282,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class ModelsEvaluated:
     """Models of the study were scored, all on the same rows."""
 
     time: float
@@ -291,9 +292,9 @@ class Evaluated:
     """Of the rows: equal ones are the same."""
     trials: tuple[int, ...]
     """Whose own models; the best of the study first."""
-    scores: Mapping[str, Mapping[str, Interval]]
+    scores: Mapping[str, Mapping[str, ScoreInterval]]
     """Each metric by name (`loss`), of each model by its name, and of each baseline (`linear`)."""
-    differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+    differences: Mapping[str, Mapping[str, ScoreDifference]] = field(default_factory=dict)
     """Likewise, of all but the first model."""
     refit_of: int | None = None
     """The trial whose refit was scored too, as the first model; None: it was not."""
@@ -323,7 +324,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class ExportTuned:
     """Ways of running a model were measured on this machine, for an export."""
 
     time: float
@@ -336,7 +337,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Ensembled:
+class EnsembleBuilt:
     """Models of the study were made one: the weighted mean of what they say."""
 
     time: float
@@ -352,4 +353,7 @@ class Ensembled:
     """Each metric of the best trial by itself, on those rows, by its number."""
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled | Tuned"
+Event: TypeAlias = (
+    "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
+    "EnsembleBuilt | ExportTuned"
+)

@@ -12,8 +12,8 @@ import sys
 import numpy as np
 
 from automl.config import DataConfig, DataKind
+from automl.data.features import one_hot_features
 from automl.data.load import load_dataset
-from automl.data.one_hot import one_hot
 
 TARGET = "income"
 
@@ -24,7 +24,7 @@ def main() -> None:
     arguments.add_argument("output", help="file to write, .npz")
     args = arguments.parse_args()
     dataset = load_dataset(DataConfig(kind=DataKind.csv, path=args.table, target=TARGET))
-    train_x, val_x = dataset.view(one_hot)
+    train_x, val_x = dataset.view(one_hot_features)
     np.savez(
         args.output,
         train_x=train_x,

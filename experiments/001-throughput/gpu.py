@@ -29,17 +29,17 @@ from whole_process import (
 )
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
-from automl.devices.reader import open_reader
-from automl.record.events import read_events
+from automl.devices.device_reader import open_reader
+from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot
+from automl.record.event_log import read_events
 from automl.trial import (
     Event,
-    Failed,
-    Finished,
-    Interrupted,
-    Outcome,
-    OutOfMemory,
-    Started,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    OutOfMemoryOutcome,
+    TrialOutcome,
+    TrialStarted,
 )
 
 _LANES = "../002-packs/lanes.py"
@@ -78,16 +78,18 @@ class Counts:
     def of(cls, events: Iterable[Event]) -> Counts:
         starts, outcomes = [], []
         for event in events:
-            if isinstance(event, Started):
+            if isinstance(event, TrialStarted):
                 starts.append(event.time)
-            elif isinstance(event, Outcome):
+            elif isinstance(event, TrialOutcome):
                 outcomes.append(event)
-        ends = [outcome.time for outcome in outcomes if isinstance(outcome, Finished)]
+        ends = [outcome.time for outcome in outcomes if isinstance(outcome, FinishedOutcome)]
         return cls(
             n_finished=len(ends),
-            n_failed=sum(isinstance(o, Failed) for o in outcomes),
-            n_out_of_memory=sum(isinstance(o, OutOfMemory) for o in outcomes),
-            n_dissolved=sum(isinstance(o, Interrupted) and o.pack_dissolved for o in outcomes),
+            n_failed=sum(isinstance(o, FailedOutcome) for o in outcomes),
+            n_out_of_memory=sum(isinstance(o, OutOfMemoryOutcome) for o in outcomes),
+            n_dissolved=sum(
+                isinstance(o, InterruptedOutcome) and o.pack_dissolved for o in outcomes
+            ),
             trials_seconds=max(ends) - min(starts) if ends else None,
         )
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from whole_process import ProcessFailedError, fresh_folder, ours, parent_folder, run, write
 
-from automl.record.events import read_events
-from automl.trial import Reported, Started
+from automl.record.event_log import read_events
+from automl.trial import MetricsReported, TrialStarted
 
 _BAD_KEY = "study.n_trialz=3"
 
@@ -44,7 +44,7 @@ def first_trial(folder: Path) -> tuple[float, float]:
     events = [event for event, _ in read_events(folder / "studies" / "startup" / "events.log")]
     started, reported = (
         min(event.time for event in events if isinstance(event, kind)) - timing.began_seconds
-        for kind in (Started, Reported)
+        for kind in (TrialStarted, MetricsReported)
     )
     return started, reported
 

@@ -1,7 +1,8 @@
 """Times packs by padded width and number of lanes on one device, and prints them as a table.
 
 The lanes are alike and fill their width: depth 4, batch 100, SGD, the disc set, float32. So this is
-the most that a pack can gain; `measure.py` times packs as a sweep makes them. By wall-clock, since
+the most that a pack can gain; `gain_measurement.py` times packs as a sweep makes them. By
+wall-clock, since
 a thread waits for its GPU; an epoch ends with such a wait.
 """
 
@@ -18,14 +19,14 @@ import torch
 from measure import PLAN
 
 from automl.config import Precision, Task
+from automl.data.features import n_features
 from automl.data.load import load_dataset
-from automl.data.one_hot import n_features
-from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
-from automl.training.mlp.heavy import SIDE
-from automl.training.packs.key import pack_size
-from automl.training.packs.mlp_trainer import MLPPackTrainer
-from automl.training.tensors import DataOnDevices, DataTensors
-from automl.training.trainer import Problem, Trainer
+from automl.models.families.mlp.family import MLPFamily, MLPKey, MLPParams
+from automl.models.families.mlp.heavy import SIDE
+from automl.models.family import pack_size
+from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
+from automl.models.networks.tensors import DataOnDevices, DataTensors
+from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
 
 _N_EPOCHS = 5  # timed, after one that is not
 
@@ -34,7 +35,7 @@ _N_EPOCHS = 5  # timed, after one that is not
 class Bench:
     """What is the same for all that is timed."""
 
-    problem: Problem
+    problem: TrainingProblem
     data: DataTensors
     device: str
 
@@ -45,7 +46,9 @@ class Bench:
 
     def alone(self, width: int) -> Cell:
         """One trial by itself."""
-        trainer = Trainer(self.problem, self.params(width), self.data, device=self.device, seed=0)
+        trainer = NetworkTrainer(
+            self.problem, self.params(width), self.data, device=self.device, seed=0
+        )
         return self._time(trainer.run_epoch, 1)
 
     def packed(self, width: int, n_lanes: int) -> Cell:
@@ -87,7 +90,7 @@ def open_bench(device: str) -> Bench:
     """The disc set on a device."""
     dataset = load_dataset(PLAN.data)
     n_classes = len(dataset.classes)
-    problem = Problem(
+    problem = TrainingProblem(
         Task.classification,
         n_features(dataset.columns),
         n_classes,

@@ -25,15 +25,15 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
+from automl.data.features import n_features
 from automl.data.load import load_dataset
-from automl.data.one_hot import n_features
-from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
-from automl.training.mlp.heavy import SIDE
-from automl.training.packs.key import pack_size
-from automl.training.packs.mlp_trainer import MLPPackTrainer
-from automl.training.plan import TrainingPlan
-from automl.training.tensors import DataOnDevices, DataTensors
-from automl.training.trainer import DivergedError, Problem, Trainer
+from automl.models.families.mlp.family import MLPFamily, MLPKey, MLPParams
+from automl.models.families.mlp.heavy import SIDE
+from automl.models.family import pack_size
+from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
+from automl.models.networks.tensors import DataOnDevices, DataTensors
+from automl.models.networks.trainer import DivergedError, NetworkTrainer, TrainingProblem
+from automl.objectives.training_plan import TrainingPlan
 from automl.trial import Direction
 
 PLAN = TrainingPlan(
@@ -83,9 +83,11 @@ def draw(mix: Mix, n_trials: int) -> list[MLPParams]:
     ]
 
 
-def train_alone(problem: Problem, data: DataTensors, trials: Mapping[int, MLPParams]) -> None:
+def train_alone(
+    problem: TrainingProblem, data: DataTensors, trials: Mapping[int, MLPParams]
+) -> None:
     for number, params in trials.items():
-        trainer = Trainer(problem, params, data, device="cpu", seed=number)
+        trainer = NetworkTrainer(problem, params, data, device="cpu", seed=number)
         try:
             for epoch in range(N_EPOCHS):
                 trainer.run_epoch(epoch)
@@ -94,7 +96,11 @@ def train_alone(problem: Problem, data: DataTensors, trials: Mapping[int, MLPPar
 
 
 def train_packed(
-    problem: Problem, data: DataTensors, trials: Mapping[int, MLPParams], key: MLPKey, n_lanes: int
+    problem: TrainingProblem,
+    data: DataTensors,
+    trials: Mapping[int, MLPParams],
+    key: MLPKey,
+    n_lanes: int,
 ) -> None:
     waiting = list(trials.items())
     trainer = MLPPackTrainer(problem, key.batch_size, key.width, data, device="cpu")
@@ -117,7 +123,7 @@ def seconds(action: Callable[[], None]) -> float:
 
 
 def measure(
-    problem: Problem, data: DataTensors, trials: Sequence[MLPParams], n_lanes: int | None
+    problem: TrainingProblem, data: DataTensors, trials: Sequence[MLPParams], n_lanes: int | None
 ) -> dict[MLPKey, tuple[int, float, float]]:
     """By key: trials, and the seconds that they took alone and packed."""
     by_key: dict[MLPKey, dict[int, MLPParams]] = {}
@@ -143,7 +149,7 @@ def main() -> None:
     args = arguments.parse_args()
     torch.set_num_threads(1)
     dataset = load_dataset(PLAN.data)
-    problem = Problem(
+    problem = TrainingProblem(
         Task.classification,
         n_features(dataset.columns),
         2,

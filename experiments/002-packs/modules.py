@@ -1,6 +1,7 @@
 """What packs gain for networks of a user's own (torch.func), by size: one epoch, alone and packed.
 
-In CPU time of this thread, as `measure.py`; 1,000 rows drawn at random, 500 to validate, Adam.
+In CPU time of this thread, as `gain_measurement.py`; 1,000 rows drawn at random, 500 to validate,
+Adam.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dataclasses import dataclass
 import torch
 
 from automl.config import Precision, Task
-from automl.training.packs.module_trainer import ModulePackTrainer
-from automl.training.python.family import ModuleKey, ModuleParams, PythonFamily
-from automl.training.python.heavy import SIDE
-from automl.training.tensors import DataTensors, PartTensors
-from automl.training.trainer import Problem, Trainer
+from automl.models.families.python.family import ModuleKey, ModuleParams, PythonFamily
+from automl.models.families.python.heavy import SIDE
+from automl.models.networks.packs.module_trainer import ModulePackTrainer
+from automl.models.networks.tensors import DataTensors, PartTensors
+from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
 
 _N_EPOCHS = 3
 
@@ -32,10 +33,10 @@ class Case:
     width: int
     batch_size: int
 
-    def problem(self) -> Problem:
+    def problem(self) -> TrainingProblem:
         n_inputs, n_outputs = (2, 2) if self.name == "mlp" else (64, 10)
         model = PythonFamily(target=f"users_networks:{self.name}")
-        return Problem(
+        return TrainingProblem(
             Task.classification, n_inputs, n_outputs, 1.0, model, SIDE, Precision.float32
         )
 
@@ -54,7 +55,7 @@ CASES = (
 )
 
 
-def draw(problem: Problem) -> DataTensors:
+def draw(problem: TrainingProblem) -> DataTensors:
     generator = torch.Generator().manual_seed(0)
 
     n_inputs, n_outputs = problem.n_inputs, problem.n_outputs
@@ -78,7 +79,7 @@ def seconds_per_epoch(run_epoch: Callable[[int], object]) -> float:
 
 def alone(case: Case, data: DataTensors) -> tuple[float, int]:
     """Seconds of an epoch, and the number of weights."""
-    trainer = Trainer(case.problem(), case.params(), data, device="cpu", seed=0)
+    trainer = NetworkTrainer(case.problem(), case.params(), data, device="cpu", seed=0)
     n_weights = sum(p.numel() for p in trainer.model.parameters())
     return seconds_per_epoch(trainer.run_epoch), n_weights
 

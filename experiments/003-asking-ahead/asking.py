@@ -28,14 +28,13 @@ from objectives import SPACE, Objective, make_objective
 from automl.config import (
     StudyConfig,
 )
-from automl.search.identity import Identity
 from automl.search.pruners.none import NoPruner
-from automl.search.rules import Rules
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
 from automl.search.study import AskedTrial, Study
-from automl.trial import Finished, Outcome
+from automl.search.study_identity import StudyIdentity, StudyRules
+from automl.trial import FinishedOutcome, TrialOutcome
 
 RESULTS = Path(__file__).with_name("results.json")
 OBJECTIVES = ("disc", "bowl")
@@ -64,7 +63,7 @@ def by_the_rule(n_pending: int, n_ended: int) -> int:
 
 BASELINE, ONE_BY_ONE = "random", "tpe-1"
 SETTINGS: dict[str, tuple[Sampler, NToAsk]] = {
-    BASELINE: (Random(), in_batches(64)),
+    BASELINE: (IndependentSampler(), in_batches(64)),
     "tpe-1": (LEARNER, in_batches(1)),
     "tpe-8": (LEARNER, in_batches(8)),
     "tpe-32": (LEARNER, in_batches(32)),
@@ -111,14 +110,14 @@ def run_study(job: Job) -> Measured:
     with tempfile.TemporaryDirectory(prefix="asking-ahead-") as folder:
         study = Study.open(
             StudyConfig(name="asking-ahead", seed=job.seed),
-            Rules(SPACE, sampler, NoPruner(), Identity({}, {})),
+            StudyRules(SPACE, sampler, NoPruner(), StudyIdentity({}, {})),
             Path(folder),
         )
         try:
             ended = drive(study, n_to_ask, opened(job.objective, job.n_epochs), job)
         finally:
             study.close()
-    values = [e.value if isinstance(e, Finished) else math.inf for e in ended]
+    values = [e.value if isinstance(e, FinishedOutcome) else math.inf for e in ended]
     marks = sorted({n for n in MARKS if n < job.n_trials} | {job.n_trials})
     best_after = {str(n): min(values[:n]) for n in marks}
     n_failed = values.count(math.inf)
@@ -126,12 +125,12 @@ def run_study(job: Job) -> Measured:
     return Measured(job.objective, job.setting, job.seed, best_after, n_failed, seconds)
 
 
-def drive(study: Study, n_to_ask: NToAsk, objective: Objective, job: Job) -> list[Outcome]:
+def drive(study: Study, n_to_ask: NToAsk, objective: Objective, job: Job) -> list[TrialOutcome]:
     """The outcomes by number. The oldest trial ends first; a trial that was asked for is carried
     out with all that are pending, and told when its turn comes."""
     pending: deque[AskedTrial] = deque()
-    known: dict[int, Outcome] = {}
-    ended: list[Outcome] = []
+    known: dict[int, TrialOutcome] = {}
+    ended: list[TrialOutcome] = []
     while len(ended) < job.n_trials:
         n_left = job.n_trials - study.n_asked
         for _ in range(min(n_left, n_to_ask(len(pending), len(ended)))):

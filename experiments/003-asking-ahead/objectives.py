@@ -11,21 +11,20 @@ from typing import Protocol
 
 from automl.config import DataConfig, ObjectiveConfig, TrainingConfig
 from automl.data.load import load_dataset
-from automl.search.space import parse_space
+from automl.models.families.mlp.family import MLPFamily
+from automl.models.family import PackKey, pack_size
+from automl.objectives.training_plan import SessionSetup, TrainingPlan
+from automl.objectives.training_session import open_session
+from automl.search.search_space import parse_space
 from automl.search.study import AskedTrial
-from automl.training.family import PackKey
-from automl.training.mlp.family import MLPFamily
-from automl.training.packs.key import pack_size
-from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.session import open_session
 from automl.trial import (
     HOST,
+    DeviceShare,
     Direction,
-    Finished,
-    Outcome,
+    FinishedOutcome,
     Placement,
-    Share,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
     Verdict,
 )
@@ -41,7 +40,7 @@ SPACE = parse_space(
     }
 )
 """That of 001-throughput."""
-_HOST = Placement((Share(HOST, "CPU", reservation_bytes=0),))
+_HOST = Placement((DeviceShare(HOST, "CPU", reservation_bytes=0),))
 _BATCH_PENALTIES = {50: 0.0, 100: 0.05, 200: 0.15}
 """In the bowl."""
 
@@ -49,7 +48,7 @@ _BATCH_PENALTIES = {50: 0.0, 100: 0.05, 200: 0.15}
 class Objective(Protocol):
     """Carries trials out; what becomes of one does not depend on the others."""
 
-    def __call__(self, study_seed: int, trials: Sequence[AskedTrial]) -> Mapping[int, Outcome]:
+    def __call__(self, study_seed: int, trials: Sequence[AskedTrial]) -> Mapping[int, TrialOutcome]:
         """The outcomes by trial number."""
 
 
@@ -67,12 +66,12 @@ class Disc:
         )
         self._session = open_session(SessionSetup(self._plan, load_dataset(self._plan.data)))
 
-    def __call__(self, study_seed: int, trials: Sequence[AskedTrial]) -> Mapping[int, Outcome]:
+    def __call__(self, study_seed: int, trials: Sequence[AskedTrial]) -> Mapping[int, TrialOutcome]:
         """Pack by pack; a trial alone is a pack of one."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, TrialOutcome] = {}
 
         def take(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-            outcomes.update({e.trial: e for e in events if isinstance(e, Outcome)})
+            outcomes.update({e.trial: e for e in events if isinstance(e, TrialOutcome)})
             return {}
 
         by_key: dict[PackKey, deque[AskedTrial]] = {}
@@ -88,7 +87,7 @@ class Disc:
 
 
 class _Queue:
-    """A `Feed` of trials that are all known."""
+    """A `TrialSource` of trials that are all known."""
 
     def __init__(
         self, trials: deque[AskedTrial], n_lanes: int, study_seed: int, folder: str
@@ -107,9 +106,9 @@ class _Queue:
 class Bowl:
     """A function of the same params without noise: 0 at depth 4, width 24, lr 0.1, batch 50."""
 
-    def __call__(self, study_seed: int, trials: Sequence[AskedTrial]) -> Mapping[int, Outcome]:
+    def __call__(self, study_seed: int, trials: Sequence[AskedTrial]) -> Mapping[int, TrialOutcome]:
         """The seed plays no part."""
-        return {t.number: Finished(t.number, time.time(), self._value(t)) for t in trials}
+        return {t.number: FinishedOutcome(t.number, time.time(), self._value(t)) for t in trials}
 
     def _value(self, trial: AskedTrial) -> float:
         """Quadratic in depth, log width and log lr, each over its range; deep wants a small lr."""

@@ -23,13 +23,13 @@ from pathlib import Path
 import torch
 
 from automl.config import DataConfig, Precision, Task, TrainingConfig
+from automl.data.features import n_features
 from automl.data.load import load_dataset
-from automl.data.one_hot import n_features
-from automl.training.mlp.family import Growth, MLPFamily, MLPKey, MLPParams
-from automl.training.mlp.heavy import SIDE
-from automl.training.packs.mlp_trainer import MLPPackTrainer
-from automl.training.tensors import DataOnDevices, DataTensors
-from automl.training.trainer import DivergedError, Problem, Trainer
+from automl.models.families.mlp.family import Growth, MLPFamily, MLPKey, MLPParams
+from automl.models.families.mlp.heavy import SIDE
+from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
+from automl.models.networks.tensors import DataOnDevices, DataTensors
+from automl.models.networks.trainer import DivergedError, NetworkTrainer, TrainingProblem
 
 FAMILY = MLPFamily(growth=Growth.doubling)
 TRAINING = TrainingConfig()
@@ -100,7 +100,7 @@ class Runner:
         if way.packed:
             run_epoch = packed(problem, params, data, way.device, n_lanes)
             return cls(way, depth, n_lanes, run_epoch)
-        trainer = Trainer(problem, params, data, device=way.device, seed=0)
+        trainer = NetworkTrainer(problem, params, data, device=way.device, seed=0)
         return cls(way, depth, n_lanes, trainer.run_epoch)
 
     def time(self, epoch: int) -> Epoch:
@@ -142,12 +142,12 @@ def measure(ways: Sequence[Way], depth: int, n_epochs: int, most_seconds: float)
     return [runner.cell(timed, n_epochs) for runner, timed in zip(runners, epochs, strict=True)]
 
 
-def the_disc(device: str) -> tuple[Problem, DataTensors]:
+def the_disc(device: str) -> tuple[TrainingProblem, DataTensors]:
     """1,000 points to train on and, as in any sweep, 500 to look at after an epoch."""
     dataset = load_dataset(DataConfig(n_train=1000, n_validation=500))
     n_classes = len(dataset.classes)
     n_inputs = n_features(dataset.columns)
-    problem = Problem(
+    problem = TrainingProblem(
         Task.classification, n_inputs, n_classes, 1.0, FAMILY, SIDE, Precision.float32
     )
     return problem, DataOnDevices(dataset).on(device, problem.dtype)
@@ -160,7 +160,7 @@ def n_weights(depth: int) -> int:
 
 
 def packed(
-    problem: Problem, params: MLPParams, data: DataTensors, device: str, n_lanes: int
+    problem: TrainingProblem, params: MLPParams, data: DataTensors, device: str, n_lanes: int
 ) -> Callable[[int], None]:
     """An epoch of a full pack."""
     key = FAMILY.pack_key(asdict(params), TRAINING, on_host=device == "cpu")

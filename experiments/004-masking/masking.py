@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from automl.record.credentials import mask_urls
-from automl.record.masking import mask_credentials
+from automl.record.secrets import mask_credentials, mask_urls
 from automl.record.texts import fit, fit_line
-from automl.tracking.cleaning import clean_key
+from automl.tracking.view.run_update import clean_key
 
 SHAPES = {
     "one word": "ab01",

@@ -10,7 +10,7 @@ from random import Random
 from virtual_sweep import Known, Sweep
 from worlds import Setting, Trial
 
-from automl.admission.governor import Governor
+from automl.admission.governor import SharingGovernor
 
 LOOK_SECONDS = 2.5
 """Between two readings, where the governor looks; 0.5 in truth."""
@@ -24,7 +24,7 @@ class Governed(Sweep):
     def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int, known: Known) -> None:
         self._noise = Random(seed)
         super().__init__(setting, trials, seed, known)
-        self.loop._placing.governor = Governor()
+        self.loop._placing.governor = SharingGovernor()
         self.loop._placing.limits = replace(self.loop.limits, stale_seconds=2 * LOOK_SECONDS)
         self._rates = [math.exp(self._noise.uniform(0, math.log(100))) for _ in trials]
         """Steps per second at full speed."""

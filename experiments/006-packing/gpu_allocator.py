@@ -1,4 +1,4 @@
-"""What torch reserves of a GPU, against the model of its allocator (`automl/training/survey/`).
+"""What torch reserves of a GPU, against the model of its allocator (`automl/measure/survey/`).
 
 Two errors, each against torch's own `max_memory_reserved`. *Model*: the same allocations, replayed
 through the model; what is left is the model's. *Known before*: what the product knew before the
@@ -23,12 +23,12 @@ from gpu_workers import preload_torch, setup_of, spec_of
 
 from automl.config import DataConfig
 from automl.data.load import load_dataset
-from automl.execution.remote import call_in_child
-from automl.running.survey import survey
-from automl.training.plan import SessionSetup
-from automl.training.survey.found import Survey, Unsurveyed
-from automl.trial import Entry, Params
-from tests.training.conftest import make_plan
+from automl.execution.child_calls import call_in_child
+from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
+from automl.objectives.training_plan import SessionSetup
+from automl.running.trials.surveyor import survey_trial
+from automl.trial import Params, ProcessEntry
+from tests.models.conftest import make_plan
 
 OURS = "built-in MLP"
 HEAD = ("shapes", "n", "reserved, MiB", "model", "known before", "not known")
@@ -45,10 +45,10 @@ class Shape:
         if self.kind == OURS:
             assert self.setup.dataset is not None
             return self.setup.plan.request(self.params, self.setup.dataset).memory_bytes
-        found = survey(self.setup, spec_of(0, self.params, NOWHERE))
-        if isinstance(found, Unsurveyed):
+        found = survey_trial(self.setup, spec_of(0, self.params, NOWHERE))
+        if isinstance(found, InconclusiveSurvey):
             write(f"{self.params}: {found.reason}")
-        return found.reserved_bytes if isinstance(found, Survey) else None
+        return found.reserved_bytes if isinstance(found, SurveyResult) else None
 
 
 def drawn(n: int, *, small: bool) -> Iterator[Shape]:
@@ -91,7 +91,7 @@ class Row:
 def measure(bench: Bench, shape: Shape) -> Row:
     uuid = None if bench.kind == "cpu" else bench.read().address.uuid
     question = Question(shape.setup, shape.params, uuid)
-    traced = cast(Traced, call_in_child(Entry("gpu_trace:trace", question)))
+    traced = cast(Traced, call_in_child(ProcessEntry("gpu_trace:trace", question)))
     return Row(traced, shape.known_bytes())
 
 

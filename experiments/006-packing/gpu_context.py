@@ -21,9 +21,9 @@ from gpu_machine import MIB, Bench, opened, parser, table, write
 from gpu_objectives import STAGES
 from gpu_workers import carry, preload_torch, spec_of, workers
 
-from automl.admission.account import CONTEXT_BOUND_BYTES
-from automl.execution.workers import WorkersExecutor
-from automl.trial import Finished, Hosted, Reported, TrialEvent
+from automl.admission.accounting.account import CONTEXT_BOUND_BYTES
+from automl.execution.workers_executor import WorkersExecutor
+from automl.trial import FinishedOutcome, MetricsReported, ProcessHosted, TrialEvent
 
 SETTLES_SECONDS = 0.5
 """A worker writes what it holds ten times a second, and the driver frees a moment later."""
@@ -69,7 +69,7 @@ def measure(bench: Bench, n: int, folder: Path) -> dict[str, list[Seen]]:
             worker = Worker(bench, executor, bench.read().free_bytes)
             spec = spec_of(number, {}, folder)
             outcome, _ = carry(executor, spec, bench.placement, _looks(worker, found))
-            assert isinstance(outcome, Finished), outcome
+            assert isinstance(outcome, FinishedOutcome), outcome
             found["idle"].append(worker.look())
     time.sleep(SETTLES_SECONDS)
     found["all have ended"].append(Seen(None, free_at_first - bench.read().free_bytes, 0))
@@ -78,9 +78,9 @@ def measure(bench: Bench, n: int, folder: Path) -> dict[str, list[Seen]]:
 
 def _looks(worker: Worker, found: dict[str, list[Seen]]) -> Callable[[TrialEvent], None]:
     def look(event: TrialEvent) -> None:
-        if isinstance(event, Hosted):
+        if isinstance(event, ProcessHosted):
             worker.pid = event.process.pid
-        elif isinstance(event, Reported) and event.step % 2 == 0:
+        elif isinstance(event, MetricsReported) and event.step % 2 == 0:
             found[STAGES[event.step // 2]].append(worker.look())  # it waits for our answer
 
     return look

@@ -14,8 +14,8 @@ from gpu_machine import Bench
 from gpu_sweeps import Ran
 from gpu_workers import carry, preload_torch, spec_of, workers
 
-from automl.execution.workers import WorkersExecutor
-from automl.trial import Event, Failed, OutOfMemory, Params, Placement, Started
+from automl.execution.workers_executor import WorkersExecutor
+from automl.trial import Event, FailedOutcome, OutOfMemoryOutcome, Params, Placement, TrialStarted
 
 
 class _Line:
@@ -32,7 +32,7 @@ class _Line:
     def work(self, executor: WorkersExecutor, placement: Placement, folder: Path) -> None:
         """Carry out one after another until none is left."""
         while (number := self._next()) is not None:
-            if isinstance(self.carry(number, executor, placement, folder), OutOfMemory):
+            if isinstance(self.carry(number, executor, placement, folder), OutOfMemoryOutcome):
                 with self._lock:
                     self.ran_out.append(number)
 
@@ -40,7 +40,7 @@ class _Line:
         self, number: int, executor: WorkersExecutor, placement: Placement, folder: Path
     ) -> Event:
         params = self._params[number]
-        self._note(Started(number, time.time(), params, placement.label))
+        self._note(TrialStarted(number, time.time(), params, placement.label))
         outcome, _ = carry(executor, spec_of(number, params, folder), placement)
         self._note(outcome)
         return outcome
@@ -70,8 +70,8 @@ def fixed(bench: Bench, folder: Path, params: Mapping[int, Params], k: int, seco
             if time.monotonic() > line.until:
                 break
             again = line.carry(number, executor, placement, own)
-            if isinstance(again, OutOfMemory):
-                line.events.append(Failed(number, again.time, again.cause))
+            if isinstance(again, OutOfMemoryOutcome):
+                line.events.append(FailedOutcome(number, again.time, again.cause))
     ran = Ran(line.events)
     is_over = ran.n_finished + ran.n_lost == len(params)
     return ran if is_over else replace(ran, trouble="its time was over")

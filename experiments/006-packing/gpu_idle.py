@@ -17,7 +17,7 @@ from gpu_machine import GIB, MIB, Sample, opened, parser, table, watched, write
 from gpu_sweeps import Ran, sweep
 
 from automl.admission.requests import SEEN_MARGIN
-from automl.trial import Finished, MemoryPeak
+from automl.trial import FinishedOutcome, MemoryPeakMeasured
 
 LEFT_BYTES = int(1.5 * GIB)
 SEED = 3
@@ -34,7 +34,9 @@ def rows(ran: Ran, samples: Sequence[Sample], large_mib: int) -> list[tuple[obje
             continue
         end = min((o for o in ran.outcomes if o.trial == start.trial and o.time >= start.time),
                   key=lambda o: o.time, default=None)  # fmt: skip
-        peaks = [e for e in ran.events if isinstance(e, MemoryPeak) and e.trial == start.trial]
+        peaks = [
+            e for e in ran.events if isinstance(e, MemoryPeakMeasured) and e.trial == start.trial
+        ]
         asked = peaks[-1].predicted_bytes if peaks else None
         until = end.time if end is not None else float("inf")
         before = [s for s in samples if s.time <= start.time][-1:]
@@ -83,7 +85,7 @@ def main() -> None:
         with watched(bench) as samples:
             ran = sweep(bench, Path(folder), "idle", "fill", *asked, seconds=args.budget_seconds)
         table(HEAD, rows(ran, samples, large_mib))
-        finished = {o.trial for o in ran.outcomes if isinstance(o, Finished)}
+        finished = {o.trial for o in ran.outcomes if isinstance(o, FinishedOutcome)}
         most = max((len(s.processes) for s in samples), default=0)
         write(
             f"\n{len(finished)} of {args.trials} finished, {len(ran.ran_out)} times one ran out of "

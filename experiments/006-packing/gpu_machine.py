@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
-from automl.devices.reader import open_reader
-from automl.trial import Placement, Share
+from automl.devices.device_reader import open_reader
+from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot
+from automl.trial import DeviceShare, Placement
 from tests.nvml_stub.stub import STATE_VARIABLE, NvmlStub, compile_stub
 from tests.places import ON_HOST
 
@@ -65,7 +65,7 @@ class Bench:
         if self.kind == "cpu":
             return ON_HOST
         device = self.read()
-        return Placement((Share(device.address, device.name, reservation_bytes=0),))
+        return Placement((DeviceShare(device.address, device.name, reservation_bytes=0),))
 
     def read(self) -> DeviceSnapshot:
         with self._lock:

@@ -23,10 +23,10 @@ from gpu_machine import MIB, Bench, opened, parser, table, write
 from gpu_objectives import FAMILIES, shapes
 from gpu_workers import carry, preload_torch, setup_of, spec_of, workers
 
-from automl.execution.workers import WorkersExecutor
-from automl.running.survey import survey
-from automl.training.survey.found import Survey, Unsurveyed
-from automl.trial import Finished, Params
+from automl.execution.workers_executor import WorkersExecutor
+from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
+from automl.running.trials.surveyor import survey_trial
+from automl.trial import FinishedOutcome, Params
 
 HEAD = ("family", "shapes", "held, MiB", "held / surveyed", "not surveyed", "ran out or failed")
 N_ORDERS = 50
@@ -39,14 +39,14 @@ class Trial:
 
     family: str
     params: Params
-    found: Survey | Unsurveyed
+    found: SurveyResult | InconclusiveSurvey
     peak_bytes: int | None
     """None: it did not run to its end."""
 
     @property
     def line(self) -> str | None:
         """For `learning.py`; None: it has nothing to learn from."""
-        if self.peak_bytes is None or isinstance(self.found, Unsurveyed):
+        if self.peak_bytes is None or isinstance(self.found, InconclusiveSurvey):
             return None
         weights, reserved = self.found.weights_bytes, self.found.reserved_bytes
         parts = [weights, reserved - weights]
@@ -66,7 +66,7 @@ def measured(bench: Bench, params: Sequence[Params], until: float, folder: Path)
     setup = setup_of("train")
     specs = [spec_of(number, p, folder) for number, p in enumerate(params)]
     with ThreadPoolExecutor(2) as pool, workers("train", folder) as executor:
-        surveys = [pool.submit(survey, setup, spec) for spec in specs]
+        surveys = [pool.submit(survey_trial, setup, spec) for spec in specs]
         for spec, surveyed in zip(specs, surveys, strict=True):
             if time.monotonic() > until:
                 break
@@ -79,7 +79,7 @@ def held_bytes(
     bench: Bench, executor: WorkersExecutor, params: Params, number: int, folder: Path
 ) -> int | None:
     outcome, peak = carry(executor, spec_of(number, params, folder), bench.placement)
-    if peak is None or not peak.peak_bytes or not isinstance(outcome, Finished):
+    if peak is None or not peak.peak_bytes or not isinstance(outcome, FinishedOutcome):
         write(f"{dict(params)}: {outcome}")
         return None
     return peak.peak_bytes
@@ -90,9 +90,9 @@ def cells(family: str, trials: Sequence[Trial]) -> tuple[object, ...]:
     factors = [
         t.peak_bytes / t.found.reserved_bytes
         for t in trials
-        if t.peak_bytes is not None and isinstance(t.found, Survey)
+        if t.peak_bytes is not None and isinstance(t.found, SurveyResult)
     ]
-    n_unknown = sum(isinstance(t.found, Unsurveyed) for t in trials)
+    n_unknown = sum(isinstance(t.found, InconclusiveSurvey) for t in trials)
     return (
         family,
         len(trials),

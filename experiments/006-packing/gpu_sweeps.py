@@ -12,16 +12,16 @@ from pathlib import Path
 
 from gpu_machine import Bench
 
-from automl.record.events import read_events
+from automl.record.event_log import read_events
 from automl.trial import (
     Event,
-    Failed,
-    Finished,
-    Outcome,
-    OutOfMemory,
+    FailedOutcome,
+    FinishedOutcome,
+    OutOfMemoryOutcome,
     Params,
-    Started,
-    TooLarge,
+    TooLargeOutcome,
+    TrialOutcome,
+    TrialStarted,
 )
 from tests.end_to_end.program import ROOT, Program
 
@@ -35,12 +35,12 @@ class Ran:
     """Why it ended before all trials did; empty: it did not."""
 
     @cached_property
-    def starts(self) -> list[Started]:
-        return [event for event in self.events if isinstance(event, Started)]
+    def starts(self) -> list[TrialStarted]:
+        return [event for event in self.events if isinstance(event, TrialStarted)]
 
     @cached_property
-    def outcomes(self) -> list[Outcome]:
-        return [event for event in self.events if isinstance(event, Outcome)]
+    def outcomes(self) -> list[TrialOutcome]:
+        return [event for event in self.events if isinstance(event, TrialOutcome)]
 
     @property
     def params(self) -> dict[int, Params]:
@@ -48,22 +48,22 @@ class Ran:
 
     @property
     def n_finished(self) -> int:
-        return sum(isinstance(o, Finished) for o in self.outcomes)
+        return sum(isinstance(o, FinishedOutcome) for o in self.outcomes)
 
     @property
     def n_lost(self) -> int:
         """Failed, or ended because they fit nowhere."""
-        return sum(isinstance(o, Failed | TooLarge) for o in self.outcomes)
+        return sum(isinstance(o, FailedOutcome | TooLargeOutcome) for o in self.outcomes)
 
     @property
-    def ran_out(self) -> list[OutOfMemory]:
+    def ran_out(self) -> list[OutOfMemoryOutcome]:
         """Times that a trial ran out of memory; each ran again."""
-        return [o for o in self.outcomes if isinstance(o, OutOfMemory)]
+        return [o for o in self.outcomes if isinstance(o, OutOfMemoryOutcome)]
 
     @property
     def seconds(self) -> float | None:
         """From the first trial's start to the last one's end; None: none has finished."""
-        ends = [o.time for o in self.outcomes if isinstance(o, Finished)]
+        ends = [o.time for o in self.outcomes if isinstance(o, FinishedOutcome)]
         return max(ends) - min(start.time for start in self.starts) if ends else None
 
     @property

@@ -18,11 +18,11 @@ from gpu_workers import spec_of
 from torch._C._profiler import _EventType
 
 import automl
-from automl.training.plan import SessionSetup
-from automl.training.session import open_objective
-from automl.training.survey.allocator import Block, CachingAllocator
+from automl.measure.survey.allocator import CachingAllocator, MemoryBlock
+from automl.objectives.training_plan import SessionSetup
+from automl.objectives.training_session import open_objective
 from automl.trial import Params
-from tests.training.survey.truth import NoReports
+from tests.measure.survey.truth import NoReports
 
 MOST_EVENTS = 2_000_000
 NOWHERE = Path(tempfile.gettempdir()) / "traced"
@@ -58,7 +58,7 @@ class Traced:
 
 
 def trace(question: Question) -> Traced:
-    """For `automl.execution.remote.call_in_child`."""
+    """For `automl.execution.child_calls.call_in_child`."""
     if question.uuid is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = question.uuid
     torch.set_num_threads(1)
@@ -74,7 +74,7 @@ def trace(question: Question) -> Traced:
 
 def replayed(changes: Iterable[Change]) -> CachingAllocator:
     """The model, after all of them. What was taken before the first is none of it."""
-    model, blocks = CachingAllocator(), dict[int, Block]()
+    model, blocks = CachingAllocator(), dict[int, MemoryBlock]()
     for address, n_bytes in changes:
         if n_bytes > 0:
             blocks[address] = model.allocate(n_bytes)

@@ -8,21 +8,21 @@ from pathlib import Path
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits, preload
-from automl.execution.protocol import Judging
-from automl.execution.workers import WorkersExecutor
-from automl.training.plan import SessionSetup
+from automl.execution.worker_messages import JudgedReports
+from automl.execution.worker_process import WorkerLimits, preload_fork_server
+from automl.execution.workers_executor import WorkersExecutor
+from automl.objectives.training_plan import SessionSetup
 from automl.trial import (
-    Entry,
-    MemoryPeak,
-    Outcome,
+    MemoryPeakMeasured,
     Params,
     Placement,
+    ProcessEntry,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
     Verdict,
 )
-from tests.training.conftest import make_plan
+from tests.models.conftest import make_plan
 
 
 def each(last_step: int, step: int) -> Sequence[int]:
@@ -38,14 +38,14 @@ def setup_of(function: str) -> SessionSetup:
 
 def preload_torch() -> None:
     """As a sweep does that surveys: what is forked from there has torch loaded."""
-    preload("automl.training.session", "automl.training.survey.child")
+    preload_fork_server("automl.objectives.training_session", "automl.measure.survey.survey_run")
 
 
 @contextmanager
 def workers(function: str, folder: Path, n: int = 1) -> Iterator[WorkersExecutor]:
     """At most n of them; they end with the block."""
-    entry = Entry("automl.training.session:open_session", setup_of(function))
-    limits = WorkerLimits(max_workers=n, judging=Judging("val_loss", each))
+    entry = ProcessEntry("automl.objectives.training_session:open_session", setup_of(function))
+    limits = WorkerLimits(max_workers=n, judging=JudgedReports("val_loss", each))
     with closing(WorkersExecutor(entry, folder, limits)) as executor:
         yield executor
 
@@ -59,7 +59,7 @@ def carry(
     spec: TrialSpec,
     placement: Placement,
     on_event: Callable[[TrialEvent], None] = lambda event: None,
-) -> tuple[Outcome, MemoryPeak | None]:
+) -> tuple[TrialOutcome, MemoryPeakMeasured | None]:
     """One trial to its end, and the last peak that its worker told."""
     events: list[TrialEvent] = []
 
@@ -70,6 +70,6 @@ def carry(
         return {}
 
     executor.execute(TrialFeed([spec], lambda taken: None), placement, on_events)
-    peaks = [event for event in events if isinstance(event, MemoryPeak)]
-    (outcome,) = (event for event in events if isinstance(event, Outcome))
+    peaks = [event for event in events if isinstance(event, MemoryPeakMeasured)]
+    (outcome,) = (event for event in events if isinstance(event, TrialOutcome))
     return outcome, peaks[-1] if peaks else None

@@ -21,10 +21,9 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from automl.admission.bounds import student_99
-from automl.admission.footprint import Footprint, Structure
-from automl.admission.requests import Requests
-from automl.trial import DeviceKind, MemoryPeak, Params, Request, RequestSource
+from automl.admission.footprint import MemoryFootprint, MemoryStructure, student_99
+from automl.admission.requests import RequestMaker
+from automl.trial import DeviceKind, MemoryPeakMeasured, Params, RequestSource, ResourceRequest
 from tests.admission.families import FAMILIES, MIB, Parts, World, shapes
 
 N_SHAPES = 60
@@ -33,23 +32,23 @@ N_MEASURED = (3, 1_000, 10_000)
 BASES_MIB = (60, 500)
 NOISES = (0.02, 0.05, 0.1)
 
-Trial: TypeAlias = tuple[Structure, int]
+Trial: TypeAlias = tuple[MemoryStructure, int]
 """Its structure and its peak in bytes."""
-Rule: TypeAlias = Callable[[Sequence[Trial], Sequence[Structure]], Sequence[float]]
+Rule: TypeAlias = Callable[[Sequence[Trial], Sequence[MemoryStructure]], Sequence[float]]
 """(trials that were measured, new structures) → what these ask for."""
 Worlds: TypeAlias = Mapping[str, Sequence[Sequence[Trial]]]
 """Of each family."""
 
 
-def footprint(measured: Sequence[Trial], new: Sequence[Structure]) -> Sequence[float]:
+def footprint(measured: Sequence[Trial], new: Sequence[MemoryStructure]) -> Sequence[float]:
     """What the product does."""
-    learned = Footprint()
+    learned = MemoryFootprint()
     for structure, peak_bytes in measured:
         learned.add(structure, peak_bytes)
     return [learned.bound_bytes(structure) or 0 for structure in new]
 
 
-def factor_alone(measured: Sequence[Trial], new: Sequence[Structure]) -> Sequence[float]:
+def factor_alone(measured: Sequence[Trial], new: Sequence[MemoryStructure]) -> Sequence[float]:
     """One factor for the whole structure, no base; the same prior and quantile."""
     logs = [math.log(peak / structure.total_bytes) for structure, peak in measured]
     middle, n = statistics.fmean(logs), len(logs)
@@ -58,14 +57,14 @@ def factor_alone(measured: Sequence[Trial], new: Sequence[Structure]) -> Sequenc
     return [math.exp(middle + width) * structure.total_bytes for structure in new]
 
 
-def worst_seen(measured: Sequence[Trial], new: Sequence[Structure]) -> Sequence[float]:
+def worst_seen(measured: Sequence[Trial], new: Sequence[MemoryStructure]) -> Sequence[float]:
     """The largest factor so far, and 5 %."""
     worst = max(peak / structure.total_bytes for structure, peak in measured)
     return [1.05 * worst * structure.total_bytes for structure in new]
 
 
-def told(parts: Parts, n_parts: int) -> Structure:
-    return Structure(parts if n_parts == 2 else (sum(parts),))
+def told(parts: Parts, n_parts: int) -> MemoryStructure:
+    return MemoryStructure(parts if n_parts == 2 else (sum(parts),))
 
 
 def worlds(
@@ -88,7 +87,9 @@ def real_worlds(path: Path, n: int) -> Worlds:
     trials: dict[str, list[Trial]] = defaultdict(list)
     for line in path.read_text().splitlines():
         row = json.loads(line)
-        trials[row["family"]].append((Structure(tuple(row["parts_bytes"])), row["peak_bytes"]))
+        trials[row["family"]].append(
+            (MemoryStructure(tuple(row["parts_bytes"])), row["peak_bytes"])
+        )
     return {
         name: [Random(i).sample(of_family, len(of_family)) for i in range(n)]
         for name, of_family in trials.items()
@@ -136,20 +137,20 @@ def microseconds(action: Callable[[int], object], n_times: int = 500) -> float:
 def costs(n_measured: int) -> str:
     """Of one request at the door, by itself and just after one more trial was measured."""
 
-    def arithmetic(params: Params) -> Request:
-        return Request(int(str(params["n"])) * MIB, RequestSource.ESTIMATED)
+    def arithmetic(params: Params) -> ResourceRequest:
+        return ResourceRequest(int(str(params["n"])) * MIB, RequestSource.ESTIMATED)
 
     def learn(i: int) -> None:
-        requests.learn({"n": 100 + i}, MemoryPeak(i, 0.0, (90 + i) * MIB), DeviceKind.GPU)
+        requests.learn({"n": 100 + i}, MemoryPeakMeasured(i, 0.0, (90 + i) * MIB), DeviceKind.GPU)
 
-    def ask(i: int) -> Request:
+    def ask(i: int) -> ResourceRequest:
         return requests.of({"n": 99}, where={DeviceKind.GPU})
 
-    def both(i: int) -> Request:
+    def both(i: int) -> ResourceRequest:
         learn(n_measured + i)
         return ask(i)
 
-    requests = Requests(arithmetic, None)
+    requests = RequestMaker(arithmetic, None)
     for i in range(n_measured):
         learn(i)
     assert ask(0).source is RequestSource.LEARNED

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  torch's own documentation names i
 from torch import nn
 
 import automl
-from tests.training.survey.unusual_ways import Block
+from tests.measure.survey.unusual_ways import Block
 
 N_STEPS = 3
 Objective = Callable[[automl.TrialContext], None]

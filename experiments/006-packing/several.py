@@ -17,34 +17,34 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from automl.admission.ledger import Ledger
-from automl.admission.limits import Limits
-from automl.admission.requests import Requests
-from automl.devices.device import DeviceSnapshot, Reading
-from automl.running.asking import Asking
-from automl.running.durations import Durations
-from automl.running.loop import Loop
-from automl.running.messages import (
-    Asked,
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.limits import AdmissionLimits
+from automl.admission.requests import RequestMaker
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
+from automl.running.loop.asking import TrialAsker
+from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import (
     DevicesRead,
-    Ended,
-    Message,
-    Released,
-    Waiting,
+    LoopMessage,
+    PlannedTrial,
+    ReservationReleased,
+    TrialEnded,
+    WaitingTrial,
 )
+from automl.running.loop.packing import TrialDurations
 from automl.trial import (
     LOCAL_NODE,
     UNKNOWN,
     DeviceId,
     DeviceKind,
-    Finished,
+    FinishedOutcome,
     Params,
     Placement,
     ProcessId,
-    Request,
     RequestSource,
+    ResourceRequest,
 )
-from tests.running.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts
 
 GIB = 1024**3
 N_DEVICES, TOTAL_BYTES = 8, 24 * GIB
@@ -89,14 +89,14 @@ def bound_seconds(trials: Sequence[Trial]) -> float:
     return max(area, large, max(t.seconds for t in trials))
 
 
-class Exact(Durations):
+class Exact(TrialDurations):
     """What a trial takes."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         super().__init__()
         self._trials = trials
 
-    def of(self, waiting: Waiting, share: float = 0.5) -> float:
+    def of(self, waiting: WaitingTrial, share: float = 0.5) -> float:
         return self._trials[waiting.trial.number].seconds
 
 
@@ -113,14 +113,14 @@ class Sweep(PlainPorts):
         self._n_asked, self._order = 0, itertools.count()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.ledger = Ledger()
-        self.loop = Loop(
+        self.loop = SweepLoop(
             self,
-            Requests(self._estimate, None),
+            RequestMaker(self._estimate, None),
             self.ledger,
-            Limits(None, 0, 5.0),
-            Asking(self, len(trials), 0),
+            AdmissionLimits(None, 0, 5.0),
+            TrialAsker(self, len(trials), 0),
             n_ahead=n_ahead,
-            durations=Exact(trials) if exact else Durations(self._progress),
+            durations=Exact(trials) if exact else TrialDurations(self._progress),
         )
 
     def run(self) -> Sweep:
@@ -141,11 +141,11 @@ class Sweep(PlainPorts):
 
     # --- ports ---
 
-    def ask(self) -> Asked | None:
+    def ask(self) -> PlannedTrial | None:
         number, self._n_asked = self._n_asked, self._n_asked + 1
-        return Asked(number, {"n": number})
+        return PlannedTrial(number, {"n": number})
 
-    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
         (number,) = (trial.number for trial in trials)
         trial = self.trials[number]
         assert len(placement.devices) == trial.n_devices, "all or none"
@@ -160,9 +160,9 @@ class Sweep(PlainPorts):
 
     # --- what is known, and what happens ---
 
-    def _estimate(self, params: Params) -> Request:
+    def _estimate(self, params: Params) -> ResourceRequest:
         trial = self.trials[int(str(params["n"]))]
-        known = Request(trial.size_bytes, RequestSource.ESTIMATED)
+        known = ResourceRequest(trial.size_bytes, RequestSource.ESTIMATED)
         request = UNKNOWN if trial.size_bytes is None else known
         return replace(request, n_devices=trial.n_devices, kinds=frozenset({DeviceKind.GPU}))
 
@@ -172,9 +172,9 @@ class Sweep(PlainPorts):
     def _end(self, number: int, placement: Placement) -> None:
         for device in placement.devices:
             del self.on[device][number]
-        self._handle(Ended(Finished(number, self.now, 0.0)))
+        self._handle(TrialEnded(FinishedOutcome(number, self.now, 0.0)))
         self.ledger.release(number, self.now)
-        self._handle(Released(number))
+        self._handle(ReservationReleased(number))
         self._at(SEEN_SECONDS, self._read)
 
     def _at(self, after: float, happens: Callable[[], None]) -> None:
@@ -187,9 +187,9 @@ class Sweep(PlainPorts):
     def _read(self) -> None:
         """Trials hold nothing of the devices here: what is promised counts."""
         devices = tuple(DeviceSnapshot(d, "sim", TOTAL_BYTES, TOTAL_BYTES) for d in self.devices)
-        self._handle(DevicesRead(Reading(self.now, devices)))
+        self._handle(DevicesRead(DeviceReading(self.now, devices)))
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, message: LoopMessage) -> None:
         self.loop.handle(message, self.now)
         if self.loop.waiting:
             self.headed.setdefault(self.loop.waiting[0].trial.number, self.now)

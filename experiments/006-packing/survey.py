@@ -35,12 +35,12 @@ from networks_by_size import (
 )
 
 import automl
-from automl.training.survey.found import Survey, Unsurveyed
-from automl.training.survey.pretence import optimizers_as_on_cuda
-from automl.training.survey.run import survey_objective
+from automl.measure.survey.pretence import pretend_cuda_optimizers
+from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
+from automl.measure.survey.survey_run import survey_objective
 from automl.trial import TrialSpec
-from tests.training.survey.truth import ByteMasks, NoReports, really_allocated
-from tests.training.survey.ways import MLP, WAYS
+from tests.measure.survey.truth import ByteMasks, NoReports, really_allocated
+from tests.measure.survey.ways import MLP, WAYS
 
 MIB = 2**20
 FAMILIES: dict[str, list[Make]] = {
@@ -64,7 +64,7 @@ def spec() -> TrialSpec:
 def traced_bytes(objective: Objective) -> int:
     """The most that the objective has allocated at one time on the CPU, by torch's profiler."""
     with ExitStack() as stack:
-        stack.enter_context(optimizers_as_on_cuda())
+        stack.enter_context(pretend_cuda_optimizers())
         stack.enter_context(ByteMasks())
         profile = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
@@ -111,10 +111,10 @@ class Seen:
 
 
 def measure(objective: Objective) -> Seen:
-    answers = list[Survey | Unsurveyed]()
+    answers = list[SurveyResult | InconclusiveSurvey]()
     seconds = cpu_seconds(lambda: answers.append(survey_objective(objective, spec(), "val_loss")))
     (survey,) = answers
-    assert isinstance(survey, Survey), survey
+    assert isinstance(survey, SurveyResult), survey
     real_seconds = cpu_seconds(lambda: run_on_cpu(objective))
     return Seen(
         survey.weights_bytes,
@@ -140,7 +140,7 @@ def measure_ways() -> None:
     n_within = 0
     for name, (objective, error) in ways.items():
         answer = survey_objective(objective, spec(), "val_loss")
-        if isinstance(answer, Unsurveyed):
+        if isinstance(answer, InconclusiveSurvey):
             say(f"| {name} | unknown: {answer.reason} |")
             continue
         really = really_allocated(objective, Path(spec().checkpoint_dir)).peak_allocated_bytes

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from virtual_machine import Machine
 from worlds import CONTEXT_BYTES
 
-from automl.devices.device import DeviceProcess, DeviceSnapshot, HeldBytes, Reading
+from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, HeldBytes
 from automl.trial import DeviceId
 
 
-def reading_of(machine: Machine) -> Reading:
+def reading_of(machine: Machine) -> DeviceReading:
     """All devices now."""
     shows = machine.setting.shows_pids
     devices = tuple(
@@ -25,7 +25,7 @@ def reading_of(machine: Machine) -> Reading:
         for device, total in machine.totals.items()
     )
     held = _held(machine)
-    return Reading(machine.now, devices, held, held)
+    return DeviceReading(machine.now, devices, held, held)
 
 
 def _held(machine: Machine) -> HeldBytes:

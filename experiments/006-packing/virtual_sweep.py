@@ -11,42 +11,41 @@ from virtual_machine import RAN_OUT_SECONDS, Machine
 from virtual_reading import reading_of
 from worlds import CONTEXT_BYTES, GIB, LONGEST_SURVEY_SECONDS, Setting, Trial
 
-from automl.admission.caps import Caps
-from automl.admission.footprint import Structure
-from automl.admission.ledger import Ledger
-from automl.admission.limits import Limits
-from automl.admission.policy import Idle
-from automl.admission.requests import Requests
-from automl.admission.settling import may_settle, settled_bytes
-from automl.running.asking import Asking
-from automl.running.durations import Durations
-from automl.running.loop import Loop
-from automl.running.messages import (
-    Asked,
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.footprint import MemoryStructure
+from automl.admission.limits import AdmissionLimits
+from automl.admission.memory_caps import Caps, may_settle, settled_bytes
+from automl.admission.placement_policy import Idle
+from automl.admission.requests import RequestMaker
+from automl.measure.survey.survey_result import SurveyResult
+from automl.running.loop.asking import TrialAsker
+from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import (
     DevicesRead,
-    DoesNotFit,
-    Ended,
-    Measured,
-    Message,
-    Released,
-    Running,
-    Surveyed,
-    Waiting,
+    LoopMessage,
+    PlannedTrial,
+    ReservationReleased,
+    RunningTrial,
+    TrialEnded,
+    TrialMemoryMeasured,
+    TrialSurveyed,
+    UnfitTrialFinding,
+    WaitingTrial,
 )
-from automl.training.survey.found import Survey
+from automl.running.loop.packing import TrialDurations
 from automl.trial import (
     UNKNOWN,
     DeviceId,
-    Finished,
-    MemoryPeak,
-    Outcome,
-    OutOfMemory,
+    FinishedOutcome,
+    MemoryPeakMeasured,
+    OutOfMemoryOutcome,
     Params,
     Placement,
-    Request,
     RequestSource,
+    ResourceRequest,
+    TrialOutcome,
 )
-from tests.running.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts
 
 READ_AFTER_SECONDS = 0.5
 """From what changes on a device until a reading shows it, as by default."""
@@ -54,17 +53,17 @@ READ_SECONDS = 60.0
 """Where nothing changes."""
 
 
-class Exact(Durations):
+class Exact(TrialDurations):
     """What a trial takes where nobody slows it."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         super().__init__()
         self._trials = trials
 
-    def of(self, waiting: Waiting, share: float = 0.5) -> float:
+    def of(self, waiting: WaitingTrial, share: float = 0.5) -> float:
         return self._trials[waiting.trial.number].seconds
 
-    def left(self, running: Running, now_seconds: float) -> float:
+    def left(self, running: RunningTrial, now_seconds: float) -> float:
         return running.since_seconds + self.of(running.waiting) - now_seconds
 
 
@@ -100,14 +99,14 @@ class Sweep(Machine, PlainPorts):
         time first promised until it starts."""
         self._promises: dict[int, float] = {}
         self.ledger = Ledger()
-        durations = Exact(trials) if known.exact_durations else Durations(self._progress)
-        self.limits = Limits(None, GIB // 4, 5.0, max_on_host=16 * setting.n_devices)
-        self.loop = Loop(
+        durations = Exact(trials) if known.exact_durations else TrialDurations(self._progress)
+        self.limits = AdmissionLimits(None, GIB // 4, 5.0, max_on_host=16 * setting.n_devices)
+        self.loop = SweepLoop(
             self,
-            Requests(self._estimate, None),
+            RequestMaker(self._estimate, None),
             self.ledger,
             self.limits,
-            Asking(self, len(trials), 0),
+            TrialAsker(self, len(trials), 0),
             n_ahead=known.n_ahead,
             durations=durations,
         )
@@ -127,11 +126,11 @@ class Sweep(Machine, PlainPorts):
 
     # --- ports ---
 
-    def ask(self) -> Asked | None:
+    def ask(self) -> PlannedTrial | None:
         number, self._n_asked = self._n_asked, self._n_asked + 1
-        return Asked(number, {"n": number})
+        return PlannedTrial(number, {"n": number})
 
-    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
         (number,), (device,) = [t.number for t in trials], placement.devices
         if (promised := self._promises.pop(number, None)) is not None:
             self.delayed_seconds.append(max(0.0, self.now - promised))
@@ -141,27 +140,29 @@ class Sweep(Machine, PlainPorts):
         self.ledger.assign(number, process)
         self.n_over_committed += self._is_over_committed(device)
 
-    def fail(self, trial: Asked, cause: str) -> None:
+    def fail(self, trial: PlannedTrial, cause: str) -> None:
         self.n_failed += 1
 
-    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
+    def too_large(self, trial: PlannedTrial, found: UnfitTrialFinding) -> None:
         self.n_failed += 1
 
-    def is_surveying(self, trial: Asked) -> bool:
+    def is_surveying(self, trial: PlannedTrial) -> bool:
         if self._known.request != "surveyed":
             return False
         if trial.number not in self._surveyed:
             self._surveyed[trial.number] = False
-            seen = Surveyed(trial, self.trials[trial.number].survey)
+            seen = TrialSurveyed(trial, self.trials[trial.number].survey)
             after = self._random.uniform(0.2, LONGEST_SURVEY_SECONDS)
             self.at(after, partial(self._handle, seen))
         return not self._surveyed[trial.number]
 
-    def surveyed(self, surveyed: Surveyed) -> None:
+    def surveyed(self, surveyed: TrialSurveyed) -> None:
         seen = surveyed.found
-        assert isinstance(seen, Survey)
+        assert isinstance(seen, SurveyResult)
         parts = (float(seen.weights_bytes), float(seen.reserved_bytes - seen.weights_bytes))
-        self.loop.requests.survey(surveyed.trial.params, Structure(parts, RequestSource.SURVEYED))
+        self.loop.requests.survey(
+            surveyed.trial.params, MemoryStructure(parts, RequestSource.SURVEYED)
+        )
         self._surveyed[surveyed.trial.number] = True
         self._read_soon()
 
@@ -178,12 +179,12 @@ class Sweep(Machine, PlainPorts):
 
     # --- what is known ---
 
-    def _estimate(self, params: Params) -> Request:
+    def _estimate(self, params: Params) -> ResourceRequest:
         factor = {"exact": 1.0, "20 % over": 1.2}.get(self._known.request)
         if factor is None:
             return UNKNOWN
         trial = self.trials[int(str(params["n"]))]
-        return Request(int(factor * trial.peak_bytes), RequestSource.ESTIMATED)
+        return ResourceRequest(int(factor * trial.peak_bytes), RequestSource.ESTIMATED)
 
     def _progress(self, number: int) -> float | None:
         here = self.on[self._where[number]].get(number)
@@ -208,11 +209,11 @@ class Sweep(Machine, PlainPorts):
     # --- what happens ---
 
     def ended(self, number: int, device: DeviceId) -> None:
-        self._over(Finished(number, self.now, 0.0), device)
+        self._over(FinishedOutcome(number, self.now, 0.0), device)
 
     def ran_out(self, number: int, device: DeviceId) -> None:
         self._ran_out.add(number)
-        self._over(OutOfMemory(number, self.now, "CUDA out of memory"), device)
+        self._over(OutOfMemoryOutcome(number, self.now, "CUDA out of memory"), device)
 
     def appeared(self, number: int, device: DeviceId) -> None:
         """It reports: its context is up, and where peaks are measured its promise settles."""
@@ -220,13 +221,13 @@ class Sweep(Machine, PlainPorts):
         self._read_soon()
         if not self._known.is_measured:
             return
-        peak = MemoryPeak(number, self.now, self.trials[number].peak_bytes)
+        peak = MemoryPeakMeasured(number, self.now, self.trials[number].peak_bytes)
         self.ledger.observe_peak(number, peak.peak_bytes)
         execution = self.loop.executions[number]
         sizes = settled_bytes(peak, execution.placement)
         if sizes is not None and may_settle(execution.request, execution.placement, 1):
             self.ledger.settle(number, *sizes)
-        self._handle(Measured(peak))
+        self._handle(TrialMemoryMeasured(peak))
 
     def cap_bytes(self, number: int, device: DeviceId) -> int:
         return self._caps.get(number, {}).get(device, self.totals[device])
@@ -234,11 +235,11 @@ class Sweep(Machine, PlainPorts):
     def breathed(self) -> None:
         self._read_soon()
 
-    def _over(self, outcome: Outcome, device: DeviceId) -> None:
+    def _over(self, outcome: TrialOutcome, device: DeviceId) -> None:
         self.end(outcome.trial, device)
-        self._handle(Ended(outcome))
+        self._handle(TrialEnded(outcome))
         self.ledger.release(outcome.trial, self.now)
-        self._handle(Released(outcome.trial))
+        self._handle(ReservationReleased(outcome.trial))
         self._read_soon()
 
     def _tick(self) -> None:
@@ -254,7 +255,7 @@ class Sweep(Machine, PlainPorts):
         self._is_read_soon = False
         self._handle(DevicesRead(reading_of(self)))
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, message: LoopMessage) -> None:
         self.loop.handle(message, self.now)
         lookahead = self.loop._lookahead
         promised = lookahead.promised

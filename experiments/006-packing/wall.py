@@ -19,16 +19,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from automl.admission.excess import excess_of_ran_out
+from automl.admission.refusals import excess_after_out_of_memory
 from automl.config import StudyConfig
-from automl.search.identity import Identity
 from automl.search.pruners.none import NoPruner
-from automl.search.rules import Rules
+from automl.search.samplers.memory_wall import unit_position
 from automl.search.samplers.tpe import TPE
-from automl.search.samplers.wall import place
-from automl.search.space import parse_space
+from automl.search.search_space import parse_space
 from automl.search.study import Study
-from automl.trial import Failed, Finished, Outcome, Params, TooLarge
+from automl.search.study_identity import StudyIdentity, StudyRules
+from automl.trial import FailedOutcome, FinishedOutcome, Params, TooLargeOutcome, TrialOutcome
 
 N_STARTUP = 10
 N_TRIALS = 50
@@ -89,19 +88,19 @@ def room_bytes() -> int:
 
 
 def loss(params: Params, best: Mapping[str, float]) -> float:
-    at = {param.name: place(param, params[param.name]) for param in SPACE.params}
+    at = {param.name: unit_position(param, params[param.name]) for param in SPACE.params}
     return sum((at[name] - least) ** 2 for name, least in best.items())
 
 
-def ended(number: int, params: Params, way: str, where: str, room: int) -> Outcome:
+def ended(number: int, params: Params, way: str, where: str, room: int) -> TrialOutcome:
     """What becomes of a trial, and what the study is told of it."""
     needed = memory_bytes(params)
     if needed <= room:
-        return Finished(number, 0.0, loss(params, BEST[where]))
+        return FinishedOutcome(number, 0.0, loss(params, BEST[where]))
     if way == "nothing":
-        return Failed(number, 0.0, "does not fit")
-    told = excess_of_ran_out(0, None if way == "ran out" else needed, room)
-    return TooLarge(number, 0.0, "does not fit", *((1.0,) if way == "bare 1.0" else told))
+        return FailedOutcome(number, 0.0, "does not fit")
+    told = excess_after_out_of_memory(0, None if way == "ran out" else needed, room)
+    return TooLargeOutcome(number, 0.0, "does not fit", *((1.0,) if way == "bare 1.0" else told))
 
 
 def run(way: str, where: str, seed: int, room: int) -> Run:
@@ -110,7 +109,7 @@ def run(way: str, where: str, seed: int, room: int) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         study = Study.open(
             StudyConfig(name="wall", seed=seed),
-            Rules(SPACE, kind(n_startup_trials=N_STARTUP), NoPruner(), Identity({}, {})),
+            StudyRules(SPACE, kind(n_startup_trials=N_STARTUP), NoPruner(), StudyIdentity({}, {})),
             Path(folder),
         )
         for number in range(N_STARTUP + N_TRIALS):
@@ -118,7 +117,7 @@ def run(way: str, where: str, seed: int, room: int) -> Run:
             assert asked is not None, "a space of numbers is never exhausted"
             outcome = ended(number, asked.params, way, where, room)
             study.tell(number, outcome)
-            if isinstance(outcome, Finished):
+            if isinstance(outcome, FinishedOutcome):
                 losses.append(outcome.value)
             elif number >= N_STARTUP:
                 n_beyond += 1

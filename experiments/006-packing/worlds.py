@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from automl.training.survey.found import Survey, SurveyEnded
+from automl.measure.survey.survey_result import SurveyEndReason, SurveyResult
 from automl.trial import LOCAL_NODE, DeviceId
 
 GIB = 1024**3
@@ -20,7 +20,7 @@ class Trial:
     peak_bytes: int
     seconds: float
     """Where it has a device to itself."""
-    survey: Survey
+    survey: SurveyResult
     """What is seen of its memory before it runs."""
 
 
@@ -81,6 +81,6 @@ class Setting:
         return max(by_memory, by_speed, max(t.seconds for t in trials))
 
 
-def surveyed(seen_bytes: int) -> Survey:
+def surveyed(seen_bytes: int) -> SurveyResult:
     """What is seen of a trial, a fifth of it weights."""
-    return Survey(seen_bytes // 5, seen_bytes, seen_bytes, 3, SurveyEnded.REPORTED)
+    return SurveyResult(seen_bytes // 5, seen_bytes, seen_bytes, 3, SurveyEndReason.REPORTED)

@@ -24,24 +24,22 @@ from statistics import median
 
 from automl.cli.arguments import parse
 from automl.cli.compose import compose
-from automl.execution.confinement import Confinement
-from automl.execution.process import preload
-from automl.execution.remote import stream_confined
-from automl.record.events import read_events
-from automl.record.files import StudyFiles
-from automl.running.gain.report import sizes_of
-from automl.running.gain.sizes import Size
-from automl.running.gain.ways import ways
-from automl.running.prepare import prepare
-from automl.running.prepared import Prepared
-from automl.training.gain.words import GainSetup, Timing, Way
-from automl.trial import HOST, Entry, Finished, Placement, Share, Started
+from automl.execution.child_calls import ProcessConfinement, stream_confined
+from automl.execution.worker_process import preload_fork_server
+from automl.measure.gain.gain_messages import GainSetup, TrainingTiming, TrainingWay
+from automl.record.event_log import read_events
+from automl.record.study_files import StudyFiles
+from automl.running.gain.gain_measurement import TrialSize, ways_to_time
+from automl.running.gain.gain_report import sizes_to_time
+from automl.running.setup.preparation import prepare_study
+from automl.running.setup.prepared_config import PreparedStudy
+from automl.trial import HOST, DeviceShare, FinishedOutcome, Placement, ProcessEntry, TrialStarted
 
 HERE = Path(__file__).resolve().parent
 KEEP = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 LOOK_SECONDS = 0.02
 CLOCKS = ("cpu", "wall")
-ON_HOST = Placement((Share(HOST, "cpu", 0),))
+ON_HOST = Placement((DeviceShare(HOST, "cpu", 0),))
 
 
 @dataclass
@@ -54,11 +52,11 @@ class Seconds:
 
 def main() -> None:
     options = _options()
-    prepared = prepare(compose(parse(["gain", *options.override])).config)
-    preload("automl.training.gain.child")
+    prepared = prepare_study(compose(parse(["gain", *options.override])).config)
+    preload_fork_server("automl.measure.gain.child")
     ratios: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for n in range(options.rounds):
-        for size in sizes_of(prepared):
+        for size in sizes_to_time(prepared):
             for way in _ways(prepared, size):
                 before = _said(prepared, size, way)
                 took = _taken(options.override, size, way, options.trials)
@@ -78,9 +76,9 @@ def main() -> None:
         _say(f"| {' | '.join(key)} | {median(found):.2f} | {every} |")
 
 
-def _ways(prepared: Prepared, size: Size) -> list[Way]:
+def _ways(prepared: PreparedStudy, size: TrialSize) -> list[TrainingWay]:
     """Alone, and in the largest pack where there is one."""
-    found = ways(prepared.plan, size.params, on_host=True, n_cores=1, pack="auto")
+    found = ways_to_time(prepared.plan, size.params, on_host=True, n_cores=1, pack="auto")
     packed = max(found, key=lambda way: way.n_lanes)
     return [found[0], packed] if packed.n_lanes > 1 else [found[0]]
 
@@ -88,18 +86,18 @@ def _ways(prepared: Prepared, size: Size) -> list[Way]:
 # --- what `gain` says -----------------------------------------------------------------------------
 
 
-def _said(prepared: Prepared, size: Size, way: Way) -> Seconds:
+def _said(prepared: PreparedStudy, size: TrialSize, way: TrainingWay) -> Seconds:
     """As the command's own process tells it, by either clock."""
     return Seconds(*(_timed(prepared, size, way, clock) for clock in CLOCKS))
 
 
-def _timed(prepared: Prepared, size: Size, way: Way, clock: str) -> float:
+def _timed(prepared: PreparedStudy, size: TrialSize, way: TrainingWay, clock: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         setup = GainSetup(prepared.setup, size.params, (way,), ON_HOST, 1.5, folder)
-        entry = Entry(f"clocks:time_by_{clock}", setup)
-        limits = Confinement(seconds=60.0, niceness=0)
+        entry = ProcessEntry(f"clocks:time_by_{clock}", setup)
+        limits = ProcessConfinement(seconds=60.0, niceness=0)
         with closing(stream_confined(entry, limits)) as stream:
-            timings = [timing for timing in stream if isinstance(timing, Timing)]
+            timings = [timing for timing in stream if isinstance(timing, TrainingTiming)]
     assert timings[-1].trial_seconds is not None, timings[-1].trouble
     return timings[-1].trial_seconds
 
@@ -107,7 +105,7 @@ def _timed(prepared: Prepared, size: Size, way: Way, clock: str) -> float:
 # --- what a sweep takes ---------------------------------------------------------------------------
 
 
-def _taken(overrides: Sequence[str], size: Size, way: Way, n_each: int) -> Seconds:
+def _taken(overrides: Sequence[str], size: TrialSize, way: TrainingWay, n_each: int) -> Seconds:
     """Of a trial in a sweep of such trials, apart from the first, or from the first pack, which a
     new process begins with."""
     n = way.n_lanes + max(n_each, way.n_lanes)
@@ -139,9 +137,9 @@ def _times(folder: Path) -> tuple[Mapping[int, float], Mapping[int, float]]:
     """When each trial began and ended, Unix seconds."""
     begun, ended = {}, {}
     for event, _ in read_events(StudyFiles(folder / "studies" / "check").events):
-        if isinstance(event, Started):
+        if isinstance(event, TrialStarted):
             begun[event.trial] = event.time
-        elif isinstance(event, Finished):
+        elif isinstance(event, FinishedOutcome):
             ended[event.trial] = event.time
     return begun, ended
 

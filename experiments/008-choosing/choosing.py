@@ -17,38 +17,38 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from automl.admission.ledger import Ledger
-from automl.admission.limits import Limits
-from automl.admission.requests import Requests
-from automl.devices.device import DeviceSnapshot, Reading
-from automl.running.asking import Asking
-from automl.running.chooser import Chooser
-from automl.running.choosing import N_LIKE
-from automl.running.durations import Durations
-from automl.running.loop import Loop
-from automl.running.messages import (
-    Asked,
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.limits import AdmissionLimits
+from automl.admission.requests import RequestMaker
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
+from automl.running.loop.asking import TrialAsker
+from automl.running.loop.device_choice import N_LIKE
+from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import (
+    CpuProbed,
     DevicesRead,
-    Ended,
-    Message,
-    Probed,
-    Released,
+    LoopMessage,
+    PlannedTrial,
+    ReservationReleased,
+    TrialEnded,
 )
-from automl.running.prepared import LOOKAHEAD
+from automl.running.loop.packing import TrialDurations
+from automl.running.loop.trial_paces import DevicePaceModel
+from automl.running.setup.prepared_config import LOOKAHEAD
 from automl.trial import (
     HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
-    Finished,
+    FinishedOutcome,
     Params,
     Placement,
     ProcessId,
-    Request,
     RequestSource,
-    Work,
+    ResourceRequest,
+    TrainingWork,
 )
-from tests.running.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts
 
 GIB = 1024**3
 N_CORES = 16
@@ -57,7 +57,7 @@ FLOPS_OF_WEIGHT = 6 * BATCH + 10
 START_SECONDS = 0.1
 READ_SECONDS = 10.0
 PROBES_SECONDS = 15.0
-"""The most that timing the CPU may take (`automl/running/probing.py`)."""
+"""The most that timing the CPU may take (`automl/running/loop/cpu_probe.py`)."""
 AFTER_END_SECONDS = 0.5
 N_EPOCHS = 20
 NOISE = 0.1
@@ -112,8 +112,8 @@ class Trial:
     """That it takes there."""
 
     @property
-    def work(self) -> Work:
-        return Work(self.n_steps, self.n_weights * FLOPS_OF_WEIGHT)
+    def work(self) -> TrainingWork:
+        return TrainingWork(self.n_steps, self.n_weights * FLOPS_OF_WEIGHT)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Setting:
             drawn.append(Trial(n_weights, n_steps, seconds))
         return drawn
 
-    def likely(self) -> list[Work]:
+    def likely(self) -> list[TrainingWork]:
         """What is known of its space: other trials drawn from it."""
         others = replace(self, n_trials=N_LIKE).trials(seed=1_000_000)
         return [trial.work for trial in others]
@@ -163,14 +163,14 @@ class Sweep(PlainPorts):
         chooser = self._open_chooser() if chooses else None
         predict = {} if chooser is None else {"predict": chooser.seconds}
         self._n_ahead, self._n_ended = setting.n_ahead, 0
-        self.loop = Loop(
+        self.loop = SweepLoop(
             self,
-            Requests(lambda params: Request(GIB, RequestSource.ESTIMATED), None),
+            RequestMaker(lambda params: ResourceRequest(GIB, RequestSource.ESTIMATED), None),
             self.ledger,
-            Limits(None, 0, 3 * READ_SECONDS, max_per_gpu=1, max_on_host=N_CORES),
-            Asking(self, len(trials), 0),
+            AdmissionLimits(None, 0, 3 * READ_SECONDS, max_per_gpu=1, max_on_host=N_CORES),
+            TrialAsker(self, len(trials), 0),
             n_ahead=setting.n_ahead,
-            durations=Durations(self._progress, **predict),
+            durations=TrialDurations(self._progress, **predict),
             chooser=chooser,
         )
 
@@ -186,9 +186,9 @@ class Sweep(PlainPorts):
 
     # --- ports ---
 
-    def ask(self) -> Asked | None:
+    def ask(self) -> PlannedTrial | None:
         self._n_asked += 1
-        return Asked(self._n_asked - 1, {"n": self._n_asked - 1})
+        return PlannedTrial(self._n_asked - 1, {"n": self._n_asked - 1})
 
     def n_may_pend(self) -> int | None:
         """Where few are looked at, as many as `tpe` allows."""
@@ -196,7 +196,7 @@ class Sweep(PlainPorts):
             return None
         return max(4, self._n_ended // 4)
 
-    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
         (number,) = (trial.number for trial in trials)
         seconds = self.trials[number].seconds[placement.kind]
         self.where[number] = placement.kind
@@ -209,9 +209,9 @@ class Sweep(PlainPorts):
 
     # --- what happens ---
 
-    def _open_chooser(self) -> Chooser:
+    def _open_chooser(self) -> DevicePaceModel:
         self._at(PROBES_SECONDS, self._probed)
-        return Chooser(
+        return DevicePaceModel(
             self._work, frozenset(DeviceKind), likely=self._setting.likely(), is_probing=True
         )
 
@@ -219,10 +219,10 @@ class Sweep(PlainPorts):
         """A small, a middle and a large trial were timed on a core."""
         order = sorted(range(len(self.trials)), key=lambda n: self.trials[n].n_weights)
         sizes = (order[0], order[len(order) // 2], order[-1])
-        found = Probed(tuple(({"n": n}, core(self.trials[n].n_weights)) for n in sizes))
+        found = CpuProbed(tuple(({"n": n}, core(self.trials[n].n_weights)) for n in sizes))
         self._handle(found)
 
-    def _work(self, params: Params) -> Work:
+    def _work(self, params: Params) -> TrainingWork:
         return self.trials[int(str(params["n"]))].work
 
     def _share(self, number: int) -> float:
@@ -234,11 +234,11 @@ class Sweep(PlainPorts):
         return math.floor(N_EPOCHS * self._share(number)) / N_EPOCHS or None
 
     def _end(self, number: int) -> None:
-        self._handle(Ended(Finished(number, self.now, 0.0)))
+        self._handle(TrialEnded(FinishedOutcome(number, self.now, 0.0)))
         del self._runs[number]
         self._n_ended += 1
         self.ledger.release(number, self.now)
-        self._handle(Released(number))
+        self._handle(ReservationReleased(number))
         self._at(AFTER_END_SECONDS, self._read)
 
     def _tick(self) -> None:
@@ -248,9 +248,9 @@ class Sweep(PlainPorts):
     def _read(self) -> None:
         size = 1000 * GIB
         devices = tuple(DeviceSnapshot(device, "sim", size, size) for device in self.devices)
-        self._handle(DevicesRead(Reading(self.now, devices)))
+        self._handle(DevicesRead(DeviceReading(self.now, devices)))
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, message: LoopMessage) -> None:
         self.loop.handle(message, self.now)
 
 

@@ -1,4 +1,4 @@
-"""How long a step takes on one core, by size: the curve of `choosing.py`. See README.md."""
+"""How long a step takes on one core, by size: the curve of `device_choice.py`. See README.md."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from automl.record.events import read_events
-from automl.trial import Finished
+from automl.record.event_log import read_events
+from automl.trial import FinishedOutcome
 
 PROGRAM = ("/bin/sh", "-c", "echo val_loss: 0.5")
 N_FEW = 20
@@ -56,7 +56,7 @@ def sweep(folder: Path, name: str, n_trials: int) -> float:
 
 def between_trials(study: Path) -> float:
     """The median; the first trials, whose worker was started for them, are left out."""
-    ends = [e.time for e, _ in read_events(study / "events.log") if isinstance(e, Finished)]
+    ends = [e.time for e, _ in read_events(study / "events.log") if isinstance(e, FinishedOutcome)]
     return statistics.median(after - before for before, after in pairwise(ends[N_FEW // 2 :]))
 
 

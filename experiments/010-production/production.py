@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 import automl
-from automl.training.export.package import open_reader
+from automl.export.package import open_export_reader
 
 HERE = Path(__file__).parent
 N_NUMBERS, N_CATEGORIES = 6, 8
@@ -105,7 +105,7 @@ def parity(studies: list[str], formats: list[str]) -> None:
 def latency(frame: pd.DataFrame, best: str, n_calls: int) -> None:
     """One row at a time, the two taking turns of a hundred."""
     (folder,) = Path("studies/classes/exports").glob("*-onnx")
-    reader, model = open_reader(folder), automl.load(best)
+    reader, model = open_export_reader(folder), automl.load(best)
     rows = frame.drop(columns=["label", "value"]).head(200)
     dicts = rows.to_dict("records")
     frames = [rows.iloc[[i]] for i in range(len(rows))]

@@ -18,12 +18,12 @@ import torch.distributed as dist
 from torch import nn
 
 from automl.config import Precision, Task
-from automl.training.goal import Goal
-from automl.training.mlp.family import MLPFamily
-from automl.training.mlp.heavy import SIDE
-from automl.training.ranks import ALONE, Group, Ranks
-from automl.training.tensors import DataTensors, PartTensors
-from automl.training.trainer import Problem, Trainer
+from automl.models.families.mlp.family import MLPFamily
+from automl.models.families.mlp.heavy import SIDE
+from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup, TorchRankGroup
+from automl.models.networks.tensors import DataTensors, PartTensors
+from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
+from automl.objectives.goal import StudyGoal
 from automl.trial import Direction
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -50,7 +50,7 @@ WAYS = (
 )
 
 
-class OnlySums(Group):
+class OnlySums(TorchRankGroup):
     """For gradients that torch has summed already."""
 
     def add(self, numbers: torch.Tensor) -> None:
@@ -116,11 +116,11 @@ class Team:
 
 def serve(way: Way, rank: int, n_rows: int, batch: int, meeting: str, pipe: Connection) -> None:
     torch.set_num_threads(way.n_threads)
-    ranks: Ranks = ALONE
+    ranks: RankGroup = SINGLE_RANK
     if way.n_processes > 1:
         where = f"file://{meeting}"
         dist.init_process_group("gloo", init_method=where, rank=rank, world_size=way.n_processes)
-        ranks = OnlySums() if way.by_torch else Group()
+        ranks = OnlySums() if way.by_torch else TorchRankGroup()
     found = trainer(n_rows, batch, ranks)
     if way.by_torch:
         found._forward = nn.parallel.DistributedDataParallel(found.model)
@@ -181,11 +181,11 @@ def tell_losses(
     pipe: Connection,
 ) -> None:
     torch.set_num_threads(1)
-    ranks: Ranks = ALONE
+    ranks: RankGroup = SINGLE_RANK
     if n_processes > 1:
         where = f"file://{meeting}"
         dist.init_process_group("gloo", init_method=where, rank=rank, world_size=n_processes)
-        ranks = Group()
+        ranks = TorchRankGroup()
     found = trainer(n_rows, batch, ranks, Precision.float64, optimizer)
     pipe.send([[*found.run_epoch(epoch).values()] for epoch in range(N_EPOCHS)])
     pipe.recv()  # until all have been heard
@@ -199,17 +199,17 @@ def say_line(line: str) -> None:
 def trainer(
     n_rows: int,
     batch: int,
-    ranks: Ranks,
+    ranks: RankGroup,
     precision: Precision = Precision.float32,
     optimizer: str = "adam",
-) -> Trainer:
+) -> NetworkTrainer:
     """Of a network of some 700,000 weights."""
     generator = torch.Generator().manual_seed(0)
     dtype = torch.float64 if precision is Precision.float64 else torch.float32
     x = torch.randn(n_rows, N_INPUTS, generator=generator, dtype=dtype)
     y = torch.randint(N_CLASSES, (n_rows,), generator=generator)
     data = DataTensors(PartTensors(x, y), PartTensors(x[:0], y[:0]))
-    problem = Problem(
+    problem = TrainingProblem(
         Task.classification,
         N_INPUTS,
         N_CLASSES,
@@ -217,12 +217,12 @@ def trainer(
         MLPFamily(),
         SIDE,
         precision,
-        goal=Goal("train_loss", Direction.minimize, keeps_last=True),
+        goal=StudyGoal("train_loss", Direction.minimize, keeps_last=True),
     )
     sizes = {"depth": DEPTH, "width": WIDTH, "batch_size": batch}
     lr = 0.05 if optimizer == "sgd" else 1e-3
     params = problem.params({**sizes, "lr": lr, "optimizer": optimizer})
-    return Trainer(problem, params, data, device="cpu", seed=0, ranks=ranks)
+    return NetworkTrainer(problem, params, data, device="cpu", seed=0, ranks=ranks)
 
 
 if __name__ == "__main__":

@@ -110,6 +110,7 @@ def study(
     )
     own = folder / "studies" / name
     best = automl.open_study(name, dir=str(folder / "studies")).best
+    assert best.path is not None, "the best trial has left its model"
     found = {"best trial": log_loss(best.path, test)}
     if kind.winner == "ensemble":
         found["ensemble"] = log_loss(own / "ensemble.pt", test)

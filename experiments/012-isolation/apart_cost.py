@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from automl.execution.isolation.process import ApartInProcess
+from automl.execution.isolation.trial_isolation import WorkerIsolation
 
 LIBRARIES = ("matplotlib.pyplot", "mlflow", "pandas", "sklearn.ensemble", "tqdm")
 """As a trial may have imported them: what is looked at grows with their loggers and modules."""
@@ -54,7 +54,7 @@ def change_all() -> None:
 
 def measure(what: str, n_trials: int, train: Callable[[], None]) -> None:
     """CPU time of one thread, less that of the trial itself."""
-    apart = ApartInProcess()
+    apart = WorkerIsolation()
     took = []
     for _ in range(n_trials):
         begun = time.thread_time()

@@ -16,8 +16,8 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 import automl
-from automl.cli.api.fit import FittedStudy
-from automl.training.predictor import load_of_table
+from automl.api.fit_call import FittedStudy
+from automl.models.predictor import load_table_model
 
 ONE_FAMILY = ("linear", "boosting", "trees", "mlp")
 
@@ -108,7 +108,7 @@ def scored(study: FittedStudy, trial: int | None, table: Table) -> str:
     if trial is None:
         return ""
     path = study.path / "checkpoints" / f"trial-{trial:05d}" / "best.pt"
-    return shown(load_of_table(path).score(table.test), table)
+    return shown(load_table_model(path).score(table.test), table)
 
 
 def shown(scores: dict[str, float], table: Table) -> str:

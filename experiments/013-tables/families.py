@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.config import DataConfig, DataKind, ObjectiveConfig, TrainingConfig
-from automl.data.evaluation import Evaluation, open_evaluation
-from automl.data.scores import predictions
-from automl.record.files import BEST, LAST
-from automl.training.family import families
-from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.predictor import load_of_table
-from automl.training.session import TrainingSession, open_objective
+from automl.data.scoring.evaluation import EvaluationRows, open_evaluation
+from automl.data.scoring.metrics import make_predictions
+from automl.models.family import load_families
+from automl.models.predictor import load_table_model
+from automl.objectives.training_plan import SessionSetup, TrainingPlan
+from automl.objectives.training_session import TrainingSession, open_objective
+from automl.record.study_files import BEST, LAST
 from automl.trial import (
     HOST,
     ON_CPU,
+    DeviceShare,
     Direction,
-    Finished,
+    FinishedOutcome,
     Params,
     Placement,
-    Share,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -124,11 +124,11 @@ def measured(folder: Path, name: str, params: Params) -> Row:
 class OneFamily:
     """Trains trials of a family on one table, in this process."""
 
-    def __init__(self, name: str, config: DataConfig, evaluation: Evaluation) -> None:
+    def __init__(self, name: str, config: DataConfig, evaluation: EvaluationRows) -> None:
         plan = TrainingPlan(
             objective=ObjectiveConfig(),
             data=config,
-            family=families()[name](),
+            family=load_families()[name](),
             training=TrainingConfig(),
             metric="val_loss",
             direction=Direction.minimize,
@@ -147,20 +147,20 @@ class OneFamily:
         before = time.process_time()
         self._session.run(TrialSpec(0, params, folder, 1), PLACEMENT, on_event)
         outcome = told[-1]
-        assert isinstance(outcome, Finished), outcome
+        assert isinstance(outcome, FinishedOutcome), outcome
         return outcome.value, time.process_time() - before
 
 
-def scored(path: Path, evaluation: Evaluation) -> tuple[float, float, float]:
+def scored(path: Path, evaluation: EvaluationRows) -> tuple[float, float, float]:
     """Log-loss and error on the test rows, and how many of them are predicted in a second. Of
     amounts the mean squared error and nan."""
-    model, part = load_of_table(path), evaluation.part
+    model, part = load_table_model(path), evaluation.part
     model.outputs(part.rows[:1])
     before = time.process_time()
     outputs = model.outputs(part.rows)
     seconds = time.process_time() - before
     data = evaluation.dataset
-    of = predictions(data.task, outputs, part.y, data.target_mean, data.target_scale).scored()
+    of = make_predictions(data.task, outputs, part.y, data.target_mean, data.target_scale).scored()
     return of["loss"], of.get("error", math.nan), len(part) / seconds
 
 
@@ -169,7 +169,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-PLACEMENT = Placement((Share(HOST, ON_CPU, 0),))
+PLACEMENT = Placement((DeviceShare(HOST, ON_CPU, 0),))
 
 
 if __name__ == "__main__":

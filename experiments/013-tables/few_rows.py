@@ -18,17 +18,17 @@ import tables
 from peers import Losses, losses_of
 
 import automl
-from automl.cli.api.fit import FittedStudy
+from automl.api.fit_call import FittedStudy
 from automl.config import Task
-from automl.config.losses import SQUARED_ERROR
-from automl.data import selection
-from automl.training.ensemble.write import Candidates, _said
+from automl.config.metrics import SQUARED_ERROR
+from automl.data.scoring import ensemble_selection
+from automl.models.ensemble.ensemble_file import EnsembleCandidates, _said
 
 FEW = ("horse-colic", "iris", "wine")
 WAYS: Mapping[str, Callable[..., Any]] = {
-    "one greedy selection": selection._greedy,
-    "the best five": selection._floor,
-    "mean of 20 selections": selection._sampled,
+    "one greedy selection": ensemble_selection._greedy,
+    "the best five": ensemble_selection._floor,
+    "mean of 20 selections": ensemble_selection._sampled,
 }
 CHOSEN = "what the study takes"
 
@@ -84,7 +84,9 @@ def losses(models: Models) -> list[float]:
     y = models.y if regression else np.zeros(models.judged.shape[1])
     weights = [way(models.judged, y, judge) for way in WAYS.values()]
     task = Task.regression if regression else Task.classification
-    weights.append(np.array(selection.select(models.judged, models.y, task).weights))
+    weights.append(
+        np.array(ensemble_selection.select_ensemble(models.judged, models.y, task).weights)
+    )
     return [loss(models, np.tensordot(each, models.test, axes=1)) for each in weights]
 
 
@@ -110,7 +112,7 @@ def models_of(split: tables.Split, n_trials: int) -> Models:
 
 def asked_all(split: tables.Split, study: FittedStudy) -> Models:
     dataset = study._own_rows().dataset
-    candidates = Candidates(dataset, None)
+    candidates = EnsembleCandidates(dataset, None)
     numbers, judged, test = [], [], []
     for path in sorted(study.path.glob("checkpoints/trial-*/best.pt")):
         number = int(path.parent.name.removeprefix("trial-"))

@@ -17,9 +17,9 @@ import psutil
 from peers import OURS
 from whole_process import fresh_folder, run
 
-from automl.record.files import BEST
+from automl.models.predictor import load_table_model
 from automl.record.studies import read_study
-from automl.training.predictor import load_of_table
+from automl.record.study_files import BEST
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         for trial in read_study(study).trials.values():
             path = study / "checkpoints" / f"trial-{trial.number:05d}" / BEST
             if path.exists():
-                scores, written = load_of_table(path).score(test), path.stat().st_mtime
+                scores, written = load_table_model(path).score(test), path.stat().st_mtime
                 cpu_seconds = np.interp(written, *np.transpose(samples))
                 say(
                     f"trial {trial.number} ({trial.params['family']}): written after "

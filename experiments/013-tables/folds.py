@@ -14,28 +14,28 @@ from statistics import fmean
 import torch
 
 from automl.config import DataConfig, DataKind, ObjectiveConfig, Task, TrainingConfig
-from automl.data.dataset import Dataset, Part
+from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_with_test
-from automl.data.scores import predictions
-from automl.record.files import BEST
-from automl.training.mlp.family import MLPFamily
-from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.predictor import load_of_table
-from automl.training.session import open_session
+from automl.data.scoring.metrics import make_predictions
+from automl.models.families.mlp.family import MLPFamily
+from automl.models.predictor import load_table_model
+from automl.objectives.training_plan import SessionSetup, TrainingPlan
+from automl.objectives.training_session import open_session
+from automl.record.study_files import BEST
 from automl.trial import (
     HOST,
     ON_CPU,
+    DeviceShare,
     Direction,
-    Finished,
+    FinishedOutcome,
     Params,
     Placement,
-    Share,
     TrialEvent,
     TrialSpec,
     Verdict,
 )
 
-PLACE = Placement((Share(HOST, ON_CPU, 0),))
+PLACE = Placement((DeviceShare(HOST, ON_CPU, 0),))
 COMMON: Params = {"optimizer": "adamw", "weight_decay": 0.1, "dropout": 0.2, "lr": 3e-3}
 SOME: tuple[Params, ...] = (
     {**COMMON, "depth": 2, "width": 32, "batch_size": 64},
@@ -104,7 +104,7 @@ def compare(table: Table, seeds: range) -> None:
         )
 
 
-def train(data: Dataset, test: Part, params: Params, epochs: int, seed: int) -> Ended:
+def train(data: Dataset, test: DatasetPart, params: Params, epochs: int, seed: int) -> Ended:
     """One trial, in this process."""
     plan = TrainingPlan(
         ObjectiveConfig(),
@@ -127,11 +127,11 @@ def train(data: Dataset, test: Part, params: Params, epochs: int, seed: int) -> 
         session.run(TrialSpec(0, params, folder, seed), PLACE, on_event)
         seconds = time.process_time() - began
         outcome = events[-1]
-        if not isinstance(outcome, Finished):
+        if not isinstance(outcome, FinishedOutcome):
             sys.exit(f"the trial did not finish: {outcome}")
-        model = load_of_table(Path(folder) / BEST)
+        model = load_table_model(Path(folder) / BEST)
         outputs = model.outputs(test.rows)
-    scores = predictions(data.task, outputs, test.y, *model.unit).scored()
+    scores = make_predictions(data.task, outputs, test.y, *model.unit).scored()
     return Ended(seconds, outcome.value, scores["rmse" if "rmse" in scores else "loss"])
 
 

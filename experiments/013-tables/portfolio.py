@@ -24,10 +24,10 @@ from families import OneFamily, scored
 from omegaconf import OmegaConf
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.evaluation import Evaluation, open_evaluation
-from automl.record.files import BEST
-from automl.training.auto.family import own_params
-from automl.training.family import families
+from automl.data.scoring.evaluation import EvaluationRows, open_evaluation
+from automl.models.families.auto.family import own_params
+from automl.models.family import load_families
+from automl.record.study_files import BEST
 from automl.trial import Params, ParamValue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +63,7 @@ def main() -> None:
     found = read(asked.out)
     for family in asked.families:
         losses = Losses.of([tried for tried in found if tried.family == family])
-        hand = [key(params) for params in families()[family]().portfolio()]
+        hand = [key(params) for params in load_families()[family]().portfolio()]
         say("\n".join(report(family, losses, hand, asked.size)))
         if asked.write:
             write(family, losses, asked.size)
@@ -78,7 +78,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=10**9, help="to train and judge on, at most")
     parser.add_argument("--params", type=int, default=24, help="to draw, of each family")
     parser.add_argument("--size", type=int, default=3, help="of a portfolio, at most")
-    parser.add_argument("--write", action="store_true", help="automl/training/*/portfolio.yaml")
+    parser.add_argument(
+        "--write", action="store_true", help="automl/models/families/*/portfolio.yaml"
+    )
     return parser.parse_args()
 
 
@@ -109,7 +111,7 @@ def train(
     params: Params,
     table: str,
     config: DataConfig,
-    evaluation: Evaluation,
+    evaluation: EvaluationRows,
     folder: str,
 ) -> Tried:
     value, cpu_seconds = OneFamily(family, config, evaluation).train(params, folder)
@@ -137,7 +139,7 @@ def config_of(split: tables.Split, n_rows: int, folder: Path) -> DataConfig:
 
 def candidates(family: str, n_drawn: int) -> Iterator[Params]:
     """Those chosen by hand, then drawn ones; the same whenever asked."""
-    yield from families()[family]().portfolio()
+    yield from load_families()[family]().portfolio()
     random = np.random.default_rng(0)
     space = own_params(family, space_of_all())
     for _ in range(n_drawn):

@@ -16,7 +16,7 @@ import pandas as pd
 
 import automl
 from automl.cli import main as command
-from automl.training.predictor import Predictor, load_of_table
+from automl.models.predictor import Predictor, load_table_model
 
 N_TIMES = 3
 N_ROWS = 50_000
@@ -51,14 +51,14 @@ def main() -> None:
 
 def models(path: Path) -> Iterator[tuple[str, Predictor]]:
     """The ensemble, and by fewer and fewer of its members; then its refit."""
-    ensemble = load_of_table(path / "ensemble.pt")
+    ensemble = load_table_model(path / "ensemble.pt")
     n = len(ensemble.params)
     yield f"ensemble of {n}", ensemble
     for few in range(n - 1, 0, -1):
         yield f"{few} of its {n} (predict.members={few})", ensemble.of_heaviest(few)
     if command(("refit", f"study.name={path.name}", f"study.dir={path.parent}")):
         sys.exit("the refit has failed")
-    yield "its refit", load_of_table(path / "refit.pt")
+    yield "its refit", load_table_model(path / "refit.pt")
 
 
 def speed(model: Predictor, rows: pd.DataFrame) -> tuple[float, float]:

@@ -24,8 +24,8 @@ from typing import Any
 
 import psutil
 
-from automl.record.events import read_events
-from automl.trial import Event, Finished, Interrupted, Reported, Started
+from automl.record.event_log import read_events
+from automl.trial import Event, FinishedOutcome, InterruptedOutcome, MetricsReported, TrialStarted
 from tests.execution.cluster.clusters import ROOT, ray_cluster
 from tests.processes import is_running
 
@@ -212,12 +212,12 @@ def read(log: Path) -> list[Event]:
 
 
 def n_epochs(log: Path, number: int) -> int:
-    return sum(isinstance(e, Reported) and e.trial == number for e in read(log))
+    return sum(isinstance(e, MetricsReported) and e.trial == number for e in read(log))
 
 
 def last_starts(log: Path, numbers: Sequence[int], after: float) -> Sequence[float]:
     """When each of them started after the loss; nothing until all have."""
-    at = {e.trial: e.time for e in read(log) if isinstance(e, Started) and e.time > after}
+    at = {e.trial: e.time for e in read(log) if isinstance(e, TrialStarted) and e.time > after}
     return [at[number] for number in numbers] if at.keys() >= {*numbers} else ()
 
 
@@ -234,12 +234,12 @@ def faults_of(events: Sequence[Event], lost: set[int]) -> list[str]:
     found = []
     for number in range(N_TRIALS):
         own = [e for e in events if getattr(e, "trial", None) == number]
-        steps = [e.step for e in own if isinstance(e, Reported)]
+        steps = [e.step for e in own if isinstance(e, MetricsReported)]
         if steps != [*range(N_EPOCHS)]:
             found.append(f"trial {number}: {len(steps)} reports of {len({*steps})} epochs")
-        if [e.value for e in own if isinstance(e, Finished)] != [least(own)]:
+        if [e.value for e in own if isinstance(e, FinishedOutcome)] != [least(own)]:
             found.append(f"trial {number}: not the value that it has undisturbed")
-        interrupted = [e for e in own if isinstance(e, Interrupted)]
+        interrupted = [e for e in own if isinstance(e, InterruptedOutcome)]
         if any(not e.node_lost for e in interrupted) or bool(interrupted) != (number in lost):
             found.append(f"trial {number}: interrupted otherwise")
     return found
@@ -247,7 +247,7 @@ def faults_of(events: Sequence[Event], lost: set[int]) -> list[str]:
 
 def least(own: Sequence[Event]) -> float:
     """The least of the values that its params lead to, bit by bit."""
-    value, values = next(e for e in own if isinstance(e, Started)).params["x"], []
+    value, values = next(e for e in own if isinstance(e, TrialStarted)).params["x"], []
     assert isinstance(value, float), "the space says so"
     for epoch in range(N_EPOCHS):
         value = value / 3 + epoch

@@ -14,20 +14,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from automl.config import StudyConfig
-from automl.record.codec import encode
-from automl.record.sharing import tables
+from automl.record.event_log import encode
+from automl.record.lease import this_holder
+from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
-from automl.record.sharing.holder import this_holder
-from automl.record.sharing.shared import Shared
-from automl.search.identity import Identity
+from automl.record.sharing.shared_record import SharedRecord
 from automl.search.pruners.none import NoPruner
-from automl.search.rules import Rules
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
-from automl.search.shared_study import SharedStudy, open_shared
-from automl.search.space import parse_space
-from automl.trial import Finished, Reported, Started
+from automl.search.search_space import parse_space
+from automl.search.shared_study import SharedStudy, open_shared_storage
+from automl.search.study_identity import StudyIdentity, StudyRules
+from automl.trial import FinishedOutcome, MetricsReported, TrialStarted
 from tests.postgres import running_server
 
 SPACE = {
@@ -36,7 +35,7 @@ SPACE = {
     "depth": {"low": 2, "high": 8},
     "optimizer": {"choices": ["sgd", "adam"]},
 }
-SAMPLERS: Mapping[str, type[Sampler]] = {"random": Random, "tpe": TPE}
+SAMPLERS: Mapping[str, type[Sampler]] = {"random": IndependentSampler, "tpe": TPE}
 IDENTITY: Mapping[str, Any] = {}
 N_REPORTS = 5
 
@@ -73,38 +72,38 @@ def fill(url: str, n_trials: int) -> None:
     with TemporaryDirectory() as folder, opened(url, Path(folder), "random") as study:
         draw = study._proposer.propose
         with Database(url) as database, database.transaction() as cursor:
-            found = tables.find_study(cursor, "asked")
+            found = study_tables.find_study(cursor, "asked")
             assert found is not None
-            tables.add_sweep(cursor, found.id, "filled", this_holder())
+            study_tables.add_sweep(cursor, found.id, "filled", this_holder())
             for number in range(n_trials):
                 params = draw(number)
                 assert params is not None
-                tables.claim(cursor, found.id, "filled", number, params)
+                study_tables.claim(cursor, found.id, "filled", number, params)
                 events = [
-                    Started(number, 1.0, params, "cpu"),
+                    TrialStarted(number, 1.0, params, "cpu"),
                     *(
-                        Reported(number, 1.0, n, {"val_loss": 1 / (1 + n)})
+                        MetricsReported(number, 1.0, n, {"val_loss": 1 / (1 + n)})
                         for n in range(N_REPORTS)
                     ),
-                    Finished(number, 2.0, sum(map(hash, params.values())) % 1000 / 1000),
+                    FinishedOutcome(number, 2.0, sum(map(hash, params.values())) % 1000 / 1000),
                 ]
                 for event in events:
                     line = encode(event, 1)
                     offset += len(line)
                     lines.append((offset, line.decode().rstrip("\n")))
             for first in range(0, len(lines), 5_000):
-                tables.add_events(cursor, found.id, "filled", lines[first : first + 5_000])
-            tables.end_trials(cursor, found.id, range(n_trials))
+                study_tables.add_events(cursor, found.id, "filled", lines[first : first + 5_000])
+            study_tables.end_trials(cursor, found.id, range(n_trials))
 
 
 @contextmanager
 def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
     config = StudyConfig(name="asked", dir=str(folder), storage=url, n_trials=1_000_000)
-    shared = Shared.open(config, folder)
+    shared = SharedRecord.open(config, folder)
     try:
-        identity = Identity(IDENTITY, IDENTITY)
-        rules = Rules(parse_space(SPACE), SAMPLERS[sampler](), NoPruner(), identity)
-        study = SharedStudy.open(config, rules, folder, open_shared(shared, "config"))
+        identity = StudyIdentity(IDENTITY, IDENTITY)
+        rules = StudyRules(parse_space(SPACE), SAMPLERS[sampler](), NoPruner(), identity)
+        study = SharedStudy.open(config, rules, folder, open_shared_storage(shared, "config"))
 
         def nothing(told: object) -> None:
             """Nothing is trained here."""
@@ -117,7 +116,9 @@ def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
 
 def end_all(url: str) -> None:
     with Database(url) as database, database.transaction() as cursor:
-        tables.end_trials(cursor, 1, [trial.number for trial in tables.open_trials(cursor, 1)])
+        study_tables.end_trials(
+            cursor, 1, [trial.number for trial in study_tables.open_trials(cursor, 1)]
+        )
 
 
 def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> tuple[float, float, float]:

@@ -26,9 +26,9 @@ import psutil
 import psycopg
 from proxy import Proxy
 
-from automl.record.events import read_events
-from automl.record.sharing.holder import LEASE_SECONDS
-from automl.trial import Finished, Reported
+from automl.record.event_log import read_events
+from automl.record.lease import LEASE_SECONDS
+from automl.trial import FinishedOutcome, MetricsReported
 from tests.postgres import Server, running_server
 
 ROOT = Path(__file__).parents[2]
@@ -241,8 +241,8 @@ def check(
     for name in ("short", "long"):
         log = machines[name].folder / "studies" / "shared" / "events.log"
         events = [event for event, _ in read_events(log)]
-        steps = [(e.trial, e.step) for e in events if isinstance(e, Reported)]
-        ended = [e.trial for e in events if isinstance(e, Finished)]
+        steps = [(e.trial, e.step) for e in events if isinstance(e, MetricsReported)]
+        ended = [e.trial for e in events if isinstance(e, FinishedOutcome)]
         assert set(steps) == wanted, f"{name}: {wanted ^ set(steps)}"
         assert set(ended) == set(range(n_trials)), name
         doubled += len(steps) - len(wanted) + len(ended) - n_trials

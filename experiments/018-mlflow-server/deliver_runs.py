@@ -15,17 +15,17 @@ from pathlib import Path
 from uuid import uuid4
 
 from automl.config import KeepCheckpoints, TrackingConfig
-from automl.record.events import EventLog
-from automl.tracking.environment import set_for_delivery
+from automl.record.event_log import EventLog
+from automl.tracking.mlflow_loading import set_delivery_environment
 from automl.trial import (
-    Checkpointed,
     CheckpointKind,
+    CheckpointWritten,
     Event,
-    Finished,
-    Reported,
-    Started,
+    FinishedOutcome,
+    MetricsReported,
     SweepEnded,
     SweepStarted,
+    TrialStarted,
     TrialState,
 )
 
@@ -44,12 +44,14 @@ def events_of(study: Path, number: int) -> list[Event]:
     path.parent.mkdir(parents=True)
     path.write_bytes(os.urandom(ARTIFACT_BYTES))
     reports = [
-        Reported(number, now + epoch / 100, epoch, dict.fromkeys(METRICS, number + epoch / 20))
+        MetricsReported(
+            number, now + epoch / 100, epoch, dict.fromkeys(METRICS, number + epoch / 20)
+        )
         for epoch in range(N_EPOCHS)
     ]
-    best = Checkpointed(number, now + 1, step=19, path=str(path), kind=CheckpointKind.BEST)
-    begun = Started(number, now, params=params, device="cpu")
-    return [begun, *reports, best, Finished(number, now + 1, value=0.5)]
+    best = CheckpointWritten(number, now + 1, step=19, path=str(path), kind=CheckpointKind.BEST)
+    begun = TrialStarted(number, now, params=params, device="cpu")
+    return [begun, *reports, best, FinishedOutcome(number, now + 1, value=0.5)]
 
 
 class Counted:
@@ -74,22 +76,22 @@ def cpu_seconds() -> float:
 
 
 def main(address: str, n_runs: int, n_writers: int) -> None:
-    set_for_delivery(os.environ)
-    from automl.tracking.lean import load_lean
+    set_delivery_environment(os.environ)
+    from automl.tracking.mlflow_loading import load_lean
 
-    load_lean("automl.tracking.study_delivery")
-    from automl.tracking.confirmed import Confirmed
-    from automl.tracking.mlflow import MlflowRuns
-    from automl.tracking.store import open_client
-    from automl.tracking.study_delivery import StudyDelivery
-    from automl.tracking.uri import resolve_uri
+    load_lean("automl.tracking.deliver.study_delivery")
+    from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+    from automl.tracking.deliver.mlflow_runs import MlflowRuns
+    from automl.tracking.deliver.study_delivery import EventLogDelivery
+    from automl.tracking.mlflow_store import open_client
+    from automl.tracking.tracking_uri import resolve_uri
 
     class Runs(MlflowRuns):
         n_writers = 1
 
     Runs.n_writers = n_writers
     try:
-        from automl.tracking.quick_answers import quicken_answers
+        from automl.tracking.mlflow_loading import quicken_answers
     except ImportError:
         pass  # a tree from before
     else:
@@ -100,11 +102,11 @@ def main(address: str, n_runs: int, n_writers: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         study = Path(folder, name)
         study.mkdir()
-        confirmed = Confirmed.open(study / "events.log", 0.0)
+        confirmed = DeliveryConfirmations.open(study / "events.log", 0.0)
         with EventLog.open(study / "events.log") as log:
             log.append(SweepStarted(time.time(), name, uuid4().hex, {"training.epochs": "20"}))
             runs = Runs(open_client(uri), uri, lambda text: sys.exit(f"refused: {text}"))
-            delivery = StudyDelivery(
+            delivery = EventLogDelivery(
                 study / "events.log", confirmed, runs, KeepCheckpoints.best, fresh_from=0
             )
             numbers = iter(range(N_WARM + n_runs))

@@ -18,10 +18,16 @@ from virtual_machine import OnDevice
 from virtual_sweep import READ_SECONDS, Known, Sweep
 from worlds import CONTEXT_BYTES, GIB, Setting, Trial, surveyed
 
-from automl.admission.policy import Idle
-from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
-from automl.running.messages import Asked, DevicesRead, Ended, Message, Released
-from automl.trial import DeviceId, Interrupted, Placement, ProcessId, host_of
+from automl.admission.placement_policy import Idle
+from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, HostState
+from automl.running.loop.messages import (
+    DevicesRead,
+    LoopMessage,
+    PlannedTrial,
+    ReservationReleased,
+    TrialEnded,
+)
+from automl.trial import DeviceId, InterruptedOutcome, Placement, ProcessId, host_device_of
 
 N_GPUS, N_CORES = 8, 128
 """Of a node."""
@@ -136,10 +142,10 @@ class ClusterSweep(Sweep):
                 self.costs.n_interrupted += 1
                 self._keep_checkpoint(number, trial)
                 cause = "its node does not answer any more"
-                gone = Interrupted(number, self.now, cause, by_worker_death=True)
-                self._handle(Ended(gone))
+                gone = InterruptedOutcome(number, self.now, cause, by_worker_death=True)
+                self._handle(TrialEnded(gone))
                 self.ledger.release(number, self.now)
-                self._handle(Released(number))
+                self._handle(ReservationReleased(number))
 
     def _keep_checkpoint(self, number: int, trial: OnDevice) -> None:
         whole = self.trials[number].seconds
@@ -181,7 +187,7 @@ class ClusterSweep(Sweep):
 
     # --- ports ---
 
-    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
         begun = time.thread_time()
         super().submit(trials, placement, n_lanes)
         self.last_start_seconds = self.now
@@ -235,12 +241,12 @@ class ClusterSweep(Sweep):
             for process, size in self._held_on(device)
         }
         hosts = self._hosts(held) if self._host_gib else {}
-        self._handle(DevicesRead(Reading(self.now, shown, held, held, hosts=hosts)))
+        self._handle(DevicesRead(DeviceReading(self.now, shown, held, held, hosts=hosts)))
 
     def _hosts(self, held: dict[tuple[DeviceId, ProcessId], int]) -> dict[str, HostState]:
         """A process takes 1 GiB of its node's main memory besides, which is added to `held`."""
         processes = {process for _, process in held}
-        held |= {(host_of(p.node), p): GIB for p in processes}
+        held |= {(host_device_of(p.node), p): GIB for p in processes}
         n_on = Counter(p.node for p in processes)
         free = {n: max(0, self._host_gib - n_on[n]) * GIB for n in self.by_node}
         return {
@@ -269,7 +275,7 @@ class ClusterSweep(Sweep):
 
     # --- what it costs ---
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, message: LoopMessage) -> None:
         """An admission is a decision, as is the refusal of whoever waits first."""
         begun, self._ports_seconds = time.thread_time(), 0.0
         n_before = self.costs.n_decisions

@@ -15,11 +15,11 @@ import pandas as pd
 
 from automl.config import Config, DataConfig, DataKind, ObjectiveConfig, StudyConfig, TrainingConfig
 from automl.data.load import load_dataset
-from automl.running.lengthy import seconds_by_family
-from automl.training.family import families
-from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.session import open_session
-from automl.trial import HOST, Params, Placement, Share, TrialSpec, Verdict
+from automl.models.family import load_families
+from automl.objectives.training_plan import SessionSetup, TrainingPlan
+from automl.objectives.training_session import open_session
+from automl.running.setup.long_training import seconds_by_family
+from automl.trial import HOST, DeviceShare, Params, Placement, TrialSpec, Verdict
 
 SHAPES = ((300, 10_000), (2_000, 1_000), (100_000, 10), (1_000_000, 10))
 PARAMS: dict[str, Params] = {
@@ -63,7 +63,7 @@ def table(folder: Path, n_rows: int, n_columns: int) -> Path:
 def measured(folder: Path, path: Path, name: str, epochs: int) -> tuple[str, float]:
     """What is said of one model, and what `epochs` of them took, as of all."""
     data = DataConfig(DataKind.csv, path=str(path), target="y", folds=1, test_fraction=0.0)
-    training, family = TrainingConfig(epochs=EPOCHS), families()[name]()
+    training, family = TrainingConfig(epochs=EPOCHS), load_families()[name]()
     dataset = load_dataset(data)
     ends = {key: (value,) for key, value in PARAMS[name].items()}
     config = Config(model=family, training=training)
@@ -79,7 +79,7 @@ def measured(folder: Path, path: Path, name: str, epochs: int) -> tuple[str, flo
     session = open_session(SessionSetup(plan, dataset))
     spec = TrialSpec(0, PARAMS[name], str(folder / f"{path.stem}-{name}"), 0)
     begun = time.process_time()
-    session.run(spec, Placement((Share(HOST, "cpu", 0),)), lambda _: Verdict.GO_ON)
+    session.run(spec, Placement((DeviceShare(HOST, "cpu", 0),)), lambda _: Verdict.GO_ON)
     return "" if said is None else f"{said:.1f}", (time.process_time() - begun) * EPOCHS / epochs
 
 

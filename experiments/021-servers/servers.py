@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from automl.training.family import families
+from automl.models.family import load_families
 
 WAYS = {
     "one": (("linear", "boosting", "trees", "mlp"),),
@@ -48,8 +48,8 @@ sys.stdin.read()
 
 def modules_of(names: tuple[str, ...]) -> list[str]:
     """What a server of these families loads."""
-    own = [module for name in names for module in families()[name]().modules]
-    return ["automl.training.session", families()["auto"].heavy, *own]
+    own = [module for name in names for module in load_families()[name]().modules]
+    return ["automl.objectives.training_session", load_families()["auto"].heavy, *own]
 
 
 def main() -> None:

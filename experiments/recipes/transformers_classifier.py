@@ -12,7 +12,7 @@ $ python -m automl objective=python objective.target=transformers_classifier.py:
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from automl.integrations.transformers import Report, last_checkpoint
+from automl.integrations.transformers import TransformersReport, last_checkpoint
 
 N_WORDS = 8
 
@@ -52,6 +52,6 @@ def train(learning_rate, hidden_size, *, trial):
         ),
         train_dataset=sentences(1000, seed=1),
         eval_dataset=sentences(500, seed=2),
-        callbacks=[Report(trial, "eval_loss")],
+        callbacks=[TransformersReport(trial, "eval_loss")],
     )
     trainer.train(resume_from_checkpoint=last_checkpoint(trial))

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from automl.admission.account import DeviceAccount, account
-from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.limits import Limits
-from automl.admission.policy import place
-from automl.admission.reasons import GIB, Refusal
-from automl.devices.device import DeviceSnapshot, Reading
+from automl.admission.accounting.account import DeviceAccount, make_account
+from automl.admission.accounting.ledger import Ledger, LedgerSnapshot
+from automl.admission.limits import AdmissionLimits
+from automl.admission.placement_policy import place_trial
+from automl.admission.refusals import GIB, AdmissionRefusal
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import (
     HOST,
     DeviceId,
     Placement,
     ProcessId,
-    Request,
+    ResourceRequest,
 )
 from tests.places import device_id, placed, process_id
 
 ME, OTHER_WORKER = process_id(100), process_id(101)
 STRANGER = 4121
 GPU = device_id("GPU-a")
-LIMITS = Limits(max_concurrent_trials=64, headroom_bytes=GIB, stale_seconds=5.0)
+LIMITS = AdmissionLimits(max_concurrent_trials=64, headroom_bytes=GIB, stale_seconds=5.0)
 NOW = 1000.0
 
 
@@ -37,8 +37,8 @@ def host(total: int = 16, free: int = 16) -> DeviceSnapshot:
     return DeviceSnapshot(HOST, "cpu", total * GIB, free * GIB)
 
 
-def reading(*devices: DeviceSnapshot, **more: object) -> Reading:
-    return replace(Reading(NOW, tuple(devices)), **more)  # type: ignore[arg-type]
+def reading(*devices: DeviceSnapshot, **more: object) -> DeviceReading:
+    return replace(DeviceReading(NOW, tuple(devices)), **more)  # type: ignore[arg-type]
 
 
 def reserved(uuid: str, process: ProcessId, size: int) -> dict[tuple[DeviceId, ProcessId], int]:
@@ -56,11 +56,14 @@ def ledger_with(*promises: tuple[str, int, ProcessId], context_ready: bool = Tru
 
 
 def decide(
-    request: Request, reading: Reading | None, ledger: Ledger | None = None, **more: object
-) -> Placement | Refusal:
+    request: ResourceRequest,
+    reading: DeviceReading | None,
+    ledger: Ledger | None = None,
+    **more: object,
+) -> Placement | AdmissionRefusal:
     promised = LedgerSnapshot() if ledger is None else ledger.snapshot()
     limits = replace(LIMITS, **more)  # type: ignore[arg-type]
-    decision = place(request, reading, promised, limits, now_seconds=NOW, process=ME)
+    decision = place_trial(request, reading, promised, limits, now_seconds=NOW, process=ME)
     if isinstance(decision, Placement):
         assert reading is not None
         check_invariant(decision, reading, promised, limits)
@@ -68,12 +71,12 @@ def decide(
 
 
 def check_invariant(
-    p: Placement, reading: Reading, promised: LedgerSnapshot, limits: Limits
+    p: Placement, reading: DeviceReading, promised: LedgerSnapshot, limits: AdmissionLimits
 ) -> None:
     """On each device admitted to: Σ hold + foreign + pending contexts + headroom ≤ total."""
     for share in p.shares:
         device = next(d for d in reading.devices if d.address == share.device)
-        a = account(device, reading, promised.on(device.address), limits.headroom_bytes)
+        a = make_account(device, reading, promised.on(device.address), limits.headroom_bytes)
         assert _taken(a) + share.reservation_bytes <= device.total_bytes
         assert a.n_trials + 1 <= limits.on(share.device)
 
@@ -82,12 +85,12 @@ def _taken(a: DeviceAccount) -> int:
     return a.hold_bytes + a.foreign_bytes + a.pending_bytes + a.headroom_bytes
 
 
-def refusal(decision: Placement | Refusal) -> str:
-    assert isinstance(decision, Refusal), decision
+def refusal(decision: Placement | AdmissionRefusal) -> str:
+    assert isinstance(decision, AdmissionRefusal), decision
     return decision.reason
 
 
-def uuid(decision: Placement | Refusal) -> str:
+def uuid(decision: Placement | AdmissionRefusal) -> str:
     assert isinstance(decision, Placement), decision
     (device,) = decision.devices
     return device.uuid

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.bounds import nonnegative_least_squares, student_99
+from automl.admission.footprint import nonnegative_least_squares, student_99
 
 # Of any printed table of Student's t, one-sided.
 TABLE = {4: 3.7469, 5: 3.3649, 6: 3.1427, 8: 2.8965, 13: 2.6503, 30: 2.4573, 1000: 2.3301}

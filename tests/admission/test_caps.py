@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from automl.admission.accounts import Accounts
-from automl.admission.caps import Caps, caps
-from automl.admission.ledger import Ledger
-from automl.devices.device import DeviceSnapshot, Reading
+from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.memory_caps import Caps, memory_caps
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import HOST, HOST_UUID, DeviceId, Placement
 from tests.places import device_id, placed, process_id
 
@@ -22,13 +22,13 @@ def ledger_of(*placements: Placement) -> Ledger:
     return ledger
 
 
-def reading(*devices: DeviceId, free: int = 24 * GB) -> Reading:
-    return Reading(1.0, tuple(DeviceSnapshot(d, "x", 24 * GB, free) for d in devices))
+def reading(*devices: DeviceId, free: int = 24 * GB) -> DeviceReading:
+    return DeviceReading(1.0, tuple(DeviceSnapshot(d, "x", 24 * GB, free) for d in devices))
 
 
-def of(now: Reading, ledger: Ledger) -> Caps:
+def of(now: DeviceReading, ledger: Ledger) -> Caps:
     promised = ledger.snapshot()
-    return caps(Accounts().of(now, promised, GB), promised, promised.pages)
+    return memory_caps(DeviceAccounts().of(now, promised, GB), promised, promised.pages)
 
 
 def test_who_is_alone_is_not_capped() -> None:

@@ -6,23 +6,30 @@ import itertools
 import math
 from random import Random
 
-from automl.admission.choice import Line, Option, Seconds, Split, best_split, first_to_end
+from automl.admission.training_pace import (
+    DeviceOption,
+    DeviceQueue,
+    DeviceSplit,
+    TrialSecondsByKind,
+    best_split,
+    first_to_end,
+)
 from automl.trial import DeviceKind
 
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
 
 
 def test_the_wait_counts() -> None:
-    assert first_to_end([Option(GPU, 25.0, 10.0), Option(CPU, 0.0, 30.0)]).kind is CPU
-    assert first_to_end([Option(GPU, 15.0, 10.0), Option(CPU, 0.0, 30.0)]).kind is GPU
+    assert first_to_end([DeviceOption(GPU, 25.0, 10.0), DeviceOption(CPU, 0.0, 30.0)]).kind is CPU
+    assert first_to_end([DeviceOption(GPU, 15.0, 10.0), DeviceOption(CPU, 0.0, 30.0)]).kind is GPU
 
 
 def test_of_equals_a_gpu() -> None:
-    assert first_to_end([Option(CPU, 0.0, 30.0), Option(GPU, 20.0, 10.0)]).kind is GPU
+    assert first_to_end([DeviceOption(CPU, 0.0, 30.0), DeviceOption(GPU, 20.0, 10.0)]).kind is GPU
 
 
 def test_a_line_gives_its_places_in_turn() -> None:
-    line = Line([30.0, 10.0])
+    line = DeviceQueue([30.0, 10.0])
     waits = []
     for seconds in (50.0, 5.0, 5.0):
         waits.append(line.wait_seconds(seconds))
@@ -31,7 +38,7 @@ def test_a_line_gives_its_places_in_turn() -> None:
 
 
 def test_where_nobody_knows_the_wait_it_is_as_long_as_the_trial() -> None:
-    line = Line([])
+    line = DeviceQueue([])
     line.join(7.0)
     assert line.wait_seconds(12.0) == 12.0
 
@@ -40,7 +47,8 @@ def test_no_split_by_ratio_ends_sooner() -> None:
     random = Random(0)
     for _ in range(100):
         trials = [
-            Seconds(random.lognormvariate(3, 2), random.lognormvariate(2, 1)) for _ in "x" * 9
+            TrialSecondsByKind(random.lognormvariate(3, 2), random.lognormvariate(2, 1))
+            for _ in "x" * 9
         ]
         found = best_split(trials, 4, 2)
         ordered = sorted(trials, key=lambda t: t.ratio)
@@ -54,4 +62,4 @@ def test_no_split_by_ratio_ends_sooner() -> None:
 
 
 def test_without_trials_nothing_is_known() -> None:
-    assert best_split([], 4, 1) == Split()
+    assert best_split([], 4, 1) == DeviceSplit()

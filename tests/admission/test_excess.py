@@ -6,21 +6,21 @@ import math
 
 import pytest
 
-from automl.admission.excess import excess, excess_of_ran_out
+from automl.admission.refusals import excess_after_out_of_memory, memory_excess
 
 GIB = 2**30
 
 
 def test_it_is_the_logarithm_of_needed_to_room_and_does_not_depend_on_the_unit() -> None:
-    assert excess(48 * GIB, 24 * GIB) == pytest.approx(math.log(2))
-    assert excess(48, 24) == excess(48 * GIB, 24 * GIB)
+    assert memory_excess(48 * GIB, 24 * GIB) == pytest.approx(math.log(2))
+    assert memory_excess(48, 24) == memory_excess(48 * GIB, 24 * GIB)
 
 
 @pytest.mark.parametrize(("needed", "room"), [(5, 5), (0, 0), (1, -GIB), (5 * GIB, 0)])
 def test_it_is_always_a_violation(needed: int, room: int) -> None:
     """A device that has no room at all has none for anything."""
-    assert 0 < excess(needed, room) < math.inf
-    assert 0 < excess_of_ran_out(needed, None, room)[0] < math.inf
+    assert 0 < memory_excess(needed, room) < math.inf
+    assert 0 < excess_after_out_of_memory(needed, None, room)[0] < math.inf
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_what_ran_out_needs_what_was_predicted_else_more_than_there_was(
     held: int, predicted: int | None, times: float, at_least: bool
 ) -> None:
     predicted_bytes = None if predicted is None else predicted * GIB
-    found, may_be_more = excess_of_ran_out(held * GIB, predicted_bytes, 24 * GIB)
+    found, may_be_more = excess_after_out_of_memory(held * GIB, predicted_bytes, 24 * GIB)
     assert found == pytest.approx(math.log(times))
     assert may_be_more == at_least

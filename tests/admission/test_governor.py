@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.governor import PATIENCE_SECONDS, Governor, shared
-from automl.devices.device import DeviceSnapshot
+from automl.admission.governor import PATIENCE_SECONDS, SharingGovernor, shared_device
+from automl.devices.device_reading import DeviceSnapshot
 from automl.trial import HOST
 from tests.places import device_id
 
@@ -41,7 +41,7 @@ class Device:
     starts_in: float = 2.0
     steps_per_second: float = 20.0
     noise: float = 0.0
-    governor: Governor = field(default_factory=Governor)
+    governor: SharingGovernor = field(default_factory=SharingGovernor)
     now: float = 0.0
     counts: list[int] = field(default_factory=list)
     """How many ran, by half seconds."""
@@ -89,7 +89,7 @@ class Device:
                     del self._done[trial], self._begun[trial]
         self.now += seconds
         n_steps = {t: int(1000 + self.steps_per_second * done) for t, done in self._done.items()}
-        self.governor.observe(shared(self.snapshot, self.n_most, {**n_steps}), self.now)
+        self.governor.observe(shared_device(self.snapshot, self.n_most, {**n_steps}), self.now)
 
 
 @pytest.mark.parametrize("costs", [0.03, 0.1])
@@ -163,14 +163,14 @@ def test_where_fewer_are_faster_on_the_host_there_are_fewer() -> None:
 
 
 def test_a_machine_that_has_no_place_yet_is_used_wholly_when_it_has_some() -> None:
-    governor = Governor()
+    governor = SharingGovernor()
     for n_places in (0, 1, 4):
-        governor.observe(shared(CPU, n_places, {}), 0.0)
+        governor.observe(shared_device(CPU, n_places, {}), 0.0)
         assert governor.limit(HOST) is None, "as many as it has"
 
 
 def test_a_device_that_nobody_has_seen_has_no_limit() -> None:
-    assert Governor().limit(GPU.address) is None
+    assert SharingGovernor().limit(GPU.address) is None
 
 
 @settings(max_examples=30, deadline=None)
@@ -193,7 +193,8 @@ def test_whatever_the_trials_are_like_somebody_runs_and_never_too_many(
     noise: float,
     on_host: bool,
 ) -> None:
-    """`Device.run` checks the bounds at each reading; what is found is no worse than 0.8 of the
+    """`TimedDevice.run` checks the bounds at each reading; what is found is no worse than 0.8 of
+    the
     best, where each trial is long enough to be measured."""
     device = Device(
         up_to(n, costs),

@@ -8,30 +8,32 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.accounts import Accounts
-from automl.admission.host_share import PROCESS_BOUND_BYTES, HostShare
-from automl.admission.ledger import Ledger
-from automl.admission.limits import Limits
-from automl.admission.policy import place
-from automl.admission.reasons import GIB, Refusal
-from automl.devices.device import DeviceSnapshot, HostState, Reading
-from automl.trial import HOST, LOCAL_NODE, Placement, ProcessId, Request
+from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.host_share import PROCESS_BOUND_BYTES, HostShare
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.limits import AdmissionLimits
+from automl.admission.placement_policy import place_trial
+from automl.admission.refusals import GIB, AdmissionRefusal
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot, HostState
+from automl.trial import HOST, LOCAL_NODE, Placement, ProcessId, ResourceRequest
 from tests.places import device_id, placed, process_id
 
 A, B = device_id("GPU-a"), device_id("GPU-b")
 NOW = 1000.0
 GPUS = tuple(DeviceSnapshot(device, "sim", 80 * GIB, 80 * GIB) for device in (A, B))
-LIMITS = Limits(None, 0, 5.0, max_on_host=2)
+LIMITS = AdmissionLimits(None, 0, 5.0, max_on_host=2)
 
 
 def worker(number: int) -> ProcessId:
     return process_id(100 + number)
 
 
-def reading(free: int, busy: float | None = None, **held: int) -> Reading:
+def reading(free: int, busy: float | None = None, **held: int) -> DeviceReading:
     sizes = {(HOST, worker(int(n.removeprefix("w")))): size * GIB for n, size in held.items()}
     host = HostState(free * GIB, busy)
-    return Reading(NOW, GPUS, reserved_before=sizes, reserved_after=sizes, hosts={LOCAL_NODE: host})
+    return DeviceReading(
+        NOW, GPUS, reserved_before=sizes, reserved_after=sizes, hosts={LOCAL_NODE: host}
+    )
 
 
 def ledger_with(n_running: int) -> Ledger:
@@ -43,13 +45,15 @@ def ledger_with(n_running: int) -> Ledger:
 
 
 def decide(
-    now: Reading, ledger: Ledger, limits: Limits = LIMITS, **more: Any
-) -> Placement | Refusal:
-    return place(Request(GIB), now, ledger.snapshot(), limits, now_seconds=NOW, **more)
+    now: DeviceReading, ledger: Ledger, limits: AdmissionLimits = LIMITS, **more: Any
+) -> Placement | AdmissionRefusal:
+    return place_trial(
+        ResourceRequest(GIB), now, ledger.snapshot(), limits, now_seconds=NOW, **more
+    )
 
 
-def refused(found: Placement | Refusal) -> Refusal:
-    assert isinstance(found, Refusal), found
+def refused(found: Placement | AdmissionRefusal) -> AdmissionRefusal:
+    assert isinstance(found, AdmissionRefusal), found
     return found
 
 
@@ -128,11 +132,11 @@ def test_an_idle_process_that_is_used_again_takes_no_more_main_memory() -> None:
 
 
 def test_what_is_kept_of_the_host_is_added_up_anew_where_anything_changed() -> None:
-    ledger, accounts = ledger_with(2), Accounts()
+    ledger, accounts = ledger_with(2), DeviceAccounts()
     first, other = reading(9, w0=1, w1=1), reading(9, w0=4, w1=1)
     for now, peak in ((first, 4), (other, 4), (first, 4), (first, 8)):
         snapshot = replace(ledger.snapshot(), host_peak_bytes=peak * GIB)
-        fresh = Accounts().host_share(LOCAL_NODE, now, snapshot)
+        fresh = DeviceAccounts().host_share(LOCAL_NODE, now, snapshot)
         assert accounts.host_share(LOCAL_NODE, now, snapshot) == fresh
     assert fresh == HostShare(2, coming_bytes=14 * GIB)
     ledger.note(reading(9, w0=8), [])
@@ -140,7 +144,7 @@ def test_what_is_kept_of_the_host_is_added_up_anew_where_anything_changed() -> N
     kept = accounts.host_share(LOCAL_NODE, first, ledger.snapshot())
     assert (
         kept
-        == Accounts().host_share(LOCAL_NODE, first, ledger.snapshot())
+        == DeviceAccounts().host_share(LOCAL_NODE, first, ledger.snapshot())
         == HostShare(1, coming_bytes=7 * GIB)
     )
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.accounts import Accounts
-from automl.admission.host_share import HostShare
-from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.limits import Limits
-from automl.admission.policy import place
-from automl.admission.reasons import GIB, Refusal
-from automl.admission.situation import Situation
-from automl.devices.device import DeviceSnapshot, HostState, Reading
-from automl.trial import DeviceKind, Placement, ProcessId, Request, host_of
+from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.host_share import HostShare
+from automl.admission.accounting.ledger import Ledger, LedgerSnapshot
+from automl.admission.backfill import PlacementSituation
+from automl.admission.limits import AdmissionLimits
+from automl.admission.placement_policy import place_trial
+from automl.admission.refusals import GIB, AdmissionRefusal
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot, HostState
+from automl.trial import DeviceKind, Placement, ProcessId, ResourceRequest, host_device_of
 from tests.places import device_id, placed, process_id
 
 NODES = ("a", "b")
@@ -27,17 +27,17 @@ GPUS = tuple(
     for n in range(2)
 )
 NOW = 1000.0
-LIMITS = Limits(None, 0, 5.0, max_on_host=1)
+LIMITS = AdmissionLimits(None, 0, 5.0, max_on_host=1)
 
 
 def worker(node: str, number: int = 0) -> ProcessId:
     return process_id(100 + number, node)
 
 
-def reading(held: Mapping[ProcessId, int] | None = None, **hosts: HostState) -> Reading:
+def reading(held: Mapping[ProcessId, int] | None = None, **hosts: HostState) -> DeviceReading:
     """`held`: main memory, in GiB."""
-    sizes = {(host_of(p.node), p): size * GIB for p, size in (held or {}).items()}
-    return Reading(NOW, GPUS, reserved_before=sizes, reserved_after=sizes, hosts=hosts)
+    sizes = {(host_device_of(p.node), p): size * GIB for p, size in (held or {}).items()}
+    return DeviceReading(NOW, GPUS, reserved_before=sizes, reserved_after=sizes, hosts=hosts)
 
 
 def state(free: float, busy: float | None = None, n_places: int | None = 8) -> HostState:
@@ -54,24 +54,24 @@ def ledger_with(*running: str, known: bool = True) -> Ledger:
     return ledger
 
 
-def decide(now: Reading, ledger: Ledger, **more: object) -> Placement | Refusal:
+def decide(now: DeviceReading, ledger: Ledger, **more: object) -> Placement | AdmissionRefusal:
     """As those decide who look at all accounts, and at a few."""
-    how = {"limits": LIMITS, "request": Request(GIB), "now_seconds": NOW, **more}
+    how = {"limits": LIMITS, "request": ResourceRequest(GIB), "now_seconds": NOW, **more}
     both = [
-        place(reading=now, ledger=ledger.snapshot(), accounts=accounts, **how)  # type: ignore[arg-type]
-        for accounts in (None, Accounts())
+        place_trial(reading=now, ledger=ledger.snapshot(), accounts=accounts, **how)  # type: ignore[arg-type]
+        for accounts in (None, DeviceAccounts())
     ]
     assert both[0] == both[1]
     return both[0]
 
 
-def node_of(found: Placement | Refusal) -> str:
+def node_of(found: Placement | AdmissionRefusal) -> str:
     assert isinstance(found, Placement), found
     return found.node
 
 
-def reason(found: Placement | Refusal) -> str:
-    assert isinstance(found, Refusal), found
+def reason(found: Placement | AdmissionRefusal) -> str:
+    assert isinstance(found, AdmissionRefusal), found
     return found.reason
 
 
@@ -85,7 +85,7 @@ def test_a_node_without_main_memory_takes_no_process_and_another_does() -> None:
         "waiting: 1.0 GiB of main memory asked for its process, 0.5 GiB left on the host of a "
         "beside 1 running"
     )
-    pair = Request(GIB, n_devices=2)
+    pair = ResourceRequest(GIB, n_devices=2)
     assert node_of(decide(full_a, ledger, request=pair)) == "b", "both on one node"
     none = reading(held, a=state(0.5), b=state(0.5))
     assert "of main memory" in reason(decide(none, ledger, request=pair))
@@ -128,7 +128,7 @@ def test_a_node_s_own_cores_count_where_it_tells_of_them() -> None:
     )
     assert node_of(decide(reading(held, a=busy, b=free), ledger)) == "b"
     silent = state(64, 0.97, None)
-    told = replace(LIMITS, on_hosts={host_of("b"): 3})
+    told = replace(LIMITS, on_hosts={host_device_of("b"): 3})
     assert node_of(decide(reading(held, a=silent, b=silent), ledger, limits=told)) == "b"
     one = ledger_with("a/GPU-0", "b/GPU-0")
     held = {worker("a", 0): 1, worker("b", 1): 1}
@@ -152,12 +152,12 @@ def test_idle_processes_are_ended_where_their_main_memory_is_lacking() -> None:
     idle = {(device_id("b/GPU-1"),): [worker("b", 9)]}
     refused = decide(full, ledger, idle=idle)
     assert "left on the host of b" in reason(refused)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, AdmissionRefusal)
     assert refused.in_the_way == {device_id("b/GPU-1")}
     assert refused.of_host
     idle[device_id("a/GPU-1"),] = [worker("a", 8)]
     refused = decide(full, ledger, idle=idle)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, AdmissionRefusal)
     assert refused.in_the_way == {device_id("a/GPU-1")}
 
 
@@ -167,12 +167,12 @@ def test_nodes_of_which_nothing_is_known_take_what_their_gpus_take() -> None:
 
 
 def test_what_trials_take_of_a_node_is_added_up_anew_where_anything_changed() -> None:
-    ledger, accounts = ledger_with("a/GPU-0", "a/GPU-1", "b/GPU-0"), Accounts()
+    ledger, accounts = ledger_with("a/GPU-0", "a/GPU-1", "b/GPU-0"), DeviceAccounts()
     first, other = reading({worker("a", 0): 1}), reading({worker("a", 0): 3, worker("b", 2): 2})
 
-    def look(now: Reading, ledger: LedgerSnapshot) -> list[HostShare]:
+    def look(now: DeviceReading, ledger: LedgerSnapshot) -> list[HostShare]:
         found = [accounts.host_share(node, now, ledger) for node in NODES]
-        assert found == [Accounts().host_share(node, now, ledger) for node in NODES]
+        assert found == [DeviceAccounts().host_share(node, now, ledger) for node in NODES]
         return found
 
     seen = [look(now, ledger.snapshot()) for now in (first, other)]
@@ -189,7 +189,7 @@ def test_a_core_of_each_node_is_kept_for_each_of_its_gpus(
     closed: str | None, n_on_host: int
 ) -> None:
     """For those that are this sweep's."""
-    hosts = [DeviceSnapshot(host_of(node), "cpu", 80 * GIB, 80 * GIB) for node in NODES]
+    hosts = [DeviceSnapshot(host_device_of(node), "cpu", 80 * GIB, 80 * GIB) for node in NODES]
     gpus = [
         replace(gpu, closed=closed, max_processes=None if closed is None else 0)
         if gpu.address == device_id("a/GPU-1")
@@ -197,8 +197,8 @@ def test_a_core_of_each_node_is_kept_for_each_of_its_gpus(
         for gpu in GPUS
     ]
     now = replace(reading(a=state(64, n_places=4), b=state(64)), devices=(*hosts, *gpus))
-    limits = replace(LIMITS, on_hosts={host_of("a"): 4, host_of("b"): 0})
-    request = Request(GIB, kinds=frozenset({DeviceKind.CPU}))
+    limits = replace(LIMITS, on_hosts={host_device_of("a"): 4, host_device_of("b"): 0})
+    request = ResourceRequest(GIB, kinds=frozenset({DeviceKind.CPU}))
     ledger = ledger_with("a/GPU-0")
     found: list[Placement] = []
     while isinstance(one := decide(now, ledger, limits=limits, request=request), Placement):
@@ -217,7 +217,7 @@ def test_a_core_that_comes_free_on_one_node_is_none_on_another() -> None:
     busy = state(64, 1.0, 2)
     now = reading(held, a=busy, b=busy)
     ends = {0: NOW + 10, 2: NOW + 20}
-    here = Situation(now, ledger.snapshot(), LIMITS, NOW, ends_seconds=ends)
+    here = PlacementSituation(now, ledger.snapshot(), LIMITS, NOW, ends_seconds=ends)
     everywhere = {gpu.address for gpu in GPUS}
     later = here.later(NOW + 15, everywhere)
     assert later.reading.hosts == {"a": replace(busy, busy=0.5), "b": busy}
@@ -245,11 +245,13 @@ def test_main_memory_of_no_node_is_ever_over_committed(
         ledger.reserve(key, placed(f"{process.node}/GPU-0", GIB), process)
     hosts = {node: state(size, n_places=64) for node, size in zip(NODES, free, strict=True)}
     now = reading(at_work, **hosts)
-    accounts, n_new = Accounts(), dict.fromkeys(NODES, 0)
+    accounts, n_new = DeviceAccounts(), dict.fromkeys(NODES, 0)
     for key in range(100, 120):
         snapshot = replace(ledger.snapshot(), host_peak_bytes=peak * GIB)
-        one = place(Request(GIB), now, snapshot, LIMITS, now_seconds=NOW, accounts=accounts)
-        if isinstance(one, Refusal):
+        one = place_trial(
+            ResourceRequest(GIB), now, snapshot, LIMITS, now_seconds=NOW, accounts=accounts
+        )
+        if isinstance(one, AdmissionRefusal):
             break
         ledger.reserve(key, one)
         n_new[one.node] += 1

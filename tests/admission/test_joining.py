@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from automl.admission.ledger import Ledger
-from automl.admission.policy import place
-from automl.admission.reasons import GIB, Refusal
-from automl.devices.device import DeviceSnapshot
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.placement_policy import place_trial
+from automl.admission.refusals import GIB, AdmissionRefusal
+from automl.devices.device_reading import DeviceSnapshot
 from automl.trial import (
     HOST_UUID,
     Placement,
     ProcessId,
-    Request,
     RequestSource,
+    ResourceRequest,
 )
 from tests.admission.placing import (
     LIMITS,
@@ -32,35 +32,37 @@ from tests.places import placed
 
 
 def test_of_unknown_size_it_gets_a_gpu_to_itself() -> None:
-    decision = decide(Request(None), reading(gpu()))
+    decision = decide(ResourceRequest(None), reading(gpu()))
     assert isinstance(decision, Placement)
     assert decision.exclusive
     ledger = ledger_with(("GPU-a", 1, ME))
-    assert "a device to itself asked" in refusal(decide(Request(None), reading(gpu()), ledger))
+    assert "a device to itself asked" in refusal(
+        decide(ResourceRequest(None), reading(gpu()), ledger)
+    )
 
 
 def test_nobody_joins_a_trial_of_unknown_size() -> None:
     ledger = Ledger()
     ledger.reserve(7, placed("GPU-a", 2 * GIB, exclusive=True), ME)
     assert "has GPU-a… (NVIDIA Stub) to itself" in refusal(
-        decide(Request(GIB), reading(gpu()), ledger)
+        decide(ResourceRequest(GIB), reading(gpu()), ledger)
     )
 
 
 def test_of_unknown_size_on_the_host_it_counts_by_cores() -> None:
-    decision = decide(Request(None), reading(host()), ledger_with((HOST_UUID, 0, ME)))
+    decision = decide(ResourceRequest(None), reading(host()), ledger_with((HOST_UUID, 0, ME)))
     assert decision == placed(HOST_UUID, 0, name="cpu")
 
 
-JOINS = Request(None, RequestSource.PROBED, joins_at_bytes=5 * GIB)
+JOINS = ResourceRequest(None, RequestSource.PROBED, joins_at_bytes=5 * GIB)
 
 
 def join(
     ledger: Ledger, *devices: DeviceSnapshot, process: ProcessId | None = None
-) -> Placement | Refusal:
+) -> Placement | AdmissionRefusal:
     """In a worker, unless the process is named."""
     promised = ledger.snapshot()
-    return place(JOINS, reading(*devices), promised, LIMITS, now_seconds=NOW, process=process)
+    return place_trial(JOINS, reading(*devices), promised, LIMITS, now_seconds=NOW, process=process)
 
 
 def beside(size: int, *, probing: bool = False) -> Ledger:
@@ -93,7 +95,7 @@ def test_only_one_at_a_time_joins_until_it_has_settled() -> None:
 
 def test_it_joins_nobody_in_whose_process_it_would_be() -> None:
     ledger = beside(5)
-    assert isinstance(join(ledger, gpu(), process=OTHER_WORKER), Refusal)
+    assert isinstance(join(ledger, gpu(), process=OTHER_WORKER), AdmissionRefusal)
     assert uuid(join(ledger, gpu("a"), gpu("b"), process=OTHER_WORKER)) == "GPU-b"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.layers import Layers
+from automl.admission.accounting.ledger import LayeredMapping
 
 entries = st.dictionaries(st.integers(0, 300), st.integers(), max_size=40)
 
 
 @given(st.lists(entries, max_size=12))
 def test_it_is_what_a_dictionary_would_be(changes: list[dict[int, int]]) -> None:
-    layers, plain = Layers[int, int](), dict[int, int]()
+    layers, plain = LayeredMapping[int, int](), dict[int, int]()
     made = []
     for change in changes:
         layers, plain = layers.with_these(change), plain | change

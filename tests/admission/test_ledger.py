@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.settling import settled_bytes
-from automl.devices.device import Reading
-from automl.trial import HOST, HOST_UUID, MemoryPeak, Placement, Share
+from automl.admission.accounting.ledger import Ledger, LedgerSnapshot
+from automl.admission.memory_caps import settled_bytes
+from automl.devices.device_reading import DeviceReading
+from automl.trial import HOST, HOST_UUID, DeviceShare, MemoryPeakMeasured, Placement
 from tests.places import device_id, placed, process_id
 
 PLACEMENT = placed(HOST_UUID, 5)
@@ -160,7 +160,9 @@ def test_a_promise_never_grows_nor_falls_below_what_was_seen(asked: int, left: i
     assert settled.placement.shares[0].reservation_bytes == left
 
 
-PAIR = Placement((Share(GPU, "x", 20), Share(device_id("GPU-b"), "x", 20)), exclusive=True)
+PAIR = Placement(
+    (DeviceShare(GPU, "x", 20), DeviceShare(device_id("GPU-b"), "x", 20)), exclusive=True
+)
 
 
 def test_of_several_devices_each_has_its_own_peak_and_promise() -> None:
@@ -177,9 +179,9 @@ def test_of_several_devices_each_has_its_own_peak_and_promise() -> None:
 
 def test_on_a_device_where_nothing_was_seen_the_promise_stays() -> None:
     """A rank in a process of its own trains there; of the other 10 were seen."""
-    peak = MemoryPeak(1, 0.0, 10, on_each_bytes=(10, 0))
+    peak = MemoryPeakMeasured(1, 0.0, 10, on_each_bytes=(10, 0))
     assert settled_bytes(peak, PAIR) == [11, 20]
-    assert settled_bytes(MemoryPeak(1, 0.0, 0, on_each_bytes=(0, 0)), PAIR) is None
+    assert settled_bytes(MemoryPeakMeasured(1, 0.0, 0, on_each_bytes=(0, 0)), PAIR) is None
 
 
 def test_what_a_reading_tells_is_on_the_next_snapshot_and_what_it_repeats_changes_nothing() -> None:
@@ -190,7 +192,7 @@ def test_what_a_reading_tells_is_on_the_next_snapshot_and_what_it_repeats_change
     ledger.release(1, 1.0)
     first = ledger.snapshot().on(GPU)
 
-    alive = Reading(2.0, reserved_after={(GPU, ours): 0})
+    alive = DeviceReading(2.0, reserved_after={(GPU, ours): 0})
     ledger.note(alive, [(GPU, ours, 300)])
     ledger.note_foreign([(GPU, 90)])
     told = ledger.snapshot().on(GPU)
@@ -205,7 +207,7 @@ def test_what_a_reading_tells_is_on_the_next_snapshot_and_what_it_repeats_change
     assert ledger.snapshot().on(GPU).least_foreign_bytes == 80
     ledger.note(alive, [(GPU, ours, 200)])
     assert ledger.snapshot().on(GPU).context_bytes(ours) == 200
-    ledger.note(Reading(3.0), [])
+    ledger.note(DeviceReading(3.0), [])
     assert not ledger.snapshot().on(GPU).has_context(ours), "its process is gone"
 
 
@@ -225,7 +227,7 @@ def test_a_snapshot_tells_what_changed_since_another_of_the_same_ledger() -> Non
 
 
 def test_a_journal_that_is_too_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.admission.ledger._LONGEST_JOURNAL", 2)
+    monkeypatch.setattr("automl.admission.accounting.ledger._LONGEST_JOURNAL", 2)
     ledger = Ledger()
     changes = [ledger.snapshot().changes]
     for key in range(4):

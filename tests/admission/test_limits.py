@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from automl.admission.governor import Sharing
-from automl.admission.reasons import GIB, Refusal, RefusalKind
+from automl.admission.governor import SharingLimit
+from automl.admission.refusals import GIB, AdmissionRefusal, RefusalKind
 from automl.trial import (
     HOST,
     HOST_UUID,
-    Request,
+    ResourceRequest,
 )
 from tests.admission.placing import (
     GPU,
@@ -28,7 +28,7 @@ from tests.places import device_id, placed
 
 def test_the_limit_of_trials_at_once() -> None:
     ledger = ledger_with(("GPU-a", 0, ME), ("GPU-a", 0, ME))
-    assert refusal(decide(Request(0), reading(gpu()), ledger, max_concurrent_trials=2)) == (
+    assert refusal(decide(ResourceRequest(0), reading(gpu()), ledger, max_concurrent_trials=2)) == (
         "waiting: all places are taken, admission.max_concurrent_trials=2"
     )
 
@@ -37,29 +37,34 @@ def test_a_device_takes_so_many_trials_and_the_next_goes_elsewhere() -> None:
     ledger = ledger_with(("GPU-a", 0, ME), ("GPU-a", 0, ME), ("GPU-b", 0, ME))
     two = {"max_per_gpu": 2, "max_concurrent_trials": None}
     full, roomy = gpu("a"), gpu("b", utilisation=1.0)
-    assert uuid(decide(Request(0), reading(full, roomy), ledger, **two)) == "GPU-b"
+    assert uuid(decide(ResourceRequest(0), reading(full, roomy), ledger, **two)) == "GPU-b"
     ledger.reserve(3, placed("GPU-b", 0), ME)
-    refused = decide(Request(0), reading(full, roomy), ledger, **two)
-    assert refused == Refusal(
+    refused = decide(ResourceRequest(0), reading(full, roomy), ledger, **two)
+    assert refused == AdmissionRefusal(
         "waiting: all places are taken, admission.max_trials_per_device=2", RefusalKind.FULL
     )
-    assert uuid(decide(Request(0), reading(full, host()), ledger, **two)) == HOST_UUID
+    assert uuid(decide(ResourceRequest(0), reading(full, host()), ledger, **two)) == HOST_UUID
 
 
 def test_no_more_share_a_device_than_are_faster_together() -> None:
     ledger = ledger_with(("GPU-a", 0, ME), ("GPU-a", 0, ME), ("GPU-b", 0, ME))
-    found = {"sharing": {GPU: Sharing(2, "a third made them 4 % slower together")}}
-    assert uuid(decide(Request(0), reading(gpu("a"), gpu("b", free=9)), ledger, **found)) == "GPU-b"
-    assert decide(Request(0), reading(gpu("a")), ledger, **found) == Refusal(
+    found = {"sharing": {GPU: SharingLimit(2, "a third made them 4 % slower together")}}
+    assert (
+        uuid(decide(ResourceRequest(0), reading(gpu("a"), gpu("b", free=9)), ledger, **found))
+        == "GPU-b"
+    )
+    assert decide(ResourceRequest(0), reading(gpu("a")), ledger, **found) == AdmissionRefusal(
         "waiting: 2 trials share GPU-a… (NVIDIA Stub): a third made them 4 % slower together",
         RefusalKind.FULL,
     )
-    one = {"sharing": {device_id("GPU-b"): Sharing(1, "a second made them 9 % slower together")}}
-    assert refusal(decide(Request(0), reading(gpu("b")), ledger, **one)) == (
+    one = {
+        "sharing": {device_id("GPU-b"): SharingLimit(1, "a second made them 9 % slower together")}
+    }
+    assert refusal(decide(ResourceRequest(0), reading(gpu("b")), ledger, **one)) == (
         "waiting: 1 trial is on GPU-b… (NVIDIA Stub): a second made them 9 % slower together"
     )
     assert "max_trials_per_device=2" in refusal(
-        decide(Request(0), reading(gpu("a")), ledger, max_per_gpu=2)
+        decide(ResourceRequest(0), reading(gpu("a")), ledger, max_per_gpu=2)
     )
 
 
@@ -67,14 +72,14 @@ def test_what_waits_for_memory_says_so_though_another_device_takes_no_more_trial
     ledger = ledger_with(("GPU-a", 0, ME))
     now = reading(gpu("a"), gpu("b", free=3))
     assert "4.0 GiB asked, 2.0 GiB room on GPU-b" in refusal(
-        decide(Request(4 * GIB), now, ledger, max_per_gpu=1)
+        decide(ResourceRequest(4 * GIB), now, ledger, max_per_gpu=1)
     )
 
 
 def test_the_host_takes_as_many_as_its_cores_allow() -> None:
     ledger = ledger_with((HOST_UUID, 0, ME))
     alone = {"max_on_host": 1, "max_concurrent_trials": None}
-    assert refusal(decide(Request(0), reading(host()), ledger, **alone)) == (
+    assert refusal(decide(ResourceRequest(0), reading(host()), ledger, **alone)) == (
         "waiting: all places are taken, as many as the cores allow (1)"
     )
 

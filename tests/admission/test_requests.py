@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.footprint import Structure
-from automl.admission.measured import Measured
-from automl.admission.requests import SEEN_MARGIN, Requests
-from automl.trial import UNKNOWN, DeviceKind, MemoryPeak, Params, Request, RequestSource
+from automl.admission.footprint import MemoryStructure
+from automl.admission.measured_memory import MeasuredTrial
+from automl.admission.requests import SEEN_MARGIN, RequestMaker
+from automl.trial import (
+    UNKNOWN,
+    DeviceKind,
+    MemoryPeakMeasured,
+    Params,
+    RequestSource,
+    ResourceRequest,
+)
 
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
 ON_GPU = frozenset({GPU})
@@ -20,25 +27,25 @@ OTHERS: Params = {"width": 200}
 GIB = 2**30
 
 
-def by_width(params: Params) -> Request:
-    return Request(int(str(params["width"])), RequestSource.ESTIMATED, kinds=ON_GPU)
+def by_width(params: Params) -> ResourceRequest:
+    return ResourceRequest(int(str(params["width"])), RequestSource.ESTIMATED, kinds=ON_GPU)
 
 
-def in_gib(params: Params) -> Request:
-    return Request(GIB * int(str(params["width"])), RequestSource.ESTIMATED)
+def in_gib(params: Params) -> ResourceRequest:
+    return ResourceRequest(GIB * int(str(params["width"])), RequestSource.ESTIMATED)
 
 
-def unknown(params: Params) -> Request:
+def unknown(params: Params) -> ResourceRequest:
     return UNKNOWN
 
 
-def peak(trial: int, peak_bytes: int, n_lanes: int = 1) -> MemoryPeak:
-    return MemoryPeak(trial, 1.0, peak_bytes, n_lanes)
+def peak(trial: int, peak_bytes: int, n_lanes: int = 1) -> MemoryPeakMeasured:
+    return MemoryPeakMeasured(trial, 1.0, peak_bytes, n_lanes)
 
 
 def test_what_the_user_declared_goes_before_all_else() -> None:
-    assert Requests(by_width, None).of(PARAMS) == by_width(PARAMS)
-    requests = Requests(by_width, 7)
+    assert RequestMaker(by_width, None).of(PARAMS) == by_width(PARAMS)
+    requests = RequestMaker(by_width, 7)
     requests.learn(PARAMS, peak(0, 99), GPU)
     declared = requests.of(PARAMS)
     assert (declared.memory_bytes, declared.source) == (7, RequestSource.DECLARED)
@@ -46,12 +53,14 @@ def test_what_the_user_declared_goes_before_all_else() -> None:
 
 
 def test_nobody_knows() -> None:
-    assert Requests(unknown, None).of(PARAMS) == UNKNOWN
+    assert RequestMaker(unknown, None).of(PARAMS) == UNKNOWN
 
 
 def test_a_request_is_made_anew_each_time() -> None:
     known = {"bytes": 5}
-    requests = Requests(lambda params: Request(known["bytes"], RequestSource.ESTIMATED), None)
+    requests = RequestMaker(
+        lambda params: ResourceRequest(known["bytes"], RequestSource.ESTIMATED), None
+    )
     assert requests.of(PARAMS).memory_bytes == 5
     known["bytes"] = 9
     assert requests.of(PARAMS).memory_bytes == 9
@@ -62,7 +71,7 @@ def test_a_request_is_made_anew_each_time() -> None:
 
 def test_the_same_params_ask_for_a_little_more_than_the_most_they_held() -> None:
     """Even where nothing else is known of them."""
-    requests = Requests(unknown, None)
+    requests = RequestMaker(unknown, None)
     for trial, peak_bytes in enumerate((600, 1000, 800)):
         requests.learn(PARAMS, peak(trial, peak_bytes), GPU)
     request = requests.of({"width": 100}, where={GPU})
@@ -72,7 +81,7 @@ def test_the_same_params_ask_for_a_little_more_than_the_most_they_held() -> None
 
 def test_other_params_ask_for_what_trials_like_them_hold() -> None:
     """The arithmetic says twice too much."""
-    requests = Requests(in_gib, None)
+    requests = RequestMaker(in_gib, None)
     for trial, width in enumerate((2, 4, 6)):
         requests.learn({"width": width}, peak(trial, width * GIB // 2), GPU)
     request = requests.of({"width": 8}, where={GPU})
@@ -83,18 +92,18 @@ def test_other_params_ask_for_what_trials_like_them_hold() -> None:
 
 
 def test_a_trial_that_may_run_on_both_asks_for_what_it_wants_where_it_wants_more() -> None:
-    requests = Requests(in_gib, None)
+    requests = RequestMaker(in_gib, None)
     requests.learn({"width": 4}, peak(0, 3 * GIB), GPU)
     assert requests.of({"width": 4}).memory_bytes == 4 * GIB
     requests.learn({"width": 4}, peak(0, 5 * GIB), CPU)
     assert requests.of({"width": 4}).memory_bytes == math.ceil(SEEN_MARGIN * 5 * GIB)
     assert requests.of({"width": 4}, where={GPU}).memory_bytes == math.ceil(SEEN_MARGIN * 3 * GIB)
-    nothing_there = Requests(by_width, None).of(PARAMS, where={CPU})
+    nothing_there = RequestMaker(by_width, None).of(PARAMS, where={CPU})
     assert nothing_there == by_width(PARAMS), "refused with its own words"
 
 
 def test_of_a_trial_the_largest_peak_counts_and_that_once() -> None:
-    often, once = Requests(in_gib, None), Requests(in_gib, None)
+    often, once = RequestMaker(in_gib, None), RequestMaker(in_gib, None)
     for peak_bytes in (GIB, 3 * GIB, 2 * GIB):
         often.learn({"width": 4}, peak(0, peak_bytes), GPU)
     once.learn({"width": 4}, peak(0, 3 * GIB), GPU)
@@ -106,14 +115,14 @@ def test_of_a_trial_the_largest_peak_counts_and_that_once() -> None:
 
 
 def test_what_torch_did_not_count_was_not_measured() -> None:
-    requests = Requests(in_gib, None)
+    requests = RequestMaker(in_gib, None)
     requests.learn(PARAMS, peak(0, 0), GPU)
     assert requests.of(PARAMS) == in_gib(PARAMS)
 
 
 def test_a_trial_that_failed_tells_nothing() -> None:
     """It may have ended before it held what it wants."""
-    requests = Requests(in_gib, None)
+    requests = RequestMaker(in_gib, None)
     requests.learn(PARAMS, peak(0, GIB // 100), GPU)
     requests.learn(PARAMS, peak(0, GIB, n_lanes=4), GPU)
     requests.forget(0)
@@ -130,7 +139,7 @@ trials = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 64 * GIB)), min_si
 def test_no_request_is_below_what_the_same_params_held(
     trials: list[tuple[int, int]], known: bool
 ) -> None:
-    requests = Requests(in_gib if known else unknown, None)
+    requests = RequestMaker(in_gib if known else unknown, None)
     for number, (width, peak_bytes) in enumerate(trials):
         requests.learn({"width": width}, peak(number, peak_bytes), GPU)
     for width, peak_bytes in trials:
@@ -142,7 +151,7 @@ def test_a_sweep_that_goes_on_asks_as_the_one_before_did(
     trials: list[tuple[int, int]], asked: int, random: object
 ) -> None:
     """From what the record has: params, peaks, lanes and kinds of device, in any order."""
-    before, after = Requests(in_gib, None), Requests(in_gib, None)
+    before, after = RequestMaker(in_gib, None), RequestMaker(in_gib, None)
     numbered = list(enumerate(trials))
     for number, (width, peak_bytes) in numbered:
         before.learn({"width": width}, peak(number, peak_bytes // 2), GPU)
@@ -160,12 +169,12 @@ def test_a_sweep_that_goes_on_asks_as_the_one_before_did(
 
 
 def test_a_survey_counts_with_a_margin_until_a_trial_was_measured() -> None:
-    requests = Requests(unknown, None)
-    requests.survey(PARAMS, Structure((1 * GIB, 3 * GIB)))
+    requests = RequestMaker(unknown, None)
+    requests.survey(PARAMS, MemoryStructure((1 * GIB, 3 * GIB)))
     request = requests.of(PARAMS, where={GPU})
     assert (request.memory_bytes, request.source) == (6 * GIB, RequestSource.SURVEYED)
     for trial in range(3):
-        requests.survey({"width": trial}, Structure((GIB, trial * GIB)))
+        requests.survey({"width": trial}, MemoryStructure((GIB, trial * GIB)))
         requests.learn({"width": trial}, peak(trial, (1 + trial) * GIB), GPU)
     learned = requests.of(PARAMS, where={GPU})
     assert learned.source is RequestSource.LEARNED
@@ -174,8 +183,8 @@ def test_a_survey_counts_with_a_margin_until_a_trial_was_measured() -> None:
 
 
 def test_a_survey_goes_before_arithmetic_and_tells_nothing_of_the_host() -> None:
-    requests = Requests(in_gib, None)
-    requests.survey({"width": 8}, Structure((GIB, GIB)))
+    requests = RequestMaker(in_gib, None)
+    requests.survey({"width": 8}, MemoryStructure((GIB, GIB)))
     assert requests.of({"width": 8}, where={GPU}).memory_bytes == 3 * GIB
     assert requests.of({"width": 8}, where={CPU}) == in_gib({"width": 8})
 
@@ -190,13 +199,13 @@ def test_a_survey_goes_before_arithmetic_and_tells_nothing_of_the_host() -> None
 def test_what_ran_out_of_memory_asks_for_more_then_for_all(
     estimate: object, n_ran_out: int, memory_bytes: int | None, alone: bool
 ) -> None:
-    request = Requests(estimate, None).of(PARAMS, n_ran_out)  # type: ignore[arg-type]
+    request = RequestMaker(estimate, None).of(PARAMS, n_ran_out)  # type: ignore[arg-type]
     assert (request.memory_bytes, request.alone) == (memory_bytes, alone)
     assert request.source is RequestSource.RAN_OUT
 
 
 def test_what_was_too_little_is_never_asked_for_again_however_little_others_held() -> None:
-    requests = Requests(in_gib, None)
+    requests = RequestMaker(in_gib, None)
     requests.ran_out({"width": 8}, 8 * GIB, GPU)
     requests.ran_out({"width": 8}, 3 * GIB, GPU)
     for trial in range(1, 4):
@@ -210,27 +219,27 @@ def test_what_was_too_little_is_never_asked_for_again_however_little_others_held
 
 
 def test_a_pack_asks_for_its_lanes_times_its_largest_member() -> None:
-    pack = Requests(by_width, None).of_pack([{"width": 3}, {"width": 5}, {"width": 4}], GPU)
+    pack = RequestMaker(by_width, None).of_pack([{"width": 3}, {"width": 5}, {"width": 4}], GPU)
     assert (pack.memory_bytes, pack.kinds) == (15, ON_GPU)
     assert pack.source is RequestSource.ESTIMATED
-    declared = Requests(by_width, 7).of_pack([PARAMS, OTHERS], GPU)
+    declared = RequestMaker(by_width, 7).of_pack([PARAMS, OTHERS], GPU)
     assert (declared.memory_bytes, declared.source) == (14, RequestSource.DECLARED)
 
 
 def test_a_pack_with_a_member_of_unknown_size_is_of_unknown_size_on_a_gpu() -> None:
     """On the host such a member counts by its core, and the others by their memory."""
 
-    def some(params: Params) -> Request:
+    def some(params: Params) -> ResourceRequest:
         return by_width(params) if "width" in params else UNKNOWN
 
-    requests = Requests(some, None)
+    requests = RequestMaker(some, None)
     assert requests.of_pack([{"width": 3}, {}], GPU).memory_bytes is None
     assert requests.of_pack([{"width": 3}, {}], CPU).memory_bytes == 6
     assert requests.of_pack([{}, {}], CPU).memory_bytes is None
 
 
 def test_packs_and_trials_alone_tell_nothing_of_each_other() -> None:
-    requests = Requests(in_gib, None)
+    requests = RequestMaker(in_gib, None)
     requests.learn({"width": 1}, peak(0, GIB // 2), GPU)
     assert requests.of_pack([{"width": 1}] * 4, GPU).memory_bytes == 4 * GIB
     requests.learn({"width": 2}, peak(1, 9 * GIB, n_lanes=4), GPU)
@@ -240,7 +249,7 @@ def test_packs_and_trials_alone_tell_nothing_of_each_other() -> None:
 
 def test_a_pack_asks_for_a_base_and_its_lanes_times_a_member_once_packs_were_measured() -> None:
     """Each lane holds a quarter of what arithmetic says, and the whole 2 GiB besides."""
-    requests = Requests(in_gib, None)
+    requests = RequestMaker(in_gib, None)
     for trial, (width, n_lanes) in enumerate([(1, 2), (2, 4), (1, 16), (4, 8), (2, 32), (1, 64)]):
         held = 2 * GIB + n_lanes * width * GIB // 4
         requests.learn({"width": width}, peak(trial, held, n_lanes), GPU)
@@ -253,13 +262,13 @@ def test_a_pack_asks_for_a_base_and_its_lanes_times_a_member_once_packs_were_mea
 
 
 def test_peaks_of_a_trial_in_a_pack_and_alone_stand_side_by_side() -> None:
-    requests = Requests(by_width, None)
+    requests = RequestMaker(by_width, None)
     for measured in (peak(7, 50), peak(7, 60), peak(7, 300, n_lanes=4), peak(7, 400, n_lanes=4)):
         requests.learn(PARAMS, measured, GPU)
-    structure = Structure((100,))
+    structure = MemoryStructure((100,))
     assert requests.measurements.all() == [
-        Measured(PARAMS, GPU, 60, 1, structure),
-        Measured(PARAMS, GPU, 400, 4, structure),
+        MeasuredTrial(PARAMS, GPU, 60, 1, structure),
+        MeasuredTrial(PARAMS, GPU, 400, 4, structure),
     ]
     assert requests.of(PARAMS).memory_bytes == 63
 
@@ -269,7 +278,7 @@ def test_peaks_of_a_trial_in_a_pack_and_alone_stand_side_by_side() -> None:
 
 def test_of_whom_nothing_is_known_joins_others_by_what_most_held() -> None:
     """Five tell it, of whom the largest counts; of twenty the eighteenth."""
-    requests = Requests(unknown, None)
+    requests = RequestMaker(unknown, None)
     for n in range(4):
         requests.learn({"width": n}, peak(n, 100 + n), GPU)
     assert requests.of(PARAMS) == UNKNOWN
@@ -285,7 +294,7 @@ def test_of_whom_nothing_is_known_joins_others_by_what_most_held() -> None:
 
 
 def test_neither_packs_nor_the_host_tell_what_most_hold_of_a_gpu() -> None:
-    requests = Requests(unknown, None)
+    requests = RequestMaker(unknown, None)
     for n in range(9):
         requests.learn({"width": n}, peak(n, 100, n_lanes=2), GPU)
         requests.learn({"width": n}, peak(n, 100), CPU)
@@ -293,7 +302,7 @@ def test_neither_packs_nor_the_host_tell_what_most_hold_of_a_gpu() -> None:
 
 
 def test_what_is_forgotten_is_none_of_what_most_held() -> None:
-    requests = Requests(unknown, None)
+    requests = RequestMaker(unknown, None)
     for n in range(6):
         requests.learn({"width": n}, peak(n, 100 if n else 900), GPU)
     requests.forget(0)
@@ -301,7 +310,7 @@ def test_what_is_forgotten_is_none_of_what_most_held() -> None:
 
 
 def test_who_ran_out_beside_others_gets_a_device_to_itself() -> None:
-    requests = Requests(unknown, None)
+    requests = RequestMaker(unknown, None)
     for n in range(6):
         requests.learn({"width": n}, peak(n, 100), GPU)
     again = requests.of(PARAMS, n_ran_out=1)
@@ -313,7 +322,7 @@ def test_who_ran_out_beside_others_gets_a_device_to_itself() -> None:
 
 def test_several_devices_are_asked_for_where_there_are_gpus_and_nowhere_else_then() -> None:
     """`admission.devices_per_trial=2`: the host is one, whatever it says."""
-    requests = Requests(in_gib, None, 2)
+    requests = RequestMaker(in_gib, None, 2)
     for where in ({GPU}, {CPU, GPU}):
         request = requests.of(PARAMS, 0, where)
         assert (request.n_devices, request.kinds) == (2, ON_GPU)
@@ -322,12 +331,12 @@ def test_several_devices_are_asked_for_where_there_are_gpus_and_nowhere_else_the
 
 
 def test_one_that_ran_out_asks_for_as_many_devices_again() -> None:
-    requests = Requests(in_gib, None, 2)
+    requests = RequestMaker(in_gib, None, 2)
     assert [requests.of(PARAMS, n, {GPU}).n_devices for n in (1, 2)] == [2, 2]
 
 
 def test_processes_that_a_trial_starts_count_in_main_memory_beside_what_it_held() -> None:
-    alone, helped = (Requests(unknown, None, helpers_bytes=size) for size in (0, 100))
+    alone, helped = (RequestMaker(unknown, None, helpers_bytes=size) for size in (0, 100))
     for requests in (alone, helped):
         requests.learn(PARAMS, peak(1, 1000), CPU)
         requests.learn(PARAMS, peak(2, 1000), GPU)
@@ -335,4 +344,4 @@ def test_processes_that_a_trial_starts_count_in_main_memory_beside_what_it_held(
     assert held is not None
     assert asked == held + 100
     assert helped.of(PARAMS, where={GPU}) == alone.of(PARAMS, where={GPU})
-    assert Requests(unknown, 7, helpers_bytes=100).of(PARAMS, where={CPU}).memory_bytes == 7
+    assert RequestMaker(unknown, 7, helpers_bytes=100).of(PARAMS, where={CPU}).memory_bytes == 7

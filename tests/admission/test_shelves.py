@@ -11,25 +11,25 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from automl.admission.account import account
-from automl.admission.accounts import Accounts
-from automl.admission.caps import caps
-from automl.admission.governor import Sharing
-from automl.admission.ledger import Ledger
-from automl.admission.limits import Limits
-from automl.admission.policy import Idle, place
-from automl.admission.reasons import GIB, Refusal, RefusalKind
-from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
+from automl.admission.accounting.account import make_account
+from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.governor import SharingLimit
+from automl.admission.limits import AdmissionLimits
+from automl.admission.memory_caps import memory_caps
+from automl.admission.placement_policy import Idle, place_trial
+from automl.admission.refusals import GIB, AdmissionRefusal, RefusalKind
+from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, HostState
 from automl.trial import (
     HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
+    DeviceShare,
     Placement,
     ProcessId,
-    Request,
-    Share,
-    host_of,
+    ResourceRequest,
+    host_device_of,
 )
 from tests.places import device_id, process_id
 
@@ -48,16 +48,18 @@ class States:
         self.totals = {device_id(n): random.choice([8, 8, 24]) * GIB for n in names}
         self.processes = [process_id(10 + n, d.node) for n, d in enumerate(self.totals)]
         self.processes += [process_id(50 + n, d.node) for n, d in enumerate(self.totals)]
-        self.limits = Limits(random.choice([None, None, 6]), GIB, 5.0, max_per_gpu=3)
+        self.limits = AdmissionLimits(random.choice([None, None, 6]), GIB, 5.0, max_per_gpu=3)
         self.idle: Idle = {}
         self.n_made = 0
         self.running: set[int] = set()
         self.reading = self.read()
 
-    def read(self) -> Reading:
+    def read(self) -> DeviceReading:
         held = {
             (device, process): self.random.choice([0, 1, 2]) * GIB
-            for device in dict.fromkeys([*self.totals, *(host_of(d.node) for d in self.totals)])
+            for device in dict.fromkeys(
+                [*self.totals, *(host_device_of(d.node) for d in self.totals)]
+            )
             for process in self.processes
             if process.node == device.node and self.random.random() < 0.4
         }
@@ -73,7 +75,7 @@ class States:
         elsewhere = {(d, "t1"): GIB for d in self.totals if self.random.random() < 0.1}
         shown = tuple(self._snapshot(device) for device in self.totals)
         fewer = {key: self.random.randint(0, size) for key, size in held.items()}
-        return Reading(self.now, shown, fewer, held, elsewhere, hosts)
+        return DeviceReading(self.now, shown, fewer, held, elsewhere, hosts)
 
     def _snapshot(self, device: DeviceId) -> DeviceSnapshot:
         random, total = self.random, self.totals[device]
@@ -106,7 +108,7 @@ class States:
         size = self.random.choice([0, 1, 3, 6]) * GIB
         odd = self.random.random()
         placement = Placement(
-            (Share(device, "x", size),), exclusive=odd < 0.1, probing=0.1 <= odd < 0.2
+            (DeviceShare(device, "x", size),), exclusive=odd < 0.1, probing=0.1 <= odd < 0.2
         )
         process = self.random.choice([None, *here])
         self.ledger.reserve(self.n_made, placement, process)
@@ -147,7 +149,7 @@ class States:
         self.ledger.note(self.reading, ())
         seen = ((d, random.choice([0, 1, 4]) * GIB) for d in self.totals if random.random() < 0.3)
         self.ledger.note_foreign(seen)
-        few = Sharing(random.choice([1, 2]), "they are faster so")
+        few = SharingLimit(random.choice([1, 2]), "they are faster so")
         sharing = {device: few for device in self.totals if random.random() < 0.3}
         self.limits = replace(self.limits, sharing=sharing)
         if random.random() < 0.5:  # what is held of the machines of a cluster changes
@@ -161,10 +163,10 @@ class States:
             if random.random() < 0.5
         }
 
-    def request(self) -> Request:
+    def request(self) -> ResourceRequest:
         random = self.random
         size = random.choice([None, *(n * GIB for n in (0, 1, 3, 6, 7, 20, 40))])
-        return Request(
+        return ResourceRequest(
             size,
             n_devices=random.choice([1, 1, 1, 1, 2]),
             alone=size is None and random.random() < 0.4,
@@ -178,13 +180,13 @@ class States:
 @given(st.integers(0, 2**32), st.booleans())
 @example(5728, True)  # idle processes of a host, where a trial of unknown size waits
 def test_a_few_accounts_tell_what_all_do(seed: int, in_process: bool) -> None:
-    states, kept = States(Random(seed)), Accounts()
+    states, kept = States(Random(seed)), DeviceAccounts()
     process = ProcessId("local", 10) if in_process else None
     for _ in range(12):
         states.step()
         request, ledger = states.request(), states.ledger.snapshot()
         one, many = (
-            place(
+            place_trial(
                 request,
                 states.reading,
                 ledger,
@@ -202,30 +204,32 @@ def test_a_few_accounts_tell_what_all_do(seed: int, in_process: bool) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_accounts_and_caps_that_are_kept_are_those_that_would_be_added_up_now(seed: int) -> None:
-    states, accounts = States(Random(seed)), Accounts()
+    states, accounts = States(Random(seed)), DeviceAccounts()
     told: dict[int, Mapping[DeviceId, int]] = {}
     for _ in range(12):
         states.step()
         ledger, headroom = states.ledger.snapshot(), states.limits.headroom_bytes
         kept = accounts.of(states.reading, ledger, headroom)
         assert [*kept.items()] == [
-            (d.address, account(d, states.reading, ledger.on(d.address), headroom))
+            (d.address, make_account(d, states.reading, ledger.on(d.address), headroom))
             for d in states.reading.devices
         ]
         assert accounts.disturbed == {d for d, here in kept.items() if not here.is_undisturbed}
-        told |= caps(kept, ledger, accounts.take_news())
-        for key, of_all in caps(kept, ledger, ledger.pages).items():
+        told |= memory_caps(kept, ledger, accounts.take_news())
+        for key, of_all in memory_caps(kept, ledger, ledger.pages).items():
             assert told[key] == of_all
 
 
 def test_what_a_reading_does_not_show_any_more_takes_nothing() -> None:
-    states, accounts = States(Random(0)), Accounts()
+    states, accounts = States(Random(0)), DeviceAccounts()
     states.totals = {device_id("a/GPU-0"): 8 * GIB, device_id("b/GPU-0"): 8 * GIB}
-    whole = Reading(0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in states.totals.items()))
+    whole = DeviceReading(
+        0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in states.totals.items())
+    )
     for shown, node in ((whole.devices, "a"), (whole.devices[1:], "b"), (whole.devices, "a")):
-        now = Reading(0.0, shown)
-        found = place(
-            Request(GIB),
+        now = DeviceReading(0.0, shown)
+        found = place_trial(
+            ResourceRequest(GIB),
             now,
             Ledger().snapshot(),
             states.limits,
@@ -236,20 +240,22 @@ def test_what_a_reading_does_not_show_any_more_takes_nothing() -> None:
         assert found.node == node
 
 
-@pytest.mark.parametrize("request_", [Request(20 * GIB), Request(None, alone=True)])
-def test_a_head_that_waits_is_refused_by_the_same_words(request_: Request) -> None:
+@pytest.mark.parametrize("request_", [ResourceRequest(20 * GIB), ResourceRequest(None, alone=True)])
+def test_a_head_that_waits_is_refused_by_the_same_words(request_: ResourceRequest) -> None:
     """Of a hundred devices; only this machine's own account is looked at each time."""
     devices = {DeviceId(f"n{n // 8}", f"GPU-{n}"): 24 * GIB for n in range(96)}
     shown = tuple(DeviceSnapshot(d, "x", t, t // 2) for d, t in devices.items())
-    reading, ledger, accounts = Reading(0.0, shown), Ledger(), Accounts()
-    ledger.reserve(0, Placement((Share(shown[5].address, "x", GIB),)), process_id(7, "n0"))
-    limits = Limits(None, GIB, 5.0)
+    reading, ledger, accounts = DeviceReading(0.0, shown), Ledger(), DeviceAccounts()
+    ledger.reserve(0, Placement((DeviceShare(shown[5].address, "x", GIB),)), process_id(7, "n0"))
+    limits = AdmissionLimits(None, GIB, 5.0)
     for kept in (accounts, accounts, None):
-        found = place(request_, reading, ledger.snapshot(), limits, now_seconds=0.0, accounts=kept)
+        found = place_trial(
+            request_, reading, ledger.snapshot(), limits, now_seconds=0.0, accounts=kept
+        )
         if request_.alone:
             assert isinstance(found, Placement)
             continue
-        assert isinstance(found, Refusal)
+        assert isinstance(found, AdmissionRefusal)
         assert found.kind is RefusalKind.NO_ROOM
         assert "11.0 GiB room on GPU-0" in found.reason
 
@@ -257,16 +263,16 @@ def test_a_head_that_waits_is_refused_by_the_same_words(request_: Request) -> No
 def test_a_machine_that_trains_nothing_is_not_said_to_be_faster_so() -> None:
     """A pace was found before the cluster took its cores away. The other is larger."""
     hosts = {device_id("a/host"): 8 * GIB, device_id("b/host"): 24 * GIB}
-    reading = Reading(0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in hosts.items()))
-    sharing = {device_id("a/host"): Sharing(2, "they are faster so")}
-    limits = Limits(None, GIB, 5.0, sharing=sharing, on_hosts=dict.fromkeys(hosts, 0))
+    reading = DeviceReading(0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in hosts.items()))
+    sharing = {device_id("a/host"): SharingLimit(2, "they are faster so")}
+    limits = AdmissionLimits(None, GIB, 5.0, sharing=sharing, on_hosts=dict.fromkeys(hosts, 0))
     for alone in (True, False):
-        request = Request(None, alone=alone, kinds=frozenset({DeviceKind.CPU}))
-        for accounts in (Accounts(), None):
-            found = place(
+        request = ResourceRequest(None, alone=alone, kinds=frozenset({DeviceKind.CPU}))
+        for accounts in (DeviceAccounts(), None):
+            found = place_trial(
                 request, reading, Ledger().snapshot(), limits, now_seconds=0.0, accounts=accounts
             )
-            assert isinstance(found, Refusal)
+            assert isinstance(found, AdmissionRefusal)
             assert found.reason.endswith("all places are taken, as many as the cores allow (0)")
 
 
@@ -274,18 +280,18 @@ def test_what_is_kept_for_gpus_is_known_of_a_machine_that_is_filed() -> None:
     """Its own account has room for three; where GPUs will need a process each it has none."""
     host, gpus = device_id("a/host"), [device_id(f"a/GPU-{n}") for n in range(2)]
     shown = tuple(DeviceSnapshot(d, "x", 4 * GIB, 4 * GIB) for d in (host, *gpus))
-    reading = Reading(0.0, shown, hosts={"a": HostState(4 * GIB, n_places=8)})
-    accounts, ledger, limits = Accounts(), Ledger(), Limits(None, GIB, 5.0)
-    request = Request(2 * GIB, kinds=frozenset({DeviceKind.CPU}))
+    reading = DeviceReading(0.0, shown, hosts={"a": HostState(4 * GIB, n_places=8)})
+    accounts, ledger, limits = DeviceAccounts(), Ledger(), AdmissionLimits(None, GIB, 5.0)
+    request = ResourceRequest(2 * GIB, kinds=frozenset({DeviceKind.CPU}))
 
-    def decide() -> Placement | Refusal:
+    def decide() -> Placement | AdmissionRefusal:
         now = ledger.snapshot()
-        return place(request, reading, now, limits, now_seconds=0.0, accounts=accounts)
+        return place_trial(request, reading, now, limits, now_seconds=0.0, accounts=accounts)
 
     assert isinstance(decide(), Placement), "while nothing runs on GPUs"
-    ledger.reserve(0, Placement((Share(gpus[0], "x", GIB),)), process_id(7, "a"))
+    ledger.reserve(0, Placement((DeviceShare(gpus[0], "x", GIB),)), process_id(7, "a"))
     refused = decide()
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, AdmissionRefusal)
     assert refused.reason == (
         "waiting: 2.0 GiB asked, 1.0 GiB room on host of a; 2.0 GiB kept for trials on GPUs"
     )

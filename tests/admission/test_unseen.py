@@ -4,38 +4,44 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from automl.admission.account import CONTEXT_BOUND_BYTES, account
-from automl.admission.ledger import Ledger, Page
-from automl.admission.reasons import GIB
-from automl.admission.unseen import LASTS_SECONDS, Lasting, about_to_be, unseen, with_elsewhere
-from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
-from automl.devices.promises import Promise, missed
+from automl.admission.accounting.account import CONTEXT_BOUND_BYTES, make_account
+from automl.admission.accounting.ledger import DeviceLedgerPage, Ledger
+from automl.admission.memory_caps import (
+    LASTS_SECONDS,
+    ShownPromises,
+    add_promises_elsewhere,
+    coming_promises,
+    unseen_promises,
+)
+from automl.admission.refusals import GIB
+from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot
+from automl.devices.memory_promises import MemoryPromise, missed_promises
 from automl.trial import HOST_UUID
 from tests.places import device_id, placed, process_id
 
 A = device_id("GPU-a")
 ME = process_id(100)
-NOW = Reading(1000.0, (DeviceSnapshot(A, "sim", 24 * GIB, 24 * GIB),))
+NOW = DeviceReading(1000.0, (DeviceSnapshot(A, "sim", 24 * GIB, 24 * GIB),))
 
 
-def shows(size: int, seconds: float = 1000.0) -> Reading:
+def shows(size: int, seconds: float = 1000.0) -> DeviceReading:
     """NVML's word on our process."""
     process = DeviceProcess(ME.pid, size, size)
     device = replace(NOW.devices[0], free_bytes=24 * GIB - size, processes=(process,))
-    return Reading(seconds, (device,))
+    return DeviceReading(seconds, (device,))
 
 
 def test_a_promise_and_its_context_until_they_are_seen() -> None:
     ledger = Ledger()
     ledger.reserve(3, placed("GPU-a", 5 * GIB))
-    whole = Promise("GPU-a", "t3", 5 * GIB + CONTEXT_BOUND_BYTES)
-    assert unseen(NOW, ledger.snapshot()) == (whole,)
+    whole = MemoryPromise("GPU-a", "t3", 5 * GIB + CONTEXT_BOUND_BYTES)
+    assert unseen_promises(NOW, ledger.snapshot()) == (whole,)
     ledger.assign(3, ME)
-    assert unseen(NOW, ledger.snapshot()) == (whole,), "under the same word"
+    assert unseen_promises(NOW, ledger.snapshot()) == (whole,), "under the same word"
     part = replace(whole, size_bytes=whole.size_bytes - 2 * GIB)
-    assert unseen(shows(2 * GIB), ledger.snapshot()) == (part,)
+    assert unseen_promises(shows(2 * GIB), ledger.snapshot()) == (part,)
     ledger.context_up(3, 1000.0)
-    assert unseen(shows(5 * GIB, 1001.0), ledger.snapshot()) == ()
+    assert unseen_promises(shows(5 * GIB, 1001.0), ledger.snapshot()) == ()
 
 
 def test_what_shrinks_is_promised_again() -> None:
@@ -43,7 +49,9 @@ def test_what_shrinks_is_promised_again() -> None:
     ledger = Ledger()
     ledger.reserve(3, placed("GPU-a", 5 * GIB), ME)
     ledger.context_up(3, 0.0)
-    assert unseen(shows(GIB), ledger.snapshot()) == (Promise("GPU-a", "t3", 4 * GIB),)
+    assert unseen_promises(shows(GIB), ledger.snapshot()) == (
+        MemoryPromise("GPU-a", "t3", 4 * GIB),
+    )
 
 
 def test_trials_of_one_process_are_one_promise() -> None:
@@ -53,61 +61,61 @@ def test_trials_of_one_process_are_one_promise() -> None:
         ledger.context_up(key, 0.0)
     held = {(A, ME): 3 * GIB}
     reading = replace(NOW, reserved_before=held, reserved_after={(A, ME): 2 * GIB})
-    assert unseen(reading, ledger.snapshot()) == (Promise("GPU-a", "t3", 2 * GIB),)
+    assert unseen_promises(reading, ledger.snapshot()) == (MemoryPromise("GPU-a", "t3", 2 * GIB),)
 
 
 def test_what_is_about_to_be_reserved_is_shown_and_nothing_of_the_host() -> None:
     ledger = Ledger()
     ledger.reserve(1, placed(HOST_UUID, GIB))
-    assert unseen(NOW, ledger.snapshot()) == ()
-    coming = about_to_be(placed("GPU-a", GIB), 7)
-    assert coming == (Promise("GPU-a", "t7", GIB + CONTEXT_BOUND_BYTES),)
-    assert about_to_be(placed(HOST_UUID, GIB), 7) == ()
+    assert unseen_promises(NOW, ledger.snapshot()) == ()
+    coming = coming_promises(placed("GPU-a", GIB), 7)
+    assert coming == (MemoryPromise("GPU-a", "t7", GIB + CONTEXT_BOUND_BYTES),)
+    assert coming_promises(placed(HOST_UUID, GIB), 7) == ()
     ledger.reserve(7, placed("GPU-a", GIB))
-    assert unseen(NOW, ledger.snapshot()) == coming, "under the same word"
+    assert unseen_promises(NOW, ledger.snapshot()) == coming, "under the same word"
 
 
 def test_what_another_machine_has_promised_is_nobodys_here() -> None:
     ledger, elsewhere = Ledger(), placed("node-1/GPU-a", GIB)
     ledger.reserve(1, elsewhere)
-    assert unseen(NOW, ledger.snapshot()) == ()
-    assert about_to_be(elsewhere, 7) == ()
+    assert unseen_promises(NOW, ledger.snapshot()) == ()
+    assert coming_promises(elsewhere, 7) == ()
 
 
 def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> None:
-    lasting = Lasting()
-    five, two = Promise("GPU-a", "t1", 5), Promise("GPU-a", "t1", 2)
+    lasting = ShownPromises()
+    five, two = MemoryPromise("GPU-a", "t1", 5), MemoryPromise("GPU-a", "t1", 2)
     assert lasting.of([five], [], 1.0) == [five]
     assert lasting.of([two], [], 2.0) == [two, replace(five, seen_seconds=2.0)]
     assert lasting.of([two], [], 3.0) == [two, replace(five, seen_seconds=2.0)]
     assert lasting.of([], [], 4.0) == [replace(five, seen_seconds=4.0)]
     shown = lasting.of([], [], 5.0)
     where = (A, "x t1")
-    assert missed(shown, "x", 3.9) == {where: 5}
-    assert missed(shown, "x", 4.1) == {}
+    assert missed_promises(shown, "x", 3.9) == {where: 5}
+    assert missed_promises(shown, "x", 4.1) == {}
     assert lasting.of([], [], 4.0 + LASTS_SECONDS) == []
 
 
 def test_what_was_coming_lasts_once_it_was_taken_and_is_gone_where_it_was_withdrawn() -> None:
     """Else two sweeps that give way to each other would do so for ever."""
-    lasting, five = Lasting(), Promise("GPU-a", "t1", 5)
+    lasting, five = ShownPromises(), MemoryPromise("GPU-a", "t1", 5)
     assert lasting.of([], [five], 1.0) == [five]
     assert lasting.of([], [], 2.0) == [replace(five, seen_seconds=2.0)]
-    lasting = Lasting()
+    lasting = ShownPromises()
     lasting.of([], [five], 1.0)
     lasting.withdraw()
     assert lasting.of([], [], 2.0) == []
 
 
 def test_what_others_promise_is_foreign_memory() -> None:
-    now = with_elsewhere(NOW, {(A, "x t1"): 5 * GIB, (device_id("GPU-b"), "x t2"): GIB})
-    here = account(now.devices[0], now, Page(), 0)
+    now = add_promises_elsewhere(NOW, {(A, "x t1"): 5 * GIB, (device_id("GPU-b"), "x t2"): GIB})
+    here = make_account(now.devices[0], now, DeviceLedgerPage(), 0)
     assert (here.foreign_bytes, here.room_bytes) == (5 * GIB, 19 * GIB)
 
 
 def test_a_promise_that_was_kept_since_the_reading_still_counts_beside_a_new_one() -> None:
     """The reading may have missed the memory that took its place."""
     before = replace(NOW, promised_elsewhere={(A, "x t1"): 5 * GIB})
-    after = with_elsewhere(before, {(A, "x t1"): GIB, (A, "x t2"): 3 * GIB})
+    after = add_promises_elsewhere(before, {(A, "x t1"): GIB, (A, "x t2"): 3 * GIB})
     assert after.promised_elsewhere_on(A) == 8 * GIB
-    assert with_elsewhere(before, {(A, "x t1"): GIB}) is before
+    assert add_promises_elsewhere(before, {(A, "x t1"): GIB}) is before

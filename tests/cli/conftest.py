@@ -10,14 +10,14 @@ from typing import Protocol
 import pytest
 
 from automl.cli.arguments import parse
-from automl.cli.compose import Composed, compose
+from automl.cli.compose import ComposedConfig, compose
 from automl.errors import ConfigError
 
 
 class Compose(Protocol):
     """Composes the words of a command line."""
 
-    def __call__(self, *words: str) -> Composed: ...
+    def __call__(self, *words: str) -> ComposedConfig: ...
 
 
 class Refuse(Protocol):

@@ -17,13 +17,12 @@ from hydra.types import RunMode
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from automl.cli.application import application_base, name_of_study, register
-from automl.cli.arguments import Arguments, parse
-from automl.cli.compose import Composed, compose
-from automl.cli.paths import conf_dir
+from automl.cli.arguments import CommandLine, conf_dir, parse
+from automl.cli.compose import ComposedConfig, compose
+from automl.cli.hydra_application import application_base, name_of_study, register
 from automl.cli.schemas import DEFAULT_SPACE
 from automl.errors import ConfigError
-from automl.training.mlp.family import Growth, MLPFamily
+from automl.models.families.mlp.family import Growth, MLPFamily
 from tests.cli.test_conf import FILES, NEEDED
 
 OWN = """
@@ -49,8 +48,8 @@ def application(folder: Path) -> Iterator[Application]:
         yield composed
 
 
-def given(config: object, *overrides: str) -> Composed:
-    return compose(Arguments("sweep", overrides), config)
+def given(config: object, *overrides: str) -> ComposedConfig:
+    return compose(CommandLine("sweep", overrides), config)
 
 
 def contents(config: DictConfig) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from automl.cli.arguments import Arguments, parse
-from automl.cli.registry import COMMANDS
+from automl.cli.arguments import CommandLine, parse
+from automl.cli.command_registry import COMMANDS
 from automl.errors import ConfigError
 
 
 def test_no_word_means_sweep() -> None:
-    assert parse([]) == Arguments(command="sweep")
+    assert parse([]) == CommandLine(command="sweep")
 
 
 @pytest.mark.parametrize("first", ["study.n_trials=3", "~space.lr", "+space.x=1"])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from automl.cli.chosen import chosen_by
+from automl.cli.option_defaults import chosen_by
 from automl.config import MANY_TRIALS, Config
-from automl.training.auto.family import AutoFamily
-from automl.training.mlp.family import MLPFamily
-from automl.training.trees.family import TreesFamily
+from automl.models.families.auto.family import AutoFamily
+from automl.models.families.mlp.family import MLPFamily
+from automl.models.families.trees.family import TreesFamily
 from tests.cli.conftest import Compose, Refuse
 
 TABLE = ("data=csv", "data.path=t.csv", "data.target=y")

@@ -12,11 +12,11 @@ from automl.config import (
     Config,
     DataKind,
 )
-from automl.search.pruners.halving import Halving
+from automl.models.families.mlp.family import MLPFamily
+from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.none import NoPruner
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.tpe import TPE
-from automl.training.mlp.family import MLPFamily
 from automl.trial import Direction
 from tests.cli.conftest import Compose, Refuse
 
@@ -24,7 +24,7 @@ from tests.cli.conftest import Compose, Refuse
 def test_the_defaults_are_those_of_the_classes(composed: Compose) -> None:
     config = composed().config
     space, config.space = config.space, {}
-    assert config == Config(model=MLPFamily(), sampler=TPE(), pruner=Halving())
+    assert config == Config(model=MLPFamily(), sampler=TPE(), pruner=SuccessiveHalving())
     assert set(space) == {"depth", "width", "lr", "batch_size"}
 
 
@@ -39,7 +39,7 @@ def test_values_and_options(composed: Compose) -> None:
         "study.timeout_seconds=90",
     ).config
     assert config.data.kind is DataKind.digits
-    assert (config.sampler, config.pruner) == (Random(), NoPruner())
+    assert (config.sampler, config.pruner) == (IndependentSampler(), NoPruner())
     assert config.study.direction is Direction.maximize
     assert config.study.enqueue == [{"depth": 2, "lr": 0.1}]
     assert config.devices.only == ["GPU-8f", "GPU-9a"]
@@ -68,7 +68,7 @@ def test_columns_are_taken_for_what_the_line_says(composed: Compose) -> None:
 def test_arguments_of_a_sampler(composed: Compose) -> None:
     config = composed("sampler.n_startup_trials=5", "pruner.factor=4").config
     assert config.sampler == TPE(n_startup_trials=5)
-    assert config.pruner == Halving(factor=4)
+    assert config.pruner == SuccessiveHalving(factor=4)
 
 
 def test_references_are_resolved_for_the_sweep_alone(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from automl.cli.paths import conf_dir
+from automl.cli.arguments import conf_dir
 from automl.cli.schemas import OPTIONS_BY_CLASS
 from automl.config import Config
-from automl.running.settings import plain
+from automl.running.setup.identity_settings import to_plain_values
 from tests.cli.conftest import Compose, Refuse
 
 FILES = sorted(path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml"))
@@ -64,5 +64,5 @@ def test_a_default_stands_in_its_class_alone(file: Path) -> None:
         return  # what is searched has no default
     part = file.parent.name
     written = yaml.safe_load((conf_dir() / file).read_text("utf-8")) or {}
-    defaults = json.loads(json.dumps(plain(getattr(Config(), part))))
+    defaults = json.loads(json.dumps(to_plain_values(getattr(Config(), part))))
     assert {key for key, value in written.items() if defaults.get(key, MISSING) == value} == set()

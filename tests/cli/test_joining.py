@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from automl.cli.joining import Joined, compared
-from automl.cli.stored import NOT_STORED
+from automl.cli.shared_study_config import JoinedSettings, compare_with_stored
+from automl.cli.stored_config import NOT_STORED
 
 
 def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> dict[str, Any]:
@@ -18,12 +18,12 @@ BEGUN = config("tpe", {"n_startup_trials": 10, "constant_liar": True}, "s3://buc
 
 
 def test_what_is_the_same_is_not_spoken_of() -> None:
-    assert compared("x", BEGUN, BEGUN, ["sampler=tpe"]) == Joined()
+    assert compare_with_stored("x", BEGUN, BEGUN, ["sampler=tpe"]) == JoinedSettings()
 
 
 def test_another_option_is_taken_with_its_values() -> None:
     here = config("random", {}, "s3://bucket/a")
-    taken = compared("x", BEGUN, here, ["study.name=x"])
+    taken = compare_with_stored("x", BEGUN, here, ["study.name=x"])
     words = ("sampler=tpe", "sampler.n_startup_trials=10", "sampler.constant_liar=true")
     assert taken.overrides == words
     assert taken.notes == (f"{' '.join(words)}: as study x was begun, which this sweep joins",)
@@ -31,18 +31,21 @@ def test_another_option_is_taken_with_its_values() -> None:
 
 def test_another_value_is_taken_alone() -> None:
     here = config("tpe", {"n_startup_trials": 3, "constant_liar": True}, "s3://bucket/a")
-    taken = compared("x", BEGUN, here, [])
+    taken = compare_with_stored("x", BEGUN, here, [])
     assert taken.overrides == ("sampler=tpe", "sampler.n_startup_trials=10")
 
 
 def test_a_value_that_is_new_in_this_version_is_its_own() -> None:
     values = {"n_startup_trials": 10, "constant_liar": True, "added_since": 1}
-    assert compared("x", BEGUN, config("tpe", values, "s3://bucket/a"), []) == Joined()
+    assert (
+        compare_with_stored("x", BEGUN, config("tpe", values, "s3://bucket/a"), [])
+        == JoinedSettings()
+    )
 
 
 def test_what_the_command_line_says_goes() -> None:
     here = config("tpe", {"n_startup_trials": 3, "constant_liar": True}, "s3://bucket/a")
-    said = compared("x", BEGUN, here, ["sampler.n_startup_trials=3"])
+    said = compare_with_stored("x", BEGUN, here, ["sampler.n_startup_trials=3"])
     assert said.overrides == ()
     (note,) = said.notes
     assert "begun with sampler=tpe sampler.n_startup_trials=10; " in note
@@ -51,10 +54,14 @@ def test_what_the_command_line_says_goes() -> None:
 
 def test_checkpoints_go_where_those_of_the_study_are() -> None:
     here = config("tpe", {"n_startup_trials": 10, "constant_liar": True})
-    assert compared("x", BEGUN, here, []).overrides == ("study.checkpoints='s3://bucket/a'",)
-    assert compared("x", here, BEGUN, []) == Joined(), "they have their own place, and may have it"
+    assert compare_with_stored("x", BEGUN, here, []).overrides == (
+        "study.checkpoints='s3://bucket/a'",
+    )
+    assert compare_with_stored("x", here, BEGUN, []) == JoinedSettings(), (
+        "they have their own place, and may have it"
+    )
 
 
 def test_a_credential_is_not_taken() -> None:
     begun = config("tpe", {}, NOT_STORED)
-    assert compared("x", begun, config("tpe", {}), []) == Joined()
+    assert compare_with_stored("x", begun, config("tpe", {}), []) == JoinedSettings()

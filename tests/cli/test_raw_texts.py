@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from automl.cli.raw_texts import quoted
+from automl.cli.space_overrides import quote_raw_texts
 from tests.cli.conftest import Compose, Refuse
 
 SPACE = "space={lr: 0.1}"
@@ -49,7 +49,7 @@ def test_a_pattern_arrives_as_it_was_typed(pattern: str, composed: Compose) -> N
      "objective.target=a:b", "study.name=x y"],
 )  # fmt: skip
 def test_what_hydra_takes_already_stays(override: str) -> None:
-    assert quoted(override) == override
+    assert quote_raw_texts(override) == override
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import automl.commands
-from automl.cli.registry import COMMANDS, DEFAULT, Command
+from automl.cli.command_registry import COMMANDS, DEFAULT, Command
 
 FOLDER = Path(automl.commands.__file__).parent
 

@@ -10,14 +10,14 @@ import pytest
 
 from automl.config import (
     DataKind,
-    RefitAtEnd,
+    RefitSetting,
 )
 from automl.record.studies import study_names
-from automl.running.settings import flat_settings
-from automl.search.pruners.halving import Halving
-from automl.search.pruners.median import Median
+from automl.running.setup.identity_settings import flat_settings
+from automl.search.pruners.halving import SuccessiveHalving
+from automl.search.pruners.median import MedianPruner
 from automl.search.samplers.qmc import QMC
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from tests.cli.conftest import Compose, Refuse
 
 
@@ -51,13 +51,13 @@ def study(composed: Compose, folder: Path) -> Path:
 def test_a_study_of_before_sweeps_ended_with_a_refit_ends_as_it_did(
     composed: Compose, study: Path
 ) -> None:
-    assert composed("resume", "study.name=a").config.study.refit is RefitAtEnd.auto
+    assert composed("resume", "study.name=a").config.study.refit is RefitSetting.auto
     text = study.read_text()
     study.write_text(text.replace("  refit: auto\n", ""))
     assert study.read_text() != text
-    assert composed("resume", "study.name=a").config.study.refit is RefitAtEnd.none
+    assert composed("resume", "study.name=a").config.study.refit is RefitSetting.none
     wanted = composed("resume", "study.name=a", "study.refit=auto").config
-    assert wanted.study.refit is RefitAtEnd.auto
+    assert wanted.study.refit is RefitSetting.auto
 
 
 def test_nothing_to_retype(composed: Compose, study: Path) -> None:
@@ -67,7 +67,7 @@ def test_nothing_to_retype(composed: Compose, study: Path) -> None:
     assert config.study.enqueue == [{"lr": 0.1}]
     assert config.data.kind is DataKind.digits
     assert config.sampler == QMC(scramble=False)
-    assert config.pruner == Median()
+    assert config.pruner == MedianPruner()
     assert config.tracking.uri == "sqlite:///mine.db"
     space = {"lr": {"low": 1e-5, "high": 1.0}, "opt": {"choices": ["a", "1e-3"]}, "note": "1e-3"}
     assert config.space == space
@@ -88,8 +88,8 @@ def test_values_can_be_overridden(composed: Compose, study: Path) -> None:
 
 def test_options_can_be_overridden(composed: Compose, study: Path) -> None:
     config = composed("resume", "study.name=a", "sampler=random", "pruner=halving").config
-    assert config.sampler == Random()
-    assert config.pruner == Halving()
+    assert config.sampler == IndependentSampler()
+    assert config.pruner == SuccessiveHalving()
     assert config.training.epochs == 3
     assert set(composed("resume", "study.name=a", "space=grid").config.space) == {
         "depth",

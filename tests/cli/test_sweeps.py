@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.cli.sweeps import canonical_entry, canonical_space
+from automl.cli.space_overrides import canonical_entry, canonical_space
 from automl.errors import ConfigError
 
 

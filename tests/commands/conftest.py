@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from automl.config import Config, StudyConfig
-from automl.record.directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory
 
 
 def config(folder: Path, name: str | None = None) -> Config:

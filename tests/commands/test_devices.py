@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from automl.admission.account import account
-from automl.admission.ledger import Page
+from automl.admission.accounting.account import make_account
+from automl.admission.accounting.ledger import DeviceLedgerPage
 from automl.commands.devices import print_accounts, print_nodes, run
 from automl.config import (
     Config,
@@ -17,8 +17,7 @@ from automl.config import (
     ExecutionKind,
     RayConfig,
 )
-from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
-from automl.devices.nodes import NodeReading
+from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, NodeReading
 from automl.errors import AutoMLError
 from tests.places import device_id
 
@@ -49,13 +48,13 @@ def test_of_nodes_each_row_has_the_name_and_who_cannot_read_says_why(
     process = DeviceProcess(41, 2 * GIB, 2 * GIB, "train", "ann")
     gpu = DeviceSnapshot(device_id("node-b/GPU-a"), "a GPU", 16 * GIB, 14 * GIB, 0.5, (process,))
     host = DeviceSnapshot(device_id("node-a/host"), "cpu", 16 * GIB, 8 * GIB, n_places=2)
-    broken = Reading(0.0, error="Driver\x1b[2J gone")
+    broken = DeviceReading(0.0, error="Driver\x1b[2J gone")
     found = [
         NodeReading(node, reading, time.monotonic())
         for node, reading in (
             ("node-c", broken),
-            ("node-b", Reading(0.0, (gpu,))),
-            ("node-a", Reading(0.0, (host,))),
+            ("node-b", DeviceReading(0.0, (gpu,))),
+            ("node-a", DeviceReading(0.0, (host,))),
         )
     ]
     print_nodes(found, Config())
@@ -74,8 +73,8 @@ def test_of_nodes_each_row_has_the_name_and_who_cannot_read_says_why(
 def test_who_else_is_there_is_told_below_the_device(capsys: pytest.CaptureFixture[str]) -> None:
     others = (DeviceProcess(41, 2 * GIB, 2 * GIB, "train [x]\x1b[2J", "ann"), DeviceProcess(42))
     device = DeviceSnapshot(device_id("GPU-a"), "a GPU", 16 * GIB, 14 * GIB, 0.5, others)
-    reading = Reading(0.0, (device,))
-    print_accounts([account(device, reading, Page(), headroom_bytes=GIB)])
+    reading = DeviceReading(0.0, (device,))
+    print_accounts([make_account(device, reading, DeviceLedgerPage(), headroom_bytes=GIB)])
     _, gpu, first, second = capsys.readouterr().out.splitlines()
     figures = ["16.0", "GiB", "14.0", "GiB", "2.0", "GiB", "0.0", "GiB", "13.0", "GiB", "50%"]
     assert gpu.split() == ["GPU-a", "a", "GPU", *figures]

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from automl.commands.evaluation.scoring import _outputs
-from automl.commands.which_model import TableModel
+from automl.commands.models.evaluation_scores import _outputs
+from automl.commands.models.which_model import TableModel
 from automl.config import DataConfig, DataKind
-from automl.data.evaluation import open_evaluation
 from automl.data.load import load_dataset
-from automl.training.refitted import Refitted
-from tests.training.tables import TARGET, mixed_frame
-from tests.training.test_table_families import trained
+from automl.data.scoring.evaluation import open_evaluation
+from automl.models.model_file import RefitFacts
+from tests.models.tables import TARGET, mixed_frame
+from tests.models.test_table_families import trained
 
 
 @pytest.mark.parametrize("n_classes", [1, 2])
@@ -37,7 +37,7 @@ def test_a_refit_reads_rows_by_the_categories_and_the_unit_that_it_learned(
         for p in paths
     )
     predictor, _ = trained(tmp_path, "linear", load_dataset(larger))
-    predictor.refitted = Refitted(0, "train", 1, "")
+    predictor.refitted = RefitFacts(0, "train", 1, "")
     refit = TableModel(predictor, predictor.path, 0, predictor.refitted)
     table = open_evaluation(config, None)
     paths[0].unlink()  # it is read once

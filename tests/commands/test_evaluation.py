@@ -7,46 +7,57 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.evaluation.parts import Ranked, compared, said
-from automl.commands.evaluation.shown import part_table, table_of
+from automl.commands.evaluate import (
+    PartLosses,
+    compare_parts,
+    evaluation_table,
+    part_table,
+    parts_sentence,
+)
 from automl.config import EvaluateConfig
-from automl.record.study import fold
+from automl.record.study_record import fold_events
 from automl.trial import (
-    Difference,
-    Evaluated,
     Event,
-    Failed,
-    Finished,
-    Interval,
-    Pruned,
-    Reported,
+    FailedOutcome,
+    FinishedOutcome,
+    MetricsReported,
+    ModelsEvaluated,
+    PrunedOutcome,
     RowsKind,
-    Started,
+    ScoreDifference,
+    ScoreInterval,
     SweepStarted,
+    TrialStarted,
 )
 from tests.commands.conftest import config
 
-EVENT = Evaluated(
+EVENT = ModelsEvaluated(
     0.0,
     RowsKind.KEPT,
     9,
     "a",
     trials=(7, 3),
     scores={
-        "trial-00007": {"rmse": Interval(1234.567, 1200, 1300), "r2": Interval(0.0123, -0.1, 0.2)},
-        "trial-00003": {"rmse": Interval(1300, 1250, 1350), "r2": Interval(0.01, -0.2, 0.1)},
+        "trial-00007": {
+            "rmse": ScoreInterval(1234.567, 1200, 1300),
+            "r2": ScoreInterval(0.0123, -0.1, 0.2),
+        },
+        "trial-00003": {
+            "rmse": ScoreInterval(1300, 1250, 1350),
+            "r2": ScoreInterval(0.01, -0.2, 0.1),
+        },
     },
     differences={
         "trial-00003": {
-            "rmse": Difference(65.433, 10, 90, "worse"),
-            "r2": Difference(-0.0023, -0.01, 0.001, "may be chance"),
+            "rmse": ScoreDifference(65.433, 10, 90, "worse"),
+            "r2": ScoreDifference(-0.0023, -0.01, 0.001, "may be chance"),
         }
     },
 )
 
 
 def test_figures_of_a_metric_have_the_decimals_of_its_score() -> None:
-    assert table_of(EVENT) == [
+    assert evaluation_table(EVENT) == [
         ("rmse", "trial 7", "1234.6", "1200.0 to 1300.0", "", ""),
         ("", "trial 3", "1300.0", "1250.0 to 1350.0", "65.4 (10.0 to 90.0)", "worse"),
         ("r2", "trial 7", "0.01230", "-0.10000 to 0.20000", "", ""),
@@ -67,8 +78,8 @@ def test_figures_of_a_metric_have_the_decimals_of_its_score() -> None:
     ],
 )
 def test_what_parts_say_of_the_whole(losses: list[tuple[float, ...]], sentence: str) -> None:
-    found = Ranked((5, 6, 7), (10, 20, 40), tuple(losses))
-    assert said(found).startswith(sentence)
+    found = PartLosses((5, 6, 7), (10, 20, 40), tuple(losses))
+    assert parts_sentence(found).startswith(sentence)
     assert part_table(found)[1][2] == ["40 rows", *(f"{loss:.4f}" for loss in losses[2])]
 
 
@@ -76,14 +87,19 @@ def events() -> list[Event]:
     """0 and 1 finished, 2 was pruned with the best value, 3 failed, 4 runs."""
     found: list[Event] = [SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})]
     for number, loss in enumerate((0.5, 0.3, 0.2, 0.6, 0.1)):
-        found.append(Started(number, 1.0, {}, "cpu"))
-        found.append(Reported(number, 2.0, 0, {"val_loss": loss}))
-    ends = Finished(0, 3.0, 0.5), Finished(1, 3.0, 0.3), Pruned(2, 3.0, 0, 0.2), Failed(3, 3.0, "x")
+        found.append(TrialStarted(number, 1.0, {}, "cpu"))
+        found.append(MetricsReported(number, 2.0, 0, {"val_loss": loss}))
+    ends = (
+        FinishedOutcome(0, 3.0, 0.5),
+        FinishedOutcome(1, 3.0, 0.3),
+        PrunedOutcome(2, 3.0, 0, 0.2),
+        FailedOutcome(3, 3.0, "x"),
+    )
     return [*found, *ends]
 
 
 def test_pruned_trials_are_not_compared_by_the_rows_they_had() -> None:
-    record, asked = fold(events()), config(Path(), "s")
-    assert [trial.number for trial in compared(asked, record)] == [1, 0]
+    record, asked = fold_events(events()), config(Path(), "s")
+    assert [trial.number for trial in compare_parts(asked, record)] == [1, 0]
     asked = replace(asked, evaluate=EvaluateConfig(trials=[2, 0]))
-    assert [trial.number for trial in compared(asked, record)] == [0]
+    assert [trial.number for trial in compare_parts(asked, record)] == [0]

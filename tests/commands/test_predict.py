@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from automl.commands.predict import Behind
+from automl.commands.predict import BackgroundThread
 
 
 def fail() -> None:
@@ -16,14 +16,14 @@ def fail() -> None:
 
 def test_what_is_done_behind_is_done_in_order_and_to_the_end() -> None:
     done: list[int] = []
-    with Behind("writing") as behind:
+    with BackgroundThread("writing") as behind:
         for number in range(50):
             behind.do(partial(done.append, number))
     assert done == list(range(50))
 
 
 def do_behind(*works: Callable[[], None]) -> None:
-    with Behind("writing") as behind:
+    with BackgroundThread("writing") as behind:
         for work in works:
             behind.do(work)
 

@@ -11,28 +11,46 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.registration.about import about_version
-from automl.commands.registration.judged import metric_of, shown
-from automl.commands.registration.package import found
-from automl.commands.registration.standing import Compared, Standing, Unseen, standing
+from automl.commands.models.champion import (
+    ChampionComparison,
+    ModelAlias,
+    UnseenRows,
+    about_version,
+    choose_alias,
+    judged_metric,
+    shown_score,
+)
+from automl.commands.models.model_package import find_package
 from automl.config import RegisterConfig, Task
 from automl.errors import ConfigError
-from automl.tracking.registry.words import CHALLENGER, CHAMPION, DATA, Version, rows_key
-from automl.trial import Difference, Evaluated, Interval, RowsKind
+from automl.tracking.registry.model_versions import (
+    CHALLENGER,
+    CHAMPION,
+    DATA_TAG,
+    RegisteredVersion,
+    rows_key,
+)
+from automl.trial import ModelsEvaluated, RowsKind, ScoreDifference, ScoreInterval
 
-ROWS = Unseen("f" * 64, RowsKind.KEPT, "data", "80 rows no sweep saw")
+ROWS = UnseenRows("f" * 64, RowsKind.KEPT, "data", "80 rows no sweep saw")
 GIVEN = replace(ROWS, kind=RowsKind.GIVEN)
 KNOWN = {rows_key(ROWS.digest): "80 rows"}
 
 
-def never() -> Compared:
+def never() -> ChampionComparison:
     raise AssertionError("there is nothing to compare")
 
 
-def decided(unseen: Unseen | None, tags: dict[str, str] | None, verdict: str = "") -> Standing:
-    champion = None if tags is None else Version(3, tags)
-    compare = (lambda: Compared("error", Difference(0.1, -0.2, 0.3, verdict))) if verdict else never
-    return standing(unseen, champion, compare)
+def decided(
+    unseen: UnseenRows | None, tags: dict[str, str] | None, verdict: str = ""
+) -> ModelAlias:
+    champion = None if tags is None else RegisteredVersion(3, tags)
+    compare = (
+        (lambda: ChampionComparison("error", ScoreDifference(0.1, -0.2, 0.3, verdict)))
+        if verdict
+        else never
+    )
+    return choose_alias(unseen, champion, compare)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +65,7 @@ def test_the_alias_moves_unless_the_new_one_is_worse(verdict: str, alias: str) -
 
 
 @pytest.mark.parametrize("unseen", [ROWS, None])
-def test_the_first_version_is_the_champion(unseen: Unseen | None) -> None:
+def test_the_first_version_is_the_champion(unseen: UnseenRows | None) -> None:
     stands = decided(unseen, None)
     assert stands.alias == CHAMPION
     assert "there is no champion yet to compare it with" in stands.why
@@ -67,13 +85,15 @@ def test_a_later_version_without_rows_is_a_challenger() -> None:
     [
         (ROWS, {}),
         (ROWS, {rows_key("e" * 64): "others"}),
-        (ROWS, {DATA: "data"}),  # kept from the same table, yet nobody told of the champion
-        (GIVEN, {DATA: "other"}),
+        (ROWS, {DATA_TAG: "data"}),  # kept from the same table, yet nobody told of the champion
+        (GIVEN, {DATA_TAG: "other"}),
         (replace(GIVEN, data=""), {}),
-        (replace(GIVEN, data=""), {DATA: ""}),
+        (replace(GIVEN, data=""), {DATA_TAG: ""}),
     ],
 )
-def test_rows_that_the_champion_may_know_move_nothing(unseen: Unseen, tags: dict[str, str]) -> None:
+def test_rows_that_the_champion_may_know_move_nothing(
+    unseen: UnseenRows, tags: dict[str, str]
+) -> None:
     stands = decided(unseen, tags)
     assert stands.alias == CHALLENGER
     assert "nobody knows whether version 3, the champion, has seen its rows" in stands.why
@@ -81,11 +101,11 @@ def test_rows_that_the_champion_may_know_move_nothing(unseen: Unseen, tags: dict
 
 
 def test_rows_that_came_later_are_new_to_all_of_one_data_set() -> None:
-    assert decided(GIVEN, {DATA: "data"}, "better").alias == CHAMPION
+    assert decided(GIVEN, {DATA_TAG: "data"}, "better").alias == CHAMPION
 
 
 def test_what_cannot_be_compared_is_a_challenger() -> None:
-    stands = standing(ROWS, Version(3, KNOWN), lambda: "it is of another kind")
+    stands = choose_alias(ROWS, RegisteredVersion(3, KNOWN), lambda: "it is of another kind")
     assert stands.alias == CHALLENGER
     assert stands.why.endswith("cannot be compared with it: it is of another kind")
 
@@ -118,7 +138,7 @@ def changed(export: Path, **values: object) -> None:
 
 
 def test_an_export_of_the_model_is_taken(export: Path) -> None:
-    package = found(export, export.parent / "best.pt")
+    package = find_package(export, export.parent / "best.pt")
     assert package is not None
     assert package.digest == hashlib.sha256(b"graph").hexdigest()
 
@@ -126,21 +146,21 @@ def test_an_export_of_the_model_is_taken(export: Path) -> None:
 def test_an_export_that_is_not_as_it_was_made_is_made_anew(export: Path) -> None:
     best = export.parent / "best.pt"
     (export / "model.onnx").write_bytes(b"grapX")
-    assert found(export, best) is None
+    assert find_package(export, best) is None
     (export / "model.onnx").write_bytes(b"graph")
-    assert found(export, best) is not None
+    assert find_package(export, best) is not None
     best.write_bytes(b"others")
-    assert found(export, best) is None
+    assert find_package(export, best) is None
     best.write_bytes(b"weights")
     changed(export, versions={"automl": "0.0.0"})
-    assert found(export, best) is None
+    assert find_package(export, best) is None
     changed(export, versions={"automl": metadata.version("automl-sweep")}, format="torch")
-    assert found(export, best) is None
+    assert find_package(export, best) is None
     changed(export, format="onnx")
     (export / "reader.py").unlink()
-    assert found(export, best) is None
+    assert find_package(export, best) is None
     (export / "schema.json").write_text("{")
-    assert found(export, best) is None
+    assert find_package(export, best) is None
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -148,10 +168,10 @@ def test_an_export_that_is_not_as_it_was_made_is_made_anew(export: Path) -> None
 
 def test_models_are_judged_as_the_study_was() -> None:
     known = {"loss", "auc"}
-    assert metric_of("val_auc", known) == "auc"
-    assert metric_of("val_loss", known) == "loss"
-    assert metric_of("val_pinball", known) == "loss"
-    assert shown(Interval(0.15701, 0.0854, 0.2440)) == "0.157 (0.0854 to 0.244)"
+    assert judged_metric("val_auc", known) == "auc"
+    assert judged_metric("val_loss", known) == "loss"
+    assert judged_metric("val_pinball", known) == "loss"
+    assert shown_score(ScoreInterval(0.15701, 0.0854, 0.2440)) == "0.157 (0.0854 to 0.244)"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a:b", "it's", "a\nb", "x" * 201])
@@ -161,8 +181,8 @@ def test_a_name_that_mlflow_cannot_have_is_refused(name: str) -> None:
 
 
 def test_a_version_is_described_by_the_studys_own_metric() -> None:
-    scores = {"loss": Interval(0.5, 0.4, 0.6), "auc": Interval(0.9, 0.85, 0.95)}
-    event = Evaluated(1.0, RowsKind.KEPT, 80, "f", (3,), {"trial-00003": scores})
+    scores = {"loss": ScoreInterval(0.5, 0.4, 0.6), "auc": ScoreInterval(0.9, 0.85, 0.95)}
+    event = ModelsEvaluated(1.0, RowsKind.KEPT, 80, "f", (3,), {"trial-00003": scores})
     said = partial(
         about_version,
         "trial-00003",

@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.releasing.again import same_again
-from automl.commands.releasing.gate import GateError, pass_gate, pass_unseen
-from automl.commands.releasing.ledger import Ledger, Made, key_of
-from automl.commands.releasing.steps import Row, Step, carry_out
+from automl.commands.release import (
+    GateError,
+    Made,
+    ReleaseLedger,
+    ReleaseStep,
+    Row,
+    carry_out_steps,
+    key_of,
+    pass_gate,
+    pass_unseen,
+    release_command,
+)
 from automl.config import Config, RefitConfig, RegisterConfig, StudyConfig
-from automl.trial import Difference, Evaluated, Interval, RowsKind
+from automl.trial import ModelsEvaluated, RowsKind, ScoreDifference, ScoreInterval
 
 
 class Scene:
@@ -26,11 +34,15 @@ class Scene:
     def release(self) -> None:
         self.rows, self.done, self.said = [], [], []
         steps = [
-            Step("refit", lambda: key_of(table=self.table), self.is_there, lambda: self.do("a")),
-            Step("export", lambda: key_of(a=self.text("a")), self.is_there, lambda: self.do("b")),
+            ReleaseStep(
+                "refit", lambda: key_of(table=self.table), self.is_there, lambda: self.do("a")
+            ),
+            ReleaseStep(
+                "export", lambda: key_of(a=self.text("a")), self.is_there, lambda: self.do("b")
+            ),
         ]
-        ledger = Ledger(self.folder / "release.json")
-        carry_out(steps, ledger, self.said.append, self.rows.append)
+        ledger = ReleaseLedger(self.folder / "release.json")
+        carry_out_steps(steps, ledger, self.said.append, self.rows.append)
 
     def do(self, name: str) -> tuple[str, Made]:
         if self.fails == name:
@@ -100,17 +112,17 @@ def test_a_damaged_file_says_that_nothing_is_done(scene: Scene, text: str) -> No
 # --- the gate -------------------------------------------------------------------------------------
 
 
-def scored(verdict: str, metric: str = "loss") -> Evaluated:
+def scored(verdict: str, metric: str = "loss") -> ModelsEvaluated:
     """The trial's score, 0.2 below the refit's."""
-    score = {metric: Interval(0.5, 0.4, 0.6)}
-    return Evaluated(
+    score = {metric: ScoreInterval(0.5, 0.4, 0.6)}
+    return ModelsEvaluated(
         time=0.0,
         kind=RowsKind.KEPT,
         n_rows=80,
         digest="d",
         trials=(3,),
         scores={"refit-trial-00003": score, "trial-00003": score},
-        differences={"trial-00003": {metric: Difference(-0.2, -0.3, -0.1, verdict)}},
+        differences={"trial-00003": {metric: ScoreDifference(-0.2, -0.3, -0.1, verdict)}},
         refit_of=3,
     )
 
@@ -138,22 +150,22 @@ def test_a_release_goes_on_with_the_settings_that_it_was_given() -> None:
         refit=RefitConfig(n_seeds=8, rows="all"),
         register=RegisterConfig(name="house prices"),
     )
-    assert same_again(config) == (
+    assert release_command(config) == (
         "python -m automl release study.name=a refit.rows=all refit.n_seeds=8 "
         "'register.name=house prices'"
     )
 
 
 def test_a_refit_that_has_seen_all_rows_is_not_compared() -> None:
-    scores = {"trial-00003": {"loss": Interval(0.5, 0.4, 0.6)}, "linear": {}}
-    event = Evaluated(
+    scores = {"trial-00003": {"loss": ScoreInterval(0.5, 0.4, 0.6)}, "linear": {}}
+    event = ModelsEvaluated(
         0.0,
         RowsKind.OUT_OF_FOLD,
         240,
         "a",
         (3,),
         scores,
-        {"linear": {"loss": Difference(0.1, 0.05, 0.2, "worse")}},
+        {"linear": {"loss": ScoreDifference(0.1, 0.05, 0.2, "worse")}},
     )
     said: list[str] = []
     result = pass_unseen(event, "val_auc", said.append)

@@ -10,9 +10,15 @@ import pandas as pd
 import pytest
 import torch
 
-from automl.commands.scorer import FREE_BYTES, Pace, Scorer, roomiest, worth_a_start
-from automl.data.chunks import Chunk
-from automl.devices.device import DeviceSnapshot
+from automl.commands.models.row_scorer import (
+    FREE_BYTES,
+    RowScorer,
+    ScoringPace,
+    roomiest_device,
+    worth_a_start,
+)
+from automl.data.tables.chunked_table import TableChunk
+from automl.devices.device_reading import DeviceSnapshot
 from automl.errors import AutoMLError
 from automl.trial import HOST, DeviceId
 
@@ -39,13 +45,15 @@ class Machine:
 
         return score
 
-    def scorer(self, find_gpu: Callable[[], str | None] | None) -> Scorer:
-        return Scorer(self.on("cpu"), self.on, find_gpu, now=lambda: self.now, say=self.said.append)
+    def scorer(self, find_gpu: Callable[[], str | None] | None) -> RowScorer:
+        return RowScorer(
+            self.on("cpu"), self.on, find_gpu, now=lambda: self.now, say=self.said.append
+        )
 
 
-def chunk(share: float, n_rows: int = N_ROWS) -> Chunk:
+def chunk(share: float, n_rows: int = N_ROWS) -> TableChunk:
     frame = pd.DataFrame({"a": np.arange(n_rows)})
-    return Chunk(n_rows, frame, np.arange(n_rows), (), share)
+    return TableChunk(n_rows, frame, np.arange(n_rows), (), share)
 
 
 def run(machine: Machine, find_gpu: Callable[[], str | None] | None, shares: list[float]) -> None:
@@ -145,8 +153,8 @@ def test_a_start_is_worth_what_is_left() -> None:
     assert worth_a_start(1.0, 0.1)
     assert not worth_a_start(1.0, 0.5)
     assert not worth_a_start(100.0, 1.0)
-    assert Pace(10, 1.0).is_faster_than(Pace(5, 1.0))
-    assert not Pace(10, 2.0).is_faster_than(Pace(5, 1.0))
+    assert ScoringPace(10, 1.0).is_faster_than(ScoringPace(5, 1.0))
+    assert not ScoringPace(10, 2.0).is_faster_than(ScoringPace(5, 1.0))
 
 
 def gpu(uuid: str, free_bytes: int, **more: Any) -> DeviceSnapshot:
@@ -166,4 +174,4 @@ def gpu(uuid: str, free_bytes: int, **more: Any) -> DeviceSnapshot:
 )
 def test_the_gpu_with_the_most_room(found: list[DeviceSnapshot], said: str | None) -> None:
     """As torch counts, which is not as NVML does."""
-    assert roomiest(found, ["GPU-b", "GPU-a"]) == said
+    assert roomiest_device(found, ["GPU-b", "GPU-a"]) == said

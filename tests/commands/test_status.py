@@ -9,15 +9,28 @@ from pathlib import Path
 import pytest
 
 from automl.commands.status import as_recorded, dead, print_view, run
-from automl.record.directory import StudyDirectory
-from automl.record.events import EventLog
-from automl.record.study import fold
-from automl.running.device_rows import DeviceRow
-from automl.running.view import BestRow, FailureRow, RunningRow, WaitingRow, write_view
-from automl.trial import Ensembled, Failed, Finished, Reported, Started, SweepStarted
+from automl.record.event_log import EventLog
+from automl.record.study_directory import StudyDirectory
+from automl.record.study_record import fold_events
+from automl.running.display.view import (
+    BestRow,
+    DeviceRow,
+    FailureRow,
+    RunningRow,
+    WaitingRow,
+    write_view,
+)
+from automl.trial import (
+    EnsembleBuilt,
+    FailedOutcome,
+    FinishedOutcome,
+    MetricsReported,
+    SweepStarted,
+    TrialStarted,
+)
 from tests.commands.conftest import config
 from tests.places import placed
-from tests.running.test_view import VIEW
+from tests.running.display.test_view import VIEW
 
 
 def test_a_dead_sweep_is_told_apart(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,14 +71,14 @@ def test_an_ended_sweep_says_how(study: Path, capsys: pytest.CaptureFixture[str]
 
 EVENTS = (
     SweepStarted(0.0, "brave-otter", "u", {"study.metric": "val_loss"}),
-    Started(8, 1.0, {"depth": 4}, "cpu"),
-    Started(9, 1.0, {"depth": 5}, "cpu"),
-    Started(10, 1.0, {"depth": 6}, "cpu"),
-    Reported(8, 2.0, 1, {"val_loss": 0.02}),
-    Finished(8, 3.0, 0.02),
-    Failed(10, 3.0, "no table"),
+    TrialStarted(8, 1.0, {"depth": 4}, "cpu"),
+    TrialStarted(9, 1.0, {"depth": 5}, "cpu"),
+    TrialStarted(10, 1.0, {"depth": 6}, "cpu"),
+    MetricsReported(8, 2.0, 1, {"val_loss": 0.02}),
+    FinishedOutcome(8, 3.0, 0.02),
+    FailedOutcome(10, 3.0, "no table"),
 )
-RECORD = fold(EVENTS)
+RECORD = fold_events(EVENTS)
 
 
 def test_a_killed_sweep_is_told_to_its_last_event(
@@ -88,11 +101,11 @@ def test_an_ended_study_names_its_ensemble(study: Path, capsys: pytest.CaptureFi
     with EventLog.open(study / "events.log") as log:
         log.append(SweepStarted(0.0, "brave-otter", "u", settings))
         for number, family in enumerate(("mlp", "trees", "mlp")):
-            log.append(Started(number, 1.0, {"family": family}, "cpu"))
-            log.append(Reported(number, 2.0, 0, {"val_loss": 0.5}))
-            log.append(Finished(number, 3.0, 0.5))
+            log.append(TrialStarted(number, 1.0, {"family": family}, "cpu"))
+            log.append(MetricsReported(number, 2.0, 0, {"val_loss": 0.5}))
+            log.append(FinishedOutcome(number, 3.0, 0.5))
         weights = {0: 0.5, 1: 0.3, 2: 0.2}
-        log.append(Ensembled(9.0, 1000, weights, {"loss": 0.25}, {}))
+        log.append(EnsembleBuilt(9.0, 1000, weights, {"loss": 0.25}, {}))
 
     def said() -> str:
         assert run(config(study.parent), "") == 0

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.devices import run
-from automl.commands.watch import living_sweeps, until_lost
+from automl.commands.devices import living_sweeps, run, until_lost
 from automl.config import Config, DevicesConfig, DevicesKind
 from automl.errors import AutoMLError
-from automl.record.directory import StudyDirectory
-from automl.running.view import SweepView, WaitingRow, write_view
-from automl.running.watching import Watched
+from automl.record.study_directory import StudyDirectory
+from automl.running.display.devices_view import WatchSnapshot
+from automl.running.display.view import SweepView, WaitingRow, write_view
 from tests.commands.conftest import config
 from tests.nvml_stub.fixtures import LARGE, SMALL, loaded_nvml_stub, nvml_library, nvml_stub
 from tests.nvml_stub.stub import GIB, NvmlStub
@@ -71,7 +70,7 @@ def test_a_gpu_has_its_numbers_before_its_uuid(
 def test_where_the_cluster_is_lost_meanwhile_it_ends_and_says_so() -> None:
     """Else Ray itself ends the process, a minute later."""
     errors = iter([None, AutoMLError("the Ray cluster is lost")])
-    shown = Watched(1.0, [], [], "studies")
+    shown = WatchSnapshot(1.0, [], [], "studies")
     seen = until_lost(repeat(shown), lambda: next(errors))
     assert next(seen) is shown
     with pytest.raises(AutoMLError, match="the Ray cluster is lost"):

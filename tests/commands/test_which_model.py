@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from automl.commands.which_model import (
+from automl.commands.models.which_model import (
     TableModel,
-    choose,
-    choose_several,
+    choose_model,
+    choose_models,
     outdated,
     trial_of,
 )
@@ -21,25 +21,34 @@ from automl.config import (
     DataKind,
     EvaluateConfig,
     ExportConfig,
-    Members,
     ObjectiveConfig,
     ObjectiveKind,
     RefitConfig,
+    RefitMembers,
     StudyConfig,
     WhichModel,
 )
 from automl.errors import ConfigError
-from automl.record.directory import StudyDirectory
-from automl.record.events import EventLog
-from automl.record.files import StudyFiles
+from automl.models.model_file import RefitFacts
+from automl.record.event_log import EventLog
 from automl.record.studies import read_study
-from automl.record.study import fold
-from automl.running.refit.begin import ensemble_of
-from automl.training.refitted import Refitted
-from automl.trial import Ensembled, Event, Failed, Finished, Pruned, Reported, Started, SweepStarted
+from automl.record.study_directory import StudyDirectory
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import fold_events
+from automl.running.refit.refit_settings import ensemble_to_refit
+from automl.trial import (
+    EnsembleBuilt,
+    Event,
+    FailedOutcome,
+    FinishedOutcome,
+    MetricsReported,
+    PrunedOutcome,
+    SweepStarted,
+    TrialStarted,
+)
 
 if TYPE_CHECKING:
-    from automl.training.predictor import Predictor
+    from automl.models.predictor import Predictor
 
 AUTO, TRIAL, REFIT = WhichModel.auto, WhichModel.trial, WhichModel.refit
 
@@ -48,9 +57,14 @@ def events() -> list[Event]:
     """0 and 1 finished, 2 was pruned with the best value, 3 failed, 4 runs."""
     found: list[Event] = [SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})]
     for number, loss in enumerate((0.5, 0.3, 0.2, 0.6, 0.1)):
-        found.append(Started(number, 1.0, {}, "cpu"))
-        found.append(Reported(number, 2.0, 0, {"val_loss": loss}))
-    ends = Finished(0, 3.0, 0.5), Finished(1, 3.0, 0.3), Pruned(2, 3.0, 0, 0.2), Failed(3, 3.0, "x")
+        found.append(TrialStarted(number, 1.0, {}, "cpu"))
+        found.append(MetricsReported(number, 2.0, 0, {"val_loss": loss}))
+    ends = (
+        FinishedOutcome(0, 3.0, 0.5),
+        FinishedOutcome(1, 3.0, 0.3),
+        PrunedOutcome(2, 3.0, 0, 0.2),
+        FailedOutcome(3, 3.0, "x"),
+    )
     return [*found, *ends]
 
 
@@ -71,7 +85,7 @@ def searched(tmp_path: Path) -> Config:
 
 
 def meant(config: Config, model: WhichModel = AUTO, trial: int | None = None) -> str:
-    choice = choose(replace(config, export=ExportConfig(model=model, trial=trial)), "export")
+    choice = choose_model(replace(config, export=ExportConfig(model=model, trial=trial)), "export")
     return str(choice.file.relative_to(Path(config.study.dir) / "s"))
 
 
@@ -111,7 +125,7 @@ def test_a_trial_whose_file_is_gone_is_said(searched: Config) -> None:
 
 def several(config: Config, model: WhichModel, *trials: int) -> list[int | None]:
     asked = replace(config, evaluate=EvaluateConfig(model=model, trials=[*trials]))
-    return [None if one.trial is None else one.trial.number for one in choose_several(asked)]
+    return [None if one.trial is None else one.trial.number for one in choose_models(asked)]
 
 
 def test_of_several_the_refit_and_then_the_best_come_first(searched: Config) -> None:
@@ -135,7 +149,7 @@ def test_an_ensemble_made_without_the_best_trial_is_outdated(searched: Config) -
     for looked_at, said in ([0, 1], late), ([2, 0], ""):
         speeds = dict.fromkeys(looked_at, 1.0)
         with EventLog.open(files.events) as log:
-            log.append(Ensembled(9.0, 10, {0: 1.0}, {"loss": 0.5}, speeds))
+            log.append(EnsembleBuilt(9.0, 10, {0: 1.0}, {"loss": 0.5}, speeds))
         assert outdated(searched, model)[: len(late)] == said
 
 
@@ -144,7 +158,7 @@ def joined(config: Config, members: dict[int, float], **scores: float) -> Config
     files = StudyFiles(Path(config.study.dir) / "s")
     files.ensemble.touch()
     with EventLog.open(files.events) as log:
-        log.append(Ensembled(9.0, 10, members, scores, dict.fromkeys((0, 1, 2), 1.0)))
+        log.append(EnsembleBuilt(9.0, 10, members, scores, dict.fromkeys((0, 1, 2), 1.0)))
     return config
 
 
@@ -160,7 +174,7 @@ TWO = {2: 0.5, 0: 0.5}
         (TWO, {"rmse": 0.1}, RefitConfig(), False),
         ({2: 1.0}, {"loss": 0.1}, RefitConfig(), False),
         (TWO, {"loss": 0.1}, RefitConfig(trial=2), False),
-        (TWO, {"loss": 0.1}, RefitConfig(members=Members.none), False),
+        (TWO, {"loss": 0.1}, RefitConfig(members=RefitMembers.none), False),
     ],
 )
 def test_the_ensemble_is_refitted_where_it_is_the_best(
@@ -173,9 +187,9 @@ def test_the_ensemble_is_refitted_where_it_is_the_best(
     config = replace(joined(searched, members, **scores), refit=refit)
     files = StudyFiles(Path(config.study.dir) / "s")
     record = read_study(files.path)
-    assert ensemble_of(record, config, files.path) == (record.ensemble if is_it else None)
+    assert ensemble_to_refit(record, config, files.path) == (record.ensemble if is_it else None)
     files.ensemble.unlink()
-    assert ensemble_of(record, config, files.path) is None
+    assert ensemble_to_refit(record, config, files.path) is None
 
 
 def test_an_ensemble_is_what_every_command_takes_before_a_trial(searched: Config) -> None:
@@ -190,7 +204,7 @@ def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
     joined(searched, TWO, loss=0.1)
     nothing = cast("Predictor", None)  # is asked
     for members, late in (((2, 0), ""), ((2, 1), "the ensemble has other members by now than")):
-        refitted = Refitted(2, "all", 1, "", members)
+        refitted = RefitFacts(2, "all", 1, "", members)
         model = TableModel(nothing, Path("refit.pt"), 2, refitted, joined=True)
         assert (model.name, model.which) == ("refit-ensemble", REFIT)
         assert outdated(searched, model)[:42] == late
@@ -206,18 +220,18 @@ def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
 )
 def test_a_trial_without_a_value_is_refused(number: int, why: str) -> None:
     study = StudyConfig(name="s")
-    assert trial_of(fold(events()), study, "refit.trial").number == 2
+    assert trial_of(fold_events(events()), study, "refit.trial").number == 2
     with pytest.raises(ConfigError) as caught:
-        trial_of(fold(events()), study, "refit.trial", number)
+        trial_of(fold_events(events()), study, "refit.trial", number)
     rest = "Those with a value, best first: 2, 1, 0; leave refit.trial out for trial 2, the best."
     assert str(caught.value) == f"refit.trial={number}: {why}. {rest}"
 
 
 def test_a_study_of_which_nothing_has_ended_says_how_to_go_on() -> None:
     with pytest.raises(ConfigError, match=r"ended with a value yet \(3 running\).* resume study"):
-        trial_of(fold(events()[:7]), StudyConfig(name="s"), "refit.trial")
+        trial_of(fold_events(events()[:7]), StudyConfig(name="s"), "refit.trial")
     with pytest.raises(ConfigError, match=r"value yet \(it has none\)"):
-        trial_of(fold([]), StudyConfig(name="s"), "refit.trial")
+        trial_of(fold_events([]), StudyConfig(name="s"), "refit.trial")
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from automl.data.bins import N_BINS, bin_edges
-from automl.data.columns import Columns
-from automl.data.dataset import Rows
+from automl.data.columns import TableColumns
+from automl.data.dataset import TableRows
+from automl.data.features import N_BINS, bin_edges
 from automl.data.preprocessing import Preprocessing
 
 
-def read(frame: pd.DataFrame) -> tuple[Columns, Rows]:
+def read(frame: pd.DataFrame) -> tuple[TableColumns, TableRows]:
     preprocessing = Preprocessing.fit(frame)
     return preprocessing.columns, preprocessing.read(frame)
 

@@ -14,14 +14,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from automl.data.cells import numbers, spellings
-from automl.data.chunks import Chunk, ChunkedTable
+from automl.data.tables.chunked_table import ChunkedTable, TableChunk
 from automl.errors import ConfigError
 
 cells = st.one_of(st.sampled_from(["", "x", " y", "é", '"', 'a"b', "a,b", "1", "l\ni\nne"]))
 tables = st.lists(st.tuples(cells, cells, cells), max_size=12)
 
 
-def chunks_of(path: Path, block_bytes: int = 40, numbers: tuple[str, ...] = ()) -> list[Chunk]:
+def chunks_of(path: Path, block_bytes: int = 40, numbers: tuple[str, ...] = ()) -> list[TableChunk]:
     table = ChunkedTable.at("predict.input", str(path), ["a", "b", "c"], ["a", "b", "c"])
     small = ChunkedTable(table.file, table.columns, table.texts, block_bytes)
     chunks = list(small.chunks(numbers))
@@ -32,11 +32,11 @@ def chunks_of(path: Path, block_bytes: int = 40, numbers: tuple[str, ...] = ()) 
     return chunks
 
 
-def rows_of(chunks: list[Chunk]) -> list[tuple[str, ...]]:
+def rows_of(chunks: list[TableChunk]) -> list[tuple[str, ...]]:
     return [tuple(row) for c in chunks for row in c.frame.itertuples(index=False)]
 
 
-def unread_of(chunks: list[Chunk]) -> list[tuple[str, str]]:
+def unread_of(chunks: list[TableChunk]) -> list[tuple[str, str]]:
     return [(row.where, row.reason) for chunk in chunks for row in chunk.unread]
 
 
@@ -109,7 +109,7 @@ def test_parquet_comes_in_its_types_and_a_part_at_a_time(
 ) -> None:
     frame = pd.DataFrame({"b": pd.date_range("2026-01-01", periods=10), "a": range(10)})
     frame.to_parquet(tmp_path / "t.parquet")
-    monkeypatch.setattr("automl.data.chunks.CELLS_AT_ONCE", 8)
+    monkeypatch.setattr("automl.data.tables.chunked_table.CELLS_AT_ONCE", 8)
     table = ChunkedTable.at("predict.input", str(tmp_path / "t.parquet"), ["a", "b"])
     chunks = list(table.chunks(["a", "b"]))
     assert [chunk.n_rows for chunk in chunks] == [4, 4, 2]

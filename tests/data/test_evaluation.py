@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.baselines import MAX_ROWS, baselines
 from automl.data.dataset import Dataset
-from automl.data.evaluation import open_evaluation, score, with_share
 from automl.data.load import load_dataset
-from automl.data.scores import predictions
+from automl.data.scoring.baselines import MAX_ROWS, baseline_predictions
+from automl.data.scoring.evaluation import open_evaluation, score_predictions, with_share
+from automl.data.scoring.metrics import make_predictions
 from automl.errors import ConfigError
 from automl.trial import RowsKind
 from tests.data.conftest import WriteTable
@@ -67,7 +67,9 @@ def test_a_study_that_kept_no_rows_is_scored_on_those_that_chose(config: DataCon
     data = load_dataset(own)
     assert found.dataset.digest == data.digest
     np.testing.assert_array_equal(found.part.rows.numbers, data.validation.rows.numbers)
-    event = score(found.judged(), {0: np.zeros((len(found.part), 2))}, n_resamples=100, seed=0)
+    event = score_predictions(
+        found.judged(), {0: np.zeros((len(found.part), 2))}, n_resamples=100, seed=0
+    )
     assert event.rows == "60 rows of validation, by which trials were chosen"
 
 
@@ -132,7 +134,7 @@ def test_models_are_compared_on_the_same_samples(config: DataConfig) -> None:
     found = open_evaluation(config, None)
     rng = np.random.default_rng(1)
     good = 3 * (np.eye(2)[found.part.y] + rng.normal(size=(60, 2)))
-    event = score(found.judged(), {3: good, 1: good * 1.001}, n_resamples=300, seed=0)
+    event = score_predictions(found.judged(), {3: good, 1: good * 1.001}, n_resamples=300, seed=0)
     assert event.trials == (3, 1)
     assert list(event.scores) == ["trial-00003", "trial-00001", "linear", "majority"]
     own, other = event.scores["trial-00003"]["loss"], event.differences["trial-00001"]["loss"]
@@ -147,8 +149,10 @@ def test_models_are_compared_on_the_same_samples(config: DataConfig) -> None:
 def scores(data: Dataset, name: str) -> dict[str, float]:
     """Of a baseline, on the validation part."""
     part = data.validation
-    outputs = baselines(data, part.rows)[name]
-    return predictions(data.task, outputs, part.y, data.target_mean, data.target_scale).scored()
+    outputs = baseline_predictions(data, part.rows)[name]
+    return make_predictions(
+        data.task, outputs, part.y, data.target_mean, data.target_scale
+    ).scored()
 
 
 def test_baselines_of_classes(config: DataConfig) -> None:
@@ -188,17 +192,17 @@ def test_classes_that_the_rows_lack_are_improbable_and_not_impossible(table: Wri
     data = load_dataset(table("a,y", *rows))
     few = replace(data, train=data.train.taking(np.flatnonzero(data.train.y != 0)))
     for name in ("linear", "majority"):
-        outputs = baselines(few, few.validation.rows)[name]
+        outputs = baseline_predictions(few, few.validation.rows)[name]
         assert outputs.shape == (len(few.validation), 3)
         assert np.isfinite(outputs).all()
         assert (outputs.argmax(axis=1) != 0).all()
     one = replace(data, train=data.train.taking(np.flatnonzero(data.train.y == 2)))
-    assert (baselines(one, one.validation.rows)["linear"].argmax(axis=1) == 2).all()
+    assert (baseline_predictions(one, one.validation.rows)["linear"].argmax(axis=1) == 2).all()
 
 
 def test_a_linear_model_learns_from_so_many_rows_at_most() -> None:
     data = load_dataset(DataConfig(n_train=MAX_ROWS + 500, n_validation=10))
-    outputs = baselines(data, data.validation.rows)["linear"]
+    outputs = baseline_predictions(data, data.validation.rows)["linear"]
     assert outputs.shape == (10, 2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from automl.data.found import calibration, confusion
+from automl.data.scoring.model_findings import calibration, confusion
 
 
 def test_rows_of_each_class_are_counted_by_what_they_are_taken_for() -> None:

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from automl.config import DataConfig, DataKind
-from automl.data.columns import FORMAT, Columns, NumberColumn
-from automl.data.evaluation import open_evaluation
-from automl.data.importance import importances
-from automl.data.kinds import taken_for
+from automl.data.column_kinds import read_columns
+from automl.data.columns import FORMAT, NumberColumn, TableColumns
 from automl.data.load import columns_of, load_dataset
 from automl.data.preprocessing import Preprocessing
+from automl.data.scoring.evaluation import open_evaluation
+from automl.data.scoring.model_findings import importances
 from automl.errors import ConfigError
 from tests.data.conftest import WriteTable
 from tests.features import features
@@ -46,11 +46,11 @@ FRAME = pd.DataFrame(
 
 
 def kinds(frame: pd.DataFrame, **choices: str) -> dict[str, str]:
-    return {n: t.kind.value for n, t in taken_for(frame, choices, detect=True).items()}
+    return {n: t.kind.value for n, t in read_columns(frame, choices, detect=True).items()}
 
 
 def learned(frame: pd.DataFrame = FRAME, **choices: str) -> Preprocessing:
-    return Preprocessing.fit(frame, taken_for(frame, choices, detect=True))
+    return Preprocessing.fit(frame, read_columns(frame, choices, detect=True))
 
 
 def numbers(preprocessing: Preprocessing, frame: pd.DataFrame) -> dict[str, np.ndarray[Any, Any]]:
@@ -76,7 +76,7 @@ def test_columns_are_taken_as_they_look() -> None:
 
 def test_without_detection_columns_are_what_they_were() -> None:
     before = Preprocessing.fit(FRAME).columns
-    assert before == Preprocessing.fit(FRAME, taken_for(FRAME, {}, detect=False)).columns
+    assert before == Preprocessing.fit(FRAME, read_columns(FRAME, {}, detect=False)).columns
     assert before.plain()["format"] == FORMAT
     assert before.readings == ()
 
@@ -167,14 +167,14 @@ def test_a_strangers_reading_is_refused(kind: str, change: dict[str, object]) ->
     reading = next(r for r in plain["readings"] if r["kind"] == kind)
     reading.update(change)
     with pytest.raises((ValueError, TypeError, KeyError)):
-        Columns.from_plain(plain)
+        TableColumns.from_plain(plain)
 
 
 def test_a_number_that_nothing_makes_is_refused() -> None:
     plain = learned().columns.plain()
     plain["columns"][0]["part"] = "century"
     with pytest.raises(ValueError, match="nothing makes the column"):
-        Columns.from_plain(plain)
+        TableColumns.from_plain(plain)
 
 
 # --- what the user says ---------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_what_is_chosen_goes_before_what_is_found() -> None:
 )
 def test_a_choice_that_cannot_be_is_refused(choices: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
-        taken_for(FRAME, choices, detect=True)
+        read_columns(FRAME, choices, detect=True)
 
 
 def test_settings_of_columns_are_checked() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.data.columns import MAX_CATEGORIES, CategoryColumn, Columns, NumberColumn
-from automl.data.one_hot import CLIP, n_features
+from automl.data.columns import MAX_CATEGORIES, CategoryColumn, NumberColumn, TableColumns
+from automl.data.features import CLIP, n_features
 from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
 from tests.features import features
@@ -172,6 +172,6 @@ def test_one_row_alone_gives_what_it_gives_among_others() -> None:
 def test_scikit_learn_says_nothing_on_the_way() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        learned = Columns((NumberColumn("a", 0.0, 1.0, 0.0, False),))
+        learned = TableColumns((NumberColumn("a", 0.0, 1.0, 0.0, False),))
         features(Preprocessing(learned), [[1.0]])
         features(Preprocessing.fit(TRAIN), TRAIN)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.dataset import Part
+from automl.data.dataset import DatasetPart
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
 from tests.features import features, load_test, width, x_of
@@ -68,7 +68,7 @@ def test_wine() -> None:
 def test_horse_colic() -> None:
     settings = config("horse-colic.csv", "outcome")
     data, test = load_dataset(settings), load_test(settings)
-    parts: list[Part] = [data.train, data.validation, test]
+    parts: list[DatasetPart] = [data.train, data.validation, test]
     assert sum(map(len, parts)) == 299
     assert "dropped 1 row without a value of outcome (row 133)." in data.notes
     assert data.classes == (1, 2, 3)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.dataset import Dataset, Part, RefitRows, joined
+from automl.data.dataset import Dataset, DatasetPart, RefitRows, join_parts
 from automl.data.load import load_dataset, load_with_test
 from automl.errors import ConfigError
 
@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> DataConfig:
     return DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y")
 
 
-def numbers(part: Part) -> list[float]:
+def numbers(part: DatasetPart) -> list[float]:
     return sorted(part.rows.numbers[:, 0].tolist())
 
 
@@ -52,12 +52,12 @@ def test_of_a_table(
     data = load_dataset(table, RefitRows(rows, hold_out))
     assert sizes(data) == expected
     of = {"train": (before.train,), "train+validation": (before.train, before.validation)}
-    wanted = joined(*of.get(rows, (before.train, before.validation, test)))
+    wanted = join_parts(*of.get(rows, (before.train, before.validation, test)))
     if (rows, hold_out) == ("train", None):
         assert numbers(data.train) == numbers(wanted)
         assert numbers(data.validation) == numbers(before.validation)
     else:
-        assert numbers(joined(data.train, data.validation)) == numbers(wanted)
+        assert numbers(join_parts(data.train, data.validation)) == numbers(wanted)
     again = load_dataset(table, RefitRows(rows, hold_out))
     assert numbers(again.train) == numbers(data.train)
     assert again.digest == data.digest != before.digest
@@ -90,7 +90,7 @@ def test_of_the_disc(rows: str, hold_out: float | None, expected: tuple[int, int
             load_dataset(DISC).validation,
             load_with_test(DISC, None).test,
         ]
-        assert numbers(joined(data.train, data.validation)) == numbers(joined(*whole))
+        assert numbers(join_parts(data.train, data.validation)) == numbers(join_parts(*whole))
 
 
 @pytest.mark.parametrize(("rows", "expected"), [("train", (60, 20)), ("train+validation", (80, 0))])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.data.said import (
+from automl.data.text_values import (
     DATE_PARTS,
     date_style,
     number_in,

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-import automl.data.bootstrap
+import automl.data.scoring.baselines
 from automl.config import Task
 from automl.config.metrics import METRICS
-from automl.data.bootstrap import bootstrap, difference, interval
-from automl.data.scores import ClassPredictions, Floats, Predictions, ValuePredictions, predictions
+from automl.data.scoring.baselines import bootstrap, bootstrap_difference, bootstrap_interval
+from automl.data.scoring.metrics import (
+    ClassPredictions,
+    Floats,
+    JudgedPredictions,
+    ValuePredictions,
+    make_predictions,
+)
 from automl.errors import AutoMLError
 
 RNG = np.random.default_rng(3)
@@ -112,7 +118,7 @@ def log_shares(outputs: Floats) -> Floats:
 
 @pytest.mark.parametrize("n_classes", [2, 5, 0])
 def test_a_weight_is_how_often_a_row_counts(n_classes: int) -> None:
-    def of(places: np.ndarray) -> Predictions:
+    def of(places: np.ndarray) -> JudgedPredictions:
         if n_classes:
             return ClassPredictions(outputs[places], y[places])
         return ValuePredictions(outputs[places], y[places], 2.0)
@@ -141,7 +147,7 @@ def test_rows_of_one_class_have_no_auc() -> None:
 def test_what_is_no_number_has_no_score() -> None:
     outputs = np.array([[0.0, 1.0], [np.nan, 0.0], [np.inf, 0.0]])
     with pytest.raises(AutoMLError, match="no finite number for 2 of 3 rows"):
-        predictions(Task.classification, outputs, np.zeros(3, np.int64), 0.0, 1.0)
+        make_predictions(Task.classification, outputs, np.zeros(3, np.int64), 0.0, 1.0)
 
 
 # --- intervals ------------------------------------------------------------------------------------
@@ -156,7 +162,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     for seed in range(300):
         rows = np.random.default_rng(seed).normal(size=80)
         sample = values(rows)
-        found = interval(sample.scored()["mae"], bootstrap({"a": sample}, 300, seed)["a"]["mae"])
+        found = bootstrap_interval(
+            sample.scored()["mae"], bootstrap({"a": sample}, 300, seed)["a"]["mae"]
+        )
         held += found.low <= math.sqrt(2 / math.pi) <= found.high
     assert 0.91 <= held / 300 <= 0.97
 
@@ -174,7 +182,7 @@ def test_samples_are_the_same_for_all_and_in_each_call() -> None:
 def test_many_rows_are_sampled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = np.arange(100.0)
     whole = bootstrap({"a": values(errors)}, 700, 0)["a"]["mae"]
-    monkeypatch.setattr(automl.data.bootstrap, "_CELLS_AT_ONCE", 900)
+    monkeypatch.setattr(automl.data.scoring.baselines, "_CELLS_AT_ONCE", 900)
     pieces = bootstrap({"a": values(errors)}, 700, 0)["a"]["mae"]
     assert pieces.shape == (700,)
     assert len(np.unique(pieces)) > 300, "each piece is drawn anew"
@@ -186,7 +194,7 @@ def compare(a: Floats, b: Floats, n_compared: int = 1) -> tuple[str, float]:
     """The verdict on b against a by `mae`, and the width of the difference's interval."""
     both = {"a": values(a), "b": values(b)}
     samples = bootstrap(both, 1000, 0)
-    found = difference(
+    found = bootstrap_difference(
         "mae",
         both["b"].scored()["mae"] - both["a"].scored()["mae"],
         samples["b"]["mae"] - samples["a"]["mae"],
@@ -198,7 +206,7 @@ def compare(a: Floats, b: Floats, n_compared: int = 1) -> tuple[str, float]:
 def test_a_small_difference_on_the_same_rows_is_more_than_chance() -> None:
     rows = RNG.normal(size=400)
     worse = rows * 1.02 + 0.01 * np.sign(rows)
-    alone = interval(0.0, bootstrap({"a": values(rows)}, 1000, 0)["a"]["mae"])
+    alone = bootstrap_interval(0.0, bootstrap({"a": values(rows)}, 1000, 0)["a"]["mae"])
     verdict, width = compare(rows, worse)
     assert verdict == "worse"
     assert width < (alone.high - alone.low) / 10
@@ -213,9 +221,9 @@ def test_what_is_chance_is_called_so() -> None:
 
 def test_of_some_metrics_large_values_are_good() -> None:
     above = np.linspace(0.1, 0.2, 100)
-    assert difference("auc", 0.15, above).verdict == "better"
-    assert difference("error", 0.15, above).verdict == "worse"
-    assert difference("r2", -0.15, -above).verdict == "worse"
+    assert bootstrap_difference("auc", 0.15, above).verdict == "better"
+    assert bootstrap_difference("error", 0.15, above).verdict == "worse"
+    assert bootstrap_difference("r2", -0.15, -above).verdict == "worse"
 
 
 def test_several_that_are_compared_need_wider_intervals() -> None:
@@ -225,6 +233,6 @@ def test_several_that_are_compared_need_wider_intervals() -> None:
 
 
 def test_what_no_sample_tells_has_no_interval() -> None:
-    found = difference("auc", math.nan, np.full(9, math.nan))
+    found = bootstrap_difference("auc", math.nan, np.full(9, math.nan))
     assert math.isnan(found.low)
     assert found.verdict == "may be chance"

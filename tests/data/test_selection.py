@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from automl.config import Task
-from automl.data.selection import FEW_ROWS, N_FLOOR, select
+from automl.data.scoring.ensemble_selection import FEW_ROWS, N_FLOOR, select_ensemble
 
 N_ROWS = 4 * FEW_ROWS
 
@@ -21,7 +21,7 @@ def noisy(y: np.ndarray, *scales: float) -> np.ndarray:
 def test_models_whose_errors_differ_are_better_together_than_the_best_alone() -> None:
     y = np.random.default_rng(1).standard_normal(N_ROWS)
     said = noisy(y, 0.5, 0.5, 0.6, 30.0)
-    chosen = select(said, y, Task.regression)
+    chosen = select_ensemble(said, y, Task.regression)
     assert chosen.members[-1] == 2
     assert chosen.weights[3] == 0
     assert sum(chosen.weights) == pytest.approx(1)
@@ -36,12 +36,12 @@ def test_models_whose_errors_differ_are_better_together_than_the_best_alone() ->
 def test_a_model_that_is_added_twice_has_twice_the_weight() -> None:
     y = np.zeros(N_ROWS)
     said = np.stack([np.full(N_ROWS, 1.0), np.full(N_ROWS, -2.0)])
-    assert select(said, y, Task.regression).weights == pytest.approx((2 / 3, 1 / 3))
+    assert select_ensemble(said, y, Task.regression).weights == pytest.approx((2 / 3, 1 / 3))
 
 
 def test_the_probability_of_each_rows_class_counts() -> None:
     said = np.stack([np.tile([0.9, 0.2], N_ROWS // 2), np.tile([0.3, 0.8], N_ROWS // 2)])
-    chosen = select(said, np.empty(0), Task.classification)
+    chosen = select_ensemble(said, np.empty(0), Task.classification)
     assert chosen.weights == pytest.approx((0.5, 0.5), abs=0.1)
     mean = np.average(said, axis=0, weights=chosen.weights)
     assert chosen.loss == pytest.approx(-np.log(mean).mean())
@@ -49,7 +49,7 @@ def test_the_probability_of_each_rows_class_counts() -> None:
 
 def test_a_certain_error_is_no_infinite_loss() -> None:
     said = np.stack([np.tile([0.0, 1.0], N_ROWS // 2), np.full(N_ROWS, 0.5)])
-    assert np.isfinite(select(said, np.empty(0), Task.classification).loss)
+    assert np.isfinite(select_ensemble(said, np.empty(0), Task.classification).loss)
 
 
 def few_alike(n_models: int, n_rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -66,15 +66,15 @@ def test_few_rows_are_not_learned_by_heart() -> None:
     errs, by_heart = [], []
     for said, y in few_alike(100, 60):
         many = np.tile(said, 20), np.tile(y, 20)  # the same rows, of which none is new
-        errs.append(np.square(select(said, y, Task.regression).weights).sum())
-        by_heart.append(np.square(select(*many, Task.regression).weights).sum())
+        errs.append(np.square(select_ensemble(said, y, Task.regression).weights).sum())
+        by_heart.append(np.square(select_ensemble(*many, Task.regression).weights).sum())
     assert np.mean(errs) < 0.7 * np.mean(by_heart)
 
 
 def test_the_plain_mean_of_the_best_five_is_taken_where_it_is_surely_better() -> None:
     n_plain = 0
     for said, y in few_alike(6, 15):
-        chosen = select(said, y, Task.regression)
+        chosen = select_ensemble(said, y, Task.regression)
         if sorted(chosen.weights) == [0.0, *[1 / N_FLOOR] * N_FLOOR]:
             n_plain += 1
             best = np.argsort(np.square(said - y).mean(axis=1))[:N_FLOOR]
@@ -85,10 +85,10 @@ def test_the_plain_mean_of_the_best_five_is_taken_where_it_is_surely_better() ->
 def test_on_few_rows_too_one_that_is_far_better_than_all_others_stands_alone() -> None:
     y = np.random.default_rng(2).standard_normal(200)
     said = noisy(y, 0.1, *[3.0] * 20)
-    assert select(said, y, Task.regression).weights[0] > 0.9
+    assert select_ensemble(said, y, Task.regression).weights[0] > 0.9
 
 
 def test_one_model_is_an_ensemble_and_none_is_not() -> None:
-    assert select(np.full((1, 9), 0.5), np.empty(0), Task.classification).weights == (1.0,)
+    assert select_ensemble(np.full((1, 9), 0.5), np.empty(0), Task.classification).weights == (1.0,)
     with pytest.raises(ValueError, match="no model"):
-        select(np.empty((0, 9)), np.empty(0), Task.classification)
+        select_ensemble(np.empty((0, 9)), np.empty(0), Task.classification)

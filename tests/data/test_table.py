@@ -10,7 +10,7 @@ import pytest
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.load import load_dataset
-from automl.data.table import TableFile
+from automl.data.tables.table_file import TableFile
 from tests.data.conftest import WriteTable
 from tests.features import load_test, width, x_of
 

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from automl.config import ColumnKind, DataConfig, Task
-from automl.data.chunks import ChunkedTable
-from automl.data.columns import Columns
-from automl.data.kinds import taken_for
+from automl.data.cells import are_verbatim, may_hold_codes
+from automl.data.column_kinds import read_columns
+from automl.data.columns import TableColumns
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
-from automl.data.table import TableFile
-from automl.data.verbatim import are_verbatim, may_hold_codes
+from automl.data.tables.chunked_table import ChunkedTable
+from automl.data.tables.table_file import TableFile
 from automl.errors import ConfigError
 from tests.data.conftest import WriteTable
 from tests.features import load_test
@@ -145,7 +145,7 @@ def test_dates_and_decimals_stay_what_they_are() -> None:
             "paid": [f"{i},000.50 €" for i in range(60)],
         }
     )
-    taken = taken_for(frame, {}, detect=True, detect_verbatim=True)
+    taken = read_columns(frame, {}, detect=True, detect_verbatim=True)
     assert {name: one.kind.value for name, one in taken.items()} == {
         "day": "date",
         "half": "number",
@@ -162,7 +162,7 @@ def many() -> pd.DataFrame:
 
 
 def learned(frame: pd.DataFrame) -> Preprocessing:
-    return Preprocessing.fit(frame, taken_for(frame, {}, detect=True, detect_verbatim=True))
+    return Preprocessing.fit(frame, read_columns(frame, {}, detect=True, detect_verbatim=True))
 
 
 def test_codes_go_to_plain_values_and_back(many: pd.DataFrame) -> None:
@@ -170,7 +170,7 @@ def test_codes_go_to_plain_values_and_back(many: pd.DataFrame) -> None:
     assert columns.verbatim == ("plz",)
     plain = columns.plain()
     assert plain["format"] == "automl-columns-3"
-    assert Columns.from_plain(plain) == columns
+    assert TableColumns.from_plain(plain) == columns
 
 
 def test_codes_that_are_given_as_numbers_are_refused(many: pd.DataFrame) -> None:

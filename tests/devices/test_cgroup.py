@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from automl.devices.cgroup import MemoryLimit, cpu_limit, memory_limit, n_oom_kills
-from automl.devices.host import host_memory, usable_cores
+from automl.devices.host import (
+    MemoryLimit,
+    cpu_limit,
+    host_memory,
+    memory_limit,
+    n_oom_kills,
+    usable_cores,
+)
 
 MIB = 1024**2
 UNLIMITED_V1 = "9223372036854771712"

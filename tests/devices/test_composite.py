@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from automl.devices.composite import CompositeReader
-from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
+from automl.devices.device_reader import CompositeReader
+from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot
 from automl.trial import DeviceId
 from tests.places import device_id
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from automl.devices.device import DeviceReader
+from automl.devices.device_reading import DeviceReader
 from automl.devices.host import HostReader
 from automl.devices.nvml import NvmlReader
 

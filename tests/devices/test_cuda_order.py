@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from automl.devices.cuda_order import torch_uuids
+from automl.devices.torch_gpus import torch_uuids
 from automl.errors import ConfigError
 
 

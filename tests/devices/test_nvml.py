@@ -13,9 +13,14 @@ import psutil
 import pytest
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device import DeviceProcess, DeviceReader, DeviceReadError, DeviceSnapshot
+from automl.devices.device_reader import open_reader
+from automl.devices.device_reading import (
+    DeviceProcess,
+    DeviceReader,
+    DeviceReadError,
+    DeviceSnapshot,
+)
 from automl.devices.nvml import NvmlReader
-from automl.devices.reader import open_reader
 from tests.nvml_stub.fixtures import LARGE, SMALL, compile_or_skip, load
 from tests.nvml_stub.stub import (
     DEFAULT_MODE,
@@ -36,7 +41,7 @@ SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
 READ = """
 import json, sys
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.reader import open_reader
+from automl.devices.device_reader import open_reader
 for d in open_reader(DevicesConfig(kind=DevicesKind.nvml)).read():
     print(json.dumps([d.address.uuid, d.free_bytes]))
 """

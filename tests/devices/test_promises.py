@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.devices import promises as module
-from automl.devices.promises import (
+from automl.devices import memory_promises as module
+from automl.devices.memory_promises import (
     DEFAULT_FOLDER,
     MAX_BYTES,
-    Promise,
-    Promises,
+    MemoryPromise,
+    PromiseFolder,
     decode,
     encode,
     folder_of,
@@ -29,10 +29,10 @@ from tests.places import device_id
 
 GPU = device_id("GPU-a")
 NOW = 1000.0
-ONE = Promise("GPU-a", "t1", 5)
+ONE = MemoryPromise("GPU-a", "t1", 5)
 DEAD = """
 import os, sys
-from automl.devices.promises import Promise, Promises
+from automl.devices.memory_promises import Promise, Promises
 Promises(sys.argv[1]).show([Promise("GPU-a", "t1", 5)])
 os._exit(0)
 """
@@ -44,20 +44,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def mine(folder: Path) -> Iterator[Promises]:
-    promises = Promises(str(folder))
+def mine(folder: Path) -> Iterator[PromiseFolder]:
+    promises = PromiseFolder(str(folder))
     yield promises
     promises.close()
 
 
 @pytest.fixture
-def theirs(folder: Path) -> Iterator[Promises]:
-    promises = Promises(str(folder))
+def theirs(folder: Path) -> Iterator[PromiseFolder]:
+    promises = PromiseFolder(str(folder))
     yield promises
     promises.close()
 
 
-def sizes(promises: Promises) -> list[int]:
+def sizes(promises: PromiseFolder) -> list[int]:
     assert all(device == GPU for device, _ in promises.others(NOW))
     return sorted(promises.others(NOW).values())
 
@@ -75,11 +75,11 @@ def leave(folder: Path, content: bytes, number: int = 0) -> int:
 
 
 def test_each_sees_what_the_other_shows_now_and_not_its_own(
-    mine: Promises, theirs: Promises, folder: Path
+    mine: PromiseFolder, theirs: PromiseFolder, folder: Path
 ) -> None:
-    mine.show([ONE, Promise("GPU-a", "t2", 7)])
+    mine.show([ONE, MemoryPromise("GPU-a", "t2", 7)])
     assert (sizes(theirs), sizes(mine)) == ([5, 7], [])
-    mine.show([Promise("GPU-a", "t2", 3)])
+    mine.show([MemoryPromise("GPU-a", "t2", 3)])
     assert sizes(theirs) == [3]
     mine.show([])
     assert sizes(theirs) == []
@@ -90,22 +90,26 @@ def test_each_sees_what_the_other_shows_now_and_not_its_own(
 
 
 def test_a_promise_keeps_its_word_while_others_come_and_go(
-    mine: Promises, theirs: Promises
+    mine: PromiseFolder, theirs: PromiseFolder
 ) -> None:
     mine.show([ONE])
     (before,) = theirs.others(NOW)
-    mine.show([ONE, Promise("GPU-a", "t2", 7)])
+    mine.show([ONE, MemoryPromise("GPU-a", "t2", 7)])
     assert theirs.others(NOW)[before] == 5
 
 
-def test_what_a_dead_sweep_left_counts_no_more_and_is_removed(mine: Promises, folder: Path) -> None:
+def test_what_a_dead_sweep_left_counts_no_more_and_is_removed(
+    mine: PromiseFolder, folder: Path
+) -> None:
     subprocess.run([sys.executable, "-c", DEAD, str(folder)], check=True)
     assert len(list(folder.iterdir())) == 1
     assert sizes(mine) == []
     assert list(folder.iterdir()) == []
 
 
-def test_what_was_swept_away_is_shown_again(mine: Promises, theirs: Promises, folder: Path) -> None:
+def test_what_was_swept_away_is_shown_again(
+    mine: PromiseFolder, theirs: PromiseFolder, folder: Path
+) -> None:
     mine.show([ONE])
     for path in folder.iterdir():
         path.unlink()
@@ -114,7 +118,7 @@ def test_what_was_swept_away_is_shown_again(mine: Promises, theirs: Promises, fo
 
 
 def test_one_that_is_replaced_while_it_is_read_is_read_anew(
-    mine: Promises, theirs: Promises, monkeypatch: pytest.MonkeyPatch
+    mine: PromiseFolder, theirs: PromiseFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its old file is not locked any more when it is looked at, as a dead sweep's."""
     mine.show([ONE])
@@ -122,7 +126,7 @@ def test_one_that_is_replaced_while_it_is_read_is_read_anew(
 
     def replaced_before(file: int) -> bool:
         monkeypatch.setattr(module, "_is_held", is_held)
-        mine.show([Promise("GPU-a", "t1", 6)])
+        mine.show([MemoryPromise("GPU-a", "t1", 6)])
         return module._is_held(file)
 
     monkeypatch.setattr(module, "_is_held", replaced_before)
@@ -145,7 +149,7 @@ def test_one_that_is_replaced_while_it_is_read_is_read_anew(
     ],
 )
 def test_what_is_torn_or_odd_counts_for_nothing(
-    mine: Promises, folder: Path, content: bytes
+    mine: PromiseFolder, folder: Path, content: bytes
 ) -> None:
     file = leave(folder, content)
     good = leave(folder, encode([ONE]), 1)
@@ -155,7 +159,7 @@ def test_what_is_torn_or_odd_counts_for_nothing(
 
 
 def test_links_pipes_and_folders_are_passed_over_without_waiting(
-    mine: Promises, folder: Path, tmp_path: Path
+    mine: PromiseFolder, folder: Path, tmp_path: Path
 ) -> None:
     held = leave(tmp_path, encode([ONE]))
     (folder / a_name(1)).symlink_to(tmp_path / a_name())
@@ -167,7 +171,7 @@ def test_links_pipes_and_folders_are_passed_over_without_waiting(
 
 
 def test_no_more_than_so_many_files_are_looked_at(
-    mine: Promises, folder: Path, monkeypatch: pytest.MonkeyPatch
+    mine: PromiseFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 3)
     files = [leave(folder, encode([ONE]), n) for n in range(5)]
@@ -180,7 +184,7 @@ def test_a_folder_that_cannot_be_is_said_once_and_the_sweep_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    promises = Promises(str(tmp_path / "link"))
+    promises = PromiseFolder(str(tmp_path / "link"))
     promises.show([ONE])
     promises.show([])
     assert promises.others(NOW) == {}
@@ -191,8 +195,8 @@ def test_a_folder_that_cannot_be_is_said_once_and_the_sweep_goes_on(
 
 
 def test_a_file_that_cannot_be_written_is_said_once_and_others_are_still_seen(
-    mine: Promises,
-    theirs: Promises,
+    mine: PromiseFolder,
+    theirs: PromiseFolder,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -209,7 +213,7 @@ def test_a_file_that_cannot_be_written_is_said_once_and_others_are_still_seen(
 
 
 def test_what_cannot_be_replaced_is_withdrawn_and_leaves_no_file(
-    mine: Promises, theirs: Promises, folder: Path, monkeypatch: pytest.MonkeyPatch
+    mine: PromiseFolder, theirs: PromiseFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was promised before would keep others waiting for as long as the sweep lives."""
     mine.show([ONE])
@@ -228,11 +232,11 @@ def test_a_strangers_folder_without_the_sticky_bit_is_no_place_to_meet(
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
     if folder.stat().st_uid != 0:
-        assert Promises(str(folder)).others(NOW) == {}
+        assert PromiseFolder(str(folder)).others(NOW) == {}
         assert "sticky bit" in caplog.text
     folder.chmod(0o1777)
     caplog.clear()
-    Promises(str(folder)).close()
+    PromiseFolder(str(folder)).close()
     assert caplog.text == ""
 
 
@@ -245,16 +249,16 @@ def test_which_folder() -> None:
 
 uuids = st.from_regex(r"GPU-[0-9a-f-]{1,40}", fullmatch=True)
 entries = st.builds(
-    Promise, uuids, st.from_regex(r"t[0-9]{1,9}", fullmatch=True), st.integers(0, 10**15 - 1)
+    MemoryPromise, uuids, st.from_regex(r"t[0-9]{1,9}", fullmatch=True), st.integers(0, 10**15 - 1)
 )
 
 
 @given(st.lists(entries, max_size=9))
-def test_what_is_written_is_read(shown: list[Promise]) -> None:
+def test_what_is_written_is_read(shown: list[MemoryPromise]) -> None:
     assert decode(encode(shown)) == tuple(shown)
 
 
 @given(st.lists(entries, max_size=3), st.integers(0, 200))
-def test_half_a_file_counts_for_nothing(shown: list[Promise], length: int) -> None:
+def test_half_a_file_counts_for_nothing(shown: list[MemoryPromise], length: int) -> None:
     whole = encode(shown)
     assert decode(whole[: min(length, len(whole) - 1)]) == ()

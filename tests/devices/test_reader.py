@@ -12,9 +12,9 @@ from subprocess import PIPE
 import pytest
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device import DeviceReader, HeldBytes, Reading
+from automl.devices.device_reader import ReaderThread, open_reader, take_reading
+from automl.devices.device_reading import DeviceReader, DeviceReading, HeldBytes
 from automl.devices.host import HostReader
-from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError
 from automl.trial import HOST, HOST_UUID, LOCAL_NODE
 from tests.nvml_stub.fixtures import CUDA_ORDER, LARGE, SMALL
@@ -239,11 +239,11 @@ def test_auto_asks_nobody_where_every_gpu_is_hidden(
 
 
 @pytest.fixture
-def readings() -> "queue.Queue[Reading]":
+def readings() -> "queue.Queue[DeviceReading]":
     return queue.Queue()
 
 
-def test_readings_come_until_the_thread_is_stopped(readings: "queue.Queue[Reading]") -> None:
+def test_readings_come_until_the_thread_is_stopped(readings: "queue.Queue[DeviceReading]") -> None:
     thread = ReaderThread(HostReader(), NOW_SECONDS, nothing, readings.put)
     thread.start()
     first, second = (readings.get(timeout=WAIT_SECONDS) for _ in range(2))
@@ -261,7 +261,7 @@ def test_what_we_hold_is_read_before_and_after() -> None:
 
 
 def test_a_failing_driver_gives_readings_with_the_error_until_it_is_well(
-    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[Reading]"
+    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[DeviceReading]"
 ) -> None:
     reader = open_reader(config("nvml"))
     loaded_nvml_stub.fail(MEMORY, UNKNOWN)
@@ -285,7 +285,7 @@ def test_a_reader_with_a_flaw_does_not_end_the_thread_unseen() -> None:
 
 
 def test_a_hanging_driver_gives_no_reading_and_holds_up_nobody(
-    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[Reading]"
+    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[DeviceReading]"
 ) -> None:
     reader = open_reader(config("nvml"))
     thread = ReaderThread(reader, NOW_SECONDS, nothing, readings.put)
@@ -301,7 +301,7 @@ def test_a_hanging_driver_gives_no_reading_and_holds_up_nobody(
 
 
 def test_a_driver_that_hung_goes_on_with_fresh_readings(
-    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[Reading]"
+    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[DeviceReading]"
 ) -> None:
     thread = ReaderThread(open_reader(config("nvml")), NOW_SECONDS, nothing, readings.put)
     loaded_nvml_stub.hang(MEMORY)

@@ -2,7 +2,13 @@
 
 import pytest
 
-from automl.devices.selection import hides_all, of_job, only, same_device, visible
+from automl.devices.device_selection import (
+    devices_of_job,
+    hides_all,
+    same_device,
+    select_only,
+    visible_devices,
+)
 from automl.errors import ConfigError
 
 A = "GPU-aaaa1111-0000-0000-0000-000000000001"
@@ -40,27 +46,27 @@ M = "MIG-cccc4444-0000-0000-0000-000000000004"
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(
     setting: str | None, shown: tuple[str, ...]
 ) -> None:
-    assert visible(setting, [A, B, C]) == shown
+    assert visible_devices(setting, [A, B, C]) == shown
 
 
 @pytest.mark.parametrize("setting", ["0", "2", "0,1", "0,1,-1,2", "1,7"])
 def test_numbers_that_choose_among_several_gpus_are_refused_with_the_uuids(setting: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        visible(setting, [A, B, C])
+        visible_devices(setting, [A, B, C])
     for part in (f"CUDA_VISIBLE_DEVICES={setting}", "CUDA's order", "devices.only", A, B, C):
         assert part in str(refusal.value)
 
 
 def test_the_number_of_the_only_gpu_is_known() -> None:
-    assert visible("0", [A]) == (A,)
-    assert visible("1", [A]) == ()
+    assert visible_devices("0", [A]) == (A,)
+    assert visible_devices("1", [A]) == ()
 
 
 def test_numbers_say_nothing_of_slices_but_their_uuids_do() -> None:
-    assert visible(M, [A, M]) == (M,)
-    assert visible("MIG-cccc", [A, M]) == (M,)
+    assert visible_devices(M, [A, M]) == (M,)
+    assert visible_devices("MIG-cccc", [A, M]) == (M,)
     with pytest.raises(ConfigError, match="CUDA's order"):
-        visible("0", [M])
+        visible_devices("0", [M])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,7 @@ def test_what_hides_every_gpu_of_any_machine(setting: str | None, hidden: bool) 
 def test_only_takes_uuids_and_their_beginnings(
     prefixes: list[str], chosen: tuple[str, ...]
 ) -> None:
-    assert only(prefixes, [A, B, C]) == chosen
+    assert select_only(prefixes, [A, B, C]) == chosen
 
 
 @pytest.mark.parametrize(
@@ -92,21 +98,21 @@ def test_only_takes_uuids_and_their_beginnings(
 )
 def test_a_number_counts_in_cuda_s_order(names: list[str], chosen: tuple[str, ...]) -> None:
     in_cuda_order = [uuid.removeprefix("GPU-").upper() for uuid in (C, A, B)]
-    assert only(names, [A, B, C], in_cuda_order) == chosen
+    assert select_only(names, [A, B, C], in_cuda_order) == chosen
 
 
 def test_a_number_that_is_too_large_is_told_those_that_are_there() -> None:
     with pytest.raises(ConfigError) as refusal:
-        only(["2"], [A, B], [B, A])
+        select_only(["2"], [A, B], [B, A])
     assert f"there are {A} (number 1), {B} (number 0)." in str(refusal.value)
     with pytest.raises(ConfigError, match="CUDA's order is not known here"):
-        only(["0"], [A, B])
+        select_only(["0"], [A, B])
 
 
 @pytest.mark.parametrize("prefix", ["GPU-9", "0", "", "aaaa1111"])
 def test_only_refuses_what_matches_nothing_and_lists_what_there_is(prefix: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        only([A, prefix], [A, B])
+        select_only([A, prefix], [A, B])
     assert f"devices.only={prefix or repr('')}:" in str(refusal.value)
     assert f"there are {A}, {B}." in str(refusal.value)
 
@@ -132,8 +138,8 @@ def test_a_uuid_is_the_same_with_any_beginning() -> None:
     ],
 )
 def test_a_slurm_job_has_its_own_gpus(job: str | None, its: tuple[str, ...]) -> None:
-    assert of_job(job, (A, B, C)) == its
+    assert devices_of_job(job, (A, B, C)) == its
 
 
 def test_slices_are_not_counted_by_slurm_s_numbers() -> None:
-    assert of_job("0", (A, M)) == (A, M)
+    assert devices_of_job("0", (A, M)) == (A, M)

@@ -124,7 +124,7 @@ class Program:
         self._started: list[Running] = []
 
     def start(self, *words: str) -> Running:
-        """`python -m automl WORDS`; forked, where it may be (see `warm.py`)."""
+        """`python -m automl WORDS`; forked, where it may be (see `warm_start.py`)."""
         return self._started_in({**self.environment, FORKED: "1"}, "-m", "automl", *words)
 
     def start_module(self, module: str, *words: str) -> Running:

@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.record.events import read_events
+from automl.record.event_log import read_events
 from automl.trial import (
     Event,
-    Failed,
-    Finished,
-    Interrupted,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MetricsReported,
     Params,
-    Pruned,
-    Reported,
-    Started,
-    TooLarge,
+    PrunedOutcome,
+    TooLargeOutcome,
     TrialEvent,
+    TrialStarted,
 )
 
 if TYPE_CHECKING:
     import optuna
     from mlflow.entities import Run
 
-FINAL = (Finished, Pruned, TooLarge, Failed)
+FINAL = (FinishedOutcome, PrunedOutcome, TooLargeOutcome, FailedOutcome)
 
 
 class Records:
@@ -57,11 +57,11 @@ class Records:
         return [e for e in self.events() if isinstance(e, TrialEvent) and e.trial == number]
 
     def params(self) -> dict[int, Params]:
-        return {e.trial: e.params for e in self.events() if isinstance(e, Started)}
+        return {e.trial: e.params for e in self.events() if isinstance(e, TrialStarted)}
 
     def losses(self) -> dict[tuple[int, int], dict[str, float]]:
         """Metrics by (trial, step); a step logged twice fails the test."""
-        reports = [event for event in self.events() if isinstance(event, Reported)]
+        reports = [event for event in self.events() if isinstance(event, MetricsReported)]
         steps = Counter((report.trial, report.step) for report in reports)
         assert max(steps.values(), default=1) == 1, f"logged more than once: {steps.most_common(3)}"
         return {(report.trial, report.step): dict(report.metrics) for report in reports}
@@ -73,8 +73,8 @@ class Records:
         assert len(outcomes) == len(ended)
         return outcomes
 
-    def interrupted(self) -> list[Interrupted]:
-        return [event for event in self.events() if isinstance(event, Interrupted)]
+    def interrupted(self) -> list[InterruptedOutcome]:
+        return [event for event in self.events() if isinstance(event, InterruptedOutcome)]
 
     # --- Optuna ---
 
@@ -136,7 +136,7 @@ class Records:
         """A study of finished trials is whole: nothing missing, nothing twice, nothing more."""
         numbers = set(range(n_trials))
         assert set(self.outcomes()) == numbers
-        assert all(isinstance(outcome, Finished) for outcome in self.outcomes().values())
+        assert all(isinstance(outcome, FinishedOutcome) for outcome in self.outcomes().values())
         assert set(self.losses()) == {(n, step) for n in numbers for step in range(n_epochs)}
         assert self.optuna_states() == dict.fromkeys(numbers, "COMPLETE")
         runs = self.trial_runs()

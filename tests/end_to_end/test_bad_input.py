@@ -152,12 +152,12 @@ BAD = {
     "no network": ("model=python", "model.target", "module:function"),
     "no such network": ("model=python model.target=nowhere:build", "model.target", "PYTHONPATH"),
     "a network of another form": (
-        "model=python model.target=tests.training.networks:too_few space={lr: 1}",
-        "model.target=tests.training.networks:too_few",
+        "model=python model.target=tests.models.networks:too_few space={lr: 1}",
+        "model.target=tests.models.networks:too_few",
         "build(n_inputs, n_outputs, **params)",
     ),
     "a param the network does not take": (
-        "model=python model.target=tests.training.networks:normed space={depth: 3}",
+        "model=python model.target=tests.models.networks:normed space={depth: 3}",
         "space.depth",
         "width, lr, batch_size",
     ),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StorageError
-from automl.record.directory import is_held
-from automl.record.events import EventLog
-from automl.trial import Event, Finished, SweepEnded
+from automl.record.event_log import EventLog
+from automl.record.study_directory import is_held
+from automl.trial import Event, FinishedOutcome, SweepEnded
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program, Running, wait_until
 from tests.end_to_end.records import Records
@@ -89,7 +89,7 @@ def test_no_worker_outlives_the_lock_and_nothing_is_lost(program: Program) -> No
     resumed = program.call("resume", "study.name=silent")
     assert (resumed.code, resumed.stderr) == (0, "")
     assert records.optuna_states() == dict.fromkeys(range(3), "COMPLETE")
-    assert all(isinstance(outcome, Finished) for outcome in records.outcomes().values())
+    assert all(isinstance(outcome, FinishedOutcome) for outcome in records.outcomes().values())
     trained = (records.path / "trained").read_text().split()
     assert sorted(trained) == ["0", "1", "2"], "trial 1 is told, and not trained again"
 

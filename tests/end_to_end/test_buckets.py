@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Checkpointed, Finished
+from automl.trial import CheckpointWritten, FinishedOutcome
 from tests.buckets import Kind, bucket_of
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
@@ -33,7 +33,7 @@ def test_a_trial_goes_on_from_a_bucket_and_no_credential_is_stored(
         done = program.start("resume", "study.name=kept").wait()
         assert (done.code, done.stderr) == (0, "")
     assert (checkpoints / "trial-00000" / "trained").read_text() == "2\n3\n"
-    assert isinstance(records.outcomes()[0], Finished)
+    assert isinstance(records.outcomes()[0], FinishedOutcome)
     written = {path: path.read_bytes() for path in files_below(program.folder)}
     assert bucket.url.encode() in written[records.path / "config.yaml"], "what it is searched for"
     for secret in bucket.secrets:
@@ -43,7 +43,7 @@ def test_a_trial_goes_on_from_a_bucket_and_no_credential_is_stored(
 def steps_kept(records: Records) -> set[int]:
     if not records.n_lines():
         return set()
-    return {event.step for event in records.events() if isinstance(event, Checkpointed)}
+    return {event.step for event in records.events() if isinstance(event, CheckpointWritten)}
 
 
 def files_below(folder: Path) -> Iterable[Path]:

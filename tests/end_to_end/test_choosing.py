@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import DeviceKind, Paced, Started
+from automl.trial import DeviceKind, PaceMeasured, TrialStarted
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -36,7 +36,7 @@ def devices(records: Records) -> dict[int, set[DeviceKind]]:
     """Of each trial, on what it was wherever it was started."""
     found: dict[int, set[DeviceKind]] = {}
     for event in records.events():
-        if isinstance(event, Started):
+        if isinstance(event, TrialStarted):
             found.setdefault(event.trial, set()).add(CPU if event.device == "cpu" else GPU)
     return found
 
@@ -45,9 +45,9 @@ def kinds(records: Records) -> set[DeviceKind]:
     return set().union(*devices(records).values())
 
 
-def paces(records: Records, *, probes: bool) -> list[Paced]:
+def paces(records: Records, *, probes: bool) -> list[PaceMeasured]:
     """What was found of the time of steps."""
-    found = [event for event in records.events() if isinstance(event, Paced)]
+    found = [event for event in records.events() if isinstance(event, PaceMeasured)]
     return [pace for pace in found if (pace.execution is None) is probes]
 
 

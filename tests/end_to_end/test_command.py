@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from automl.trial import Failed, Finished, Pruned
+from automl.trial import FailedOutcome, FinishedOutcome, PrunedOutcome
 from tests.end_to_end.conftest import Call, snapshot
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
@@ -53,15 +53,17 @@ def test_a_program_is_swept_unchanged(folder: Path, call: Call) -> None:
     assert (done.code, done.stderr) == (0, ""), done.stderr
     records = Records(folder, "swept")
     outcomes = records.outcomes()
-    assert {type(outcome) for outcome in outcomes.values()} == {Finished, Pruned}
-    best = min(outcome.value for outcome in outcomes.values() if isinstance(outcome, Finished))
+    assert {type(outcome) for outcome in outcomes.values()} == {FinishedOutcome, PrunedOutcome}
+    best = min(
+        outcome.value for outcome in outcomes.values() if isinstance(outcome, FinishedOutcome)
+    )
     assert best == 0.1 + 1 / 9
     assert "model.pt was written by more than one trial" in done.stdout
     client, runs = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}"), records.trial_runs()
     for number, run in runs.items():
         path = client.download_artifacts(run.info.run_id, "files/plots/curve.txt")
         n_lines = Path(path).read_text().count("\n")
-        assert n_lines == 9 or isinstance(outcomes[number], Pruned)
+        assert n_lines == 9 or isinstance(outcomes[number], PrunedOutcome)
         assert run.data.metrics["train_loss"] == run.data.metrics["val_loss"] / 2
     log = (records.path / "logs" / "trial-00000.log").read_text()
     assert log.startswith(f"$ {sys.executable} train.py --learning-rate=")
@@ -100,7 +102,7 @@ def test_a_killed_sweep_takes_its_programs_along_and_goes_on(program: Program) -
     done = program.call("resume", "study.name=killed")
     assert (done.code, done.stderr) == (0, "")
     assert [step for _, step in records.losses()] == [0, 1, 2, 3]
-    assert [e.value for e in records.outcomes().values() if isinstance(e, Finished)] == [0.5]
+    assert [e.value for e in records.outcomes().values() if isinstance(e, FinishedOutcome)] == [0.5]
 
 
 def test_a_space_that_its_flags_do_not_fit_is_refused(folder: Path, call: Call) -> None:
@@ -132,7 +134,7 @@ def test_a_metric_that_is_never_printed_stops_the_sweep(folder: Path, call: Call
     assert done.code == 1
     assert "study.metric=val_loss was never printed; seen: loss. Set study.metric to" in done.stderr
     (outcome,) = Records(folder, "unseen").outcomes().values()
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
 
 
 LOGGING = """

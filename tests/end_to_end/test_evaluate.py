@@ -13,10 +13,10 @@ import pytest
 import automl
 from automl.config import StudyConfig, Task
 from automl.config.metrics import METRICS
-from automl.record.directory import StudyDirectory
+from automl.models.predictor import load_table_model
 from automl.record.studies import read_study
-from automl.training.predictor import load_of_table
-from automl.trial import Evaluated, RowsKind
+from automl.record.study_directory import StudyDirectory
+from automl.trial import ModelsEvaluated, RowsKind
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
@@ -62,8 +62,8 @@ def study(searched: Path, folder: Path) -> Records:
 MOVED = ("study.name=t", "study.copy=false")
 
 
-def evaluations(study: Records) -> list[Evaluated]:
-    return [event for event in study.events() if isinstance(event, Evaluated)]
+def evaluations(study: Records) -> list[ModelsEvaluated]:
+    return [event for event in study.events() if isinstance(event, ModelsEvaluated)]
 
 
 def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None:
@@ -88,7 +88,7 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     assert tuple(scores) == METRICS[Task.classification]
     assert float(found[1]) == pytest.approx(scores["loss"].value, abs=1e-3)
     assert scores["loss"].low < scores["loss"].value < scores["loss"].high
-    model = load_of_table(study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt")
+    model = load_table_model(study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt")
     run = study.trial_runs()[best.number]
     for metric, score in scores.items():
         for metrics in (run.data.metrics, study.parent().data.metrics):
@@ -123,7 +123,7 @@ def test_a_table_that_comes_later_is_scored(study: Records, call: Call, folder: 
     assert "t: 80 rows no sweep saw (of later.csv)\n" in done.stdout
     (event,) = evaluations(study)
     best = study.path / "checkpoints" / f"trial-{event.trials[0]:05d}" / "best.pt"
-    scored = load_of_table(best).score(frame)
+    scored = load_table_model(best).score(frame)
     shown = {name: score.value for name, score in event.scores[best.parent.name].items()}
     assert scored == pytest.approx(shown)
     again = call("resume", "study.name=t", "study.n_trials=4", "data.split_to=parts")

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import automl
+from automl.models.predictor import Predictor
 from automl.record.studies import read_study
-from automl.training.predictor import Predictor
-from automl.trial import CheckpointKind, Evaluated, RowsKind, TrialState
+from automl.trial import CheckpointKind, ModelsEvaluated, RowsKind, TrialState
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -69,7 +69,7 @@ def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
     done = call("evaluate", "study.name=f", "study.copy=false")
     assert (done.code, done.stderr) == (0, "")
     assert "\nf: 240 rows out-of-fold, by which trials were chosen" in done.stdout
-    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
     best = read_study(study.path).best()
     assert best is not None
     name = f"trial-{best.number:05d}"
@@ -82,7 +82,9 @@ def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
     later = write_table(study.path.parents[1] / "later.csv", seed=9, n_rows=80)
     done = call("evaluate", "study.name=f", "data.test_path=later.csv")
     assert "f: 80 rows no sweep saw (of later.csv)\n" in done.stdout
-    shown = [event for event in study.events() if isinstance(event, Evaluated)][-1].scores[name]
+    shown = [event for event in study.events() if isinstance(event, ModelsEvaluated)][-1].scores[
+        name
+    ]
     assert best_model(study).score(later)["loss"] == pytest.approx(shown["loss"].value)
 
 

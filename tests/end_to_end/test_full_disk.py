@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Reported
+from automl.trial import MetricsReported
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -75,7 +75,7 @@ def test_a_disk_that_fills_up_is_named_and_the_study_goes_on(program: Program, d
 
 
 def has_reported(records: Records) -> bool:
-    return any(isinstance(event, Reported) for event in records.events())
+    return any(isinstance(event, MetricsReported) for event in records.events())
 
 
 def test_a_disk_that_is_full_at_the_start_is_named(disk: Path, call: Call) -> None:

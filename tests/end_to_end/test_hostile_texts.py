@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from automl.trial import Failed, Reported
+from automl.trial import FailedOutcome, MetricsReported
 from tests.end_to_end.hostile import LONG_WORD, WORDS
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
@@ -28,7 +28,7 @@ def test_a_long_word_holds_nobody_up(program: Program) -> None:
     first = program.start("study.name=long", *two, *mine("one_raises_a_long_word"))
 
     def n_reports() -> int:
-        return sum(isinstance(event, Reported) for event in records.of_trial(0))
+        return sum(isinstance(event, MetricsReported) for event in records.of_trial(0))
 
     first.wait_until(lambda: 1 in records.outcomes(), "the failure")
     n_before = n_reports()
@@ -36,7 +36,7 @@ def test_a_long_word_holds_nobody_up(program: Program) -> None:
     first.signal(signal.SIGINT)
     assert first.wait().code == 130
     failed = records.outcomes()[1]
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, FailedOutcome)
     assert failed.cause.startswith("ValueError: bad reply: ab01ab01")
     assert "[cut, 400" in failed.cause, "how long it was is said"
     assert len(failed.cause) < 2_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Failed, Finished, Started
+from automl.trial import FailedOutcome, FinishedOutcome, TrialStarted
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
@@ -86,13 +86,13 @@ def check_same(whole: Records, cut: Records) -> None:
     for number, outcome in whole.outcomes().items():
         there = outcomes[number]
         assert type(there) is type(outcome)
-        if isinstance(outcome, Finished):
-            assert isinstance(there, Finished)
+        if isinstance(outcome, FinishedOutcome):
+            assert isinstance(there, FinishedOutcome)
             assert there.value == outcome.value
-        elif isinstance(there, Failed) and there != outcome:
+        elif isinstance(there, FailedOutcome) and there != outcome:
             assert "lost" in there.cause
     assert cut.params() == whole.params()
-    starts = [event.trial for event in cut.events() if isinstance(event, Started)]
+    starts = [event.trial for event in cut.events() if isinstance(event, TrialStarted)]
     assert len(starts) == len(set(starts))
     runs, whole_runs = cut.trial_runs(), whole.trial_runs()
     for number, run in whole_runs.items():

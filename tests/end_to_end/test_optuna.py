@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Finished, Pruned
+from automl.trial import FinishedOutcome, PrunedOutcome
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
@@ -61,8 +61,8 @@ def test_a_trial_that_was_killed_is_given_the_same_again(ended: Done, story: Pro
 
 def test_a_trial_is_pruned_at_the_report_just_made(ended: Done, records: Records) -> None:
     outcomes = records.outcomes()
-    assert isinstance(outcomes.pop(0), Finished)
-    assert all(isinstance(outcome, Pruned) for outcome in outcomes.values())
+    assert isinstance(outcomes.pop(0), FinishedOutcome)
+    assert all(isinstance(outcome, PrunedOutcome) for outcome in outcomes.values())
     steps = sorted((trial, step) for trial, step in records.losses() if trial)
     assert steps == [(trial, 0) for trial in range(1, N_TRIALS)]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import automl
-from automl.training.array_predictor import ArrayPredictor
-from automl.trial import Evaluated
+from automl.models.array_predictor import ArrayPredictor
+from automl.trial import ModelsEvaluated
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
@@ -68,7 +68,7 @@ PREPARED = """
 import json, sys
 from automl.cli.arguments import parse
 from automl.cli.compose import compose
-from automl.running.prepare import (prepare)
+from automl.running.setup.preparation import (prepare)
 
 if __name__ == "__main__":
     prepared = prepare(compose(parse(json.loads(sys.argv[1]))).config)
@@ -121,7 +121,7 @@ def test_the_test_part_is_for_evaluate(folder: Path, call: Call) -> None:
     assert (scored.code, scored.stderr) == (0, "")
     assert "images: 50 rows no sweep saw (of mine.py:parts)" in scored.stdout
     assert "majority" in scored.stdout
-    (event,) = (e for e in Records(folder, "images").events() if isinstance(e, Evaluated))
+    (event,) = (e for e in Records(folder, "images").events() if isinstance(e, ModelsEvaluated))
     assert event.models == ("trial-00000",)
     refused = call("predict", "study.name=images", "predict.input=a.csv", "predict.output=b.csv")
     assert refused.code == 2
@@ -178,7 +178,7 @@ def test_the_winner_is_trained_again_on_training_and_validation_rows(
     assert list(refit.metrics) == ["train_loss"], "no rows are left to judge by"
     scored = call("evaluate", "study.name=images")
     assert (scored.code, scored.stderr) == (0, "")
-    (event,) = (e for e in Records(folder, "images").events() if isinstance(e, Evaluated))
+    (event,) = (e for e in Records(folder, "images").events() if isinstance(e, ModelsEvaluated))
     assert event.models == ("refit-trial-00000", "trial-00000")
     x, y = (side.numpy() for side in images(50, 7))
     error = event.scores["refit-trial-00000"]["error"].value

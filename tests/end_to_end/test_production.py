@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import automl
-from automl.record.events import read_events
-from automl.trial import Tuned
+from automl.record.event_log import read_events
+from automl.trial import ExportTuned
 from tests.end_to_end.conftest import Call
 
 STORED = Path(__file__).parents[1] / "stored_studies"
@@ -54,8 +54,8 @@ def test_the_fastest_way_is_measured_and_written(
     stored: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
-    monkeypatch.setattr("automl.training.export.tuning.timing.ONE_ROW_SECONDS", 0.01)
-    monkeypatch.setattr("automl.training.export.tuning.timing.BATCH_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.choice.ONE_ROW_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.choice.BATCH_SECONDS", 0.01)
     from torch._inductor import config
 
     # Inductor's own way, since monkeypatch would leave the option deleted in this process.
@@ -76,7 +76,7 @@ def test_the_fastest_way_is_measured_and_written(
     assert f"chosen: {tuned['chosen']}" in done.stdout
     assert "the fastest for one row: " in done.stdout
     *_, (event, _) = read_events(stored / "studies" / "table" / "events.log")
-    assert isinstance(event, Tuned)
+    assert isinstance(event, ExportTuned)
     assert event.chosen == tuned["chosen"]
 
 
@@ -86,8 +86,8 @@ def test_ctrl_c_before_any_file_was_measured_is_no_failure(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("automl.training.export.tuning.timing.ONE_ROW_SECONDS", 0.01)
-    monkeypatch.setattr("automl.training.export.tuning.timing.BATCH_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.choice.ONE_ROW_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.choice.BATCH_SECONDS", 0.01)
     monkeypatch.setattr("torch.export.export", interrupted)  # the first way that makes a file
     done = call("export", "study.name=table", "export.tune=true", "export.to=out")
     assert (done.code, done.stderr) == (130, "")

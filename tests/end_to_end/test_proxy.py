@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import automl.tracking.delivery
+import automl.tracking.deliver.delivery
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.proxy import Proxy
@@ -67,8 +67,8 @@ def test_values_that_a_server_never_takes_do_not_hold_up_the_rest(
     folder: Path, call: Call, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(automl.tracking.delivery, "PATIENCE_SECONDS", 1.0)
-    monkeypatch.setattr(automl.tracking.delivery, "MAX_DEATHS", 1)
+    monkeypatch.setattr(automl.tracking.deliver.delivery, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(automl.tracking.deliver.delivery, "MAX_DEATHS", 1)
     assert call(*words("odd", "sqlite:///mlflow.db")).code == 0
     records = Records(folder, "odd", server.uri)
     spoil(records.path / "events.log")
@@ -106,7 +106,9 @@ def test_a_sweep_outlives_its_server(
     program: Program, call: Call, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What dies is the process at its address; the sweep ends well, and `sync` catches up."""
-    monkeypatch.setattr(automl.tracking.delivery, "PATIENCE_SECONDS", 1.0)  # it is dead for good
+    monkeypatch.setattr(
+        automl.tracking.deliver.delivery, "PATIENCE_SECONDS", 1.0
+    )  # it is dead for good
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
     proxy = start_proxy(program, server.port, port)

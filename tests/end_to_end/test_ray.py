@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from automl.trial import Interrupted, Reported, Started
+from automl.trial import InterruptedOutcome, MetricsReported, TrialStarted
 from tests.end_to_end.objectives import N_EPOCHS
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
@@ -53,10 +53,10 @@ def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     done = sweep.wait()
     assert (done.code, trouble(done)) == (0, "")
     assert "on-ray: 6 finished" in done.stdout
-    devices = {e.device for e in records.events() if isinstance(e, Started)}
+    devices = {e.device for e in records.events() if isinstance(e, TrialStarted)}
     assert len(devices) == 2
     assert all(device.startswith("cpu of ") for device in devices)
-    lost = [e for e in records.events() if isinstance(e, Interrupted)]
+    lost = [e for e in records.events() if isinstance(e, InterruptedOutcome)]
     assert lost
     assert all(e.node_lost and not e.by_worker_death for e in lost)
     check_went_on(records)
@@ -116,11 +116,11 @@ def test_an_address_that_cannot_be_is_refused_and_nothing_begun(
 def check_went_on(records: Records) -> None:
     """Each epoch is recorded once, and trained once, but for one at each loss."""
     for number in records.params():
-        steps = [e.step for e in records.of_trial(number) if isinstance(e, Reported)]
+        steps = [e.step for e in records.of_trial(number) if isinstance(e, MetricsReported)]
         assert steps == list(range(N_EPOCHS))
         folder = records.path / "checkpoints" / f"trial-{number:05d}"
         epochs = [int(line) for line in (folder / "trained").read_text().split()]
-        n_starts = sum(isinstance(e, Started) for e in records.of_trial(number))
+        n_starts = sum(isinstance(e, TrialStarted) for e in records.of_trial(number))
         assert sorted(set(epochs)) == list(range(N_EPOCHS))
         assert len(epochs) - N_EPOCHS < n_starts
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from automl.trial import Started
+from automl.trial import TrialStarted
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.trouble import trouble
@@ -115,7 +115,7 @@ def test_a_sweep_trains_on_no_gpu_but_those_that_it_holds(
         assert (done.code, trouble(done)) == (0, "")
         assert "claims: 3 finished" in done.stdout
         wait_until(lambda: job.free("GPU") == 1, "the end of its claims")
-    (device,) = {e.device for e in records.events() if isinstance(e, Started)}
+    (device,) = {e.device for e in records.events() if isinstance(e, TrialStarted)}
     assert (SMALL, LARGE)[1 - job.gpu] in device
 
 

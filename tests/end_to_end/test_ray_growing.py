@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from automl.running.retries import MAX_SAME_FAILURES
-from automl.trial import Started
+from automl.running.loop.retries import MAX_SAME_FAILURES
+from automl.trial import TrialStarted
 from tests.end_to_end.program import Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.execution.cluster.clusters import growing_cluster, is_of
@@ -58,7 +58,7 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_however_it_ends(
         )
 
         def devices() -> set[str]:
-            return {e.device for e in records.events() if isinstance(e, Started)}
+            return {e.device for e in records.events() if isinstance(e, TrialStarted)}
 
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         monitor.resume()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import parse
-from automl.cli.commands import run
+from automl.cli.command_dispatch import run
 from automl.cli.compose import compose
 from tests.manuals import ROOT, text
 

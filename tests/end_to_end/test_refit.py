@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import automl
+from automl.objectives.checkpoints import torch_checkpoint
 from automl.record.studies import read_study
-from automl.running.refit.derive import Sizes, epochs_of
-from automl.tracking.shared_view import VIEW_TAG
-from automl.training import checkpoint
+from automl.running.refit.small_study import TrainRowCounts, epochs_for_steps
+from automl.tracking.view.shared_view import VIEW_TAG
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
@@ -68,7 +68,7 @@ def experiment_tags(name: str) -> dict[str, str]:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    state = checkpoint.load(study(folder) / "refit.pt")["state"]
+    state = torch_checkpoint.load(study(folder) / "refit.pt")["state"]
     found: dict[str, torch.Tensor] = state["weights"]
     return found
 
@@ -133,7 +133,7 @@ def test_held_out_rows_tell_where_to_stop(swept: Path, call: Call) -> None:
     losses = {step: metrics for (_, step), metrics in records(swept).losses().items()}
     assert len(losses) == 4, "all epochs of the study's"
     best = min(losses, key=lambda step: losses[step]["val_loss"])
-    assert checkpoint.load(study(swept) / "refit.pt")["step"] == best
+    assert torch_checkpoint.load(study(swept) / "refit.pt")["step"] == best
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
     }
     step = read_study(study(folder)).trials[best.number].best_step
     assert step is not None
-    epochs = epochs_of(step, Sizes(200, 300), 20)
+    epochs = epochs_for_steps(step, TrainRowCounts(200, 300), 20)
     assert len(records(folder).losses()) == epochs, "of batches of twenty rows"
     assert call(*REFIT, "refit.members=none", "refit.batch_size=40").code == 0
     assert automl.load("studies/a/refit.pt").params["batch_size"] == 40
@@ -242,7 +242,10 @@ def test_a_function_is_told_and_its_best_state_is_kept(folder: Path, call: Call)
     assert call(*FEW, *words).code == 0
     done = call(*REFIT)
     assert (done.code, done.stderr) == (0, "")
-    assert checkpoint.load(study(folder) / "refit.pt")["state"] == {"refit": True, "devices": 1}
+    assert torch_checkpoint.load(study(folder) / "refit.pt")["state"] == {
+        "refit": True,
+        "devices": 1,
+    }
     assert call(*REFIT, "refit.n_seeds=2").code == 2
 
 
@@ -300,7 +303,7 @@ def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
     assert call(*REFIT).code == 1
     assert not (study(folder) / "refit.pt").exists()
     assert call(*REFIT).code == 0
-    assert checkpoint.load(study(folder) / "refit.pt")["state"] == {"again": True}
+    assert torch_checkpoint.load(study(folder) / "refit.pt")["state"] == {"again": True}
 
 
 def test_a_refit_is_no_study_to_be_resumed(swept: Path, call: Call) -> None:

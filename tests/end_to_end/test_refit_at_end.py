@@ -12,7 +12,7 @@ import pytest
 
 import automl
 from automl.record.studies import read_study
-from automl.trial import Outcome
+from automl.trial import TrialOutcome
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.tables import AUTO, wine_like
@@ -36,7 +36,7 @@ def refits(folder: Path) -> list[Path]:
     return sorted((folder / "studies" / "a" / "refits").glob("*"))
 
 
-def ended(folder: Path) -> dict[int, Outcome | None]:
+def ended(folder: Path) -> dict[int, TrialOutcome | None]:
     """Members of the refit, if it has begun."""
     found = [one for one in refits(folder) if (one / "events.log").exists()]
     trials = [trial for one in found for trial in read_study(one).trials.values()]

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import automl
+from automl.models.predictor import load_table_model
 from automl.record.studies import read_study
-from automl.training.predictor import load_of_table
-from automl.trial import Ensembled
+from automl.trial import EnsembleBuilt
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -40,7 +40,7 @@ def study(searched: Path, folder: Path) -> Records:
     return Records.copied(searched, folder, "a")
 
 
-def made(study: Records) -> Ensembled:
+def made(study: Records) -> EnsembleBuilt:
     """Trees and a network are in it."""
     found = read_study(study.path).best_ensemble
     assert found is not None
@@ -80,7 +80,7 @@ def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call:
     for number, trial in ended.items():
         (member,) = (n for n in weights if before[n].params == trial.params)
         path = folder / "checkpoints" / f"trial-{number:05d}" / "best.pt"
-        each[member] = load_of_table(path).predict(wine_like())
+        each[member] = load_table_model(path).predict(wine_like())
         n_reports = len([key for key in again.losses() if key[0] == number])
         best = before[member].best_step
         assert best is not None
@@ -190,10 +190,10 @@ def test_killed_in_the_middle_it_goes_on_with_what_is_left(
     assert (done.code, done.stderr) == (0, "")
     assert refits(study) == [again.path]
     assert ended.items() <= again.outcomes().items(), "what had ended is not done again"
-    killed = load_of_table(study.path / "refit.pt").predict(wine_like())
+    killed = load_table_model(study.path / "refit.pt").predict(wine_like())
     shutil.rmtree(study.path / "refits")
     assert call("refit", NAME).code == 0
-    whole = load_of_table(study.path / "refit.pt").predict(wine_like())
+    whole = load_table_model(study.path / "refit.pt").predict(wine_like())
     np.testing.assert_array_equal(killed, whole)
 
 
@@ -205,7 +205,7 @@ def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: C
     n_all = len(made(study).members)
     assert f"ensemble of a, by 1 of its {n_all} members, scores wine.csv" in done.stdout
     said = pd.read_csv("said.csv").prediction
-    own = load_of_table(study.path / "checkpoints" / f"trial-{first:05d}" / "best.pt")
+    own = load_table_model(study.path / "checkpoints" / f"trial-{first:05d}" / "best.pt")
     np.testing.assert_allclose(said, own.predict(pd.read_csv("wine.csv")), rtol=1e-9)
     done = call("predict", NAME, *into, "predict.members=9")
     assert f", by all of its {n_all} members, scores" in done.stdout
@@ -218,7 +218,7 @@ def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: C
 def test_its_networks_may_compute_elsewhere(study: Records) -> None:
     """Beside trees, which do not; the model that was copied stays, whatever becomes of the copy."""
     made(study)
-    model, table = load_of_table(study.path / "ensemble.pt"), wine_like()
+    model, table = load_table_model(study.path / "ensemble.pt"), wine_like()
     said = model.predict(table)
     assert model.model is None, "not all of its members are networks"
     assert model.has_network
@@ -226,7 +226,7 @@ def test_its_networks_may_compute_elsewhere(study: Records) -> None:
         model.copied_to("meta").predict(table)  # a device whose tensors have no content
     np.testing.assert_array_equal(model.copied_to("cpu").predict(table), said)
     np.testing.assert_array_equal(model.predict(table), said)
-    trees = load_of_table(study.path / "checkpoints" / "trial-00002" / "best.pt")
+    trees = load_table_model(study.path / "checkpoints" / "trial-00002" / "best.pt")
     assert not trees.has_network
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from automl.execution.descendants import descendants
-from automl.trial import Interrupted
+from automl.execution.process_tree import descendants
+from automl.trial import InterruptedOutcome
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.test_refit import FEW, records, study, weights
@@ -29,7 +29,7 @@ RANKS = ("refit", "study.name=a", "refit.parallel=ddp", "refit.devices=2")
 
 def ranks_of(pid: int) -> list[int]:
     """The processes that train together below one."""
-    return [p for p in descendants(pid) if b"automl.training.parallel.rank" in command_of(p)]
+    return [p for p in descendants(pid) if b"automl.models.networks.parallel.rank" in command_of(p)]
 
 
 def command_of(pid: int) -> bytes:
@@ -77,7 +77,7 @@ def test_two_processes_train_what_one_does_stopped_and_killed_on_the_way(
     done = running.wait()
     assert done.code == 0, done.stderr
     assert "2 processes on the CPU" in done.stdout
-    _, died = [e for e in records(folder).events() if isinstance(e, Interrupted)]
+    _, died = [e for e in records(folder).events() if isinstance(e, InterruptedOutcome)]
     assert died.cause == "process 2 of 2 of the training ended with SIGKILL"
     wait_until(lambda: not command_of(first), "the other process is ended, too")
     np.testing.assert_allclose(losses(folder), alone, rtol=0, atol=1e-9)

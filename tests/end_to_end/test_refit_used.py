@@ -11,7 +11,7 @@ import pytest
 
 import automl
 from automl.record.studies import read_study
-from automl.trial import Evaluated, RowsKind, refit_name, trial_name
+from automl.trial import ModelsEvaluated, RowsKind, refit_name, trial_name
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -54,7 +54,7 @@ def test_its_scores_stand_beside_those_of_the_trial_it_repeats(study: Records, c
     assert lines[2].split()[:4] == ["loss", "refit", "of", str(number)]
     assert lines[3].split()[:2] == ["trial", str(number)]
     assert f"difference: from refit of {number}," in done.stdout
-    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
     assert event.models == (refit_name(number), trial_name(number))
     assert next(iter(event.differences)) == trial_name(number)
     own = event.scores[trial_name(number)]["loss"].value
@@ -73,7 +73,7 @@ def test_it_is_not_scored_on_rows_that_it_learned_from(study: Records, call: Cal
     done = call("evaluate", *MOVED)
     assert (done.code, done.stderr) == (0, "")
     assert "refit.pt was trained on these rows, too (refit.rows=all)" in done.stdout
-    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
     assert event.models == (trial_name(best_of(study)),)
     assert event.kind is RowsKind.KEPT
     asked = call("evaluate", *MOVED, "evaluate.model=refit")

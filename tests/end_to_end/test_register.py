@@ -16,8 +16,8 @@ from mlflow.entities import Run, RunInfo
 
 import automl
 from automl.config import StudyConfig
-from automl.record.directory import StudyDirectory
 from automl.record.studies import read_study
+from automl.record.study_directory import StudyDirectory
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from automl.record.studies import read_study
-from automl.trial import Evaluated, refit_name, trial_name
+from automl.trial import ModelsEvaluated, refit_name, trial_name
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, Running
 from tests.end_to_end.records import Records
@@ -80,7 +80,7 @@ def test_a_registry_that_is_down_leaves_one_step_for_the_next_time(
     assert list(shown_steps(first.stdout)) == list(STEPS[:4])
     assert "go on with: python -m automl release study.name=a" in first.stdout
     number = read_study(study.path).ranking()[0].number
-    scores = [event for event in study.events() if isinstance(event, Evaluated)]
+    scores = [event for event in study.events() if isinstance(event, ModelsEvaluated)]
     both = (refit_name(number), trial_name(number))
     assert [event.models for event in scores] == [both[1:], both]
 
@@ -95,7 +95,7 @@ def test_a_registry_that_is_down_leaves_one_step_for_the_next_time(
     third = call("release", NAME)
     assert shown_steps(third.stdout)["register"] == "version 1 of a, champion"
     check_registered(study)
-    assert len([event for event in study.events() if isinstance(event, Evaluated)]) == 2
+    assert len([event for event in study.events() if isinstance(event, ModelsEvaluated)]) == 2
     (study.path / "refit.pt").unlink()
     fourth = call("release", NAME)
     assert (fourth.code, fourth.stderr) == (0, "")

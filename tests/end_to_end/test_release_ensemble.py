@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 import automl
 from automl.record.studies import read_study
-from automl.trial import Evaluated, RowsKind, trial_name
+from automl.trial import ModelsEvaluated, RowsKind, trial_name
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -38,7 +38,7 @@ def test_the_ensemble_is_what_is_served(folder: Path, call: Call, program: Progr
     assert "from that of ensemble" in said
     assert "export studies/a/exports/refit-ensemble-onnx, which says what the model says" in said
     assert "register version 1 of a, champion" in said
-    scores = [event for event in study.events() if isinstance(event, Evaluated)]
+    scores = [event for event in study.events() if isinstance(event, ModelsEvaluated)]
     best = read_study(study.path).best()
     assert best is not None
     both = ("refit-ensemble", "ensemble")
@@ -76,7 +76,7 @@ def test_of_folds_it_is_evaluated_and_released_by_the_models_that_never_saw_a_ro
     assert len(made.members) > 1
     done = call("evaluate", NAME, "evaluate.model=ensemble")
     assert (done.code, done.stderr) == (0, "")
-    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
     assert event.kind is RowsKind.OUT_OF_FOLD
     found = event.scores["ensemble"]["loss"].value
     assert found == pytest.approx(made.scores["loss"], abs=1e-9)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from automl.trial import Finished
+from automl.trial import FinishedOutcome
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
 
@@ -99,6 +99,6 @@ def test_the_halves_have_bit_for_bit_the_losses_of_the_whole(told: Story) -> Non
     outcomes, whole_outcomes = told.halves.outcomes(), told.whole.outcomes()
     for number in numbers:
         ours, theirs = outcomes[number], whole_outcomes[number]
-        assert isinstance(ours, Finished)
-        assert isinstance(theirs, Finished)
+        assert isinstance(ours, FinishedOutcome)
+        assert isinstance(theirs, FinishedOutcome)
         assert ours.value == theirs.value

@@ -14,7 +14,7 @@ import pytest
 
 from automl.cli.arguments import parse
 from automl.cli.compose import compose
-from automl.running.view import SweepView, write_view
+from automl.running.display.view import SweepView, write_view
 from tests.end_to_end.program import PATIENCE_SECONDS, Done, Program
 
 pytestmark = pytest.mark.slow

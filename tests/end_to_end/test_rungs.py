@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Finished, Pruned, Reported
+from automl.trial import FinishedOutcome, MetricsReported, PrunedOutcome
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import mine
 from tests.end_to_end.records import Records
@@ -31,7 +31,7 @@ BUILTIN = (
 
 
 def n_reports(records: Records, number: int) -> int:
-    return sum(isinstance(event, Reported) for event in records.of_trial(number))
+    return sum(isinstance(event, MetricsReported) for event in records.of_trial(number))
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_the_worse_of_two_trials_stops_at_the_rung(
     assert (done.code, done.stderr) == (0, "")
     records = Records(folder, "rungs")
     kinds = {number: type(outcome) for number, outcome in records.outcomes().items()}
-    assert kinds == {0: Finished, 1: Pruned}
+    assert kinds == {0: FinishedOutcome, 1: PrunedOutcome}
     assert [n_reports(records, number) for number in (0, 1)] == [9, n_steps]

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from omegaconf import OmegaConf
 
-from automl.record.events import read_events
-from automl.trial import Checkpointed, CheckpointKind
+from automl.record.event_log import read_events
+from automl.trial import CheckpointKind, CheckpointWritten
 from tests.end_to_end.objectives import N_EPOCHS
 from tests.end_to_end.program import OBJECTIVES, Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
@@ -269,7 +269,7 @@ def kept_of(study: Path, trials: set[int]) -> dict[int, int]:
     return {
         event.trial: event.step
         for event, _ in read_events(own)
-        if isinstance(event, Checkpointed)
+        if isinstance(event, CheckpointWritten)
         and event.trial in trials
         and event.kind is CheckpointKind.LAST
     }

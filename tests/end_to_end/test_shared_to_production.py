@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from automl.record.files import StudyFiles
 from automl.record.studies import read_study
+from automl.record.study_files import StudyFiles
 from tests.end_to_end.test_shared import Machines, database, machines, postgres
 
 __all__ = ["database", "machines", "postgres"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from automl.trial import Checkpointed
+from automl.trial import CheckpointWritten
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import OBJECTIVES, Program
 from tests.end_to_end.records import Records
@@ -186,5 +186,5 @@ def test_a_stored_config_takes_nothing_from_elsewhere(
 
 def test_the_paths_of_checkpoints_are_relative_to_the_study(swept: Path) -> None:
     events = Records(swept, "theirs").events()
-    paths = {event.path for event in events if isinstance(event, Checkpointed)}
+    paths = {event.path for event in events if isinstance(event, CheckpointWritten)}
     assert paths == {f"checkpoints/trial-00000/{name}.pt" for name in ("last", "best")}

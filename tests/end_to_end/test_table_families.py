@@ -13,7 +13,7 @@ import automl
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
-from tests.training.tables import TARGET, mixed_frame
+from tests.models.tables import TARGET, mixed_frame
 
 TABLE = ("data=csv", "data.path=table.csv", f"data.target={TARGET}")
 NAMES = ("linear", "trees", "boosting")

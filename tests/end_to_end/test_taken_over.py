@@ -7,8 +7,8 @@ import math
 import pytest
 
 from automl.record.studies import read_study
-from automl.search.excess import AT_LEAST
-from automl.trial import Failed, Started, TooLarge, TrialState
+from automl.search.samplers.memory_wall import AT_LEAST_KEY
+from automl.trial import FailedOutcome, TooLargeOutcome, TrialStarted, TrialState
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 
@@ -39,9 +39,9 @@ def test_a_resume_knows_who_died_and_who_ran_out_of_memory(program: Program) -> 
     params, outcomes = records.params(), records.outcomes()
     by_how = {params[number]["how"]: number for number in outcomes}
     died, no_room = outcomes[by_how["dies"]], outcomes[by_how["no_room"]]
-    assert isinstance(died, Failed)
+    assert isinstance(died, FailedOutcome)
     assert died.cause.endswith("(2 times)")
-    assert isinstance(no_room, TooLarge)
+    assert isinstance(no_room, TooLargeOutcome)
     assert "does not fit, even alone" in no_room.cause
     assert no_room.excess == pytest.approx(math.log(1.5))
     assert no_room.at_least
@@ -50,11 +50,11 @@ def test_a_resume_knows_who_died_and_who_ran_out_of_memory(program: Program) -> 
     assert n_runs(records, by_how["no_room"]) == 5, "declared, larger, larger again, alone twice"
 
 
-def check_pruned(records: Records, number: int, outcome: TooLarge) -> None:
+def check_pruned(records: Records, number: int, outcome: TooLargeOutcome) -> None:
     """What fits nowhere is pruned for everybody, and says why."""
     trial = records.optuna_study().trials[number]
     assert trial.state.name == "PRUNED"
-    assert trial.constraints == {AT_LEAST: outcome.excess}
+    assert trial.constraints == {AT_LEAST_KEY: outcome.excess}
     run = records.trial_runs()[number]
     assert run.info.status == "KILLED"
     assert run.data.tags["automl.state"] == "pruned"
@@ -66,5 +66,5 @@ def check_pruned(records: Records, number: int, outcome: TooLarge) -> None:
 
 def n_runs(records: Records, number: int) -> int:
     """Executions, without the entry that a failure makes which the sweep itself decides."""
-    starts = [event for event in records.of_trial(number) if isinstance(event, Started)]
+    starts = [event for event in records.of_trial(number) if isinstance(event, TrialStarted)]
     return sum(start.device != "none" for start in starts)

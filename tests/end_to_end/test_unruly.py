@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Failed, Finished, Pruned, Reported
+from automl.trial import FailedOutcome, FinishedOutcome, MetricsReported, PrunedOutcome
 from tests.end_to_end import unruly
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
@@ -33,7 +33,7 @@ def test_a_trial_that_reports_without_end_is_timed_out(program: Program) -> None
     running = program.start(*unruly_one("reports_without_end"), limit, "study.n_trials=1")
     assert running.process.wait(40) == 1
     (outcome,) = Records(program.folder, "reports_without_end").outcomes().values()
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert outcome.cause == "exceeded execution.trial_timeout_seconds=0.3"
 
 
@@ -43,7 +43,9 @@ def test_what_a_trial_does_to_its_process_is_not_the_next_ones_trouble(
     done = call(*unruly_one("breaks_its_process"), "study.n_trials=8")
     assert done.code == 0, done.stderr
     records = Records(folder, "breaks_its_process")
-    assert {n: type(o) for n, o in records.outcomes().items()} == dict.fromkeys(range(8), Finished)
+    assert {n: type(o) for n, o in records.outcomes().items()} == dict.fromkeys(
+        range(8), FinishedOutcome
+    )
     log = records.path / "logs" / f"trial-{unruly.WELL_BEHAVED:05d}.log"
     assert log.read_text() == f"said by trial {unruly.WELL_BEHAVED}\n"
     (told,) = re.findall(r"worker \d+ ended .*", done.stdout)
@@ -57,7 +59,7 @@ def test_of_many_reports_optuna_is_given_a_bounded_number(call: Call, program: P
     done = call(*unruly_one("reports_often"), "study.n_trials=1", "execution=inline")
     assert done.code == 0, done.stderr
     records = Records(program.folder, "reports_often")
-    reports = [event for event in records.events() if isinstance(event, Reported)]
+    reports = [event for event in records.events() if isinstance(event, MetricsReported)]
     assert [report.step for report in reports] == list(range(unruly.N_REPORTS))
     kept = records.optuna_values(0)
     assert len(kept) < 0.8 * unruly.N_REPORTS
@@ -76,7 +78,7 @@ def test_a_script_that_parses_arguments_and_prunes_by_optuna_is_an_objective(
     done = call(*target, f"execution={execution}", "study.n_trials=2", "pruner=none")
     assert done.code == 0, done.stderr
     outcomes = Records(program.folder, "script").outcomes()
-    assert isinstance(outcomes[0], Finished)
-    assert isinstance(outcomes[1], Pruned)
+    assert isinstance(outcomes[0], FinishedOutcome)
+    assert isinstance(outcomes[1], PrunedOutcome)
     assert (outcomes[1].step, outcomes[1].value) == (0, 2.0)
     assert sys.argv == words

@@ -10,7 +10,7 @@ from automl.data.load import load_dataset
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 from tests.features import x_of
-from tests.training.networks import normed
+from tests.models.networks import normed
 
 
 def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -> None:
@@ -18,7 +18,7 @@ def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -
         "study.name=nets",
         "study.n_trials=6",
         "model=python",
-        "model.target=tests.training.networks:normed",
+        "model.target=tests.models.networks:normed",
         "space={width: 16, lr: {low: 1e-2, high: 3e-2, log: true}, batch_size: 64}",
         "training.epochs=5",
         "sampler=random",

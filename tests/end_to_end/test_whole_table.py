@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from automl.record.studies import read_study
-from automl.trial import Evaluated, RowsKind, TrialState
+from automl.trial import ModelsEvaluated, RowsKind, TrialState
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
-from tests.training.tables import TARGET, mixed_frame
+from tests.models.tables import TARGET, mixed_frame
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
 TABLE = ("data=csv", "data.path=table.csv", f"data.target={TARGET}")
@@ -75,7 +75,7 @@ def test_a_test_part_is_kept_and_scored_where_it_is_asked_for(study: Records, ca
     ]
     assert call("evaluate", "study.name=kept").code == 0
     events = Records(study.path.parents[1], "kept").events()
-    (event,) = (event for event in events if isinstance(event, Evaluated))
+    (event,) = (event for event in events if isinstance(event, ModelsEvaluated))
     assert f"{event.scores['trial-00000']['loss'].value:.5g}" == found["60 test", "trial 0"][0]
     best = read_study(study.path.parent / "kept").best()
     assert best is not None
@@ -98,7 +98,7 @@ def test_a_release_goes_on_with_the_out_of_fold_score(study: Records, call: Call
     late = call("release", "study.name=t", "data.test_path=late.csv")
     assert (late.code, late.stderr) == (0, "")
     assert "version 1 of t, champion" in late.stdout
-    kinds = [event.kind for event in study.events() if isinstance(event, Evaluated)]
+    kinds = [event.kind for event in study.events() if isinstance(event, ModelsEvaluated)]
     assert kinds == [RowsKind.OUT_OF_FOLD, RowsKind.GIVEN, RowsKind.GIVEN]
     assert "refit.pt" in call("evaluate", "study.name=t").stdout
 

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 import automl
 from automl.cli import main
 from automl.errors import StorageError
-from automl.execution.inline import InlineExecutor
-from automl.record.directory import is_held
-from automl.search.journal import LockedJournal
+from automl.execution.inline_executor import InlineExecutor
+from automl.record.study_directory import is_held
+from automl.search.storage import LockedJournal
 
 STUDY = Path("studies") / "silent"
 BEGAN, BROKE, HELD_AT_EXIT = "began", "broke", "held-at-exit"

@@ -14,22 +14,22 @@ from typing import Any
 
 from automl.errors import StorageError
 from automl.trial import (
-    Apart,
-    Failed,
-    Feed,
-    Finished,
-    Given,
-    Interrupted,
-    Line,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MetricsReported,
     OnEvent,
     OnEvents,
+    ParamAnswer,
+    ParamQuestion,
     Placement,
-    Pruned,
-    Reported,
+    PrunedOutcome,
     StillRunning,
-    Suggest,
-    Tagged,
+    SweepChannel,
+    TrialIsolation,
+    TrialSource,
     TrialSpec,
+    TrialTagged,
     Verdict,
 )
 
@@ -43,13 +43,17 @@ class ScriptedSession:
         self.held = 0
 
     def run(
-        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+        self,
+        spec: TrialSpec,
+        placement: Placement,
+        on_event: OnEvent,
+        line: SweepChannel | None = None,
     ) -> None:
         self._line = line
         act = getattr(self, f"_{spec.params['act']}")
         act(spec, lambda step: on_event(_report(spec, step)), on_event)
 
-    def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+    def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         """Lanes of one step each; a free lane asks for the next. `die` kills the whole pack."""
         while (spec := feed.next()) is not None:
             if spec.params["act"] == "die":
@@ -60,17 +64,21 @@ class ScriptedSession:
             if spec.params["act"] == "hang":
                 self._hang(spec, None, lambda event: Verdict.GO_ON)
             on_events([_report(spec, 0)])
-            on_events([Finished(spec.number, time.time(), float(feed.n_lanes))])
+            on_events([FinishedOutcome(spec.number, time.time(), float(feed.n_lanes))])
 
     def _warn(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
-        logging.getLogger("automl.training").warning("batch_size is clipped")
+        logging.getLogger("automl.objectives").warning("batch_size is clipped")
         self._finish(spec, report, on_event)
 
     def _lose_gpu(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
-        on_event(Interrupted(spec.number, time.time(), "its GPU failed", by_worker_death=True))
+        on_event(
+            InterruptedOutcome(spec.number, time.time(), "its GPU failed", by_worker_death=True)
+        )
 
     def _lose_program(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
-        died = Interrupted(spec.number, time.time(), "SIGKILL", by_worker_death=True, killed=True)
+        died = InterruptedOutcome(
+            spec.number, time.time(), "SIGKILL", by_worker_death=True, killed=True
+        )
         on_event(died)
 
     def _asks(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
@@ -79,7 +87,7 @@ class ScriptedSession:
         asking = StillRunning(spec.number, time.time())
         while (verdict := on_event(asking)) is Verdict.GO_ON:
             time.sleep(0.005)
-        on_event(Interrupted(spec.number, time.time(), verdict.value))
+        on_event(InterruptedOutcome(spec.number, time.time(), verdict.value))
 
     def _full_disk(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         raise StorageError("last.pt cannot be written (No space left on device)")
@@ -102,7 +110,7 @@ class ScriptedSession:
         os.kill(os.getpid(), signal.SIGABRT)
 
     def _capped(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
-        on_event(Finished(spec.number, time.time(), float(self.caps[0])))
+        on_event(FinishedOutcome(spec.number, time.time(), float(self.caps[0])))
 
     def _capped_later(self, spec: TrialSpec, report: Callable[[int], Verdict], on: OnEvent) -> None:
         report(0)
@@ -113,7 +121,7 @@ class ScriptedSession:
     def close(self) -> None:
         """Nothing is to be ended."""
 
-    def keep_apart(self, apart: Apart) -> None:
+    def keep_apart(self, apart: TrialIsolation) -> None:
         """See `tests/execution/isolation`."""
 
     def give_back_memory(self) -> None:
@@ -124,25 +132,25 @@ class ScriptedSession:
         for step in range(3):
             match report(step):
                 case Verdict.PRUNE:
-                    on_event(Pruned(spec.number, time.time(), step, float(step)))
+                    on_event(PrunedOutcome(spec.number, time.time(), step, float(step)))
                     return
                 case Verdict.STOP:
-                    on_event(Interrupted(spec.number, time.time(), "stopped"))
+                    on_event(InterruptedOutcome(spec.number, time.time(), "stopped"))
                     return
                 case Verdict.GO_ON:
                     pass
-        on_event(Finished(spec.number, time.time(), float(os.getpid())))
+        on_event(FinishedOutcome(spec.number, time.time(), float(os.getpid())))
 
     def _ask(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
         """Reports what nobody judges, asks for `n`, and finishes with its value."""
         assert self._line is not None
         for step in range(2):
-            on_event(Reported(spec.number, time.time(), step, {"train_loss": 1.0}))
-        reply = self._line.ask(Suggest(spec.number, "n", {"low": 0, "high": 9}))
-        if isinstance(reply, Given):
-            on_event(Finished(spec.number, time.time(), float(str(reply.value))))
+            on_event(MetricsReported(spec.number, time.time(), step, {"train_loss": 1.0}))
+        reply = self._line.ask(ParamQuestion(spec.number, "n", {"low": 0, "high": 9}))
+        if isinstance(reply, ParamAnswer):
+            on_event(FinishedOutcome(spec.number, time.time(), float(str(reply.value))))
         else:
-            on_event(Interrupted(spec.number, time.time(), repr(reply)))
+            on_event(InterruptedOutcome(spec.number, time.time(), repr(reply)))
 
     def _ask_while_it_logs(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         """As autolog and Optuna's interface do from threads of their own."""
@@ -151,15 +159,15 @@ class ScriptedSession:
 
         def log() -> None:
             while not has_ended.is_set():
-                on_event(Tagged(spec.number, time.time(), "note", "still here"))
+                on_event(TrialTagged(spec.number, time.time(), "note", "still here"))
 
         thread = threading.Thread(target=log, daemon=True)
         thread.start()
-        question = Suggest(spec.number, "n", {"low": 0, "high": 9})
-        n_given = sum(isinstance(self._line.ask(question), Given) for _ in range(100))
+        question = ParamQuestion(spec.number, "n", {"low": 0, "high": 9})
+        n_given = sum(isinstance(self._line.ask(question), ParamAnswer) for _ in range(100))
         has_ended.set()
         thread.join()
-        on_event(Finished(spec.number, time.time(), float(n_given)))
+        on_event(FinishedOutcome(spec.number, time.time(), float(n_given)))
 
     def _ask_whether(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
@@ -169,24 +177,26 @@ class ScriptedSession:
         for step in range(3):
             told = report(step)
             if Verdict.PRUNE in (told, self._line.verdict(spec.number)):
-                on_event(Pruned(spec.number, time.time(), step, 0.0))
+                on_event(PrunedOutcome(spec.number, time.time(), step, 0.0))
                 return
-        on_event(Finished(spec.number, time.time(), 0.0))
+        on_event(FinishedOutcome(spec.number, time.time(), 0.0))
 
     def _tag_and_finish(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
     ) -> None:
         report(0)
-        on_event(Tagged(spec.number, time.time(), "note", "in a message of its own"))
-        on_event(Finished(spec.number, time.time(), 1.0))
+        on_event(TrialTagged(spec.number, time.time(), "note", "in a message of its own"))
+        on_event(FinishedOutcome(spec.number, time.time(), 1.0))
 
     def _tell_of_table(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
     ) -> None:
         table: Any = self.config
-        on_event(Tagged(spec.number, time.time(), "sum", str(table.sum())))
-        on_event(Tagged(spec.number, time.time(), "may be written", str(table.flags.writeable)))
-        on_event(Finished(spec.number, time.time(), 1.0))
+        on_event(TrialTagged(spec.number, time.time(), "sum", str(table.sum())))
+        on_event(
+            TrialTagged(spec.number, time.time(), "may be written", str(table.flags.writeable))
+        )
+        on_event(FinishedOutcome(spec.number, time.time(), 1.0))
 
     def _report_and_hang(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
@@ -203,9 +213,9 @@ class ScriptedSession:
         while time.monotonic() < begun + 3.0:
             report(step)
             step += 1
-        on_event(Finished(spec.number, time.time(), 1.0))
+        on_event(FinishedOutcome(spec.number, time.time(), 1.0))
 
-    def _joined_late(self, first: TrialSpec, feed: Feed, on_events: OnEvents) -> None:
+    def _joined_late(self, first: TrialSpec, feed: TrialSource, on_events: OnEvents) -> None:
         """Another trial joins after so many seconds; both report until they are ended."""
         lanes, begun = [first], time.monotonic()
         joins_after_seconds = float(str(first.params["seconds"]))
@@ -221,8 +231,8 @@ class ScriptedSession:
         """For three seconds, without a report."""
         begun = time.monotonic()
         while time.monotonic() < begun + 3.0:
-            logging.getLogger("automl.training").warning("still here")
-        on_event(Finished(spec.number, time.time(), 1.0))
+            logging.getLogger("automl.objectives").warning("still here")
+        on_event(FinishedOutcome(spec.number, time.time(), 1.0))
 
     def _break_after(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
@@ -246,10 +256,10 @@ class ScriptedSession:
         while report(step) is Verdict.GO_ON:
             time.sleep(0.001)
             step += 1
-        on_event(Interrupted(spec.number, time.time(), "stopped"))
+        on_event(InterruptedOutcome(spec.number, time.time(), "stopped"))
 
     def _fail(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
-        on_event(Failed(spec.number, time.time(), "ValueError: scripted"))
+        on_event(FailedOutcome(spec.number, time.time(), "ValueError: scripted"))
 
     def _die(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -265,11 +275,11 @@ class ScriptedSession:
 
     def _print(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         os.write(1, b"said by the trial\n")
-        on_event(Failed(spec.number, time.time(), "ValueError: after printing"))
+        on_event(FailedOutcome(spec.number, time.time(), "ValueError: after printing"))
 
 
-def _report(spec: TrialSpec, step: int) -> Reported:
-    return Reported(spec.number, time.time(), step, {"val_loss": float(step)})
+def _report(spec: TrialSpec, step: int) -> MetricsReported:
+    return MetricsReported(spec.number, time.time(), step, {"val_loss": float(step)})
 
 
 def _fail() -> None:

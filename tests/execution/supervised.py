@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.execution.workers import WorkersExecutor
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
 from automl.trial import (
-    Entry,
-    Outcome,
+    ProcessEntry,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
     Verdict,
 )
 from tests.places import ON_HOST
 
-ENTRY = Entry("tests.execution.objectives:open_scripted")
+ENTRY = ProcessEntry("tests.execution.objectives:open_scripted")
 HOST = ON_HOST
 
 
@@ -44,8 +44,8 @@ def execute(
     return events
 
 
-def outcomes(events: Sequence[TrialEvent]) -> dict[int, Outcome]:
-    return {event.trial: event for event in events if isinstance(event, Outcome)}
+def outcomes(events: Sequence[TrialEvent]) -> dict[int, TrialOutcome]:
+    return {event.trial: event for event in events if isinstance(event, TrialOutcome)}
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> bool:

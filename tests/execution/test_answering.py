@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from automl.errors import AutoMLError, ConfigError
-from automl.execution.answering import AnsweringProcess, NoAnswerError
-from automl.trial import Entry
+from automl.execution.child_calls import AnsweringProcess, NoAnswerError
+from automl.trial import ProcessEntry
 
 
 def open_adding(start: int) -> Callable[[object], object]:
@@ -34,7 +34,7 @@ def open_adding(start: int) -> Callable[[object], object]:
 
 @pytest.fixture
 def adding() -> Iterator[AnsweringProcess]:
-    process = AnsweringProcess(Entry(f"{__name__}:open_adding", 1))
+    process = AnsweringProcess(ProcessEntry(f"{__name__}:open_adding", 1))
     yield process
     process.end()
 
@@ -76,7 +76,7 @@ def test_what_it_raises_is_raised_and_it_goes_on(adding: AnsweringProcess) -> No
 
 
 def test_one_that_cannot_begin_says_so_at_each_question() -> None:
-    process = AnsweringProcess(Entry(f"{__name__}:open_adding", -1))
+    process = AnsweringProcess(ProcessEntry(f"{__name__}:open_adding", -1))
     for _ in range(2):
         with pytest.raises(ConfigError, match="start=-1"):
             process.answer(1)
@@ -94,7 +94,7 @@ def test_one_that_was_killed_has_no_answer(adding: AnsweringProcess) -> None:
 
 
 def test_nothing_is_left_of_one_that_works() -> None:
-    process = AnsweringProcess(Entry(f"{__name__}:open_adding", 1))
+    process = AnsweringProcess(ProcessEntry(f"{__name__}:open_adding", 1))
     pid, _ = who(process)
     process.ask(2)
     process.end()

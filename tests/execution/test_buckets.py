@@ -9,7 +9,7 @@ import pytest
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
-from automl.execution.stored import Stored
+from automl.execution.checkpoint_store import CheckpointStore
 from tests.buckets import Bucket, Kind, bucket_of
 from tests.execution.test_stored import spec_of, write
 
@@ -26,7 +26,7 @@ def bucket(
 
 def test_a_trial_goes_on_elsewhere_from_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     StudyConfig(checkpoints=bucket.url)
-    stored = Stored(bucket.url, "1234")
+    stored = CheckpointStore(bucket.url, "1234")
     stored.check()
     first, second, third = (spec_of(tmp_path / name, n) for n, name in enumerate("aba", start=1))
     stored.keep(first, write(first, "last.pt", "epoch 3"))
@@ -40,7 +40,7 @@ def test_a_trial_goes_on_elsewhere_from_a_bucket(bucket: Bucket, tmp_path: Path)
 
 
 def test_a_trial_of_which_a_bucket_has_nothing_begins(bucket: Bucket, tmp_path: Path) -> None:
-    Stored(bucket.url, "1234").bring(spec_of(tmp_path / "a", 2))
+    CheckpointStore(bucket.url, "1234").bring(spec_of(tmp_path / "a", 2))
     assert not (tmp_path / "a").exists()
 
 
@@ -48,7 +48,7 @@ def test_a_bucket_that_is_not_there_is_refused(bucket: Bucket) -> None:
     scheme, _, rest = bucket.url.partition("://")
     elsewhere = f"{scheme}://no-such-{rest}"
     with pytest.raises(ConfigError, match=r"no checkpoint can be kept there"):
-        Stored(elsewhere, "1234").check()
+        CheckpointStore(elsewhere, "1234").check()
 
 
 def read(folder: Path) -> dict[str, str]:

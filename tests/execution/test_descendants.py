@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from automl.execution.descendants import descendants, kill_descendants
+from automl.execution.process_tree import descendants, kill_descendants
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 
-from automl.execution.process import CONTEXT, preload, start_child
+from automl.execution.worker_process import CONTEXT, preload_fork_server, start_child
 
 
 def tell(ours: Connection) -> None:
@@ -24,7 +24,7 @@ def nothing() -> None:
 
 
 def see_two() -> None:
-    preload("json")
+    preload_fork_server("json")
     for _ in range(2):
         ours, theirs = CONTEXT.Pipe()
         child = start_child("tells", tell, theirs)
@@ -42,7 +42,10 @@ def interrupt_two() -> None:
     """Ctrl-C reaches a server that has just been started, by the first and by its successor."""
 
     def begin() -> None:
-        for start in (lambda: preload("json"), lambda: start_child("is nothing", nothing)):
+        for start in (
+            lambda: preload_fork_server("json"),
+            lambda: start_child("is nothing", nothing),
+        ):
             start()
             server: int = vars(forkserver._forkserver)["_forkserver_pid"]
             os.kill(server, signal.SIGINT)

@@ -6,7 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from automl.execution.process import _unseen_main
+from automl.execution.worker_process import _unseen_main
 
 
 def test_however_many_threads_start_children_it_is_itself_again() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.execution.remote import call_in_child
-from automl.trial import Entry
+from automl.execution.child_calls import call_in_child
+from automl.trial import ProcessEntry
 
 
 def say_who_and_wait(path: str) -> None:
@@ -33,7 +33,7 @@ def test_of_a_question_that_ctrl_c_ends_nothing_is_left(tmp_path: Path) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_interrupt_once_there, args=(path,), daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        call_in_child(Entry(f"{__name__}:say_who_and_wait", str(path)))
+        call_in_child(ProcessEntry(f"{__name__}:say_who_and_wait", str(path)))
     with pytest.raises(ProcessLookupError):  # one that is left ends here, or pytest waits for it
         os.kill(int(path.read_text()), signal.SIGKILL)
     signal.signal(signal.SIGINT, before)

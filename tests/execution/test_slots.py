@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from automl.execution.process import CONTEXT
-from automl.execution.slots import Slot, make_slots
-from automl.record.lease_clock import lease_seconds
+from automl.execution.worker_messages import SharedSlot, make_slots
+from automl.execution.worker_process import CONTEXT
+from automl.record.lease import lease_seconds
 
 
-def write_what_is_seen(slot: Slot) -> None:
+def write_what_is_seen(slot: SharedSlot) -> None:
     """In a process of its own."""
     slot.write_steps(5)
     slot.write([2**40 + 10 * slot.n_answered + slot.n_sent, 7])

@@ -11,18 +11,25 @@ import pytest
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
+from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.executor import TrialFeed
-from automl.execution.inline import InlineExecutor
-from automl.execution.stored import Stored
-from automl.trial import Checkpointed, Entry, Finished, TrialEvent, TrialSpec, Verdict
+from automl.execution.inline_executor import InlineExecutor
+from automl.trial import (
+    CheckpointWritten,
+    FinishedOutcome,
+    ProcessEntry,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
 from tests.places import ON_HOST
 
-WRITING = Entry("tests.execution.cluster.sessions:open_writing")
+WRITING = ProcessEntry("tests.execution.cluster.sessions:open_writing")
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> Stored:
-    return Stored(f"file://{tmp_path}/bucket/sweeps", "1234")
+def stored(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore(f"file://{tmp_path}/bucket/sweeps", "1234")
 
 
 def spec_of(machine: Path, attempt: int, n_starts: int = 0) -> TrialSpec:
@@ -36,7 +43,9 @@ def write(spec: TrialSpec, name: str, text: str) -> Path:
     return path
 
 
-def test_a_trial_goes_on_elsewhere_from_its_last_attempt(stored: Stored, tmp_path: Path) -> None:
+def test_a_trial_goes_on_elsewhere_from_its_last_attempt(
+    stored: CheckpointStore, tmp_path: Path
+) -> None:
     first, second, third = (spec_of(tmp_path / name, n) for n, name in enumerate("abc", start=1))
     stored.keep(first, write(first, "last.pt", "epoch 3"))
     stored.keep(first, write(first, "best.pt", "epoch 2"))
@@ -50,7 +59,7 @@ def test_a_trial_goes_on_elsewhere_from_its_last_attempt(stored: Stored, tmp_pat
     assert brought == {"last.pt": "epoch 9", "best.pt": "epoch 2"}
 
 
-def test_starts_by_one_sweep_are_attempts_too(stored: Stored, tmp_path: Path) -> None:
+def test_starts_by_one_sweep_are_attempts_too(stored: CheckpointStore, tmp_path: Path) -> None:
     for n in (2, 10, 9):
         one = spec_of(tmp_path / "a", 0, n)
         stored.keep(one, write(one, "last.pt", f"start {n}"))
@@ -64,7 +73,7 @@ FAST, SLOW = 4e9, 1e9
 
 @pytest.mark.parametrize("clock", [FAST, SLOW])
 def test_who_takes_a_trial_back_goes_on_from_what_others_wrote_of_it(
-    stored: Stored, tmp_path: Path, clock: float
+    stored: CheckpointStore, tmp_path: Path, clock: float
 ) -> None:
     """Whatever the clock of the machine says that began it."""
     first, second = spec_of(tmp_path / "a", 1), spec_of(tmp_path / "b", 2)
@@ -79,7 +88,7 @@ def test_who_takes_a_trial_back_goes_on_from_what_others_wrote_of_it(
 
 @pytest.mark.parametrize("clock", [FAST, SLOW])
 def test_what_a_folder_has_that_is_newer_stays(
-    stored: Stored, tmp_path: Path, clock: float
+    stored: CheckpointStore, tmp_path: Path, clock: float
 ) -> None:
     """What was written after the last that was kept: its machine died between the two."""
     one = spec_of(tmp_path / "a", 0, 0)
@@ -93,7 +102,7 @@ def test_what_a_folder_has_that_is_newer_stays(
 
 @pytest.mark.parametrize("clock", [FAST, SLOW])
 def test_what_was_written_after_it_was_brought_stays(
-    stored: Stored, tmp_path: Path, clock: float
+    stored: CheckpointStore, tmp_path: Path, clock: float
 ) -> None:
     """Though nothing of this attempt was kept."""
     first, second = spec_of(tmp_path / "a", 1), spec_of(tmp_path / "b", 2)
@@ -105,7 +114,9 @@ def test_what_was_written_after_it_was_brought_stays(
     assert mine.read_text() == "epoch 5"
 
 
-def test_what_was_never_kept_counts_less_than_what_was(stored: Stored, tmp_path: Path) -> None:
+def test_what_was_never_kept_counts_less_than_what_was(
+    stored: CheckpointStore, tmp_path: Path
+) -> None:
     first = spec_of(tmp_path / "a", 1)
     stored.keep(first, write(first, "last.pt", "epoch 3"))
     mine = write(spec_of(tmp_path / "b", 2), "last.pt", "epoch 1")
@@ -114,7 +125,7 @@ def test_what_was_never_kept_counts_less_than_what_was(stored: Stored, tmp_path:
 
 
 def test_one_who_was_cut_off_makes_nothing_of_a_common_folder_older(
-    stored: Stored, tmp_path: Path
+    stored: CheckpointStore, tmp_path: Path
 ) -> None:
     first, second = (spec_of(tmp_path / "common", n) for n in (1, 2))
     stored.keep(first, write(first, "last.pt", "epoch 3"))
@@ -125,7 +136,9 @@ def test_one_who_was_cut_off_makes_nothing_of_a_common_folder_older(
     assert mine.read_text() == "epoch 5"
 
 
-def test_what_was_deleted_from_a_folder_comes_again(stored: Stored, tmp_path: Path) -> None:
+def test_what_was_deleted_from_a_folder_comes_again(
+    stored: CheckpointStore, tmp_path: Path
+) -> None:
     one = spec_of(tmp_path / "a", 1)
     stored.keep(one, mine := write(one, "last.pt", "epoch 3"))
     mine.unlink()
@@ -135,7 +148,7 @@ def test_what_was_deleted_from_a_folder_comes_again(stored: Stored, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["zzz/last.pt", "last.pt", "00009-00001x/last.pt"])
 def test_what_no_attempt_has_put_there_is_not_taken(
-    stored: Stored, tmp_path: Path, name: str
+    stored: CheckpointStore, tmp_path: Path, name: str
 ) -> None:
     one = spec_of(tmp_path / "a", 1)
     stored.keep(one, write(one, "last.pt", "epoch 3"))
@@ -146,7 +159,7 @@ def test_what_no_attempt_has_put_there_is_not_taken(
     assert (tmp_path / "b" / "7" / "last.pt").read_text() == "epoch 3"
 
 
-def test_what_was_not_put_whole_is_not_taken(stored: Stored, tmp_path: Path) -> None:
+def test_what_was_not_put_whole_is_not_taken(stored: CheckpointStore, tmp_path: Path) -> None:
     one = spec_of(tmp_path / "a", 1)
     stored.keep(one, write(one, "last.pt", "whole"))
     (whole,) = (p for p in (tmp_path / "bucket").rglob("*") if p.is_file())
@@ -156,14 +169,16 @@ def test_what_was_not_put_whole_is_not_taken(stored: Stored, tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "b" / "7").iterdir()] == ["last.pt"]
 
 
-def test_other_studies_and_trials_are_none_of_its_business(stored: Stored, tmp_path: Path) -> None:
+def test_other_studies_and_trials_are_none_of_its_business(
+    stored: CheckpointStore, tmp_path: Path
+) -> None:
     one = spec_of(tmp_path / "a", 1)
     stored.keep(one, write(one, "last.pt", "epoch 3"))
-    Stored(stored.url, "another").bring(spec_of(tmp_path / "b", 2))
+    CheckpointStore(stored.url, "another").bring(spec_of(tmp_path / "b", 2))
     assert not (tmp_path / "b").exists()
 
 
-def test_each_process_opens_it_for_itself(stored: Stored) -> None:
+def test_each_process_opens_it_for_itself(stored: CheckpointStore) -> None:
     stored.check()
     assert pickle.loads(pickle.dumps(stored)) == stored
     assert b"pyarrow" not in pickle.dumps(stored)
@@ -174,10 +189,10 @@ def test_each_process_opens_it_for_itself(stored: Stored) -> None:
 )
 def test_a_place_that_takes_no_file_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match=r"study\.checkpoints="):
-        Stored(url, "1234").check()
+        CheckpointStore(url, "1234").check()
 
 
-def test_a_place_that_is_gone_breaks_the_sweep_off(stored: Stored, tmp_path: Path) -> None:
+def test_a_place_that_is_gone_breaks_the_sweep_off(stored: CheckpointStore, tmp_path: Path) -> None:
     one = spec_of(tmp_path / "a", 1)
     (tmp_path / "bucket").write_text("no folder")
     with pytest.raises(StorageError, match="then resume the study"):
@@ -200,7 +215,7 @@ def test_an_address_that_cannot_be_is_refused_and_no_secret_repeated(url: str, s
 
 
 def test_a_checkpoint_is_kept_before_it_counts_and_brought_before_the_trial_begins(
-    stored: Stored, tmp_path: Path
+    stored: CheckpointStore, tmp_path: Path
 ) -> None:
     (tmp_path / "logs").mkdir()
     executor = InlineExecutor(WRITING, tmp_path / "logs")
@@ -208,10 +223,10 @@ def test_a_checkpoint_is_kept_before_it_counts_and_brought_before_the_trial_begi
 
     def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         for event in events:
-            if isinstance(event, Checkpointed):
+            if isinstance(event, CheckpointWritten):
                 kept = sorted((tmp_path / "bucket").rglob("last.pt"))
                 found.append(kept[-1].read_text())
-            if isinstance(event, Finished):
+            if isinstance(event, FinishedOutcome):
                 found.append(f"finished {event.value:g}")
         return {}
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.execution.workers import WorkersExecutor
-from automl.record.lease_clock import lease_seconds
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
+from automl.record.lease import lease_seconds
 from automl.trial import (
-    Finished,
-    Hosted,
-    Interrupted,
-    Outcome,
-    OutOfMemory,
+    FinishedOutcome,
+    InterruptedOutcome,
+    OutOfMemoryOutcome,
+    ProcessHosted,
     ProcessId,
     TrialEvent,
+    TrialOutcome,
     Verdict,
 )
 from tests.execution.supervised import ENTRY, HOST, execute, outcomes, spec, wait_until
@@ -31,14 +31,14 @@ from tests.processes import is_running
 @pytest.mark.parametrize(
     ("counts", "act", "outcome", "how"),
     [
-        ((3, 4), "die", OutOfMemory, "SIGKILL by the kernel, for lack of main memory"),
-        ((3, 3), "die", Interrupted, "SIGKILL"),
-        ((None, None), "die", Interrupted, "SIGKILL"),
-        ((3, 4), "abort", Interrupted, "SIGABRT"),
+        ((3, 4), "die", OutOfMemoryOutcome, "SIGKILL by the kernel, for lack of main memory"),
+        ((3, 3), "die", InterruptedOutcome, "SIGKILL"),
+        ((None, None), "die", InterruptedOutcome, "SIGKILL"),
+        ((3, 4), "abort", InterruptedOutcome, "SIGABRT"),
     ],
 )
 def test_a_process_that_the_kernel_killed_for_memory_ran_out_of_it(
-    tmp_path: Path, counts: tuple[int | None, int], act: str, outcome: type[Outcome], how: str
+    tmp_path: Path, counts: tuple[int | None, int], act: str, outcome: type[TrialOutcome], how: str
 ) -> None:
     """Only where the kernel says so: anybody may send a SIGKILL."""
     asked = iter(counts)
@@ -46,21 +46,21 @@ def test_a_process_that_the_kernel_killed_for_memory_ran_out_of_it(
     limits = WorkerLimits(max_workers=1, n_oom_kills=lambda: next(asked, last))
     died = execute(tmp_path, [spec(0, act)], limits)[-1]
     assert isinstance(died, outcome)
-    assert isinstance(died, OutOfMemory | Interrupted)
+    assert isinstance(died, OutOfMemoryOutcome | InterruptedOutcome)
     assert died.cause == f"its process died: {how}"
-    assert getattr(died, "by_worker_death", False) == (outcome is Interrupted)
+    assert getattr(died, "by_worker_death", False) == (outcome is InterruptedOutcome)
 
 
 @pytest.mark.parametrize(
     ("act", "count", "outcome"),
     [
-        ("lose_program", 4, OutOfMemory),
-        ("lose_program", 3, Interrupted),
-        ("lose_gpu", 4, Interrupted),
+        ("lose_program", 4, OutOfMemoryOutcome),
+        ("lose_program", 3, InterruptedOutcome),
+        ("lose_gpu", 4, InterruptedOutcome),
     ],
 )
 def test_a_program_of_a_worker_that_the_kernel_killed_ran_out_of_memory(
-    tmp_path: Path, act: str, count: int, outcome: type[Outcome]
+    tmp_path: Path, act: str, count: int, outcome: type[TrialOutcome]
 ) -> None:
     """A GPU that fails while the kernel kills somebody else's process has not."""
     asked = iter([3])
@@ -73,7 +73,7 @@ def test_a_worker_whose_gpu_failed_is_not_used_again(tmp_path: Path) -> None:
     pids: list[int] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        pids.extend(event.process.pid for event in new if isinstance(event, Hosted))
+        pids.extend(event.process.pid for event in new if isinstance(event, ProcessHosted))
         return {}
 
     for number, act in enumerate(["lose_gpu", "finish", "finish"]):
@@ -112,8 +112,11 @@ def test_a_worker_that_fails_between_trials_is_not_waited_for(
     thread.join()
     assert not hangs
     executor.close()
-    assert [type(outcome) for outcome in outcomes(events).values()] == [Finished, Finished]
-    pids = [event.process.pid for event in events if isinstance(event, Hosted)]
+    assert [type(outcome) for outcome in outcomes(events).values()] == [
+        FinishedOutcome,
+        FinishedOutcome,
+    ]
+    pids = [event.process.pid for event in events if isinstance(event, ProcessHosted)]
     assert pids[0] != pids[1]
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith(f"worker {pids[0]} ")
@@ -125,11 +128,11 @@ def test_workers_end_with_their_lease_and_it_is_nobodys_fault(tmp_path: Path) ->
     that is idle is not taken for the next trial."""
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
     pids: list[int] = []
-    ends: list[Outcome] = []
+    ends: list[TrialOutcome] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        pids.extend(event.process.pid for event in new if isinstance(event, Hosted))
-        ends.extend(event for event in new if isinstance(event, Outcome))
+        pids.extend(event.process.pid for event in new if isinstance(event, ProcessHosted))
+        ends.extend(event for event in new if isinstance(event, TrialOutcome))
         return {}
 
     def run(number: int, act: str) -> None:
@@ -153,9 +156,9 @@ def test_workers_end_with_their_lease_and_it_is_nobodys_fault(tmp_path: Path) ->
     assert wait_until(is_dropped, 10.0)
     run(2, "finish")
     executor.close()
-    assert [type(end) for end in ends] == [Finished, Interrupted, Finished]
+    assert [type(end) for end in ends] == [FinishedOutcome, InterruptedOutcome, FinishedOutcome]
     lost = ends[1]
-    assert isinstance(lost, Interrupted)
+    assert isinstance(lost, InterruptedOutcome)
     assert lost.lease_ended
     assert not lost.by_worker_death
 
@@ -165,7 +168,7 @@ def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
     pids: list[ProcessId] = []
 
     def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        pids.extend(event.process for event in events if isinstance(event, Hosted))
+        pids.extend(event.process for event in events if isinstance(event, ProcessHosted))
         return {}
 
     for number in range(4):
@@ -179,7 +182,7 @@ def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> No
     pids: list[ProcessId] = []
 
     def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        pids.extend(event.process for event in events if isinstance(event, Hosted))
+        pids.extend(event.process for event in events if isinstance(event, ProcessHosted))
         return {}
 
     for number in range(2):
@@ -202,7 +205,7 @@ def test_a_trial_that_is_being_started_while_all_are_killed_ends_with_them(tmp_p
     feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
     executor.execute(feed, HOST, on_events)
     executor.close()
-    assert isinstance(events[-1], Interrupted)
+    assert isinstance(events[-1], InterruptedOutcome)
     assert events[-1].cause == "too late"
 
 
@@ -212,14 +215,14 @@ def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         events.extend(new)
-        if isinstance(new[0], Hosted):
+        if isinstance(new[0], ProcessHosted):
             executor.kill("too late")
         return {}
 
     executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
     executor.close()
     interrupted = events[-1]
-    assert isinstance(interrupted, Interrupted)
+    assert isinstance(interrupted, InterruptedOutcome)
     assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
 
 
@@ -236,7 +239,7 @@ def test_killing_ends_a_trial_that_is_just_beginning(tmp_path: Path) -> None:
     executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
     executor.close()
     interrupted = events[-1]
-    assert isinstance(interrupted, Interrupted)
+    assert isinstance(interrupted, InterruptedOutcome)
     assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
 
 
@@ -259,8 +262,8 @@ _PARENT = """
 import sys
 from pathlib import Path
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.execution.workers import WorkersExecutor
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
 from tests.execution.supervised import ENTRY, HOST, spec
 if __name__ == "__main__":
     executor = WorkersExecutor(ENTRY, Path(sys.argv[1]), WorkerLimits(max_workers=1))

@@ -11,21 +11,21 @@ import pytest
 
 from automl.errors import StorageError
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.execution.protocol import Judging
-from automl.execution.workers import WorkersExecutor
-from automl.search.pruners.median import Median
+from automl.execution.worker_messages import JudgedReports
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
+from automl.search.pruners.median import MedianPruner
 from automl.trial import (
-    Entry,
-    Failed,
-    Finished,
-    Hosted,
-    Interrupted,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MetricsReported,
+    ProcessEntry,
+    ProcessHosted,
     ProcessId,
-    Reported,
-    Tagged,
     TrialEvent,
     TrialSpec,
+    TrialTagged,
     Verdict,
 )
 from tests.execution.supervised import ENTRY, HOST, execute, outcomes, spec
@@ -35,14 +35,14 @@ from tests.places import placed
 def test_a_pack_gets_all_its_trials(tmp_path: Path) -> None:
     ended = outcomes(execute(tmp_path, [spec(n) for n in (4, 7, 9)]))
     assert sorted(ended) == [4, 7, 9]
-    assert all(isinstance(o, Finished) and o.value == 3.0 for o in ended.values())
+    assert all(isinstance(o, FinishedOutcome) and o.value == 3.0 for o in ended.values())
 
 
 def test_a_pack_that_dies_is_dissolved(tmp_path: Path) -> None:
     ended = outcomes(execute(tmp_path, [spec(0), spec(1, "die"), spec(2)]))
-    assert isinstance(ended[0], Finished)
+    assert isinstance(ended[0], FinishedOutcome)
     broken = ended[1]
-    assert isinstance(broken, Interrupted)
+    assert isinstance(broken, InterruptedOutcome)
     assert broken.pack_dissolved
     assert broken.cause == "its pack broke: its process died: SIGKILL"
     assert not broken.by_worker_death
@@ -56,15 +56,15 @@ def test_a_trial_of_a_pack_that_is_to_end_leaves_the_others_to_go_on_alone(tmp_p
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         events.extend(new)
-        if {e.trial for e in new if isinstance(e, Reported)} == {0, 1}:
+        if {e.trial for e in new if isinstance(e, MetricsReported)} == {0, 1}:
             executor.end_trials({1}, "somebody else has it")
         return {}
 
     executor.execute(TrialFeed(specs, lambda taken: None), HOST, on_events)
     executor.close()
     other, ended = (outcomes(events)[n] for n in (0, 1))
-    assert isinstance(other, Interrupted)
-    assert isinstance(ended, Interrupted)
+    assert isinstance(other, InterruptedOutcome)
+    assert isinstance(ended, InterruptedOutcome)
     assert (ended.cause, ended.pack_dissolved) == ("somebody else has it", False)
     assert (other.pack_dissolved, other.by_worker_death) == (True, False)
 
@@ -74,7 +74,7 @@ def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) 
     sizes: list[int] = []
 
     def on_events(new: Sequence[TrialEvent]) -> dict[int, Verdict]:
-        if any(isinstance(event, Reported) for event in new):
+        if any(isinstance(event, MetricsReported) for event in new):
             while not (held := max(executor.held_bytes().values())) > 7 * 2**30:
                 time.sleep(0.005)  # it is told ten times a second
             sizes.append(held)
@@ -87,19 +87,19 @@ def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) 
 
 def test_what_a_worker_said_while_nobody_listened_is_passed_on_together(tmp_path: Path) -> None:
     """On a cluster each time is a call to another machine."""
-    judging = Judging("val_loss", Median(n_warmup_steps=0).rungs)
+    judging = JudgedReports("val_loss", MedianPruner(n_warmup_steps=0).rungs)
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, judging=judging))
     passed_on: list[list[type]] = []
 
     def on_events(new: Sequence[TrialEvent]) -> dict[int, Verdict]:
         passed_on.append([type(event) for event in new])
-        if isinstance(new[-1], Reported):
+        if isinstance(new[-1], MetricsReported):
             time.sleep(1.0)
         return {}
 
     executor.execute(TrialFeed([spec(0, "tag_and_finish")], lambda taken: None), HOST, on_events)
     executor.close()
-    assert passed_on == [[Hosted], [Reported], [Tagged, Finished]]
+    assert passed_on == [[ProcessHosted], [MetricsReported], [TrialTagged, FinishedOutcome]]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PRUNE, Verdict.STOP])
@@ -112,12 +112,12 @@ def test_a_trial_that_asks_between_reports_learns_its_verdict(
 
     def on_events(new: Sequence[TrialEvent]) -> dict[int, Verdict]:
         events.extend(new)
-        return {0: verdict} if isinstance(new[-1], Reported) else {}
+        return {0: verdict} if isinstance(new[-1], MetricsReported) else {}
 
     executor.execute(TrialFeed([spec(0, "asks")], lambda taken: None), HOST, on_events)
     executor.close()
-    assert [type(event) for event in events] == [Hosted, Reported, Interrupted]
-    assert isinstance(events[-1], Interrupted)
+    assert [type(event) for event in events] == [ProcessHosted, MetricsReported, InterruptedOutcome]
+    assert isinstance(events[-1], InterruptedOutcome)
     assert events[-1].cause == verdict.value
 
 
@@ -138,7 +138,7 @@ def test_a_full_disk_is_the_sweeps_trouble_not_the_trials(tmp_path: Path) -> Non
 
 
 def test_an_objective_that_cannot_be_opened_is_hopeless(tmp_path: Path) -> None:
-    executor = WorkersExecutor(Entry("tests.execution:none"), tmp_path, WorkerLimits(1))
+    executor = WorkersExecutor(ProcessEntry("tests.execution:none"), tmp_path, WorkerLimits(1))
     events: list[TrialEvent] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
@@ -148,7 +148,7 @@ def test_an_objective_that_cannot_be_opened_is_hopeless(tmp_path: Path) -> None:
     executor.execute(TrialFeed([spec(0)], lambda taken: None), HOST, on_events)
     executor.close()
     failed = events[-1]
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, FailedOutcome)
     assert failed.hopeless
     assert "AttributeError" in failed.cause
 
@@ -161,7 +161,7 @@ def test_a_warm_worker_serves_one_execution_at_a_time(tmp_path: Path) -> None:
     def carry(number: int, meanwhile: Callable[[], None]) -> None:
         def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
             for event in new:
-                if isinstance(event, Hosted):
+                if isinstance(event, ProcessHosted):
                     pids.append(event.process)
                     assert pids.count(event.process) <= 2, "shared"
                     meanwhile()
@@ -182,7 +182,7 @@ def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
     on_host: list[bool] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        if isinstance(new[0], Hosted):
+        if isinstance(new[0], ProcessHosted):
             for (device, _), size in executor.held_bytes().items():
                 on_host.append(device.on_host)
                 held.extend([] if device.on_host else [size])
@@ -205,12 +205,12 @@ def test_a_worker_learns_its_caps_at_its_begin_and_while_it_runs(tmp_path: Path)
 
         def on_events(events: Sequence[TrialEvent]) -> dict[int, Verdict]:
             ended.extend(events)
-            if any(isinstance(event, Reported) for event in events):
+            if any(isinstance(event, MetricsReported) for event in events):
                 on_report()
             return {}
 
         executor.execute(TrialFeed([spec(number, act)], lambda spec: None), HOST, on_events)
-        assert isinstance(ended[-1], Finished)
+        assert isinstance(ended[-1], FinishedOutcome)
         return ended[-1].value
 
     def cap(number: int, size: int) -> None:
@@ -232,7 +232,7 @@ def test_steps_are_seen_while_a_trial_runs(tmp_path: Path) -> None:
     seen: list[Mapping[int, int]] = []
 
     def on_events(events: Sequence[TrialEvent]) -> dict[int, Verdict]:
-        if any(isinstance(event, Reported) for event in events):
+        if any(isinstance(event, MetricsReported) for event in events):
             while executor.n_steps() != {3: 42}:  # written ten times a second
                 time.sleep(0.01)
             seen.append(executor.n_steps())
@@ -251,12 +251,12 @@ def test_a_stop_reaches_a_trial_that_waits_for_no_verdict(tmp_path: Path) -> Non
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         events.extend(new)
-        if isinstance(new[0], Reported):
+        if isinstance(new[0], MetricsReported):
             executor.stop_trials()
         return {}
 
     executor.execute(TrialFeed([spec(0, "until_stopped")], lambda taken: None), HOST, on_events)
     executor.close()
-    assert isinstance(events[-1], Interrupted)
-    steps = [event.step for event in events if isinstance(event, Reported)]
+    assert isinstance(events[-1], InterruptedOutcome)
+    steps = [event.step for event in events if isinstance(event, MetricsReported)]
     assert steps == list(range(len(steps))), "in order, none missing"

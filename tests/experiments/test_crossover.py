@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from automl.training.mlp.family import MLPParams
-from automl.training.mlp.heavy import SIDE
+from automl.models.families.mlp.family import MLPParams
+from automl.models.families.mlp.heavy import SIDE
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from automl.training.survey.allocator import MIB
-from automl.trial import Failed, Finished, OutOfMemory, Started
+from automl.measure.survey.allocator import MIB
+from automl.trial import FailedOutcome, FinishedOutcome, OutOfMemoryOutcome, TrialStarted
 
 Script = Callable[[str], Any]
 
@@ -61,14 +61,14 @@ def test_a_shortage_is_admissions_where_the_other_had_not_grown_since_the_last_s
 def test_a_record_tells_how_fast_trials_ended_and_how_many_ran_at_once(script: Script) -> None:
     ran = script("006-packing/gpu_sweeps").Ran(
         [
-            Started(0, 0.0, {}, "x"),
-            Started(1, 0.0, {}, "x"),
-            OutOfMemory(1, 10.0, "CUDA out of memory"),
-            Finished(0, 20.0, 1.0),
-            Started(1, 20.0, {}, "x"),
-            Started(2, 20.0, {}, "x"),
-            Failed(2, 24.0, "it broke"),
-            Finished(1, 30.0, 1.0),
+            TrialStarted(0, 0.0, {}, "x"),
+            TrialStarted(1, 0.0, {}, "x"),
+            OutOfMemoryOutcome(1, 10.0, "CUDA out of memory"),
+            FinishedOutcome(0, 20.0, 1.0),
+            TrialStarted(1, 20.0, {}, "x"),
+            TrialStarted(2, 20.0, {}, "x"),
+            FailedOutcome(2, 24.0, "it broke"),
+            FinishedOutcome(1, 30.0, 1.0),
         ]
     )
     assert (ran.n_finished, ran.n_lost, len(ran.ran_out)) == (2, 1, 1)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device import DeviceReader
-from automl.devices.reader import open_reader
-from automl.trial import HOST, Placement, Share
+from automl.devices.device_reader import open_reader
+from automl.devices.device_reading import DeviceReader
+from automl.trial import HOST, DeviceShare, Placement
 
 
 @pytest.fixture
@@ -23,4 +23,4 @@ def reader() -> Iterator[DeviceReader]:
 def gpu(reader: DeviceReader) -> Placement:
     """A place on the first GPU."""
     device = reader.read()[0]
-    return Placement((Share(device.address, device.name, reservation_bytes=0),))
+    return Placement((DeviceShare(device.address, device.name, reservation_bytes=0),))

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from automl.devices.cuda_order import torch_uuids
-from automl.devices.device import DeviceReader, DeviceSnapshot
+from automl.devices.device_reading import DeviceReader, DeviceSnapshot
+from automl.devices.torch_gpus import torch_uuids
 
 pytestmark = pytest.mark.gpu
 

@@ -9,11 +9,11 @@ import pytest
 
 from automl.config import DataConfig, Precision
 from automl.data.load import load_dataset
-from automl.training import checkpoint
-from automl.training.folds.estimator import FoldsEstimator
-from automl.trial import Finished, Placement
-from tests.training.conftest import Listener, make_spec
-from tests.training.folds.conftest import PARAMS, CallByCall, assert_same, plan_of, session
+from automl.models.networks.folds.fold_estimator import FoldsEstimator
+from automl.objectives.checkpoints import torch_checkpoint
+from automl.trial import FinishedOutcome, Placement
+from tests.models.conftest import Listener, make_spec
+from tests.models.folds.conftest import PARAMS, CallByCall, assert_same, plan_of, session
 
 pytestmark = pytest.mark.gpu
 
@@ -26,7 +26,7 @@ def test_folds_of_a_pack_are_the_folds_trained_alone(tmp_path: Path, gpu: Placem
     for name, kind in (("pack", FoldsEstimator), ("calls", CallByCall)):
         listener = Listener()
         session(plan, dataset, kind).run(make_spec(tmp_path / name, params), gpu, listener)
-        assert isinstance(listener.outcome, Finished)
-        best = checkpoint.load(tmp_path / name / "trial-00000" / "best.pt")
+        assert isinstance(listener.outcome, FinishedOutcome)
+        best = torch_checkpoint.load(tmp_path / name / "trial-00000" / "best.pt")
         found[name] = (listener.reports, replace(listener.outcome, time=0.0).value, best)
     assert_same(found["pack"], found["calls"], 1e-6)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from automl.training.own_data.source import describe_data
-from automl.training.session import open_session
-from automl.trial import Finished, Placement
-from tests.training.conftest import Listener, make_spec
-from tests.training.own_data.test_source import make_setup
-from tests.training.own_data.test_training import PARAMS
-from tests.training.packs.test_pack import Sweep, Trials
+from automl.objectives.training_session import open_session
+from automl.objectives.user_data.source import describe_data
+from automl.trial import FinishedOutcome, Placement
+from tests.models.conftest import Listener, make_spec
+from tests.models.packs.test_pack import Sweep, Trials
+from tests.objectives.user_data.test_source import make_setup
+from tests.objectives.user_data.test_training import PARAMS
 
 pytestmark = pytest.mark.gpu
 
@@ -21,7 +21,7 @@ def reports(source: str, gpu: Placement, folder: Path, request: int | None = Non
     listener = Listener()
     session = open_session(replace(setup, facts=describe_data(setup), request_bytes=request))
     session.run(make_spec(folder, PARAMS), gpu, listener)
-    assert isinstance(listener.outcome, Finished), listener.outcome
+    assert isinstance(listener.outcome, FinishedOutcome), listener.outcome
     return listener
 
 

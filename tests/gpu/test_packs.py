@@ -8,17 +8,17 @@ import torch
 
 from automl.config import DataConfig, Precision, Task
 from automl.data.load import load_dataset
-from automl.training import checkpoint
-from automl.training.mlp.family import MLPFamily, MLPParams
-from automl.training.mlp.heavy import SIDE
-from automl.training.packs.mlp_trainer import MLPPackTrainer
-from automl.training.params import OPTIMIZERS
-from automl.training.session import TrainingSession
-from automl.training.tensors import DataTensors, PartTensors
-from automl.training.trainer import DivergedError, Problem, Trainer
-from automl.trial import Finished, Interrupted, ParamValue, Placement, TrialSpec
-from tests.training.conftest import Listener, make_plan, make_spec
-from tests.training.packs.test_pack import Sweep, Trials
+from automl.models.families.mlp.family import MLPFamily, MLPParams
+from automl.models.families.mlp.heavy import SIDE
+from automl.models.networks.network_family import OPTIMIZERS
+from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
+from automl.models.networks.tensors import DataTensors, PartTensors
+from automl.models.networks.trainer import DivergedError, NetworkTrainer, TrainingProblem
+from automl.objectives.checkpoints import torch_checkpoint
+from automl.objectives.training_session import TrainingSession
+from automl.trial import FinishedOutcome, InterruptedOutcome, ParamValue, Placement, TrialSpec
+from tests.models.conftest import Listener, make_plan, make_spec
+from tests.models.packs.test_pack import Sweep, Trials
 
 pytestmark = pytest.mark.gpu
 
@@ -28,11 +28,11 @@ WIDE: dict[str, ParamValue] = {"depth": 4, "width": 128, "batch_size": 4096, "lr
 """A trial whose step takes some 13 MiB of activations."""
 
 
-def problem(precision: Precision) -> Problem:
-    return Problem(Task.classification, 4, 3, 1.0, MLPFamily(), SIDE, precision)
+def problem(precision: Precision) -> TrainingProblem:
+    return TrainingProblem(Task.classification, 4, 3, 1.0, MLPFamily(), SIDE, precision)
 
 
-def data(of: Problem) -> DataTensors:
+def data(of: TrainingProblem) -> DataTensors:
     def part(n_rows: int, seed: int) -> PartTensors:
         generator = torch.Generator().manual_seed(seed)
         x = torch.rand(n_rows, 4, generator=generator, dtype=torch.float64)
@@ -57,7 +57,7 @@ def lanes(optimizer: str) -> list[MLPParams]:
     ]
 
 
-def pack(of: Problem, some: list[MLPParams]) -> MLPPackTrainer:
+def pack(of: TrainingProblem, some: list[MLPParams]) -> MLPPackTrainer:
     together = MLPPackTrainer(of, 64, 32, data(of), device=DEVICE)
     for number, params in enumerate(some):
         together.add(number, params, number, None)
@@ -80,7 +80,7 @@ def test_losses_are_those_of_training_alone(
     of = problem(precision)
     together = pack(of, lanes(optimizer))
     alone = [
-        Trainer(of, params, data(of), device=DEVICE, seed=number)
+        NetworkTrainer(of, params, data(of), device=DEVICE, seed=number)
         for number, params in enumerate(lanes(optimizer))
     ]
     for epoch in range(5):
@@ -131,11 +131,11 @@ def test_a_pack_gives_its_memory_back(tmp_path: Path, gpu: Placement) -> None:
     session, sweep, held = open_session(), Sweep(), list[int]()
     sweep.on_call = lambda: held.append(sum(session.held_bytes()))
     session.run_pack(Trials(wide_specs(tmp_path, 16), 16), gpu, sweep)
-    assert all(isinstance(sweep.of(n).outcome, Finished) for n in range(16))
+    assert all(isinstance(sweep.of(n).outcome, FinishedOutcome) for n in range(16))
     session.give_back_memory()
     assert max(held) > 128 * MIB
     assert sum(session.held_bytes()) < 64 * MIB  # the data, and what cuBLAS keeps
-    state = checkpoint.load(Path(wide_specs(tmp_path, 16)[0].checkpoint_dir) / "best.pt")
+    state = torch_checkpoint.load(Path(wide_specs(tmp_path, 16)[0].checkpoint_dir) / "best.pt")
     assert {w.device.type for w in state["state"]["weights"].values()} == {"cpu"}
 
 
@@ -154,7 +154,7 @@ def test_a_pack_out_of_memory_hands_its_trials_back_without_a_strike(
         torch.cuda.set_per_process_memory_fraction(1.0, DEVICE)
     for number in range(16):
         ended = sweep.of(number).outcome
-        assert isinstance(ended, Interrupted), ended
+        assert isinstance(ended, InterruptedOutcome), ended
         assert ended.pack_dissolved
         assert not ended.by_worker_death
         assert "out of memory" in ended.cause

@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 
 from automl.admission.requests import SEEN_MARGIN
-from automl.devices.device import DeviceReader
-from automl.trial import Finished, MemoryPeak, Outcome, OutOfMemory, RequestSource, Started
+from automl.devices.device_reading import DeviceReader
+from automl.trial import (
+    FinishedOutcome,
+    MemoryPeakMeasured,
+    OutOfMemoryOutcome,
+    RequestSource,
+    TrialOutcome,
+    TrialStarted,
+)
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 
@@ -52,9 +59,9 @@ def test_what_a_promise_has_left_goes_to_the_next_trial_while_the_first_goes_on(
     no room until the first was seen at work: and it goes on only once the other is there."""
     gib = round(0.4 * free_gib(reader), 2)
     records = records_of(program, reader, "meet", f"{{gib: {gib}}}", "study.n_trials=2")
-    assert all(isinstance(outcome, Finished) for outcome in records.outcomes().values())
-    first = min((e for e in records.events() if isinstance(e, Started)), key=lambda e: e.time)
-    peaks = [e for e in records.of_trial(first.trial) if isinstance(e, MemoryPeak)]
+    assert all(isinstance(outcome, FinishedOutcome) for outcome in records.outcomes().values())
+    first = min((e for e in records.events() if isinstance(e, TrialStarted)), key=lambda e: e.time)
+    peaks = [e for e in records.of_trial(first.trial) if isinstance(e, MemoryPeakMeasured)]
     assert 0.99 * gib * GIB < peaks[0].peak_bytes < 1.05 * gib * GIB
     assert peaks[0].source is RequestSource.SURVEYED
     assert peaks[0].predicted_bytes is not None
@@ -64,9 +71,9 @@ def test_what_a_promise_has_left_goes_to_the_next_trial_while_the_first_goes_on(
 def test_a_trial_that_runs_out_runs_again_with_more(program: Program, reader: DeviceReader) -> None:
     records = records_of(program, reader, "run_out_once", "{x: 1}", "study.n_trials=1")
     events = records.of_trial(0)
-    outcomes = [event for event in events if isinstance(event, Outcome)]
-    assert [type(outcome) for outcome in outcomes] == [OutOfMemory, Finished]
-    last = [event for event in events if isinstance(event, MemoryPeak)][-1]
+    outcomes = [event for event in events if isinstance(event, TrialOutcome)]
+    assert [type(outcome) for outcome in outcomes] == [OutOfMemoryOutcome, FinishedOutcome]
+    last = [event for event in events if isinstance(event, MemoryPeakMeasured)][-1]
     assert last.source is RequestSource.RAN_OUT
     assert records.trial_runs()[0].info.status == "FINISHED"
 
@@ -86,7 +93,7 @@ def test_idle_workers_end_for_a_trial_that_wants_nearly_all(
         "study.seed=3",
         "admission.max_concurrent_trials=4",
     )
-    assert all(isinstance(outcome, Finished) for outcome in records.outcomes().values())
-    peaks = [event for event in records.events() if isinstance(event, MemoryPeak)]
+    assert all(isinstance(outcome, FinishedOutcome) for outcome in records.outcomes().values())
+    peaks = [event for event in records.events() if isinstance(event, MemoryPeakMeasured)]
     seen = [p for p in peaks if p.source is RequestSource.SEEN and p.peak_bytes > large * GIB / 2]
     assert seen, "the large ones came once only: choose another seed"

@@ -6,28 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from automl.admission.account import CONTEXT_BOUND_BYTES, DeviceAccount, account
-from automl.admission.ledger import Page
+from automl.admission.accounting.account import CONTEXT_BOUND_BYTES, DeviceAccount, make_account
+from automl.admission.accounting.ledger import DeviceLedgerPage
 from automl.config import ObjectiveConfig, ObjectiveKind
-from automl.devices.device import DeviceReader
-from automl.devices.reader import take_reading
+from automl.devices.device_reader import take_reading
+from automl.devices.device_reading import DeviceReader
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.execution.protocol import Judging
-from automl.execution.workers import WorkersExecutor
-from automl.training.plan import SessionSetup
+from automl.execution.worker_messages import JudgedReports
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
+from automl.objectives.training_plan import SessionSetup
 from automl.trial import (
-    Entry,
-    Finished,
-    MemoryPeak,
-    OutOfMemory,
+    FinishedOutcome,
+    MemoryPeakMeasured,
+    MetricsReported,
+    OutOfMemoryOutcome,
     Placement,
-    Reported,
+    ProcessEntry,
     TrialEvent,
     Verdict,
 )
 from tests.gpu.objectives import HELD_BYTES
-from tests.training.conftest import make_plan, make_spec
+from tests.models.conftest import make_plan, make_spec
 
 pytestmark = pytest.mark.gpu
 
@@ -35,10 +35,10 @@ MIB = 2**20
 GIB = 1024**3
 
 
-def entry(function: str) -> Entry:
+def entry(function: str) -> ProcessEntry:
     objective = ObjectiveConfig(ObjectiveKind.python, f"tests.gpu.objectives:{function}")
     plan = make_plan(objective=objective)
-    return Entry("automl.training.session:open_session", SessionSetup(plan))
+    return ProcessEntry("automl.objectives.training_session:open_session", SessionSetup(plan))
 
 
 def each(last_step: int, step: int) -> Sequence[int]:
@@ -46,7 +46,7 @@ def each(last_step: int, step: int) -> Sequence[int]:
     return [step]
 
 
-LIMITS = WorkerLimits(max_workers=1, judging=Judging("val_loss", each))
+LIMITS = WorkerLimits(max_workers=1, judging=JudgedReports("val_loss", each))
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -69,11 +69,11 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     def read() -> DeviceAccount:
         reading = take_reading(reader, executor.held_bytes)
         device = next(d for d in reading.devices if d.address == gpu.devices[0])
-        return account(device, reading, Page(), headroom_bytes=0)
+        return make_account(device, reading, DeviceLedgerPage(), headroom_bytes=0)
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         events.extend(new)
-        if any(isinstance(event, Reported) and event.step == 0 for event in new):
+        if any(isinstance(event, MetricsReported) and event.step == 0 for event in new):
             wait_until(lambda: held() >= HELD_BYTES)  # it waits for our answer meanwhile
             during.append(read())
         return {}
@@ -82,7 +82,7 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     try:
         feed = TrialFeed([make_spec(tmp_path, number=3)], lambda taken: None)
         executor.execute(feed, gpu, on_events)
-        assert isinstance(events[-1], Finished), events[-1]
+        assert isinstance(events[-1], FinishedOutcome), events[-1]
         wait_until(lambda: held() < 64 * MIB)
         after = read()
     finally:
@@ -91,7 +91,7 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     assert during[0].foreign_bytes - before.foreign_bytes < 1.2 * CONTEXT_BOUND_BYTES
     assert after.room_bytes - during[0].room_bytes > 0.9 * HELD_BYTES
     assert abs(read().room_bytes - before.room_bytes) < 64 * MIB, "its context is gone with it"
-    peaks = [event.peak_bytes for event in events if isinstance(event, MemoryPeak)]
+    peaks = [event.peak_bytes for event in events if isinstance(event, MemoryPeakMeasured)]
     assert len(peaks) == 1
     assert HELD_BYTES <= peaks[0] < HELD_BYTES + 64 * MIB
 
@@ -115,4 +115,8 @@ def test_a_worker_takes_no_more_of_the_gpu_than_its_cap(tmp_path: Path, gpu: Pla
         outcomes = [ended(number, cap) for number, cap in enumerate((3 * GIB, GIB, 0))]
     finally:
         executor.close()
-    assert [type(outcome) for outcome in outcomes] == [Finished, OutOfMemory, Finished]
+    assert [type(outcome) for outcome in outcomes] == [
+        FinishedOutcome,
+        OutOfMemoryOutcome,
+        FinishedOutcome,
+    ]

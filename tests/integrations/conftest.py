@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from automl.training.objective import TrialContext
-from automl.training.optuna_objective.objective import OptunaObjective
-from automl.training.session import TrainingSession
-from automl.trial import Direction, Given, Line, Question, Reply, Verdict
-from tests.training.conftest import HOST, Listener, make_plan, make_spec, one_thread
+from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
+from automl.objectives.training_session import TrainingSession
+from automl.objectives.trial_context import TrialContext
+from automl.trial import Direction, ParamAnswer, Question, Reply, SweepChannel, Verdict
+from tests.models.conftest import HOST, Listener, make_plan, make_spec, one_thread
 
 __all__ = ["one_thread"]
 
@@ -21,7 +21,7 @@ class Nobody:
     """A sweep that has nothing to say."""
 
     def ask(self, question: Question) -> Reply:
-        return Given()
+        return ParamAnswer()
 
     def verdict(self, trial: int) -> Verdict:
         return Verdict.GO_ON
@@ -53,7 +53,7 @@ def carry_out(tmp_path: Path, one_thread: None) -> CarryOut:
     ) -> Listener:
         listener = Listener(dict(verdicts or {}))
         objective: Callable[[TrialContext], object] = function
-        line: Line | None = None
+        line: SweepChannel | None = None
         if optunas:
             objective, line = OptunaObjective(function), Nobody()
         session = TrainingSession(make_plan(metric=metric, direction=direction), objective)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import automl
-from automl.trial import Direction, Failed, Finished, Pruned, Verdict
+from automl.trial import Direction, FailedOutcome, FinishedOutcome, PrunedOutcome, Verdict
 from tests.integrations.conftest import CarryOut
 
 N_ROUNDS = 5
@@ -56,7 +56,7 @@ def test_lightgbm_reports_each_iteration(carry_out: CarryOut, lightgbm: Any) -> 
         train_lightgbm(lightgbm, automl.integrations.lightgbm.Report(trial, *names))
 
     ended = carry_out(train, metric="binary_logloss")
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     assert [step for step, _ in ended.reports] == list(range(N_ROUNDS))
     assert all(len(metrics) == 2 for _, metrics in ended.reports)
 
@@ -75,7 +75,7 @@ def test_lightgbm_is_pruned(carry_out: CarryOut, lightgbm: Any) -> None:
         train_lightgbm(lightgbm, automl.integrations.lightgbm.Report(trial, "binary_logloss"))
 
     ended = carry_out(train, {2: Verdict.PRUNE}, metric="binary_logloss")
-    assert isinstance(ended.outcome, Pruned), ended.outcome
+    assert isinstance(ended.outcome, PrunedOutcome), ended.outcome
     assert ended.outcome.step == 2
 
 
@@ -96,7 +96,7 @@ def test_lightgbms_cross_validation_and_scikit_learns_way(
 
     for train, metric in ((cross_validates, "auc"), (fits, "valid_0-auc")):
         ended = carry_out(train, metric=metric, direction=Direction.maximize)
-        assert isinstance(ended.outcome, Finished), ended.outcome
+        assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
         assert [set(metrics) for _, metrics in ended.reports] == [{metric}] * N_ROUNDS
 
 
@@ -105,7 +105,7 @@ def test_a_direction_that_is_not_the_metrics_is_refused(carry_out: CarryOut, lig
         train_lightgbm(lightgbm, automl.integrations.lightgbm.Report(trial, "auc"), metric="auc")
 
     outcome = carry_out(train, metric="auc").outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert outcome.hopeless
     assert "auc is better when larger: set study.direction=maximize." in outcome.cause
 
@@ -118,7 +118,7 @@ def test_of_two_sets_with_one_metric_the_name_says_which(
         train_lightgbm(lightgbm, report, n=2)
 
     outcome = carry_out(train, metric="binary_logloss").outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert "valid_0-binary_logloss, valid_1-binary_logloss" in outcome.cause
 
 
@@ -147,7 +147,7 @@ def test_xgboost_reports_each_iteration(carry_out: CarryOut, xgboost: Any) -> No
         train_xgboost(xgboost, automl.integrations.xgboost.Report(trial, *names))
 
     ended = carry_out(train, metric="logloss")
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     assert [step for step, _ in ended.reports] == list(range(N_ROUNDS))
     assert all(m["logloss"] != m["train-logloss"] for _, m in ended.reports)
 
@@ -157,7 +157,7 @@ def test_xgboost_is_pruned(carry_out: CarryOut, xgboost: Any) -> None:
         train_xgboost(xgboost, automl.integrations.xgboost.Report(trial, "valid-logloss"))
 
     ended = carry_out(train, {2: Verdict.PRUNE}, metric="valid-logloss")
-    assert isinstance(ended.outcome, Pruned), ended.outcome
+    assert isinstance(ended.outcome, PrunedOutcome), ended.outcome
     assert ended.outcome.step == 2
 
 
@@ -172,10 +172,10 @@ def test_xgboosts_cross_validation_and_scikit_learns_way(carry_out: CarryOut, xg
         model.fit(*rows(200, 0), eval_set=[rows(100, 1)], verbose=False)
 
     ended = carry_out(cross_validates, metric="test-logloss")
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     assert len(ended.reports) == N_ROUNDS
     outcome = carry_out(fits, metric="test-logloss").outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert "those that there are: validation_0-logloss, logloss." in outcome.cause
 
 
@@ -195,5 +195,5 @@ def test_optunas_own_callbacks_prune(carry_out: CarryOut, lightgbm: Any, xgboost
 
     for objective in (boosts_lightly, boosts):
         ended = carry_out(objective, {1: Verdict.PRUNE}, optunas=True)
-        assert isinstance(ended.outcome, Pruned), ended.outcome
+        assert isinstance(ended.outcome, PrunedOutcome), ended.outcome
         assert len(ended.reports) == 2

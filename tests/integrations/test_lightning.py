@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import automl
-from automl.training import checkpoint
-from automl.trial import Failed, Finished, Interrupted, Pruned, Verdict
+from automl.objectives.checkpoints import torch_checkpoint
+from automl.trial import FailedOutcome, FinishedOutcome, InterruptedOutcome, PrunedOutcome, Verdict
 from tests.integrations.conftest import CarryOut
 
 with suppress(ModuleNotFoundError):  # then all are skipped, below
@@ -54,7 +54,7 @@ def test_each_validation_is_a_report_of_what_was_named(carry_out: CarryOut) -> N
     ended = carry_out(names_two)
     assert [step for step, _ in ended.reports] == [0, 1, 2, 3]
     assert all(metrics.keys() == {"val_loss", "val_error"} for _, metrics in ended.reports)
-    assert isinstance(ended.outcome, Finished)
+    assert isinstance(ended.outcome, FinishedOutcome)
     assert ended.outcome.value == min(metrics["val_loss"] for _, metrics in ended.reports)
 
 
@@ -103,7 +103,7 @@ def test_a_metric_that_nobody_logs_is_named_with_those_there_are(carry_out: Carr
         trainer(report(trial, "val_acc")).fit(Line(), data(), data())
 
     outcome = carry_out(misnames).outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert outcome.hopeless
     assert "no metric 'val_acc' to report" in outcome.cause
     assert "val_loss" in outcome.cause
@@ -119,7 +119,7 @@ def test_what_is_no_trial_is_refused() -> None:
 
 def test_a_pruned_trial_ends_at_that_report(carry_out: CarryOut) -> None:
     ended = carry_out(trains, {1: Verdict.PRUNE})
-    assert isinstance(ended.outcome, Pruned)
+    assert isinstance(ended.outcome, PrunedOutcome)
     assert (ended.outcome.step, len(ended.reports)) == (1, 2)
 
 
@@ -128,7 +128,7 @@ def test_an_objective_of_optunas_reports_its_studys_metric(carry_out: CarryOut) 
         trainer(report(trial, "val_error")).fit(Line(), data(), data())
 
     ended = carry_out(objective, {1: Verdict.PRUNE}, metric="score", optunas=True)
-    assert isinstance(ended.outcome, Pruned)
+    assert isinstance(ended.outcome, PrunedOutcome)
     assert [set(metrics) for _, metrics in ended.reports] == [{"score"}, {"score"}]
 
 
@@ -161,22 +161,24 @@ def test_an_interrupted_trial_ends_as_if_it_had_not_been(
     last = tmp_path / "trial-00000" / "last.pt"
     seen: list[int] = []
     whole = carry_out(goes_on(seen))
-    undisturbed = weights(checkpoint.load(last)["state"])
+    undisturbed = weights(torch_checkpoint.load(last)["state"])
     last.unlink()
     first = carry_out(goes_on(seen), {step: Verdict.STOP})
-    assert isinstance(first.outcome, Interrupted)
+    assert isinstance(first.outcome, InterruptedOutcome)
     second = carry_out(goes_on(seen))
-    assert isinstance(second.outcome, Finished)
+    assert isinstance(second.outcome, FinishedOutcome)
     assert second.reports == whole.reports, "those of before are told again"
     assert seen == [16, 16 - 4 * (step + 1)], "an epoch has four batches"
-    torch.testing.assert_close(weights(checkpoint.load(last)["state"]), undisturbed, rtol=0, atol=0)
+    torch.testing.assert_close(
+        weights(torch_checkpoint.load(last)["state"]), undisturbed, rtol=0, atol=0
+    )
 
 
 def test_the_best_checkpoint_is_that_of_the_best_report(
     carry_out: CarryOut, tmp_path: Path
 ) -> None:
     ended = carry_out(trains)
-    best = checkpoint.load(tmp_path / "trial-00000" / "best.pt")
+    best = torch_checkpoint.load(tmp_path / "trial-00000" / "best.pt")
     losses = {step: metrics["val_loss"] for step, metrics in ended.reports}
     assert best["step"] == min(losses, key=losses.__getitem__)
     assert "weight" in best["state"]["state_dict"]
@@ -201,20 +203,20 @@ def test_ranks_go_on_and_the_trial_has_their_last_state(
     carry_out: CarryOut, tmp_path: Path
 ) -> None:
     """Its first epoch is trained by one process; of two ranks each has half of the four batches."""
-    assert isinstance(carry_out(trains, {0: Verdict.STOP}).outcome, Interrupted)
+    assert isinstance(carry_out(trains, {0: Verdict.STOP}).outcome, InterruptedOutcome)
     last = tmp_path / "trial-00000" / "last.pt"
-    assert checkpoint.load(last)["state"]["global_step"] == 4
+    assert torch_checkpoint.load(last)["state"]["global_step"] == 4
     ended = carry_out(nets.spawns)
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     assert [step for step, _ in ended.reports] == [0, 1, 2]
-    assert checkpoint.load(last)["state"]["global_step"] == 4 + 2 * 2
+    assert torch_checkpoint.load(last)["state"]["global_step"] == 4 + 2 * 2
 
 
 def test_all_ranks_stop_where_the_trial_is_pruned(carry_out: CarryOut) -> None:
     """Here in an objective of Optuna's."""
     nets.after.clear()
     ended = carry_out(nets.spawns, {1: Verdict.PRUNE}, optunas=True)
-    assert isinstance(ended.outcome, Pruned), ended.outcome
+    assert isinstance(ended.outcome, PrunedOutcome), ended.outcome
     assert (ended.outcome.step, len(ended.reports)) == (1, 2)
     assert nets.after == [], "check_pruned ended it"
     for thread in threading.enumerate():
@@ -225,14 +227,14 @@ def test_all_ranks_stop_where_the_trial_is_pruned(carry_out: CarryOut) -> None:
 
 def test_forked_ranks_are_refused(carry_out: CarryOut) -> None:
     outcome = carry_out(nets.forks).outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert 'use Trainer(strategy="ddp_spawn")' in outcome.details
 
 
 def test_optunas_own_callback_is_refused_with_ranks(carry_out: CarryOut) -> None:
     pytest.importorskip("optuna_integration", reason="optuna-integration: make recipes installs it")
     outcome = carry_out(nets.spawns_with_optunas, optunas=True).outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert 'automl.integrations.lightning.Report(trial, "val_loss")' in outcome.details
 
 
@@ -248,5 +250,5 @@ def test_optunas_own_callback_prunes_on_one_device(carry_out: CarryOut) -> None:
         return float(own.callback_metrics["val_loss"])
 
     ended = carry_out(objective, {1: Verdict.PRUNE}, optunas=True)
-    assert isinstance(ended.outcome, Pruned)
+    assert isinstance(ended.outcome, PrunedOutcome)
     assert len(ended.reports) == 2

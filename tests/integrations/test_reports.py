@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import automl
-from automl.integrations.reports import Reports, by_name
-from automl.training.survey.found import Unsurveyed
-from automl.training.survey.run import survey_objective
-from tests.training.conftest import make_spec
+from automl.integrations.reports import LibraryReports, metrics_by_name
+from automl.measure.survey.survey_result import InconclusiveSurvey
+from automl.measure.survey.survey_run import survey_objective
+from tests.models.conftest import make_spec
 
 NAMES = ("lightgbm", "lightning", "skorch", "transformers", "xgboost")
 LOOK = f"""
@@ -44,9 +44,9 @@ def test_another_name_is_no_integration() -> None:
 
 
 def test_a_metric_of_one_set_that_is_not_trained_on_needs_no_set_named() -> None:
-    found = by_name([("train", "auc", 0.9), ("a", "auc", 0.8), ("a", "loss", 1.0)])
+    found = metrics_by_name([("train", "auc", 0.9), ("a", "auc", 0.8), ("a", "loss", 1.0)])
     assert found == {"train-auc": 0.9, "a-auc": 0.8, "a-loss": 1.0, "auc": 0.8, "loss": 1.0}
-    both = by_name([("a", "auc", 0.8), ("b", "auc", 0.7)])
+    both = metrics_by_name([("a", "auc", 0.8), ("b", "auc", 0.7)])
     assert both == {"a-auc": 0.8, "b-auc": 0.7}
 
 
@@ -54,9 +54,9 @@ def test_a_survey_of_what_computes_nothing_misses_no_metric(tmp_path: Path) -> N
     told: list[str] = []
 
     def train(trial: automl.TrialContext) -> None:
-        Reports(trial, ["val_loss"]).tell(0, {})
+        LibraryReports(trial, ["val_loss"]).tell(0, {})
         told.append("val_loss")
 
     survey = survey_objective(train, make_spec(tmp_path), "val_loss")
-    assert survey == Unsurveyed("it put nothing on the GPU")
+    assert survey == InconclusiveSurvey("it put nothing on the GPU")
     assert told

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import automl
 from automl.integrations.sklearn import cross_val_score
-from automl.trial import Direction, Failed, Finished, Pruned, Verdict
+from automl.trial import Direction, FailedOutcome, FinishedOutcome, PrunedOutcome, Verdict
 from tests.integrations.conftest import CarryOut
 
 RNG = np.random.default_rng(0)
@@ -42,7 +42,7 @@ def test_scores_are_those_of_scikit_learn_and_their_means_are_reported(
         return float(np.mean(scores))
 
     ended = carry_out(train, metric="accuracy", direction=Direction.maximize)
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     np.testing.assert_array_equal(scores, cross_val_score_of_sklearn(estimator, X, y, **options))
     means = [float(np.mean(scores[: n + 1])) for n in range(len(scores))]
     assert ended.reports == [(n, {"accuracy": mean}) for n, mean in enumerate(means)]
@@ -70,11 +70,11 @@ def test_a_fold_can_prune(
     ended = carry_out(
         counts, {1: Verdict.PRUNE}, metric="score", direction=Direction.maximize, optunas=optunas
     )
-    assert isinstance(ended.outcome, Pruned)
+    assert isinstance(ended.outcome, PrunedOutcome)
     assert Counting.n_fits == 2, "no fold after it"
 
 
 def test_a_study_that_minimises_a_score_is_refused(carry_out: CarryOut) -> None:
     outcome = carry_out(counts, metric="score").outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert "score is better when larger: set study.direction=maximize." in outcome.cause

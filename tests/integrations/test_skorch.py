@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import automl
-from automl.training import checkpoint
-from automl.trial import Finished, Pruned, Verdict
+from automl.objectives.checkpoints import torch_checkpoint
+from automl.trial import FinishedOutcome, PrunedOutcome, Verdict
 from tests.integrations.conftest import CarryOut
 
 with suppress(ModuleNotFoundError):  # then all are skipped, below
@@ -48,17 +48,17 @@ def trains(trial: automl.TrialContext) -> None:
 
 def test_each_epoch_is_a_report(carry_out: CarryOut, tmp_path: Path) -> None:
     ended = carry_out(trains, metric="valid_loss")
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     assert [step for step, _ in ended.reports] == list(range(N_EPOCHS))
     assert all(metrics.keys() == {"valid_loss", "valid_acc"} for _, metrics in ended.reports)
-    best = checkpoint.load(tmp_path / "trial-00000" / "best.pt")
+    best = torch_checkpoint.load(tmp_path / "trial-00000" / "best.pt")
     assert best["state"]["module"]["0.weight"].shape == (2, 2)
 
 
 @pytest.mark.parametrize("optunas", [False, True])
 def test_pruned(carry_out: CarryOut, optunas: bool) -> None:
     ended = carry_out(trains, {1: Verdict.PRUNE}, metric="valid_loss", optunas=optunas)
-    assert isinstance(ended.outcome, Pruned), ended.outcome
+    assert isinstance(ended.outcome, PrunedOutcome), ended.outcome
     assert (ended.outcome.step, len(ended.reports)) == (1, 2)
 
 
@@ -70,7 +70,7 @@ def test_a_net_with_a_report_can_be_printed_and_searched_for_params(carry_out: C
         own.fit(*rows())
 
     ended = carry_out(looks, metric="valid_loss")
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
 
 
 def test_optunas_own_callback_prunes(carry_out: CarryOut) -> None:
@@ -82,5 +82,5 @@ def test_optunas_own_callback_prunes(carry_out: CarryOut) -> None:
         net(callbacks.SkorchPruningCallback(trial, "valid_loss")).fit(*rows())
 
     ended = carry_out(objective, {1: Verdict.PRUNE}, optunas=True)
-    assert isinstance(ended.outcome, Pruned), ended.outcome
+    assert isinstance(ended.outcome, PrunedOutcome), ended.outcome
     assert len(ended.reports) == 2

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import automl
-from automl.trial import Failed, Finished, Interrupted, Pruned, Verdict
+from automl.trial import FailedOutcome, FinishedOutcome, InterruptedOutcome, PrunedOutcome, Verdict
 from tests.integrations.conftest import CarryOut
 
 with suppress(ModuleNotFoundError):  # then all are skipped, below
@@ -71,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_evaluation_of_the_training_is_a_report(carry_out: CarryOut, folder: Path) -> None:
     ended = carry_out(trains, metric="eval_loss")
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     assert [step for step, _ in ended.reports] == list(range(N_EPOCHS)), "not that after it"
     assert [set(metrics) for _, metrics in ended.reports] == [{"eval_loss"}] * N_EPOCHS
     assert {path.name for path in folder.iterdir()} == {f"checkpoint-{n}" for n in (2, 4, 6)}
@@ -85,13 +85,13 @@ def with_two_sets(trial: automl.TrialContext, name: str) -> None:
 
 def test_of_several_data_sets_one_is_reported(carry_out: CarryOut) -> None:
     ended = carry_out(lambda trial: with_two_sets(trial, "eval_b_loss"), metric="eval_b_loss")
-    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert isinstance(ended.outcome, FinishedOutcome), ended.outcome
     assert [step for step, _ in ended.reports] == list(range(N_EPOCHS))
 
 
 def test_a_metric_of_none_is_named_with_those_there_are(carry_out: CarryOut) -> None:
     outcome = carry_out(lambda trial: with_two_sets(trial, "eval_loss")).outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert "no metric 'eval_loss' to report" in outcome.cause
     assert "eval_a_loss" in outcome.cause
     assert "eval_b_loss" in outcome.cause
@@ -100,7 +100,7 @@ def test_a_metric_of_none_is_named_with_those_there_are(carry_out: CarryOut) -> 
 @pytest.mark.parametrize("optunas", [False, True])
 def test_pruned(carry_out: CarryOut, optunas: bool) -> None:
     ended = carry_out(trains, {1: Verdict.PRUNE}, metric="eval_loss", optunas=optunas)
-    assert isinstance(ended.outcome, Pruned), ended.outcome
+    assert isinstance(ended.outcome, PrunedOutcome), ended.outcome
     assert (ended.outcome.step, len(ended.reports)) == (1, 2)
 
 
@@ -112,10 +112,10 @@ def test_an_interrupted_trial_writes_its_checkpoint_and_goes_on_there(
 
     whole = carry_out(saves_by_itself_never, metric="eval_loss")
     first = carry_out(saves_by_itself_never, {1: Verdict.STOP}, metric="eval_loss")
-    assert isinstance(first.outcome, Interrupted), first.outcome
+    assert isinstance(first.outcome, InterruptedOutcome), first.outcome
     assert [path.name for path in folder.iterdir()] == ["checkpoint-4"]
     second = carry_out(saves_by_itself_never, metric="eval_loss")
-    assert isinstance(second.outcome, Finished), second.outcome
+    assert isinstance(second.outcome, FinishedOutcome), second.outcome
     assert first.reports == whole.reports[:2]
     assert second.reports == whole.reports[2:], "its shuffling goes on, too"
 

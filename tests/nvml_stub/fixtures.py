@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from py3nvml import py3nvml
 
-from automl.devices.promises import FOLDER_VARIABLE
+from automl.devices.memory_promises import FOLDER_VARIABLE
 from tests.nvml_stub.stub import GIB, STATE_VARIABLE, NvmlStub, compile_stub
 
 SMALL = "GPU-bbbb2222-0000-0000-0000-000000000002"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from automl.devices.promises import FOLDER_VARIABLE
+from automl.devices.memory_promises import FOLDER_VARIABLE
 
 GIB = 1024**3
 SOURCE = Path(__file__).with_name("stub.c")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.record.credentials import carries_credential, mask_urls
+from automl.record.secrets import carries_credential, mask_urls
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import pytest
 
 from automl.config import STUDY_NAME, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.record.directory import (
+from automl.record.disk import write_durably
+from automl.record.study_directory import (
     StudyDirectory,
     is_held,
     make_name,
 )
-from automl.record.disk import write_durably
 from automl.trial import trial_name
 from tests.lossy_disk import LossyDisk
 
@@ -126,7 +126,7 @@ def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
 LOOK = """
 import sys
 from pathlib import Path
-from automl.record.directory import is_held
+from automl.record.study_directory import is_held
 
 sys.stdout.write("looking\\n")
 sys.stdout.flush()
@@ -137,7 +137,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from automl.config import StudyConfig
-from automl.record.directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory
 
 with StudyDirectory.open(StudyConfig(name="brave-otter", dir=sys.argv[1]), must_exist=False):
     sys.stdout.write("held\\n")

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from automl.record.disk import opener, replacing, replacing_folder, write_atomically, write_durably
+from automl.record.disk import (
+    open_replacing,
+    opener,
+    replacing_folder,
+    write_atomically,
+    write_durably,
+)
 from tests.lossy_disk import LossyDisk
 
 
@@ -35,7 +41,7 @@ def test_every_way_to_make_a_file_leaves_it_to_the_umask_who_reads_it(
     with umask(mask):
         write_atomically(tmp_path / "picture", "text")
         write_durably(tmp_path / "durable", "text")
-        with replacing(tmp_path / "bytes") as file:
+        with open_replacing(tmp_path / "bytes") as file:
             file.write(b"text")
         with open(tmp_path / "appended", "ab", opener=opener) as file:
             file.write(b"text")
@@ -81,8 +87,8 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 def test_of_two_who_write_a_file_at_once_the_one_who_began_last_does(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     first, second = ExitStack(), ExitStack()
-    first.enter_context(replacing(path)).write(b"whole, too")
-    file = second.enter_context(replacing(path))
+    first.enter_context(open_replacing(path)).write(b"whole, too")
+    file = second.enter_context(open_replacing(path))
     file.write(b"half of")
     with pytest.raises(FileExistsError, match="another process"):
         first.close()

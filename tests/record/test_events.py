@@ -13,20 +13,19 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StorageError
-from automl.record.codec import UnreadableLineError, decode, encode
-from automl.record.events import EventLog, read_events
-from automl.record.study import fold
-from automl.tracking.lines import LineCounter
+from automl.record.event_log import EventLog, UnreadableLineError, decode, encode, read_events
+from automl.record.study_record import fold_events
+from automl.tracking.deliver.confirmed_offset import LineCounter
 from automl.trial import (
     Event,
-    Failed,
-    Logged,
+    FailedOutcome,
     LoggedPoint,
-    MemoryPeak,
-    OutOfMemory,
-    Reported,
+    MemoryPeakMeasured,
+    MetricsReported,
+    OutOfMemoryOutcome,
     SweepStarted,
-    Tagged,
+    TrialTagged,
+    ValuesLogged,
 )
 from tests.record.every_event import EVENTS, events_of
 from tests.tracking.scenes import begin, finish, interrupt, report, sweep_started, trial
@@ -46,12 +45,12 @@ def test_an_event_is_read_back_as_it_was(event: Event) -> None:
 
 def test_a_peak_of_an_earlier_version_is_read() -> None:
     line = b'{"event": "MemoryPeak", "trial": 3, "time": 2.5, "peak_bytes": 7}'
-    assert decode(line) == MemoryPeak(3, 2.5, 7)
+    assert decode(line) == MemoryPeakMeasured(3, 2.5, 7)
 
 
 def test_nan_is_read_back() -> None:
-    event = decode(encode(Reported(0, 1.0, step=0, metrics={"loss": math.nan})))
-    assert isinstance(event, Reported)
+    event = decode(encode(MetricsReported(0, 1.0, step=0, metrics={"loss": math.nan})))
+    assert isinstance(event, MetricsReported)
     assert math.isnan(event.metrics["loss"])
 
 
@@ -59,11 +58,11 @@ def test_no_credential_is_written(path: Path) -> None:
     url, key = "postgresql://ann:s3cret@db/x", "tracking.token"
     with EventLog.open(path) as log:
         log.append(SweepStarted(0.0, "s", "u", {"study.storage": url, key: "s3cret"}))
-        log.append(Failed(0, 1.0, cause=f"cannot reach {url}", details=f"at {url}"))
-        log.append(OutOfMemory(1, 1.0, cause=url))
-        log.append(Tagged(2, 1.0, "db", url))
-        log.append(Tagged(2, 1.0, "hub_token", "s3cret"))
-        log.append(Logged(2, 1.0, params={"api_key": "s3cret", "where": url}))
+        log.append(FailedOutcome(0, 1.0, cause=f"cannot reach {url}", details=f"at {url}"))
+        log.append(OutOfMemoryOutcome(1, 1.0, cause=url))
+        log.append(TrialTagged(2, 1.0, "db", url))
+        log.append(TrialTagged(2, 1.0, "hub_token", "s3cret"))
+        log.append(ValuesLogged(2, 1.0, params={"api_key": "s3cret", "where": url}))
     assert "s3cret" not in path.read_text()
 
 
@@ -79,15 +78,15 @@ def test_offsets_lead_from_event_to_event(path: Path) -> None:
 def test_of_a_step_each_metric_is_logged_once(path: Path) -> None:
     parts = [{"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}, {"c": 5.0}]
     with EventLog.open(path) as log:
-        told = [log.append(Reported(0, 1.0, 7, part)) for part in parts]
+        told = [log.append(MetricsReported(0, 1.0, 7, part)) for part in parts]
     assert told == [True, True, False, True]
-    assert [e.metrics for e in events_of(path) if isinstance(e, Reported)] == [
+    assert [e.metrics for e in events_of(path) if isinstance(e, MetricsReported)] == [
         *({"a": 1.0}, {"b": 3.0}, {"c": 5.0})
     ]
     with EventLog.open(path) as log:  # after a kill the trial tells them again, as one report
-        assert not log.append(Reported(0, 2.0, 7, {"a": 1.0, "b": 3.0, "c": 5.0}))
-        assert log.append(Reported(0, 2.0, 7, {"c": 5.0, "d": 6.0}))
-    record = fold(events_of(path), keep_reports=True).trials[0]
+        assert not log.append(MetricsReported(0, 2.0, 7, {"a": 1.0, "b": 3.0, "c": 5.0}))
+        assert log.append(MetricsReported(0, 2.0, 7, {"c": 5.0, "d": 6.0}))
+    record = fold_events(events_of(path), keep_reports=True).trials[0]
     assert record.reports == {7: {"a": 1.0, "b": 3.0, "c": 5.0, "d": 6.0}}
     assert record.n_reports == 1
 
@@ -95,18 +94,20 @@ def test_of_a_step_each_metric_is_logged_once(path: Path) -> None:
 def test_a_metric_that_is_logged_elsewhere_is_told_once_of_a_step(path: Path) -> None:
     a, b, later = LoggedPoint("a", 1.0, 0, 17), LoggedPoint("b", 2.0, 0, 17), 9.0
     with EventLog.open(path) as log:
-        assert log.append(Logged(0, 1.0, (a,), {"p": "1"}))
-        assert log.append(Logged(0, 1.0, (a._replace(value=later), b), {"p": "2", "q": "3"}))
-        assert not log.append(Logged(0, 1.0, (a, b), {"q": "3"}))
-        assert not log.append(Reported(0, 1.0, 0, {"a": 5.0})), "it is one metric, however told"
-        assert log.append(Logged(1, 1.0, (a,), {"p": "1"})), "of another trial"
+        assert log.append(ValuesLogged(0, 1.0, (a,), {"p": "1"}))
+        assert log.append(ValuesLogged(0, 1.0, (a._replace(value=later), b), {"p": "2", "q": "3"}))
+        assert not log.append(ValuesLogged(0, 1.0, (a, b), {"q": "3"}))
+        assert not log.append(MetricsReported(0, 1.0, 0, {"a": 5.0})), (
+            "it is one metric, however told"
+        )
+        assert log.append(ValuesLogged(1, 1.0, (a,), {"p": "1"})), "of another trial"
     with EventLog.open(path) as log:  # a resumed trial logs it all again
-        assert not log.append(Logged(0, 2.0, (a, b), {"p": "1", "q": "3"}))
-        assert log.append(Logged(0, 2.0, (a, a._replace(step=1))))
-    told = [e for e in events_of(path) if isinstance(e, Logged) and e.trial == 0]
+        assert not log.append(ValuesLogged(0, 2.0, (a, b), {"p": "1", "q": "3"}))
+        assert log.append(ValuesLogged(0, 2.0, (a, a._replace(step=1))))
+    told = [e for e in events_of(path) if isinstance(e, ValuesLogged) and e.trial == 0]
     assert [e.points for e in told] == [(a,), (b,), (a._replace(step=1),)]
     assert [dict(e.params) for e in told] == [{"p": "1"}, {"q": "3"}, {}]
-    record = fold(events_of(path), keep_reports=True).trials[0]
+    record = fold_events(events_of(path), keep_reports=True).trials[0]
     assert record.reports == {0: {"a": 1.0, "b": 2.0}, 1: {"a": 1.0}}
     assert (record.n_reports, record.last_step) == (0, 0)
 
@@ -131,8 +132,8 @@ def test_a_tag_is_logged_when_it_changes(path: Path) -> None:
     tags = [("a", "1"), ("a", "1"), ("b", "1"), ("a", "2")]
     for told in ([True, False, True, True], [True, False, False, True]):  # a resumed trial's, too
         with EventLog.open(path) as log:
-            assert [log.append(Tagged(0, 1.0, *tag)) for tag in tags] == told
-    assert fold(events_of(path)).trials[0].tags == {"a": "2", "b": "1"}
+            assert [log.append(TrialTagged(0, 1.0, *tag)) for tag in tags] == told
+    assert fold_events(events_of(path)).trials[0].tags == {"a": "2", "b": "1"}
 
 
 def test_a_step_is_logged_once(path: Path) -> None:
@@ -163,10 +164,10 @@ def test_an_open_log_has_the_record_of_what_it_held_when_it_was_opened(path: Pat
     with EventLog.open(path) as log:
         for event in events:
             log.append(event)
-        assert log.record == fold([])
+        assert log.record == fold_events([])
     with EventLog.open(path) as log:
         log.append(finish(1))
-        assert log.record == fold(events)
+        assert log.record == fold_events(events)
 
 
 def test_an_end_that_is_torn_never_was(path: Path) -> None:
@@ -244,7 +245,7 @@ class MeetingStep(int):
 
 def test_no_thread_looks_a_step_up_while_another_writes_it(path: Path) -> None:
     MeetingStep.meeting = threading.Barrier(2)
-    event = Reported(0, 1.0, MeetingStep(3), {"loss": 0.5})
+    event = MetricsReported(0, 1.0, MeetingStep(3), {"loss": 0.5})
     with EventLog.open(path) as log, ThreadPoolExecutor(2) as pool:
         taken = list(pool.map(log.append, [event, event]))
     assert sorted(taken) == [False, True]
@@ -261,16 +262,16 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
 
 def test_texts_of_any_length_are_bounded_in_the_log_and_when_they_are_read(path: Path) -> None:
     """Earlier versions wrote them whole."""
-    failed = Failed(0, 1.0, "x" * 100_000, "y" * 100_000)
+    failed = FailedOutcome(0, 1.0, "x" * 100_000, "y" * 100_000)
     assert len(encode(failed)) < 30_000
     fields = {"event": "Failed", "trial": 0, "time": 1.0, "hopeless": False}
     line = json.dumps(fields | {"cause": failed.cause, "details": failed.details}) + "\n"
     path.write_text(line)
     ((read, _),) = read_events(path)
-    assert isinstance(read, Failed)
+    assert isinstance(read, FailedOutcome)
     assert len(read.cause) <= 1_000
     assert len(read.details) < 30_000
     with EventLog.open(path) as log:
         outcome = log.record.trials[0].outcome
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedOutcome)
     assert outcome.details == "", "of ten thousand trials nobody reads it again"

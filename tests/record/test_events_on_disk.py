@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StorageError
-from automl.record.events import EventLog
+from automl.record.event_log import EventLog
 from automl.trial import (
     Event,
-    Outcome,
-    Reported,
+    MetricsReported,
     SweepEnded,
     SweepStarted,
+    TrialOutcome,
 )
 from tests.flips import one_bit_flipped, unsealed
 from tests.lossy_disk import LossyDisk, no_room_beyond
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 def test_what_append_has_taken_survives_kill_9(path: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from automl.record.events import EventLog\n"
+        "from automl.record.event_log import EventLog\n"
         "from tests.tracking.scenes import report\n"
         "log = EventLog.open(pathlib.Path(sys.argv[1]))\n"
         "for step in range(10**6):\n"
@@ -49,7 +49,7 @@ def test_what_append_has_taken_survives_kill_9(path: Path) -> None:
                 writer.kill()
                 break
         last = int((line + writer.stdout.read()).split()[-1])
-    steps = [event.step for event in events_of(path) if isinstance(event, Reported)]
+    steps = [event.step for event in events_of(path) if isinstance(event, MetricsReported)]
     assert steps == list(range(len(steps)))
     assert len(steps) > last
 
@@ -59,7 +59,7 @@ def test_a_full_disk_is_told_and_stays_told(path: Path) -> None:
     code = (
         "import sys, pathlib, resource\n"
         "from automl.errors import StorageError\n"
-        "from automl.record.events import EventLog\n"
+        "from automl.record.event_log import EventLog\n"
         "from tests.tracking.scenes import begin, report\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
         "log = EventLog.open(pathlib.Path(sys.argv[1]))\n"
@@ -91,7 +91,8 @@ def left_of(disk: LossyDisk, path: Path) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    "event", [event for event in EVENTS if isinstance(event, Outcome | SweepStarted | SweepEnded)]
+    "event",
+    [event for event in EVENTS if isinstance(event, TrialOutcome | SweepStarted | SweepEnded)],
 )
 def test_what_must_not_be_lost_is_on_disk_when_append_returns(
     event: Event, path: Path, lossy_disk: LossyDisk

@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 
 from automl.errors import StorageError
-from automl.execution.cluster.files import put
-from automl.record.fence import Fence, OthersFolderError
-from automl.training import checkpoint, plain_checkpoint
+from automl.execution.cluster.node_files import put_files
+from automl.objectives.checkpoints import plain_checkpoint, torch_checkpoint
+from automl.record.lease import OthersFolderError, TrialFolderFence
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def folder(tmp_path: Path) -> Path:
 
 def is_behind(folder: Path, attempt: int) -> bool:
     try:
-        Fence(folder, attempt).check()
+        TrialFolderFence(folder, attempt).check()
     except OthersFolderError:
         return True
     return False
 
 
 def test_a_later_attempt_keeps_earlier_ones_out(folder: Path) -> None:
-    Fence(folder, 1).close()
+    TrialFolderFence(folder, 1).close()
     assert not is_behind(folder, 1)
-    Fence(folder, 3).close()  # who had the second has died before it began
+    TrialFolderFence(folder, 3).close()  # who had the second has died before it began
     assert [is_behind(folder, attempt) for attempt in (0, 1, 2, 3, 4)] == [
         False,
         True,
@@ -42,8 +42,8 @@ def test_a_later_attempt_keeps_earlier_ones_out(folder: Path) -> None:
 
 
 def test_who_is_late_to_begin_does_not_open_it_again(folder: Path) -> None:
-    Fence(folder, 3).close()
-    Fence(folder, 2).close()
+    TrialFolderFence(folder, 3).close()
+    TrialFolderFence(folder, 2).close()
     assert is_behind(folder, 2)
     assert not is_behind(folder, 3)
 
@@ -51,15 +51,15 @@ def test_who_is_late_to_begin_does_not_open_it_again(folder: Path) -> None:
 def test_a_folder_that_cannot_be_marked_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("no folder")
     with pytest.raises(StorageError, match="cannot be written"):
-        Fence(tmp_path / "checkpoints" / "trial-00007", 2).close()
+        TrialFolderFence(tmp_path / "checkpoints" / "trial-00007", 2).close()
 
 
-@pytest.mark.parametrize("files", [checkpoint, plain_checkpoint])
+@pytest.mark.parametrize("files", [torch_checkpoint, plain_checkpoint])
 @pytest.mark.parametrize("when", ["before it begins", "while it writes"])
 def test_a_checkpoint_of_an_earlier_attempt_changes_nothing(
     folder: Path, files: ModuleType, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = Fence(folder, 2)
+    later = TrialFolderFence(folder, 2)
     files.save(folder, {"last.pt": {"step": 9}}, later)
     beside = folder / "last.pt.part"
     if when == "before it begins":
@@ -75,18 +75,18 @@ def test_a_checkpoint_of_an_earlier_attempt_changes_nothing(
 
         monkeypatch.setattr(os, "fsync", closing)
     with pytest.raises(OthersFolderError):
-        files.save(folder, {"last.pt": {"step": 3}}, Fence(folder, 1))
+        files.save(folder, {"last.pt": {"step": 3}}, TrialFolderFence(folder, 1))
     assert files.load(folder / "last.pt") == {"step": 9}
     assert beside.exists() == (when == "before it begins")
 
 
 def test_nor_do_the_files_that_a_node_sends(tmp_path: Path, folder: Path) -> None:
     (other := folder.with_name("trial-00008")).mkdir()
-    fences = [Fence(folder, 1), Fence(other, 1)]
+    fences = [TrialFolderFence(folder, 1), TrialFolderFence(other, 1)]
     sent = {f"checkpoints/{name}/last.pt": b"of now" for name in (folder.name, other.name)}
-    put(tmp_path, sent, fences)
-    Fence(folder, 2).close()
-    put(tmp_path, dict.fromkeys([*sent, "logs/trial-00007.log"], b"later"), fences)
+    put_files(tmp_path, sent, fences)
+    TrialFolderFence(folder, 2).close()
+    put_files(tmp_path, dict.fromkeys([*sent, "logs/trial-00007.log"], b"later"), fences)
     assert (folder / "last.pt").read_bytes() == b"of now"
     assert (other / "last.pt").read_bytes() == b"later"
     assert (tmp_path / "logs" / "trial-00007.log").read_bytes() == b"later"

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 import automl
-from automl.record import files
-from automl.record.files import StudyFiles
+from automl.record import study_files
+from automl.record.study_files import StudyFiles
 from automl.trial import CheckpointKind
 
 PACKAGE = Path(automl.__file__).parent
-OWNER = Path(files.__file__)
+OWNER = Path(study_files.__file__)
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != OWNER)
 
-NAMES = [value for name, value in vars(files).items() if name.isupper() and type(value) is str]
+NAMES = [
+    value for name, value in vars(study_files).items() if name.isupper() and type(value) is str
+]
 DOTTED = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in NAMES if "." in name))
 """In whatever text; a bare word (`logs`) counts only where it is all of a text."""
 

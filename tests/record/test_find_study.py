@@ -9,8 +9,8 @@ import pytest
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
-from automl.record.directory import StudyDirectory
 from automl.record.studies import find_study
+from automl.record.study_directory import StudyDirectory
 
 
 def config(folder: Path, name: str | None = None) -> StudyConfig:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.record.credentials import carries_credential
-from automl.record.masking import mask_credentials
+from automl.record.secrets import carries_credential, mask_credentials
 
 AWS, GITHUB = "AKIA" + "IOSFODNN7EXAMPLE", "ghp_" + "s3cret" * 6  # no scanner shall find them here
 JWT = "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiJzM2NyZXQifQ.s3cret"

@@ -9,7 +9,7 @@ import pytest
 
 HEAD = """
 import os, signal, subprocess, sys, time
-from automl.record.stopping import leave_to_sweep
+from automl.record.stop_signals import leave_to_sweep
 leave_to_sweep()
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
     os.kill(os.getpid(), number)

@@ -10,32 +10,31 @@ from pathlib import Path
 import pytest
 
 from automl.errors import ConfigError
-from automl.record.codec import encode
-from automl.record.events import EventLog
-from automl.record.judging import Metric
+from automl.record.event_log import EventLog, encode
 from automl.record.studies import newest, read_study, study_names
-from automl.record.study import fold
+from automl.record.study_record import fold_events
+from automl.record.trial_record import StudyMetric
 from automl.trial import (
-    Checkpointed,
     CheckpointKind,
+    CheckpointWritten,
     DeviceKind,
     Direction,
-    Ensembled,
-    Evaluated,
+    EnsembleBuilt,
     Event,
-    Failed,
-    Finished,
-    Interrupted,
-    MemoryPeak,
-    OutOfMemory,
-    Paced,
-    Pruned,
-    Reported,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MemoryPeakMeasured,
+    MetricsReported,
+    ModelsEvaluated,
+    OutOfMemoryOutcome,
+    PaceMeasured,
+    PrunedOutcome,
     RequestSource,
     RowsKind,
-    Started,
     SweepEnded,
     SweepStarted,
+    TrialStarted,
     TrialState,
 )
 
@@ -46,12 +45,12 @@ def sweep(time: float = 0.0, name: str = "s", uuid: str = "u", **settings: str) 
     return SweepStarted(time, name, uuid, {"study.metric": "loss", **settings})
 
 
-def start(number: int, time: float = 1.0, device: str = "cpu") -> Started:
-    return Started(number, time, params=LR, device=device)
+def start(number: int, time: float = 1.0, device: str = "cpu") -> TrialStarted:
+    return TrialStarted(number, time, params=LR, device=device)
 
 
 def losses(number: int, *values: float) -> list[Event]:
-    return [Reported(number, 2.0, step, {"loss": v}) for step, v in enumerate(values)]
+    return [MetricsReported(number, 2.0, step, {"loss": v}) for step, v in enumerate(values)]
 
 
 # --- trials ---------------------------------------------------------------------------------------
@@ -64,13 +63,13 @@ def losses(number: int, *values: float) -> list[Event]:
 def test_a_trial_is_known_by_the_kind_of_device_it_was_on(
     device: str, kind: DeviceKind | None
 ) -> None:
-    assert fold([sweep(), start(0, device=device)]).trials[0].kind is kind
+    assert fold_events([sweep(), start(0, device=device)]).trials[0].kind is kind
 
 
 def test_of_an_execution_the_pace_that_was_told_last_counts() -> None:
-    first, last = (Paced(t, DeviceKind.CPU, 1e6, t, execution=3) for t in (1.0, 2.0))
-    probe, other = (Paced(1.0, DeviceKind.CPU, flops, 0.5) for flops in (1e6, 1e7))
-    found = fold([sweep(), first, probe, other, last]).paces
+    first, last = (PaceMeasured(t, DeviceKind.CPU, 1e6, t, execution=3) for t in (1.0, 2.0))
+    probe, other = (PaceMeasured(1.0, DeviceKind.CPU, flops, 0.5) for flops in (1e6, 1e7))
+    found = fold_events([sweep(), first, probe, other, last]).paces
     assert set(found) == {last, probe, other}
 
 
@@ -78,19 +77,19 @@ def test_a_trial_is_known_by_all_that_happened_to_it() -> None:
     events = [
         start(3, 1.0),
         *losses(3, 0.5, 0.2, math.nan, 0.3),
-        MemoryPeak(3, 3.0, peak_bytes=7),
-        MemoryPeak(3, 3.5, peak_bytes=5, predicted_bytes=9, source=RequestSource.LEARNED),
-        MemoryPeak(3, 3.6, peak_bytes=20, n_lanes=4),
-        Interrupted(3, 4.0, "signal 9", by_worker_death=True),
+        MemoryPeakMeasured(3, 3.0, peak_bytes=7),
+        MemoryPeakMeasured(3, 3.5, peak_bytes=5, predicted_bytes=9, source=RequestSource.LEARNED),
+        MemoryPeakMeasured(3, 3.6, peak_bytes=20, n_lanes=4),
+        InterruptedOutcome(3, 4.0, "signal 9", by_worker_death=True),
         start(3, 5.0),
-        OutOfMemory(3, 6.0, "no room"),
+        OutOfMemoryOutcome(3, 6.0, "no room"),
         start(3, 7.0, device="a GPU"),
-        Checkpointed(3, 7.5, 3, "checkpoints/trial-00003/best.pt", CheckpointKind.BEST),
-        Interrupted(3, 8.0, "Ctrl-C"),
+        CheckpointWritten(3, 7.5, 3, "checkpoints/trial-00003/best.pt", CheckpointKind.BEST),
+        InterruptedOutcome(3, 8.0, "Ctrl-C"),
         start(3, 9.0, device="a GPU"),
-        Finished(3, 10.0, 0.2),
+        FinishedOutcome(3, 10.0, 0.2),
     ]
-    trial = fold([sweep(), *events]).trials[3]
+    trial = fold_events([sweep(), *events]).trials[3]
     assert (trial.number, trial.params, trial.device) == (3, LR, "a GPU")
     assert (trial.state, trial.value, trial.cause) == (TrialState.FINISHED, 0.2, None)
     assert (trial.n_starts, trial.n_deaths, trial.n_out_of_memory) == (4, 1, 1)
@@ -106,66 +105,70 @@ def test_a_trial_is_known_by_all_that_happened_to_it() -> None:
     ("events", "state", "cause"),
     [
         ([start(0)], TrialState.RUNNING, None),
-        ([start(0), Interrupted(0, 2.0, "Ctrl-C")], TrialState.INTERRUPTED, "Ctrl-C"),
-        ([start(0), OutOfMemory(0, 2.0, "no room")], TrialState.INTERRUPTED, "no room"),
-        ([start(0), Interrupted(0, 2.0, "Ctrl-C"), start(0)], TrialState.RUNNING, None),
+        ([start(0), InterruptedOutcome(0, 2.0, "Ctrl-C")], TrialState.INTERRUPTED, "Ctrl-C"),
+        ([start(0), OutOfMemoryOutcome(0, 2.0, "no room")], TrialState.INTERRUPTED, "no room"),
+        ([start(0), InterruptedOutcome(0, 2.0, "Ctrl-C"), start(0)], TrialState.RUNNING, None),
     ],
 )
 def test_a_trial_that_goes_on_has_not_ended(
     events: list[Event], state: TrialState, cause: str | None
 ) -> None:
-    trial = fold(events).trials[0]
+    trial = fold_events(events).trials[0]
     assert (trial.state, trial.cause, trial.ended, trial.value) == (state, cause, None, None)
     assert not trial.state.is_final
 
 
 def test_a_traceback_is_not_kept() -> None:
-    trial = fold([start(0), Failed(0, 2.0, "ValueError: x", details="y" * 9000)]).trials[0]
+    trial = fold_events(
+        [start(0), FailedOutcome(0, 2.0, "ValueError: x", details="y" * 9000)]
+    ).trials[0]
     assert (trial.cause, trial.ended) == ("ValueError: x", 2.0)
-    assert trial.outcome == Failed(0, 2.0, "ValueError: x")
+    assert trial.outcome == FailedOutcome(0, 2.0, "ValueError: x")
 
 
 def test_reports_are_kept_where_that_is_asked_for() -> None:
     events = [sweep(), start(0), *losses(0, 0.5, 0.2), start(1)]
-    kept = fold(events, keep_reports=True).trials
+    kept = fold_events(events, keep_reports=True).trials
     assert kept[0].reports == {0: {"loss": 0.5}, 1: {"loss": 0.2}}
     assert kept[1].reports == {}
 
 
 def test_what_was_logged_twice_happened_once() -> None:
-    again = Reported(0, 9.0, 0, {"loss": 0.1})
-    trial = fold([sweep(), *losses(0, 0.5), again, Finished(0, 3.0, 0.5), again]).trials[0]
+    again = MetricsReported(0, 9.0, 0, {"loss": 0.1})
+    trial = fold_events(
+        [sweep(), *losses(0, 0.5), again, FinishedOutcome(0, 3.0, 0.5), again]
+    ).trials[0]
     assert (trial.n_reports, trial.best_value, trial.state) == (1, 0.5, TrialState.FINISHED)
 
 
 def test_trials_stand_in_the_order_of_their_numbers() -> None:
-    assert list(fold([start(2), start(0), start(1)]).trials) == [0, 1, 2]
+    assert list(fold_events([start(2), start(0), start(1)]).trials) == [0, 1, 2]
 
 
 # --- the study ------------------------------------------------------------------------------------
 
 
 def test_of_an_evaluation_of_the_same_the_one_that_was_told_last_counts() -> None:
-    def told(time: float, digest: str, *trials: int) -> Evaluated:
-        return Evaluated(time, RowsKind.KEPT, 9, digest, trials, scores={})
+    def told(time: float, digest: str, *trials: int) -> ModelsEvaluated:
+        return ModelsEvaluated(time, RowsKind.KEPT, 9, digest, trials, scores={})
 
     events = [sweep(), *losses(0, 0.5), told(1, "a", 0), told(2, "b", 0), told(3, "a", 0, 1)]
     again = told(4, "a", 0)
-    record = fold([*events, again])
+    record = fold_events([*events, again])
     assert record.evaluations == (again, *events[-2:])
     assert record.sweeps[-1].end is None, "it is no end of a sweep"
 
 
 def test_of_several_ensembles_the_newest_counts() -> None:
-    first, newer = (Ensembled(time, 9, {0: 1.0}, {"loss": time}) for time in (1.0, 2.0))
-    record = fold([sweep(), *losses(0, 0.5), first, newer])
+    first, newer = (EnsembleBuilt(time, 9, {0: 1.0}, {"loss": time}) for time in (1.0, 2.0))
+    record = fold_events([sweep(), *losses(0, 0.5), first, newer])
     assert record.ensemble == newer
     assert record.sweeps[-1].end is None, "it is no end of a sweep"
 
 
 def test_sweeps_tell_how_they_ended_and_what_they_changed() -> None:
     ended = SweepEnded(5.0, False, {TrialState.FINISHED: 1}, 0, 0.5)
-    study = fold(
+    study = fold_events(
         [sweep(n="1", a="x"), ended, sweep(6.0, n="2"), sweep(7.0, n="2", a="x"), sweep(8.0, n="1")]
     )
     assert [s.changed for s in study.sweeps] == [{}, {"n": "2"}, {}, {"n": "1"}]
@@ -175,24 +178,26 @@ def test_sweeps_tell_how_they_ended_and_what_they_changed() -> None:
 
 
 def test_a_study_is_what_its_last_sweep_says() -> None:
-    study = fold([sweep(name="a"), sweep(name="b", uuid="v"), sweep(name="c", uuid="v")])
+    study = fold_events([sweep(name="a"), sweep(name="b", uuid="v"), sweep(name="c", uuid="v")])
     assert (study.name, study.uuid, study.former_names) == ("c", "v", ("b",))
 
 
 def test_an_end_whose_begin_is_lost_is_no_sweep() -> None:
-    study = fold([SweepEnded(5.0, True, {}, None, None), start(0)])
+    study = fold_events([SweepEnded(5.0, True, {}, None, None), start(0)])
     assert (study.name, study.uuid, study.sweeps) == ("", "", ())
-    assert study.metric == Metric("val_loss", Direction.minimize)
+    assert study.metric == StudyMetric("val_loss", Direction.minimize)
     assert list(study.trials) == [0]
 
 
 def test_a_direction_that_does_not_exist_is_the_default() -> None:
-    assert Metric.of({"study.direction": "up"}) == Metric()
-    assert Metric.of({"study.direction": "maximize"}).direction is Direction.maximize
+    assert StudyMetric.of({"study.direction": "up"}) == StudyMetric()
+    assert StudyMetric.of({"study.direction": "maximize"}).direction is Direction.maximize
 
 
 def test_states_are_counted_all_of_them() -> None:
-    study = fold([start(0), start(1), Finished(1, 2.0, 0.5), start(2), Failed(2, 2.0, "x")])
+    study = fold_events(
+        [start(0), start(1), FinishedOutcome(1, 2.0, 0.5), start(2), FailedOutcome(2, 2.0, "x")]
+    )
     counts = {state.value: n for state, n in study.counts().items()}
     assert counts == {"running": 1, "interrupted": 0, "finished": 1, "pruned": 0, "failed": 1}
 
@@ -203,30 +208,30 @@ def test_states_are_counted_all_of_them() -> None:
 def test_the_best_report_wins_pruned_or_not() -> None:
     events = [
         *losses(0, 0.9, 0.5),
-        Finished(0, 3.0, 0.5),
+        FinishedOutcome(0, 3.0, 0.5),
         *losses(1, 0.2, 0.3),
-        Pruned(1, 3.0, 1, 0.2),
+        PrunedOutcome(1, 3.0, 1, 0.2),
         *losses(2, 0.1),
-        Failed(2, 3.0, "x"),
+        FailedOutcome(2, 3.0, "x"),
         *losses(3, 0.05),
         *losses(4, math.nan),
-        Pruned(4, 3.0, 0, math.nan),
+        PrunedOutcome(4, 3.0, 0, math.nan),
     ]
-    study = fold([sweep(), *events])
+    study = fold_events([sweep(), *events])
     assert [trial.number for trial in study.ranking()] == [1, 0]
     assert study.best() == study.trials[1]
-    largest = fold([sweep(0.0, "s", "u", **{"study.direction": "maximize"}), *events])
+    largest = fold_events([sweep(0.0, "s", "u", **{"study.direction": "maximize"}), *events])
     assert largest.best() == largest.trials[0]
 
 
 def test_a_value_that_was_returned_compares_with_no_report() -> None:
-    events = [sweep(), *losses(0, 0.1), Pruned(0, 3.0, 0, 0.1)]
-    assert fold(events).best() is not None
-    returned = fold([*events, *losses(1, 0.1), Finished(1, 4.0, 0.9)])
+    events = [sweep(), *losses(0, 0.1), PrunedOutcome(0, 3.0, 0, 0.1)]
+    assert fold_events(events).best() is not None
+    returned = fold_events([*events, *losses(1, 0.1), FinishedOutcome(1, 4.0, 0.9)])
     assert [trial.number for trial in returned.ranking()] == [1, 0]
     assert returned.best() == returned.trials[1]
-    assert fold([*events, Finished(1, 4.0, math.inf)]).best() is None
-    assert fold([]).best() is None
+    assert fold_events([*events, FinishedOutcome(1, 4.0, math.inf)]).best() is None
+    assert fold_events([]).best() is None
 
 
 # --- read from a folder ---------------------------------------------------------------------------
@@ -250,10 +255,10 @@ def test_a_study_is_read_under_the_name_of_its_folder(study: Path) -> None:
 
 def test_a_study_is_read_while_a_sweep_writes_without_a_torn_line(study: Path) -> None:
     with EventLog.open(study / "events.log") as log:
-        log.append(Reported(0, 2.0, 1, {"loss": 0.25}))
+        log.append(MetricsReported(0, 2.0, 1, {"loss": 0.25}))
         assert read_study(study).trials[0].n_reports == 2
         with (study / "events.log").open("ab") as torn:
-            torn.write(encode(Finished(0, 3.0, 0.25))[:-1])
+            torn.write(encode(FinishedOutcome(0, 3.0, 0.25))[:-1])
         before = (study / "events.log").read_bytes()
         assert read_study(study).trials[0].state is TrialState.RUNNING
         assert (study / "events.log").read_bytes() == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.record.masking import mask_credentials
+from automl.record.secrets import mask_credentials
 from automl.record.texts import cut, cut_middle, fit, fit_line
 
 SECRET = "postgresql://ann:s3cret@db/studies"

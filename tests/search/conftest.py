@@ -12,15 +12,14 @@ import pytest
 from automl.config import (
     StudyConfig,
 )
-from automl.search.identity import Identity
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
-from automl.search.rules import Rules
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
-from automl.search.space import Space, parse_space
+from automl.search.search_space import SearchSpace, parse_space
 from automl.search.study import AskedTrial, Study
-from automl.trial import Finished, Params, Reported, TrialState, Verdict
+from automl.search.study_identity import StudyIdentity, StudyRules
+from automl.trial import FinishedOutcome, MetricsReported, Params, TrialState, Verdict
 
 ENTRIES = {
     "depth": {"low": 2, "high": 8},
@@ -37,7 +36,7 @@ class Studies:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.space = parse_space(ENTRIES)
-        self._open: list[tuple[Study, Space]] = []
+        self._open: list[tuple[Study, SearchSpace]] = []
 
     def open(
         self,
@@ -57,11 +56,11 @@ class Studies:
         space = self.space if entries is None else parse_space(entries)
         study = Study.open(
             StudyConfig(**{"name": "toy"} | settings),
-            Rules(
+            StudyRules(
                 space=space,
-                sampler=sampler or Random(),
+                sampler=sampler or IndependentSampler(),
                 pruner=pruner or NoPruner(),
-                identity=Identity(
+                identity=StudyIdentity(
                     {"space": space.plain()} if identity is None else identity,
                     defaults or {},
                     may_change,
@@ -89,7 +88,7 @@ class Studies:
             study.close()
 
 
-def check(study: Study, space: Space) -> None:
+def check(study: Study, space: SearchSpace) -> None:
     """What must always hold of a study."""
     counts = study.counts()
     assert sum(counts.values()) == study.n_asked
@@ -118,11 +117,11 @@ def ask(study: Study) -> AskedTrial:
 
 
 def report(study: Study, number: int, step: int, value: float) -> Verdict:
-    return study.report([Reported(number, 0.0, step, {"val_loss": value})])[number]
+    return study.report([MetricsReported(number, 0.0, step, {"val_loss": value})])[number]
 
 
 def finish(study: Study, number: int, value: float = 1.0) -> None:
-    study.tell(number, Finished(number, 0.0, value))
+    study.tell(number, FinishedOutcome(number, 0.0, value))
 
 
 def value_of(asked: AskedTrial) -> float:

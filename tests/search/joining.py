@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from automl.config import StudyConfig
-from automl.record.sharing.shared import Shared
-from automl.search.identity import Identity
+from automl.record.sharing.shared_record import SharedRecord
 from automl.search.pruners.none import NoPruner
-from automl.search.rules import Rules
 from automl.search.samplers.sampler import Sampler
-from automl.search.shared_study import SharedStudy, open_shared
-from automl.search.space import parse_space
+from automl.search.search_space import parse_space
+from automl.search.shared_study import SharedStudy, open_shared_storage
+from automl.search.study_identity import StudyIdentity, StudyRules
 from automl.trial import Params
 
 SPACE = {
@@ -26,16 +25,16 @@ N_COMBINATIONS = 5 * (1 + 3)
 Join = Callable[..., SharedStudy]
 
 
-def rules_of(sampler: Sampler) -> Rules:
+def rules_of(sampler: Sampler) -> StudyRules:
     space = parse_space(SPACE)
-    identity = Identity({"space": space.plain()}, {})
-    return Rules(space=space, sampler=sampler, pruner=NoPruner(), identity=identity)
+    identity = StudyIdentity({"space": space.plain()}, {})
+    return StudyRules(space=space, sampler=sampler, pruner=NoPruner(), identity=identity)
 
 
 @pytest.fixture
 def join(database: str, tmp_path: Path) -> Iterator[Join]:
     """Further sweeps of one study."""
-    joined: list[Shared] = []
+    joined: list[SharedRecord] = []
 
     def one_more(sampler: Sampler, n_trials: int, enqueue: Sequence[Params] = ()) -> SharedStudy:
         (folder := tmp_path / str(len(joined))).mkdir()
@@ -46,8 +45,10 @@ def join(database: str, tmp_path: Path) -> Iterator[Join]:
             n_trials=n_trials,
             enqueue=[dict(params) for params in enqueue],
         )
-        joined.append(shared := Shared.open(config, folder))
-        return SharedStudy.open(config, rules_of(sampler), folder, open_shared(shared, "config"))
+        joined.append(shared := SharedRecord.open(config, folder))
+        return SharedStudy.open(
+            config, rules_of(sampler), folder, open_shared_storage(shared, "config")
+        )
 
     yield one_more
     for shared in joined:

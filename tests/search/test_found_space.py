@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.search.domains import Choices, Domain, Range
-from automl.search.found_space import N_ALIKE, FoundSpace
-from automl.search.space import parse_space
+from automl.search.discovered_space import N_ALIKE_TRIALS, FoundSpace
+from automl.search.domains import ChoiceDomain, Domain, RangeDomain
+from automl.search.search_space import parse_space
 
-LR = Range(1e-5, 1e-1, log=True)
-KIND = Choices(("sgd", "adam"))
+LR = RangeDomain(1e-5, 1e-1, log=True)
+KIND = ChoiceDomain(("sgd", "adam"))
 Asked = Mapping[str, Domain]
 
 
@@ -35,10 +35,10 @@ def known(found: FoundSpace) -> list[str]:
         ([{"lr": LR}] * 3, ["lr"]),
         ([{"lr": LR}, *[{"lr": LR, "kind": KIND}] * 2], []),
         ([{"lr": LR}, *[{"lr": LR, "kind": KIND}] * 3], ["lr"]),  # the first lacked it
-        ([{"lr": LR, "b": Range(0, n)} for n in (1, 2, 3, 4)], ["lr"]),
-        ([{"lr": LR, "b": Range(0, 1)}, *[{"lr": LR}] * 3], ["lr"]),
-        ([*[{"lr": LR, "b": Range(0, 1)}] * 3, {"lr": LR}], ["lr"]),
-        ([*[{"lr": LR, "b": Range(0, 1)}] * 3, {"lr": LR, "b": Range(0, 2)}], ["lr"]),
+        ([{"lr": LR, "b": RangeDomain(0, n)} for n in (1, 2, 3, 4)], ["lr"]),
+        ([{"lr": LR, "b": RangeDomain(0, 1)}, *[{"lr": LR}] * 3], ["lr"]),
+        ([*[{"lr": LR, "b": RangeDomain(0, 1)}] * 3, {"lr": LR}], ["lr"]),
+        ([*[{"lr": LR, "b": RangeDomain(0, 1)}] * 3, {"lr": LR, "b": RangeDomain(0, 2)}], ["lr"]),
         ([{}] * 3, []),
     ],
     ids=[
@@ -60,7 +60,7 @@ def test_known_is_what_all_trials_have_over_one_range(
 
 
 def test_what_is_found_later_keeps_nothing_waiting() -> None:
-    found = fold(*[{"lr": LR}] * N_ALIKE)
+    found = fold(*[{"lr": LR}] * N_ALIKE_TRIALS)
     assert found.is_stable
     found.take({"lr": LR, "kind": KIND}, trained=True)
     assert found.is_stable
@@ -81,16 +81,22 @@ def test_what_was_written_stays_as_it_was_written() -> None:
     both: Asked = {"lr": LR, "kind": KIND}
     found = fold(both, both, both, written=written)
     assert known(found) == ["lr", "width", "kind"]
-    assert found.known()["lr"].domain == Range(0.1, 0.2)
+    assert found.known()["lr"].domain == RangeDomain(0.1, 0.2)
     assert list(found.lines()) == ['kind: {choices: ["sgd", "adam"]}']
 
 
 def test_the_yaml_says_what_the_values_decide() -> None:
     trials: list[Asked] = [
-        {"n": Range(1, 3), "b": Range(0, n), "odd name": Range(0.0, 1.0, step=0.25)}
+        {
+            "n": RangeDomain(1, 3),
+            "b": RangeDomain(0, n),
+            "odd name": RangeDomain(0.0, 1.0, step=0.25),
+        }
         for n in (2, 1, 3)
     ]
-    assert list(fold(*trials, {"n": Range(1, 3), "b": Range(0, 1), "lr": LR}).lines()) == [
+    assert list(
+        fold(*trials, {"n": RangeDomain(1, 3), "b": RangeDomain(0, 1), "lr": LR}).lines()
+    ) == [
         "n: {low: 1, high: 3}",
         "b: {low: 0, high: 3}  # its range depends on the other values",
         '"odd name": {low: 0.0, high: 1.0, step: 0.25}  # in 3 of 4 trials',
@@ -98,7 +104,7 @@ def test_the_yaml_says_what_the_values_decide() -> None:
     ]
 
 
-DOMAINS = st.sampled_from([Range(0, 1), Range(0, 2), Range(0, 3, step=1)])
+DOMAINS = st.sampled_from([RangeDomain(0, 1), RangeDomain(0, 2), RangeDomain(0, 3, step=1)])
 TRIALS = st.lists(
     st.tuples(st.dictionaries(st.sampled_from("abc"), DOMAINS), st.booleans()), max_size=8
 )

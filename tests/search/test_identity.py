@@ -11,12 +11,12 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from automl.errors import ConfigError, StudyInUseError
-from automl.search.identity import FUNCTION
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
+from automl.search.study_identity import FUNCTION_PARTS_PREFIX
 from automl.trial import (
-    TooLarge,
+    TooLargeOutcome,
 )
 from tests.search.conftest import ENTRIES, Studies, run
 
@@ -77,8 +77,8 @@ def test_what_may_change_is_so_from_then_on(studies: Studies) -> None:
     with pytest.raises(ConfigError, match=r"closure a: \"x\" in .*\n.*beside .* changed=True\.$"):
         studies.open(identity=made_of("source"))
     with pytest.raises(ConfigError, match=r"study\.metric.*\n.*another study\.name\.$"):
-        studies.open(identity=made_of("source", metric="acc"), may_change=FUNCTION)
-    study = studies.open(identity=made_of("source", "global b"), may_change=FUNCTION)
+        studies.open(identity=made_of("source", metric="acc"), may_change=FUNCTION_PARTS_PREFIX)
+    study = studies.open(identity=made_of("source", "global b"), may_change=FUNCTION_PARTS_PREFIX)
     assert studies.reopen(study, identity=made_of("source", "global b")).uuid == uuid
 
 
@@ -140,14 +140,14 @@ def test_a_study_in_use_is_refused(studies: Studies) -> None:
         studies.open()
 
 
-@pytest.mark.parametrize("sampler", [Random(), TPE()])
+@pytest.mark.parametrize("sampler", [IndependentSampler(), TPE()])
 def test_a_renamed_folder_goes_on_with_its_study(studies: Studies, sampler: Sampler) -> None:
     study = studies.open(sampler=sampler)
     study.ask()
     other = studies.reopen(study, name="other", sampler=sampler)
     assert (other.name, other.stored_name, other.uuid) == ("other", "toy", study.uuid)
     assert other.ask() is not None
-    other.tell(1, TooLarge(1, 0.0, "no room", 0.5))
+    other.tell(1, TooLargeOutcome(1, 0.0, "no room", 0.5))
     assert other.n_asked == 2
 
 

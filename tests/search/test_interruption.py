@@ -13,8 +13,8 @@ from pathlib import Path
 import optuna
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 
-from automl.search.pruners.halving import Halving
-from automl.search.samplers.random import Random
+from automl.search.pruners.halving import SuccessiveHalving
+from automl.search.samplers.random import IndependentSampler
 from automl.search.study import AskedTrial
 from tests.search.conftest import Studies, ask, finish, report, run
 
@@ -73,7 +73,7 @@ def test_kills_lose_no_trial_and_repeat_none(studies: Studies, tmp_path: Path) -
 def test_many_threads_report_while_the_main_thread_asks_and_tells(
     studies: Studies, tmp_path: Path
 ) -> None:
-    study = studies.open(sampler=Random(), pruner=Halving())
+    study = studies.open(sampler=IndependentSampler(), pruner=SuccessiveHalving())
     ended: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def train(trial: AskedTrial) -> None:

@@ -18,7 +18,7 @@ import pytest
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 
 from automl.errors import ConfigError, StorageError, StudyInUseError
-from automl.search.journal import LockedJournal
+from automl.search.storage import LockedJournal
 from tests.flips import one_bit_flipped, unsealed
 from tests.lossy_disk import LossyDisk
 from tests.search.conftest import Studies, ask, finish, report, run

@@ -12,21 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.search.pruners import pruners
-from automl.search.pruners.halving import Halving
-from automl.search.pruners.median import Median
+from automl.search.pruners.halving import SuccessiveHalving
+from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.pruner import Pruner
-from automl.search.standings import Standings
+from automl.search.trial_standings import StudyStandings
 from automl.trial import Direction
 
 EAGER: dict[str, Pruner] = {
-    "halving": Halving(min_steps=2, factor=3, min_trials=4),
-    "median": Median(n_startup_trials=3, n_warmup_steps=2, interval_steps=2),
+    "halving": SuccessiveHalving(min_steps=2, factor=3, min_trials=4),
+    "median": MedianPruner(n_startup_trials=3, n_warmup_steps=2, interval_steps=2),
 }
 """Options with arguments that let few trials and steps be judged."""
 PRUNERS: dict[str, Pruner] = {
     **{name: option() for name, option in pruners().items()},
     **{f"{name}-eager": pruner for name, pruner in EAGER.items()},
-    "halving-20-steps": Halving(min_trials=2).for_length(20),
+    "halving-20-steps": SuccessiveHalving(min_trials=2).for_length(20),
 }
 STEP = 5
 VALUES = st.sampled_from([-math.inf, 0.0, 1.0, 2.0, math.inf, math.nan]) | st.floats()
@@ -35,7 +35,7 @@ every_pruner = pytest.mark.parametrize("pruner", PRUNERS.values(), ids=PRUNERS)
 
 def judge_together(pruner: Pruner, values: dict[int, float]) -> set[int]:
     """The trials pruned when all report one step together, in the order of `values`."""
-    table = Standings(Direction.minimize, pruner)
+    table = StudyStandings(Direction.minimize, pruner)
     for _ in values:
         table.start({})
     for number, value in values.items():

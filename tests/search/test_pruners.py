@@ -8,21 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from automl.search.pruners.halving import Halving
-from automl.search.pruners.median import Median
+from automl.search.pruners.halving import SuccessiveHalving
+from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
-from automl.search.standings import Standings
+from automl.search.trial_standings import StudyStandings
 from automl.trial import Direction
 
-HALVING = Halving(min_steps=2, factor=3, min_trials=4)
-MEDIAN = Median(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
+HALVING = SuccessiveHalving(min_steps=2, factor=3, min_trials=4)
+MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
 
 
 def standings(
     pruner: Pruner, n_trials: int, direction: Direction = Direction.minimize
-) -> Standings:
-    table = Standings(direction, pruner)
+) -> StudyStandings:
+    table = StudyStandings(direction, pruner)
     for _ in range(n_trials):
         table.start({})
     return table
@@ -54,7 +54,7 @@ def test_halving_has_rungs_at_powers_of_the_factor_counted_in_reported_steps() -
 def test_halving_has_its_rungs_below_the_last_step_where_that_is_known(
     n_steps: int, factor: int, min_steps: int, rungs: list[int]
 ) -> None:
-    pruner = Halving(min_steps=min_steps, factor=factor, max_steps=n_steps)
+    pruner = SuccessiveHalving(min_steps=min_steps, factor=factor, max_steps=n_steps)
     by_step = reached(pruner, list(range(n_steps + 5)))
     assert [step + 1 for step, at in enumerate(by_step) if at] == rungs
     assert list(itertools.chain(*by_step)) == [n - 1 for n in rungs]

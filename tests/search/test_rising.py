@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from automl.search.pruners.halving import Halving
+from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.none import NoPruner
-from automl.search.rising import N_FIRST, Course, next_kind
+from automl.search.samplers.family_choice import N_FIRST, FamilyHistory, next_family
 from automl.search.samplers.tpe import TPE
-from automl.search.standings import Standings
+from automl.search.trial_standings import StudyStandings
 from automl.trial import Direction, Params, Verdict
 from tests.search.conftest import Studies, ask, finish, report
 
@@ -23,15 +23,15 @@ ENTRIES = {
 }
 
 
-def courses(**keys: list[float]) -> dict[str, Course]:
-    return {kind: Course(keys.get(kind, [])) for kind in KINDS}
+def courses(**keys: list[float]) -> dict[str, FamilyHistory]:
+    return {kind: FamilyHistory(keys.get(kind, [])) for kind in KINDS}
 
 
 def test_each_kind_gets_its_first_trials() -> None:
     given = courses()
     chosen = []
     for _ in range(N_FIRST * len(KINDS)):
-        chosen.append(kind := next_kind(KINDS, given))
+        chosen.append(kind := next_family(KINDS, given))
         given[kind].keys.append(1.0)
     assert Counter(chosen) == dict.fromkeys(KINDS, N_FIRST)
     assert chosen[: len(KINDS)] == list(KINDS)
@@ -42,7 +42,7 @@ def shares(n: int, **keys: list[float]) -> Counter[str]:
     given = courses(**keys)
     chosen = []
     for _ in range(n):
-        chosen.append(kind := next_kind(KINDS, given))
+        chosen.append(kind := next_family(KINDS, given))
         given[kind].keys.append(max(given[kind].keys))
     return Counter(chosen)
 
@@ -56,7 +56,7 @@ def test_a_kind_that_hopelessly_trails_is_dropped() -> None:
 def test_a_kind_that_still_gains_is_kept_where_it_trails() -> None:
     given = courses(linear=[9, 9, 9, 9, 9, 9], trees=[1.0] * 6, mlp=[8, 7, 6, 4, 3, 2])
     assert given["mlp"].promise < 1 < given["linear"].promise
-    assert next_kind(KINDS, given) == "mlp"
+    assert next_family(KINDS, given) == "mlp"
 
 
 def test_what_has_come_to_nothing_yet_promises_nothing() -> None:
@@ -67,8 +67,8 @@ def test_what_has_come_to_nothing_yet_promises_nothing() -> None:
 
 def test_promise_is_what_as_many_trials_again_would_gain() -> None:
     # From 5 to 2 in the last three of six: one a trial, so six in six more.
-    assert Course([9, 7, 5, 4, 3, 2]).promise == pytest.approx(2 - 6)
-    assert Course([3, 2, 2.5, 2.5, 2.5]).promise == 2  # none since: the best stays
+    assert FamilyHistory([9, 7, 5, 4, 3, 2]).promise == pytest.approx(2 - 6)
+    assert FamilyHistory([3, 2, 2.5, 2.5, 2.5]).promise == 2  # none since: the best stays
 
 
 def value(params: Params) -> float:
@@ -118,7 +118,7 @@ def test_a_resumed_study_proposes_what_an_uninterrupted_one_would(
 
 
 def test_rungs_compare_one_kind_alone(studies: Studies) -> None:
-    pruner = Halving(min_steps=1, factor=2, min_trials=2)
+    pruner = SuccessiveHalving(min_steps=1, factor=2, min_trials=2)
     portfolio: list[Params] = [{"family": kind} for kind in ["trees"] * 4 + ["mlp"] * 2]
     study = studies.open(entries=ENTRIES, pruner=pruner, choice="family", portfolio=portfolio)
     asked = [ask(study) for _ in portfolio]
@@ -131,8 +131,8 @@ def test_rungs_compare_one_kind_alone(studies: Studies) -> None:
 
 
 def test_each_kind_is_judged_where_its_own_pruner_has_rungs() -> None:
-    early, late = (Halving(min_steps=n, factor=2, min_trials=2) for n in (1, 3))
-    table = Standings(Direction.minimize, NoPruner(), "family", {"trees": early, "mlp": late})
+    early, late = (SuccessiveHalving(min_steps=n, factor=2, min_trials=2) for n in (1, 3))
+    table = StudyStandings(Direction.minimize, NoPruner(), "family", {"trees": early, "mlp": late})
     numbers = [table.start({"family": kind}) for kind in (*("trees", "mlp", "linear") * 2,)]
     stopped: dict[int, list[int]] = {}
     for step in range(4):

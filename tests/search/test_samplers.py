@@ -14,8 +14,8 @@ from automl.search.samplers.cmaes import CMAES
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
-from automl.search.space import parse_space
-from automl.trial import Direction, Params, Pruned, TooLarge, TrialState
+from automl.search.search_space import parse_space
+from automl.trial import Direction, Params, PrunedOutcome, TooLargeOutcome, TrialState
 from tests.search.conftest import ENTRIES, Studies, ask, finish, report, run, value_of
 
 SAMPLERS: dict[str, Sampler] = {
@@ -141,7 +141,7 @@ def test_tpe_learns_what_does_not_fit_though_it_has_no_value(studies: Studies) -
         assert isinstance(width, int)
         too_wide.append(width > 500)
         if too_wide[-1]:
-            study.tell(number, TooLarge(number, 0.0, "needs too much", 0.5))
+            study.tell(number, TooLargeOutcome(number, 0.0, "needs too much", 0.5))
         else:
             finish(study, number, -float(width))
     n_pruned = sum(too_wide)
@@ -167,7 +167,7 @@ def test_cmaes_goes_on_after_it_has_converged_and_with_what_did_not_fit(studies:
         if number % 3:
             finish(study, number, 1.0)
         else:
-            study.tell(number, TooLarge(number, 0.0, "needs too much", 0.5))
+            study.tell(number, TooLargeOutcome(number, 0.0, "needs too much", 0.5))
 
 
 def test_tpe_takes_pruned_trials_without_a_report(studies: Studies) -> None:
@@ -176,7 +176,7 @@ def test_tpe_takes_pruned_trials_without_a_report(studies: Studies) -> None:
         asked = ask(study)
         if asked.number % 2:
             report(study, asked.number, 0, 1.0)
-        study.tell(asked.number, Pruned(asked.number, 0.0, step=0, value=float("nan")))
+        study.tell(asked.number, PrunedOutcome(asked.number, 0.0, step=0, value=float("nan")))
     assert study.counts()[TrialState.PRUNED] == 8
     assert study.ranking(8) == ()
 

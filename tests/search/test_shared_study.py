@@ -14,13 +14,13 @@ import pytest
 from optuna.storages import InMemoryStorage
 
 from automl.config import StudyConfig
-from automl.search.samplers.grid import Grid
+from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.qmc import QMC
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.shared_study import SharedStudy
 from automl.search.study import AskedTrial, Study
-from automl.trial import Finished, Params, Reported, Tagged
+from automl.trial import FinishedOutcome, MetricsReported, Params, TrialTagged
 from tests.postgres import database, postgres
 from tests.search.joining import N_COMBINATIONS, Join, join, rules_of
 
@@ -29,7 +29,7 @@ __all__ = ["database", "join", "postgres"]
 
 @pytest.fixture
 def study(join: Join) -> SharedStudy:
-    return join(Random(), 9)
+    return join(IndependentSampler(), 9)
 
 
 def asked_in_turn(sweeps: Sequence[Study], n_trials: int) -> list[AskedTrial]:
@@ -45,11 +45,21 @@ def asked_in_turn(sweeps: Sequence[Study], n_trials: int) -> list[AskedTrial]:
 @pytest.mark.parametrize(
     ("sampler", "n_trials", "n_made", "enqueue"),
     [
-        (Grid(), 100, N_COMBINATIONS, ()),
-        (Grid(), 100, N_COMBINATIONS, ({"x": 0.5, "kind": "a"}, {"x": 0.25, "kind": "b", "y": 2})),
+        (GridSampler(), 100, N_COMBINATIONS, ()),
+        (
+            GridSampler(),
+            100,
+            N_COMBINATIONS,
+            ({"x": 0.5, "kind": "a"}, {"x": 0.25, "kind": "b", "y": 2}),
+        ),
         (QMC(), 16, 16, ()),
         (QMC(qmc_type="halton"), 16, 16, ({"x": 0.5, "kind": "a"},)),
-        (Random(), 9, 9, ({"x": 0.5, "kind": "a"}, {"x": 0.25}, {"kind": "b"}, {"x": 1.0})),
+        (
+            IndependentSampler(),
+            9,
+            9,
+            ({"x": 0.5, "kind": "a"}, {"x": 0.25}, {"kind": "b"}, {"x": 1.0}),
+        ),
     ],
     ids=["grid", "grid, enqueued", "sobol", "halton, enqueued", "enqueued"],
 )
@@ -94,14 +104,14 @@ def test_a_trial_that_ends_elsewhere_while_it_reports_here_troubles_nobody(
 
     def end() -> None:
         reports.wait()
-        study.tell(asked.number, Finished(asked.number, 1.0, 0.5))
+        study.tell(asked.number, FinishedOutcome(asked.number, 1.0, 0.5))
         has_ended.set()
 
     (elsewhere := threading.Thread(target=end)).start()
-    study.report([Reported(asked.number, 0.5, step=0, metrics={"val_loss": 0.5})])
+    study.report([MetricsReported(asked.number, 0.5, step=0, metrics={"val_loss": 0.5})])
     elsewhere.join()
-    study.report([Reported(asked.number, 1.5, step=1, metrics={"val_loss": 0.1})])
-    study.tag(Tagged(asked.number, 1.5, "note", "late"))
+    study.report([MetricsReported(asked.number, 1.5, step=1, metrics={"val_loss": 0.1})])
+    study.tag(TrialTagged(asked.number, 1.5, "note", "late"))
     best = study.best()
     assert best is not None
     assert best.value == 0.5

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from automl.errors import ConfigError
-from automl.search.domains import Choices, Fixed, Range
-from automl.search.space import parse_space
+from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
+from automl.search.search_space import parse_space
 from automl.trial import Params, ParamValue
 from tests.search.conftest import ENTRIES
 
@@ -19,26 +19,26 @@ def domain(entry: object) -> object:
 
 
 def test_entries_become_ranges_choices_and_fixed_values() -> None:
-    assert domain({"low": 2, "high": 8}) == Range(2, 8)
-    assert domain({"low": 0, "high": 0.5}) == Range(0.0, 0.5)
-    assert domain({"low": 1e-4, "high": 1, "log": True}) == Range(1e-4, 1.0, log=True)
-    assert domain({"choices": ["a", 2, None, True]}) == Choices(("a", 2, None, True))
-    assert domain(0.1) == Fixed(0.1)
-    assert domain(None) == Fixed(None)
+    assert domain({"low": 2, "high": 8}) == RangeDomain(2, 8)
+    assert domain({"low": 0, "high": 0.5}) == RangeDomain(0.0, 0.5)
+    assert domain({"low": 1e-4, "high": 1, "log": True}) == RangeDomain(1e-4, 1.0, log=True)
+    assert domain({"choices": ["a", 2, None, True]}) == ChoiceDomain(("a", 2, None, True))
+    assert domain(0.1) == FixedDomain(0.1)
+    assert domain(None) == FixedDomain(None)
 
 
 def test_integers_stay_integers_unless_one_number_is_a_float() -> None:
     whole, real = domain({"low": 2, "high": 8}), domain({"low": 2, "high": 8.0})
-    assert isinstance(whole, Range)
-    assert isinstance(real, Range)
+    assert isinstance(whole, RangeDomain)
+    assert isinstance(real, RangeDomain)
     assert whole.is_integer
     assert not real.is_integer
 
 
 def test_the_end_of_a_stepped_range_is_one_that_can_be_drawn() -> None:
-    assert domain({"low": 0.0, "high": 0.35, "step": 0.1}) == Range(0.0, 0.3, step=0.1)
-    assert domain({"low": 1, "high": 8, "step": 3}) == Range(1, 7, step=3)
-    assert domain({"low": 0.0, "high": 0.3, "step": 0.1}) == Range(0.0, 0.3, step=0.1)
+    assert domain({"low": 0.0, "high": 0.35, "step": 0.1}) == RangeDomain(0.0, 0.3, step=0.1)
+    assert domain({"low": 1, "high": 8, "step": 3}) == RangeDomain(1, 7, step=3)
+    assert domain({"low": 0.0, "high": 0.3, "step": 0.1}) == RangeDomain(0.0, 0.3, step=0.1)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_enqueued_params_may_be_some_or_all() -> None:
 
 
 def test_values_off_the_steps_are_outside() -> None:
-    stepped = Range(0.0, 1.0, step=0.1)
+    stepped = RangeDomain(0.0, 1.0, step=0.1)
     assert stepped.contains(0.3)
     assert not stepped.contains(0.35)
-    assert Choices(("a",)).contains("a")
+    assert ChoiceDomain(("a",)).contains("a")
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,27 @@ import random
 
 import pytest
 
-from automl.record.study import StudyRecord, fold
+from automl.record.study_record import StudyRecord, fold_events
 from automl.search.pruners.none import NoPruner
-from automl.search.standings import Standings
-from automl.trial import Direction, Event, Finished, Pruned, Reported, SweepStarted, TrialState
+from automl.search.trial_standings import StudyStandings
+from automl.trial import (
+    Direction,
+    Event,
+    FinishedOutcome,
+    MetricsReported,
+    PrunedOutcome,
+    SweepStarted,
+    TrialState,
+)
 
 FINISHED, PRUNED = TrialState.FINISHED, TrialState.PRUNED
 
 
 def stand(
     *trials: tuple[TrialState, float, list[float]], direction: Direction = Direction.minimize
-) -> Standings:
+) -> StudyStandings:
     """Trials as (state, value, reports), in the order in which they end."""
-    table = Standings(direction, NoPruner())
+    table = StudyStandings(direction, NoPruner())
     for state, value, reports in trials:
         number = table.start({})
         for step, report in enumerate(reports):
@@ -35,17 +43,23 @@ def folded(
     settings = {"study.metric": "loss", "study.direction": direction.name}
     events: list[Event] = [SweepStarted(0.0, "s", "u", settings)]
     for number, (state, value, reports) in enumerate(trials):
-        events += [Reported(number, 1.0, n, {"loss": loss}) for n, loss in enumerate(reports)]
+        events += [
+            MetricsReported(number, 1.0, n, {"loss": loss}) for n, loss in enumerate(reports)
+        ]
         finished = state is FINISHED
-        events.append(Finished(number, 2.0, value) if finished else Pruned(number, 2.0, 0, value))
-    return fold(events)
+        events.append(
+            FinishedOutcome(number, 2.0, value)
+            if finished
+            else PrunedOutcome(number, 2.0, 0, value)
+        )
+    return fold_events(events)
 
 
-def order(table: Standings) -> list[int]:
+def order(table: StudyStandings) -> list[int]:
     return [trial.number for trial in table.ranking(9)]
 
 
-def best(table: Standings) -> int | None:
+def best(table: StudyStandings) -> int | None:
     found = table.best()
     return None if found is None else found.number
 

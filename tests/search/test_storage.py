@@ -11,7 +11,7 @@ import pytest
 
 from automl.errors import ConfigError, StorageError
 from automl.trial import (
-    TooLarge,
+    TooLargeOutcome,
 )
 from tests.search.conftest import Studies, ask, report, run
 
@@ -40,7 +40,7 @@ def test_a_database_serves_as_well(studies: Studies, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"storage": f"sqlite:///{tmp_path}/study.db"}
     study = studies.open(**settings)
     trials = run(study, 3)
-    study.tell(ask(study).number, TooLarge(3, 0.0, "no room", 0.5))
+    study.tell(ask(study).number, TooLargeOutcome(3, 0.0, "no room", 0.5))
     running = ask(study)
     report(study, running.number, 0, 0.5)
     before = study.uuid, study.counts(), study.ranking(9)

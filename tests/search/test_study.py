@@ -12,18 +12,18 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from automl.search.excess import AT_LEAST, BARE, EXCESS
-from automl.search.pruners.halving import Halving
-from automl.search.pruners.median import Median
+from automl.search.pruners.halving import SuccessiveHalving
+from automl.search.pruners.median import MedianPruner
+from automl.search.samplers.memory_wall import AT_LEAST_KEY, BARE_KEY, EXCESS_KEY
 from automl.trial import (
     Direction,
-    Failed,
-    Finished,
-    Interrupted,
-    Outcome,
-    Pruned,
-    Reported,
-    TooLarge,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MetricsReported,
+    PrunedOutcome,
+    TooLargeOutcome,
+    TrialOutcome,
     TrialState,
     Verdict,
 )
@@ -33,20 +33,20 @@ from tests.search.conftest import Studies, ask, finish, report
 def test_a_cause_is_noted_briefly_and_without_credentials(studies: Studies, tmp_path: Path) -> None:
     study = studies.open()
     cause = "no answer from http://ann:s3cret@host " + "x" * 10_000
-    study.tell(ask(study).number, Failed(0, 0.0, cause), "cpu")
+    study.tell(ask(study).number, FailedOutcome(0, 0.0, cause), "cpu")
     line = next(b for b in (tmp_path / "journal.log").read_bytes().splitlines() if b"cause" in b)
     assert b"http://ann:***@host" in line
     assert len(line) < 1000
 
 
-OUTCOMES: list[tuple[Outcome, TrialState]] = [
-    (Finished(0, 0.0, 3.0), TrialState.FINISHED),
-    (Finished(1, 0.0, 1.0), TrialState.FINISHED),
-    (Pruned(2, 0.0, step=1, value=0.5), TrialState.PRUNED),
-    (Failed(3, 0.0, "ValueError: no"), TrialState.FAILED),
-    (TooLarge(4, 0.0, "no room", 0.5), TrialState.PRUNED),
-    (Finished(5, 0.0, 1.0), TrialState.FINISHED),
-    (Pruned(6, 0.0, step=1, value=0.4), TrialState.PRUNED),
+OUTCOMES: list[tuple[TrialOutcome, TrialState]] = [
+    (FinishedOutcome(0, 0.0, 3.0), TrialState.FINISHED),
+    (FinishedOutcome(1, 0.0, 1.0), TrialState.FINISHED),
+    (PrunedOutcome(2, 0.0, step=1, value=0.5), TrialState.PRUNED),
+    (FailedOutcome(3, 0.0, "ValueError: no"), TrialState.FAILED),
+    (TooLargeOutcome(4, 0.0, "no room", 0.5), TrialState.PRUNED),
+    (FinishedOutcome(5, 0.0, 1.0), TrialState.FINISHED),
+    (PrunedOutcome(6, 0.0, step=1, value=0.4), TrialState.PRUNED),
 ]
 
 
@@ -84,14 +84,14 @@ def test_a_trial_that_is_interrupted_is_not_told(studies: Studies) -> None:
     study = studies.open()
     ask(study)
     with pytest.raises(TypeError, match="Interrupted does not end a trial"):
-        study.tell(0, Interrupted(0, 0.0, "Ctrl-C"))
+        study.tell(0, InterruptedOutcome(0, 0.0, "Ctrl-C"))
     assert study.counts()[TrialState.RUNNING] == 1
 
 
 def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
     studies: Studies, tmp_path: Path
 ) -> None:
-    pruner = Halving(min_steps=1, factor=2, min_trials=2)
+    pruner = SuccessiveHalving(min_steps=1, factor=2, min_trials=2)
     verdicts = []
     for i, order in enumerate(itertools.permutations(range(4))):
         (tmp_path / str(i)).mkdir()
@@ -99,7 +99,7 @@ def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
         for _ in order:
             ask(study)
         values = [0.3, 0.1, 0.2, 0.2]
-        reports = [Reported(n, 0.0, 0, {"val_loss": values[n]}) for n in order]
+        reports = [MetricsReported(n, 0.0, 0, {"val_loss": values[n]}) for n in order]
         verdicts.append(sorted(study.report(reports).items()))
         study.close()
     assert all(verdict == verdicts[0] for verdict in verdicts)
@@ -107,7 +107,7 @@ def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
 
 
 def test_a_restart_judges_by_what_was_reported_before(studies: Studies) -> None:
-    pruner = Median(n_startup_trials=3, n_warmup_steps=1)
+    pruner = MedianPruner(n_startup_trials=3, n_warmup_steps=1)
     study = studies.open(pruner=pruner)
     for value in (1.0, 2.0, 3.0):
         number = ask(study).number
@@ -123,12 +123,14 @@ def test_a_restart_judges_by_what_was_reported_before(studies: Studies) -> None:
 def test_a_step_counts_once_and_a_report_without_the_metric_is_not_judged(
     studies: Studies, tmp_path: Path
 ) -> None:
-    study = studies.open(pruner=Halving(min_steps=1, min_trials=1))
+    study = studies.open(pruner=SuccessiveHalving(min_steps=1, min_trials=1))
     number = ask(study).number
     report(study, number, 0, 0.5)
     size_bytes = (tmp_path / "journal.log").stat().st_size
     report(study, number, 0, 0.1)
-    assert study.report([Reported(number, 0.0, 1, {"other": 1.0})]) == {number: Verdict.GO_ON}
+    assert study.report([MetricsReported(number, 0.0, 1, {"other": 1.0})]) == {
+        number: Verdict.GO_ON
+    }
     assert study.report([]) == {}
     assert (tmp_path / "journal.log").stat().st_size == size_bytes
 
@@ -145,7 +147,7 @@ def test_values_that_are_no_numbers_are_kept_and_rank_nowhere(studies: Studies) 
     number = ask(study).number
     for step, value in enumerate((float("nan"), float("inf"), -float("inf"))):
         report(study, number, step, value)
-    study.tell(number, Pruned(number, 0.0, step=2, value=float("inf")))
+    study.tell(number, PrunedOutcome(number, 0.0, step=2, value=float("inf")))
     study = studies.reopen(study)
     assert study.ranking(1) == ()
     assert study.counts()[TrialState.PRUNED] == 1
@@ -154,12 +156,12 @@ def test_values_that_are_no_numbers_are_kept_and_rank_nowhere(studies: Studies) 
 def test_a_study_tells_how_its_trials_ended(studies: Studies) -> None:
     study = studies.open()
     outcomes = [
-        Finished(0, 1.0, 0.5),
-        Pruned(1, 1.0, step=3, value=0.75),
-        Pruned(2, 1.0, step=0, value=math.inf),
-        Failed(3, 1.0, "ValueError: x"),
-        TooLarge(4, 1.0, "no room", 0.25),
-        TooLarge(5, 1.0, "no room", 0.5, at_least=True),
+        FinishedOutcome(0, 1.0, 0.5),
+        PrunedOutcome(1, 1.0, step=3, value=0.75),
+        PrunedOutcome(2, 1.0, step=0, value=math.inf),
+        FailedOutcome(3, 1.0, "ValueError: x"),
+        TooLargeOutcome(4, 1.0, "no room", 0.25),
+        TooLargeOutcome(5, 1.0, "no room", 0.5, at_least=True),
     ]
     params = []
     for outcome in outcomes:
@@ -176,28 +178,28 @@ def test_a_study_tells_how_its_trials_ended(studies: Studies) -> None:
     assert all(now - 60 < t.began <= t.outcome.time <= now for t in ended)
     at = [trial.outcome.time for trial in ended]
     finished, pruned, worthless, failed, too_large, larger = (trial.outcome for trial in ended)
-    assert finished == Finished(0, at[0], 0.5)
-    assert pruned == Pruned(1, at[1], step=3, value=0.75)
-    assert isinstance(worthless, Pruned)
+    assert finished == FinishedOutcome(0, at[0], 0.5)
+    assert pruned == PrunedOutcome(1, at[1], step=3, value=0.75)
+    assert isinstance(worthless, PrunedOutcome)
     assert math.isnan(worthless.value)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, FailedOutcome)
     assert "lost" in failed.cause
-    assert isinstance(too_large, TooLarge)
+    assert isinstance(too_large, TooLargeOutcome)
     assert (too_large.excess, too_large.at_least) == (0.25, False)
     assert "memory" in too_large.cause
-    assert isinstance(larger, TooLarge)
+    assert isinstance(larger, TooLargeOutcome)
     assert (larger.excess, larger.at_least) == (0.5, True)
     assert [trial.number for trial in study.ended(but={0, 2, 4, 5})] == [1, 3]
     finish(study, begun)
 
 
-@pytest.mark.parametrize(("at_least", "key"), [(False, EXCESS), (True, AT_LEAST)])
+@pytest.mark.parametrize(("at_least", "key"), [(False, EXCESS_KEY), (True, AT_LEAST_KEY)])
 def test_what_fits_nowhere_violates_a_constraint_by_its_excess(
     studies: Studies, at_least: bool, key: str
 ) -> None:
     """Also where a kill came after the constraint: told again, it is the same."""
     study = studies.open()
-    outcome = TooLarge(ask(study).number, 0.0, "does not fit: no room", 0.75, at_least)
+    outcome = TooLargeOutcome(ask(study).number, 0.0, "does not fit: no room", 0.75, at_least)
     journal = studies.directory / "journal.log"
     study.tell(0, outcome, "a GPU")
     told = journal.read_bytes()
@@ -225,12 +227,12 @@ def test_what_an_earlier_version_told_bare_has_failed_as_its_log_says(
     ask(study)
     stock = optuna.load_study(study_name="toy", storage=url)
     older = optuna.trial.Trial(stock, stock.trials[0]._trial_id)
-    older.set_constraint(BARE, 1.0)
+    older.set_constraint(BARE_KEY, 1.0)
     stock.tell(older, state=optuna.trial.TrialState.PRUNED)
     study = studies.reopen(study, storage=url)
     assert study.counts()[TrialState.FAILED] == 1
     (ended,) = study.ended()
-    assert isinstance(ended.outcome, Failed)
+    assert isinstance(ended.outcome, FailedOutcome)
 
 
 def stock_study(journal: Path) -> optuna.Study:

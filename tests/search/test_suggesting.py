@@ -15,13 +15,19 @@ from optuna.storages.journal import JournalFileBackend
 
 from automl.errors import ConfigError
 from automl.search.samplers.cmaes import CMAES
-from automl.search.samplers.grid import Grid
+from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.qmc import QMC
-from automl.search.samplers.random import Random
+from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
 from automl.search.study import AskedTrial, Study
-from automl.trial import Finished, NotSuggested, ParamValue, Pruned, Suggest
+from automl.trial import (
+    FinishedOutcome,
+    ParamQuestion,
+    ParamsNotSuggested,
+    ParamValue,
+    PrunedOutcome,
+)
 from tests.search.conftest import Studies, ask, report
 
 LR = {"low": 1e-5, "high": 1e-1, "log": True, "step": None}
@@ -48,11 +54,13 @@ def asking(tmp_path: Path) -> Iterator[Asking]:
 
 
 def suggest(study: Study, trial: int, entries: Entries) -> dict[str, ParamValue]:
-    return {name: study.suggest(Suggest(trial, name, entry)) for name, entry in entries.items()}
+    return {
+        name: study.suggest(ParamQuestion(trial, name, entry)) for name, entry in entries.items()
+    }
 
 
 def end(study: Study, trial: int) -> None:
-    study.tell(trial, Finished(trial, 0.0, float(trial)))
+    study.tell(trial, FinishedOutcome(trial, 0.0, float(trial)))
 
 
 def run(study: Study, n: int, entries: Entries = ALL) -> list[AskedTrial]:
@@ -119,7 +127,9 @@ def test_params_alike_are_not_drawn_alike(asking: Asking) -> None:
     assert len(set(drawn.values())) == len(names)
 
 
-@pytest.mark.parametrize("sampler", [Random(), TPE(n_startup_trials=2), TPE(group=True), QMC()])
+@pytest.mark.parametrize(
+    "sampler", [IndependentSampler(), TPE(n_startup_trials=2), TPE(group=True), QMC()]
+)
 def test_a_range_may_depend_on_values_with_any_sampler(asking: Asking, sampler: Sampler) -> None:
     study = asking.open(sampler=sampler)
     for _ in range(16):
@@ -139,7 +149,7 @@ def test_cmaes_goes_on_with_what_was_found(asking: Asking) -> None:
 
 
 def test_a_grid_is_of_what_was_written_and_the_rest_is_drawn(asking: Asking) -> None:
-    study = asking.open(sampler=Grid(), entries={"kind": KIND})
+    study = asking.open(sampler=GridSampler(), entries={"kind": KIND})
     trials = run(study, 2)
     assert sorted(str(trial.params["kind"]) for trial in trials) == ["adam", "sgd"]
     assert study.ask() is None
@@ -152,7 +162,7 @@ def test_what_is_written_wins_and_each_difference_is_said_once(asking: Asking) -
     for n in range(2):
         trial = ask(study)
         given = suggest(study, trial.number, ALL)
-        study.not_suggested(NotSuggested(trial.number, ("width",)))
+        study.not_suggested(ParamsNotSuggested(trial.number, ("width",)))
         assert isinstance(given["lr"], float)
         assert 0.5 <= given["lr"] <= 0.6
         assert given["kind"] == "sgd"
@@ -219,7 +229,7 @@ def test_what_trials_do_not_ask_for_is_drawn_ahead_no_more(asking: Asking) -> No
     study = asking.open()
     run(study, 3)
     trial = ask(study)
-    study.not_suggested(NotSuggested(trial.number, ("depth",)))
+    study.not_suggested(ParamsNotSuggested(trial.number, ("depth",)))
     end(study, trial.number)
     assert space_of(study) == ("lr", "kind")
     assert space_of(asking.reopen(study)) == ("lr", "kind")
@@ -232,9 +242,9 @@ def test_another_kind_of_values_is_refused_and_the_journal_stays_whole(
     run(study, 1, {"x": LR})
     trial = ask(study).number
     with pytest.raises(ConfigError, match=r"^suggest 'x': whole numbers from 1 to 8, where trials"):
-        study.suggest(Suggest(trial, "x", DEPTH))
+        study.suggest(ParamQuestion(trial, "x", DEPTH))
     with pytest.raises(ConfigError, match="low=2 is above high=1"):
-        study.suggest(Suggest(trial, "y", {"low": 2, "high": 1}))
+        study.suggest(ParamQuestion(trial, "y", {"low": 2, "high": 1}))
     end(study, trial)
     study.close()
     stock = JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
@@ -269,7 +279,7 @@ def test_a_pruned_trial_tells_of_the_space_what_it_reported(
         suggest(study, trial, {"lr": LR})
         for step in reports:
             report(study, trial, step, 1.0)
-        study.tell(trial, Pruned(trial, 0.0, 0, math.nan))
+        study.tell(trial, PrunedOutcome(trial, 0.0, 0, math.nan))
     assert space_of(study) == known
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from automl.search.pruners.halving import Halving
-from automl.search.pruners.median import Median
+from automl.search.pruners.halving import SuccessiveHalving
+from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.study import Study
-from automl.search.thinning import N_WHOLE, Thinning
+from automl.search.trial_standings import N_WHOLE, ReportThinning
 from automl.trial import Verdict
 from tests.search.conftest import Studies, ask, finish, report
 
@@ -24,7 +24,7 @@ def is_rung(step: int) -> bool:
 def test_nothing_that_a_resumed_study_needs_is_left_out(seed: int) -> None:
     draw = random.Random(seed)
     values = [draw.random() + 1 / (step + 1) for step in range(5_000)]
-    thinning = Thinning()
+    thinning = ReportThinning()
     given: dict[int, float] = {}
     for step, value in enumerate(values):
         points = thinning.take((step, value), value, at_rung=is_rung(step))
@@ -43,20 +43,20 @@ def test_nothing_that_a_resumed_study_needs_is_left_out(seed: int) -> None:
 
 
 def test_the_number_given_grows_with_the_logarithm() -> None:
-    thinning = Thinning()
+    thinning = ReportThinning()
     given = [thinning.take((step, 1 / (step + 1)), 0.0, at_rung=False) for step in range(128_000)]
     assert sum(map(len, given)) == pytest.approx(N_WHOLE + 7 * N_WHOLE / 2, abs=2)
 
 
 def test_of_very_many_rungs_the_rest_is_thinned_too() -> None:
-    thinning = Thinning()
+    thinning = ReportThinning()
     given = [thinning.take((step, 1.0), 1.0, at_rung=True) for step in range(20_000)]
     assert sum(map(len, given)) < 4_000
 
 
 PRUNERS = [
-    Halving(min_steps=1_200, factor=2, min_trials=2),
-    Median(n_startup_trials=2, n_warmup_steps=1_100, interval_steps=50),
+    SuccessiveHalving(min_steps=1_200, factor=2, min_trials=2),
+    MedianPruner(n_startup_trials=2, n_warmup_steps=1_100, interval_steps=50),
 ]
 N_STEPS = 1_600
 

@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
+from automl.search.samplers.memory_wall import (
+    MAX_DRAWS,
+    OversizedTrial,
+    draw_fitting_params,
+    learn_boundary,
+)
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
-from automl.search.samplers.wall import MAX_DRAWS, Beyond, draw_within, learn_wall
-from automl.search.space import parse_space
-from automl.trial import Finished, Outcome, Params, TooLarge
+from automl.search.search_space import parse_space
+from automl.trial import FinishedOutcome, Params, TooLargeOutcome, TrialOutcome
 from tests.search.conftest import Studies, ask
 
 ENTRIES = {
@@ -51,7 +56,7 @@ def drawn(n: int) -> list[dict[str, Any]]:
 def split(values: list[dict[str, Any]], *, at_least: float | None = None) -> Any:
     fitted = [v for v in values if excess(v) <= 0]
     beyond = [
-        Beyond(v, excess(v) if at_least is None else at_least, at_least is not None)
+        OversizedTrial(v, excess(v) if at_least is None else at_least, at_least is not None)
         for v in values
         if excess(v) > 0
     ]
@@ -60,7 +65,7 @@ def split(values: list[dict[str, Any]], *, at_least: float | None = None) -> Any
 
 def test_memory_that_is_a_product_of_powers_is_learned_from_a_few() -> None:
     """By how much each is beyond, over a space of excesses from -3.5 to 5.5."""
-    wall = learn_wall(SEARCHED, *split(drawn(12)))
+    wall = learn_boundary(SEARCHED, *split(drawn(12)))
     beyond = [values for values in drawn(200)[12:] if excess(values) > 0]
     errors = [abs(wall.excess(values) - excess(values)) for values in beyond]
     assert len(errors) > 50
@@ -70,7 +75,7 @@ def test_memory_that_is_a_product_of_powers_is_learned_from_a_few() -> None:
 def test_the_excess_tells_more_than_that_there_was_one() -> None:
     """Of trials that are not sorted rightly by an excess that is known, and by a guess."""
     known, guessed = (
-        learn_wall(SEARCHED, *split(drawn(30), at_least=guess)) for guess in (None, 0.4)
+        learn_boundary(SEARCHED, *split(drawn(30), at_least=guess)) for guess in (None, 0.4)
     )
     wrong = [sum(w.is_beyond(v) != (excess(v) > 0) for v in drawn(500)) for w in (known, guessed)]
     assert wrong[0] < wrong[1] < 60
@@ -80,8 +85,10 @@ def test_an_excess_that_may_be_more_is_no_more_than_a_bound() -> None:
     """Of trials far beyond the wall, too: the same guess for all does not flatten it."""
     values = drawn(30)
     fitted, beyond = split(values, at_least=0.4)
-    as_exact = learn_wall(SEARCHED, fitted, [replace(trial, at_least=False) for trial in beyond])
-    wall, far = learn_wall(SEARCHED, fitted, beyond), max(values, key=excess)
+    as_exact = learn_boundary(
+        SEARCHED, fitted, [replace(trial, at_least=False) for trial in beyond]
+    )
+    wall, far = learn_boundary(SEARCHED, fitted, beyond), max(values, key=excess)
     assert wall.excess(far) > 2 * as_exact.excess(far)
 
 
@@ -90,30 +97,30 @@ def test_a_draw_beyond_the_wall_is_made_again_and_the_least_beyond_is_taken() ->
     less, fits = wide | {"batch": 512}, wide | {"width": 16, "batch": 16}
     ended = [_trial(number, values) for number, values in enumerate(drawn(12))]
     draws = iter([wide, less, fits, less])
-    assert draw_within(lambda: next(draws), SEARCHED, ended) == fits
+    assert draw_fitting_params(lambda: next(draws), SEARCHED, ended) == fits
     assert next(draws) == less, "no draw more than needed"
     draws = iter([wide] * 3 + [less] + [wide] * (MAX_DRAWS - 4))
-    assert draw_within(lambda: next(draws), SEARCHED, ended) == less
+    assert draw_fitting_params(lambda: next(draws), SEARCHED, ended) == less
     assert next(draws, None) is None
 
 
 def test_nothing_is_drawn_again_where_nothing_was_too_large() -> None:
     fitted = [_trial(n, v) for n, v in enumerate(drawn(40)) if excess(v) <= 0]
     draws = iter([{"width": 1024, "batch": 1024, "optimizer": "adam"}])
-    draw_within(lambda: next(draws), SEARCHED, fitted)
+    draw_fitting_params(lambda: next(draws), SEARCHED, fitted)
 
 
 def _trial(number: int, values: dict[str, Any]) -> Any:
     import optuna
 
-    from automl.search.distributions import distributions
-    from automl.search.excess import EXCESS
+    from automl.search.optuna_trials import optuna_distributions
+    from automl.search.samplers.memory_wall import EXCESS_KEY
 
-    too_large = {f"constraints:{EXCESS}": excess(values)} if excess(values) > 0 else {}
+    too_large = {f"constraints:{EXCESS_KEY}": excess(values)} if excess(values) > 0 else {}
     return optuna.trial.create_trial(
         state=optuna.trial.TrialState.PRUNED,
         params=values,
-        distributions={p: d for p, d in distributions(SPACE).items() if p in values},
+        distributions={p: d for p, d in optuna_distributions(SPACE).items() if p in values},
         system_attrs=too_large,
     )
 
@@ -139,10 +146,10 @@ def test_a_resumed_study_proposes_the_same_beside_the_wall(
     assert any(excess(params) > 0 for params in trials[0])
 
 
-def _ended(number: int, params: Params) -> Outcome:
+def _ended(number: int, params: Params) -> TrialOutcome:
     if excess(params) > 0:
-        return TooLarge(number, 0.0, "does not fit", excess(params))
-    return Finished(number, 0.0, -math.log(needed(params)))
+        return TooLargeOutcome(number, 0.0, "does not fit", excess(params))
+    return FinishedOutcome(number, 0.0, -math.log(needed(params)))
 
 
 class Optunas(TPE):
@@ -172,5 +179,5 @@ def test_tpe_spends_less_beyond_a_wall_than_optuna_s(studies: Studies) -> None:
 
 def test_a_range_of_one_value_tells_nothing() -> None:
     one = parse_space({"width": {"low": 64, "high": 64, "log": True}}).params
-    wall = learn_wall(one, [], [Beyond({"width": 64}, 0.5, at_least=False)])
+    wall = learn_boundary(one, [], [OversizedTrial({"width": 64}, 0.5, at_least=False)])
     assert wall.excess({"width": 64}) == pytest.approx(0.5)

@@ -10,12 +10,12 @@ from pathlib import Path
 from mlflow import MlflowClient
 
 from automl.config import KeepCheckpoints, TrackingConfig
-from automl.tracking.confirmed import Confirmed
-from automl.tracking.mlflow import MlflowRuns
-from automl.tracking.run_update import StudyRef
-from automl.tracking.store import open_client
-from automl.tracking.study_delivery import StudyDelivery
-from automl.tracking.uri import resolve_uri
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+from automl.tracking.deliver.mlflow_runs import MlflowRuns
+from automl.tracking.deliver.study_delivery import EventLogDelivery
+from automl.tracking.mlflow_store import open_client
+from automl.tracking.tracking_uri import resolve_uri
+from automl.tracking.view.run_update import StudyRef
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import NAME
 
@@ -30,15 +30,15 @@ def delivery(
     fresh_from: int | None = None,
     ref: StudyRef | None = None,
     server: str | None = None,
-) -> Iterator[StudyDelivery]:
+) -> Iterator[EventLogDelivery]:
     """A delivery as the process has it, in this process; to the database, or to a server."""
     uri = resolve_uri(TrackingConfig(uri=server or f"sqlite:///{study.parents[1] / database}"))
-    confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+    confirmed = DeliveryConfirmations.open(study / "events.log", wait_seconds=0.0)
     refused = ([] if refusals is None else refusals).append
     runs = MlflowRuns(client or open_client(uri), uri, refused)
     try:
         log, keep = study / "events.log", KeepCheckpoints.all
-        yield StudyDelivery(log, confirmed, runs, keep, fresh_from, ref)
+        yield EventLogDelivery(log, confirmed, runs, keep, fresh_from, ref)
     finally:
         confirmed.close()
 

@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from automl.record.events import EventLog
+from automl.record.event_log import EventLog
 from automl.trial import (
-    Checkpointed,
     CheckpointKind,
+    CheckpointWritten,
     Event,
-    Finished,
-    Interrupted,
-    Outcome,
-    Reported,
-    Started,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MetricsReported,
     SweepEnded,
     SweepStarted,
+    TrialOutcome,
+    TrialStarted,
     TrialState,
 )
 
@@ -36,24 +36,24 @@ def sweep_ended(n_finished: int, done: bool = True) -> SweepEnded:
     return SweepEnded(BEGUN + 900, done, counts, best_trial=0, best_value=0.25)
 
 
-def begin(number: int) -> Started:
-    return Started(number, BEGUN + number, params={"lr": 0.1, "depth": number}, device="cpu")
+def begin(number: int) -> TrialStarted:
+    return TrialStarted(number, BEGUN + number, params={"lr": 0.1, "depth": number}, device="cpu")
 
 
-def report(number: int, step: int) -> Reported:
+def report(number: int, step: int) -> MetricsReported:
     metrics = {"train_loss": number + step / 10, "val_loss": number + step / 5}
-    return Reported(number, BEGUN + number + step / 100, step, metrics)
+    return MetricsReported(number, BEGUN + number + step / 100, step, metrics)
 
 
-def finish(number: int) -> Finished:
-    return Finished(number, BEGUN + number + 0.5, value=number + 0.25)
+def finish(number: int) -> FinishedOutcome:
+    return FinishedOutcome(number, BEGUN + number + 0.5, value=number + 0.25)
 
 
-def interrupt(number: int) -> Interrupted:
-    return Interrupted(number, BEGUN + number + 0.4, cause="Ctrl-C")
+def interrupt(number: int) -> InterruptedOutcome:
+    return InterruptedOutcome(number, BEGUN + number + 0.4, cause="Ctrl-C")
 
 
-def trial(number: int, n_steps: int = 3, outcome: Outcome | None = None) -> list[Event]:
+def trial(number: int, n_steps: int = 3, outcome: TrialOutcome | None = None) -> list[Event]:
     """A trial from its start to its outcome (finished, unless another one is given)."""
     reports = [report(number, step) for step in range(n_steps)]
     return [begin(number), *reports, outcome or finish(number)]
@@ -66,12 +66,12 @@ def write(directory: Path, *events: Event) -> None:
             log.append(event)
 
 
-def write_checkpoint(directory: Path, number: int, kind: CheckpointKind) -> Checkpointed:
+def write_checkpoint(directory: Path, number: int, kind: CheckpointKind) -> CheckpointWritten:
     """A checkpoint on disk, and its event."""
     path = directory / "checkpoints" / f"trial-{number:05d}" / f"{kind.value}.pt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(f"{kind.value} of {number}".encode())
-    return Checkpointed(number, BEGUN + number + 0.3, step=2, path=str(path), kind=kind)
+    return CheckpointWritten(number, BEGUN + number + 0.3, step=2, path=str(path), kind=kind)
 
 
 def wait_for(holds: Callable[[], bool], what: str, timeout_seconds: float = 30.0) -> None:

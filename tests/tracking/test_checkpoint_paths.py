@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Checkpointed, CheckpointKind
+from automl.trial import CheckpointKind, CheckpointWritten
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver
 from tests.tracking.scenes import (
@@ -23,8 +23,8 @@ from tests.tracking.scenes import (
 BEST = "checkpoints/trial-00000/best.pt"
 
 
-def best_at(path: str) -> Checkpointed:
-    return Checkpointed(0, BEGUN, step=1, path=path, kind=CheckpointKind.BEST)
+def best_at(path: str) -> CheckpointWritten:
+    return CheckpointWritten(0, BEGUN, step=1, path=path, kind=CheckpointKind.BEST)
 
 
 def deliver_best_at(study: Path, path: str) -> list[str]:

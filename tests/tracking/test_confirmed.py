@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StudyInUseError
-from automl.tracking.confirmed import Confirmed, delivered_to, is_delivered
+from automl.tracking.deliver.confirmed_offset import (
+    DeliveryConfirmations,
+    delivered_parent_run,
+    is_fully_delivered,
+)
 from tests.flips import one_bit_flipped, unsealed
 
 
@@ -17,8 +21,8 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "events.log"
 
 
-def reopened(log: Path) -> Confirmed:
-    return Confirmed.open(log, wait_seconds=0.0)
+def reopened(log: Path) -> DeliveryConfirmations:
+    return DeliveryConfirmations.open(log, wait_seconds=0.0)
 
 
 def test_what_was_noted_is_there_again(log: Path) -> None:
@@ -37,15 +41,15 @@ def test_what_was_noted_is_there_again(log: Path) -> None:
 
 def test_all_is_delivered_once_the_last_byte_is(log: Path) -> None:
     log.write_bytes(b"0123456789")
-    assert not is_delivered(log), "nothing was"
+    assert not is_fully_delivered(log), "nothing was"
     confirmed = reopened(log)
     for offset, whole in ((9, False), (10, True)):
         confirmed.confirm(offset)
-        assert is_delivered(log) is whole
+        assert is_fully_delivered(log) is whole
     confirmed.close()
     path = log.with_suffix(".delivered")
     path.write_bytes(path.read_bytes().replace(b"10", b"1O", 1))
-    assert not is_delivered(log), "a damaged file tells nothing"
+    assert not is_fully_delivered(log), "a damaged file tells nothing"
 
 
 def test_confirming_often_does_not_let_the_file_grow(log: Path) -> None:
@@ -133,15 +137,15 @@ def test_a_file_without_checksums_is_taken_as_it_is(noted: Path, log: Path) -> N
 
 
 def test_where_a_study_was_delivered_is_read_without_the_lock(log: Path) -> None:
-    assert delivered_to(log) is None
+    assert delivered_parent_run(log) is None
     confirmed = reopened(log)
-    assert delivered_to(log) is None
+    assert delivered_parent_run(log) is None
     confirmed.note_study("uuid", "1/../?a=\x1b[2J", "9f")
-    assert delivered_to(log) is None, "what goes into an address is an id"
+    assert delivered_parent_run(log) is None, "what goes into an address is an id"
     confirmed.note_study("uuid", "2", "ab")
     confirmed.note_run(0, "3c")
-    assert delivered_to(log) == ("2", "ab")
+    assert delivered_parent_run(log) == ("2", "ab")
     with log.with_suffix(".delivered").open("ab") as file:
         file.write(b'{"experiment": "3", "par')
-    assert delivered_to(log) == ("2", "ab")
+    assert delivered_parent_run(log) == ("2", "ab")
     confirmed.close()

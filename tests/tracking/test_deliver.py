@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from automl.tracking import deliver
-from automl.tracking.answers import NotTakenError
-from automl.tracking.study_delivery import StudyDelivery
+from automl.tracking.deliver import process
+from automl.tracking.deliver.study_delivery import EventLogDelivery
+from automl.tracking.mlflow_store import ValueNotTakenError
 
 PATIENCE_SECONDS = 30.0
 
 
-class Heard(deliver.Channel):
+class Heard(process.ParentChannel):
     """Messages that would go to the parent."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Deaf:
 
     def deliver(self, *, everything: bool) -> None:
         if not self.mended.is_set():
-            raise NotTakenError("refused")
+            raise ValueNotTakenError("refused")
 
     def may_end(self) -> str:
         return ""
@@ -50,9 +50,9 @@ class Deaf:
 
 def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a store that answers again would be waited for by nobody when the sweep ends."""
-    monkeypatch.setattr(deliver, "MAX_BACKOFF_SECONDS", 10 * PATIENCE_SECONDS)
+    monkeypatch.setattr(process, "MAX_BACKOFF_SECONDS", 10 * PATIENCE_SECONDS)
     store, heard, draining = Deaf(), Heard(), threading.Event()
-    loop = deliver._Loop(cast(StudyDelivery, store), heard, draining)
+    loop = process._DeliveryLoop(cast(EventLogDelivery, store), heard, draining)
     loop._backoff_seconds = 10 * PATIENCE_SECONDS  # after many failures
     delivering = threading.Thread(target=loop.run, daemon=True)
     delivering.start()

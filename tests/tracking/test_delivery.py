@@ -14,10 +14,10 @@ import pytest
 
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.record.events import EventLog
-from automl.tracking.confirmed import Confirmed
-from automl.tracking.delivery import Delivery, deliver_all, spawn
-from automl.tracking.uri import resolve_uri
+from automl.record.event_log import EventLog
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+from automl.tracking.deliver.delivery import DeliverySupervisor, deliver_study, spawn_deliverer
+from automl.tracking.tracking_uri import resolve_uri
 from automl.trial import CheckpointKind
 from tests.processes import is_running
 from tests.tracking.conftest import Shown
@@ -48,7 +48,9 @@ def delivering_pid(study: Path) -> int:
 
 
 def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown: Shown) -> None:
-    with Delivery.start(study, TrackingConfig(checkpoints=KeepCheckpoints.best)) as delivery:
+    with DeliverySupervisor.start(
+        study, TrackingConfig(checkpoints=KeepCheckpoints.best)
+    ) as delivery:
         delivery.wait_ready(READY_SECONDS)
         with EventLog.open(study / "events.log") as log:
             for event in (sweep_started(), begin(0), report(0, 0)):
@@ -69,7 +71,7 @@ def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown:
 
 
 def test_a_store_that_failed_for_long_is_tried_once_more_at_the_end(study: Path) -> None:
-    with Delivery.start(study, TrackingConfig()) as delivery:
+    with DeliverySupervisor.start(study, TrackingConfig()) as delivery:
         delivery.wait_ready(READY_SECONDS)
         write(study, sweep_started(), *trial(0))
         wait_for(lambda: delivery.lag() == 0, "the first trial is delivered")
@@ -84,7 +86,7 @@ def test_a_store_that_failed_for_long_is_tried_once_more_at_the_end(study: Path)
 def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
     study: Path, shown: Shown
 ) -> None:
-    with Delivery.start(study, TrackingConfig()) as delivery:
+    with DeliverySupervisor.start(study, TrackingConfig()) as delivery:
         delivery.wait_ready(READY_SECONDS)
         write(study, sweep_started(), *trial(0), begin(1))
         pid = delivering_pid(study)
@@ -106,10 +108,10 @@ def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
 def test_a_process_that_is_killed_before_its_store_is_open_is_replaced(
     study: Path, shown: Shown
 ) -> None:
-    warm = spawn(Path.cwd(), resolve_uri(TrackingConfig()))
+    warm = spawn_deliverer(Path.cwd(), resolve_uri(TrackingConfig()))
     warm.kill()
     warm.wait()
-    with Delivery.start(study, TrackingConfig(), warm) as delivery:
+    with DeliverySupervisor.start(study, TrackingConfig(), warm) as delivery:
         delivery.wait_ready(READY_SECONDS)
         write(study, sweep_started(), *trial(0), sweep_ended(1))
         assert delivery.drain(READY_SECONDS)
@@ -119,7 +121,7 @@ def test_a_process_that_is_killed_before_its_store_is_open_is_replaced(
 def test_a_process_that_ends_by_itself_is_not_started_again(study: Path) -> None:
     """It would end so again: the user waits for nothing."""
     ends = subprocess.Popen(["false"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with Delivery.start(study, TrackingConfig(), ends) as delivery:
+    with DeliverySupervisor.start(study, TrackingConfig(), ends) as delivery:
         with pytest.raises(ConfigError, match=r"the delivering process died \(exit 1\)"):
             delivery.wait_ready(READY_SECONDS)
         assert delivering_pid(study) == 0
@@ -129,7 +131,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from automl.config import TrackingConfig
-from automl.tracking.delivery import Delivery
+from automl.tracking.deliver.delivery import Delivery
 delivery = Delivery.start(Path(sys.argv[1]), TrackingConfig())
 delivery.wait_ready(90)
 assert "mlflow" not in sys.modules
@@ -153,7 +155,7 @@ def test_the_process_ends_with_its_parent(study: Path) -> None:
 
 def test_a_dead_server_is_refused_at_the_start(study: Path) -> None:
     config = TrackingConfig(uri=f"http://ann:s3cret@127.0.0.1:{free_port()}")
-    with Delivery.start(study, config) as delivery, pytest.raises(ConfigError) as caught:
+    with DeliverySupervisor.start(study, config) as delivery, pytest.raises(ConfigError) as caught:
         delivery.wait_ready(READY_SECONDS)
     message = str(caught.value)
     assert "refused" in message
@@ -163,14 +165,14 @@ def test_a_dead_server_is_refused_at_the_start(study: Path) -> None:
 
 def test_an_unknown_store_is_refused_without_a_process(study: Path) -> None:
     with pytest.raises(ConfigError, match="no store of the kind"):
-        Delivery.start(study, TrackingConfig(uri="htp://x"))
+        DeliverySupervisor.start(study, TrackingConfig(uri="htp://x"))
     assert list(study.iterdir()) == []
 
 
 def test_sync_delivers_what_is_left_and_says_so(study: Path, shown: Shown) -> None:
     write(study, sweep_started(), *trial(0), sweep_ended(1))
     said: list[str] = []
-    assert deliver_all(study, TrackingConfig(), said.append) == 0
+    assert deliver_study(study, TrackingConfig(), said.append) == 0
     assert said[0] == f"delivering study {NAME} to MLflow"
     assert said[-1] == f"MLflow has all of study {NAME}: delivered events: 7"
     assert len(shown.runs()) == 2
@@ -179,14 +181,14 @@ def test_sync_delivers_what_is_left_and_says_so(study: Path, shown: Shown) -> No
 @pytest.mark.slow
 def test_sync_of_a_study_that_is_being_delivered_is_refused(study: Path) -> None:
     write(study, sweep_started())
-    confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+    confirmed = DeliveryConfirmations.open(study / "events.log", wait_seconds=0.0)
     try:
         with pytest.raises(StudyInUseError, match=str(os.getpid())):
-            deliver_all(study, TrackingConfig(), print)
+            deliver_study(study, TrackingConfig(), print)
     finally:
         confirmed.close()
 
 
 def test_sync_of_no_study_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"study\.name=nobody"):
-        deliver_all(folder / "studies" / "nobody", TrackingConfig(), print)
+        deliver_study(folder / "studies" / "nobody", TrackingConfig(), print)

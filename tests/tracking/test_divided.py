@@ -13,19 +13,18 @@ import psycopg
 import pytest
 
 from automl.config import KeepCheckpoints, TrackingConfig
-from automl.record.sharing import deliveries, tables
+from automl.record.lease import LEASE_SECONDS, this_holder
+from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.database import Database
-from automl.record.sharing.deliveries import Deliverer
-from automl.record.sharing.holder import LEASE_SECONDS, this_holder
-from automl.tracking.answers import NotTakenError
-from automl.tracking.confirmed import Confirmed, delivered
-from automl.tracking.divided import SUCCESSION_SECONDS, Divided
-from automl.tracking.division import SharedJob
-from automl.tracking.mlflow import MlflowRuns
-from automl.tracking.run_update import RunUpdate, StudyRef
-from automl.tracking.store import open_client
-from automl.tracking.study_delivery import StudyDelivery
-from automl.tracking.uri import resolve_uri
+from automl.record.sharing.delivery_tables import StoreDeliverer
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations, read_delivered_runs
+from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.mlflow_runs import MlflowRuns
+from automl.tracking.deliver.shared_division import SUCCESSION_SECONDS, SharedStudyDivision
+from automl.tracking.deliver.study_delivery import EventLogDelivery
+from automl.tracking.mlflow_store import ValueNotTakenError, open_client
+from automl.tracking.tracking_uri import resolve_uri
+from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.trial import CheckpointKind, Event
 from tests.postgres import database, postgres
 from tests.tracking.conftest import Shown
@@ -51,14 +50,16 @@ T = TypeVar("T")
 class Sweep:
     """One that delivers, on a machine of its own."""
 
-    def __init__(self, name: str, study: Path, job: SharedJob, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, study: Path, job: SharedDeliveryJob, clock: Callable[[], float]
+    ) -> None:
         self.name, self.study = name, study
         uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{study.parents[2] / 'mlflow.db'}"))
-        self.confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+        self.confirmed = DeliveryConfirmations.open(study / "events.log", wait_seconds=0.0)
         self.client, self.refusals = open_client(uri), list[str]()
         runs = MlflowRuns(self.client, uri, self.refusals.append)
-        self.divided = Divided(job, clock)
-        self.delivery = StudyDelivery(
+        self.divided = SharedStudyDivision(job, clock)
+        self.delivery = EventLogDelivery(
             *(study / "events.log", self.confirmed, runs, KeepCheckpoints.all, None),
             StudyRef(UUID, NAME),
             division=self.divided,
@@ -77,8 +78,8 @@ class Machines:
         self._folder, self._url, self._stack = folder, database, stack
         self.now = 0.0
         with Database(database) as opened, opened.transaction() as cursor:
-            tables.make_tables(cursor, "it")
-            tables.add_study(cursor, NAME, UUID, {}, "config", 99)
+            study_tables.make_tables(cursor, "it")
+            study_tables.add_study(cursor, NAME, UUID, {}, "config", 99)
         self._sweeps: dict[str, Sweep] = {}
 
     def __getitem__(self, name: str) -> Sweep:
@@ -87,7 +88,7 @@ class Machines:
             for other in self._sweeps.values():
                 shutil.copy(other.study / "events.log", study)
             (study / "events.log").touch()
-            job = SharedJob(self._url, NAME, "store", name)
+            job = SharedDeliveryJob(self._url, NAME, "store", name)
             sweep = self._sweeps[name] = Sweep(name, study, job, lambda: self.now)
             self._stack.callback(sweep.confirmed.close)
             self._stack.callback(sweep.divided.end)
@@ -161,7 +162,7 @@ def test_each_delivers_the_trials_that_it_holds_with_their_files(
     assert a.refusals == b.refusals == []
     assert a.delivery.may_end() == b.delivery.may_end() == ""
     a.delivery.end()
-    known = delivered(a.study / "events.log")
+    known = read_delivered_runs(a.study / "events.log")
     assert known is not None
     assert set(known.runs) == {0, 1}, "of those that others have delivered, too"
 
@@ -230,7 +231,7 @@ def test_who_wakes_up_after_its_lease_writes_nothing_more(machines: Machines, sh
     a.delivery._runs.write = stops.at(a.delivery._runs.write)  # type: ignore[method-assign]
     machines.now += 2.5
     a.delivery.read()
-    with pytest.raises(NotTakenError, match="lease of this delivery has ended"):
+    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
         a.delivery.deliver()
     assert stops.trials == ["trial-00000"], "the one that it was stopped in"
     machines.hold("b", 0, 1, ended=True)
@@ -254,14 +255,14 @@ def test_a_process_whose_sweep_is_stopped_delivers_until_its_lease_ends(
     assert made_by(a, 0)
     machines.lapse("a")
     machines.happens(report(0, 0), report(0, 1))
-    with pytest.raises(NotTakenError, match="lease of this delivery has ended"):
+    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
         machines.turns("a")
     machines.hold("b", 0, ended=True)
     machines.happens(report(0, 2), finish(0), sweep_ended(1))
     machines.turns("b")
     check_exact(shown, 1, 3)
     with b.divided._database.transaction() as cursor:  # the sweep of `a` goes on
-        deliveries.attend(cursor, Deliverer(1, "store", "a"), this_holder())
+        delivery_tables.attend_delivery(cursor, StoreDeliverer(1, "store", "a"), this_holder())
     machines.turns("a", "b")
     check_exact(shown, 1, 3)
     assert a.delivery.may_end() == ""
@@ -285,7 +286,7 @@ def test_who_was_stopped_while_it_made_a_run_makes_no_second_one(
     stops = Stopped(machines, "a", others)
     a.delivery._runs.create = stops.at(a.delivery._runs.create)  # type: ignore[method-assign]
     a.delivery.read()
-    with pytest.raises(NotTakenError, match="lease of this delivery has ended"):
+    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
         a.delivery.deliver()
     assert stops.trials == ["trial-00000"]
     machines.turns("b", "a")
@@ -302,11 +303,11 @@ def test_a_run_whose_maker_died_before_it_was_noted_is_found(
     machines.happens(*trial(0))
 
     def dies(trial: int, run: str) -> str:
-        raise NotTakenError("as by kill -9")
+        raise ValueNotTakenError("as by kill -9")
 
     a.divided.note_run = dies  # type: ignore[method-assign]
     a.delivery.read()
-    with pytest.raises(NotTakenError, match="kill -9"):
+    with pytest.raises(ValueNotTakenError, match="kill -9"):
         a.delivery.deliver()
     made = shown.run("trial-00000").info.run_id
     machines.lapse("a")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from automl.trial import Ensembled
+from automl.trial import EnsembleBuilt
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver
 from tests.tracking.scenes import BEGUN, NAME, sweep_ended, sweep_started, trial, write
 
-EVENT = Ensembled(BEGUN + 1000, 1234, {1: 0.75, 0: 0.25}, {"loss": 0.25, "error": 0.125})
+EVENT = EnsembleBuilt(BEGUN + 1000, 1234, {1: 0.75, 0: 0.25}, {"loss": 0.25, "error": 0.125})
 SWEEP = (sweep_started(), *trial(0), *trial(1), sweep_ended(2))
 
 

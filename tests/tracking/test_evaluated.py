@@ -7,25 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from automl.trial import Difference, Evaluated, Interval, RowsKind
+from automl.trial import ModelsEvaluated, RowsKind, ScoreDifference, ScoreInterval
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver, delivery
 from tests.tracking.scenes import BEGUN, NAME, begin, sweep_ended, sweep_started, trial, write
 
-EVENT = Evaluated(
+EVENT = ModelsEvaluated(
     BEGUN + 1000,
     RowsKind.KEPT,
     n_rows=1234,
     digest="ab",
     trials=(1, 0),
     scores={
-        "trial-00001": {"loss": Interval(0.25, 0.2, 0.3), "error": Interval(0.1, 0.05, 0.15)},
-        "trial-00000": {"loss": Interval(0.5, 0.4, 0.6), "error": Interval(0.2, 0.1, 0.3)},
-        "linear": {"loss": Interval(0.75, 0.7, 0.8), "error": Interval(0.3, 0.2, 0.4)},
+        "trial-00001": {
+            "loss": ScoreInterval(0.25, 0.2, 0.3),
+            "error": ScoreInterval(0.1, 0.05, 0.15),
+        },
+        "trial-00000": {
+            "loss": ScoreInterval(0.5, 0.4, 0.6),
+            "error": ScoreInterval(0.2, 0.1, 0.3),
+        },
+        "linear": {"loss": ScoreInterval(0.75, 0.7, 0.8), "error": ScoreInterval(0.3, 0.2, 0.4)},
     },
     differences={
-        "trial-00000": {"loss": Difference(0.25, 0.2, 0.3, "worse")},
-        "linear": {"loss": Difference(0.5, 0.4, 0.6, "worse")},
+        "trial-00000": {"loss": ScoreDifference(0.25, 0.2, 0.3, "worse")},
+        "linear": {"loss": ScoreDifference(0.5, 0.4, 0.6, "worse")},
     },
 )
 SWEEP = (sweep_started(), *trial(0), *trial(1), sweep_ended(2))
@@ -87,7 +93,7 @@ def test_what_is_delivered_again_stands_there_once(study: Path, shown: Shown) ->
 
 def test_the_newest_scores_are_shown(study: Path, shown: Shown) -> None:
     later = replace(
-        EVENT, time=BEGUN + 2000, scores={"trial-00001": {"loss": Interval(0.125, 0, 1)}}
+        EVENT, time=BEGUN + 2000, scores={"trial-00001": {"loss": ScoreInterval(0.125, 0, 1)}}
     )
     write(study, *SWEEP, EVENT, replace(later, trials=(1,), differences={}))
     deliver(study)

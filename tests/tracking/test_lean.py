@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.lean import load_lean, without_extras
+from automl.tracking.mlflow_loading import load_lean, without_extras
 
 EXTRAS = ("heavy_extra",)
 
@@ -61,10 +61,10 @@ def test_a_store_is_opened_and_written_without_them(folder: Path) -> None:
     """In a process of its own: in this one they are loaded already."""
     code = """
 import sys
-from automl.tracking.lean import EXTRAS, load_lean, without_extras
-load_lean("automl.tracking.study_delivery")
-from automl.tracking.store import open_client
-from automl.tracking.uri import resolve_uri
+from automl.tracking.mlflow_loading import EXTRAS, load_lean, without_extras
+load_lean("automl.tracking.deliver.study_delivery")
+from automl.tracking.mlflow_store import open_client
+from automl.tracking.tracking_uri import resolve_uri
 from automl.config import TrackingConfig
 with without_extras():
     client = open_client(resolve_uri(TrackingConfig()))

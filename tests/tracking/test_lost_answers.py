@@ -15,12 +15,12 @@ from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
 from automl.config import KeepCheckpoints
-from automl.tracking.answers import NotTakenError
-from automl.tracking.confirmed import Confirmed
-from automl.tracking.environment import set_for_delivery
-from automl.tracking.mlflow import MlflowRuns
-from automl.tracking.study_delivery import StudyDelivery
-from automl.tracking.uri import TrackingUri
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+from automl.tracking.deliver.mlflow_runs import MlflowRuns
+from automl.tracking.deliver.study_delivery import EventLogDelivery
+from automl.tracking.mlflow_loading import set_delivery_environment
+from automl.tracking.mlflow_store import ValueNotTakenError
+from automl.tracking.tracking_uri import TrackingUri
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import check_exact, deliver, delivery
 from tests.tracking.scenes import (
@@ -55,7 +55,7 @@ def test_a_create_whose_answer_is_lost_is_not_repeated(study: Path, shown: Shown
     with delivery(study, client=client) as delivering:
         delivering.read()
         for _ in range(2):
-            with pytest.raises(NotTakenError, match="timeout"):
+            with pytest.raises(ValueNotTakenError, match="timeout"):
                 delivering.deliver()
         delivering.deliver()
     assert client.n_lost == 2
@@ -72,7 +72,7 @@ def test_a_new_trials_create_whose_answer_is_lost_is_looked_for(study: Path, sho
         write(study, begin(0), report(0, 0))
         delivering.read()
         for _ in range(2):
-            with pytest.raises(NotTakenError, match="timeout"):
+            with pytest.raises(ValueNotTakenError, match="timeout"):
                 delivering.deliver()
         delivering.deliver()
     assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
@@ -134,7 +134,7 @@ def test_a_store_that_fails_over_everything_has_refused_nothing(study: Path, sho
     client = FailsOverLoss(shown.client.tracking_uri, 1000, over_all=True)
     with delivery(study, client=client, refusals=refusals) as delivering:
         delivering.read()
-        with pytest.raises(NotTakenError, match="bad day"):
+        with pytest.raises(ValueNotTakenError, match="bad day"):
             delivering.deliver()
         client.n_left = 0
         delivering.deliver()
@@ -162,11 +162,11 @@ def test_doubles_are_looked_for_until_the_server_answers(study: Path, shown: Sho
     write(study, sweep_started(), *trial(0), begin(1), interrupt(1), begin(2))
     client = Doubles(shown.client.tracking_uri)
     server = TrackingUri("http://host:5000", "tracking.uri")
-    confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+    confirmed = DeliveryConfirmations.open(study / "events.log", wait_seconds=0.0)
     runs = MlflowRuns(client, server, print)
-    delivering = StudyDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
+    delivering = EventLogDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
     delivering.read()
-    with pytest.raises(NotTakenError):
+    with pytest.raises(ValueNotTakenError):
         delivering.deliver()
     assert delivering.offset == 0, "nothing is confirmed: a new process would look again"
     delivering.deliver()
@@ -196,7 +196,7 @@ def test_a_double_that_a_late_server_made_is_deleted(study: Path, shown: Shown) 
     write(study, sweep_started(), *trial(0))
     with delivery(study, client=AnswerIsLate(shown.client.tracking_uri)) as delivering:
         delivering.read()
-        with pytest.raises(NotTakenError):
+        with pytest.raises(ValueNotTakenError):
             delivering.deliver()
         delivering.deliver()
     assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
@@ -206,8 +206,8 @@ def test_a_double_that_a_late_server_made_is_deleted(study: Path, shown: Shown) 
 KILLS = """
 import os, random, signal, sys, time
 from pathlib import Path
-from automl.tracking.lean import load_lean
-load_lean("automl.tracking.study_delivery")
+from automl.tracking.mlflow_loading import load_lean
+load_lean("automl.tracking.deliver.study_delivery")
 from tests.tracking.deliveries import deliver
 
 study, rng = Path(sys.argv[1]), random.Random(int(sys.argv[2]))
@@ -233,7 +233,7 @@ print(n_kills)
 def killed_often(study: Path, longest_seconds: float, server: str = "") -> int:
     """Deliver, by a process that is killed again and again within that time; how often it was."""
     words = [str(study), "1", server, str(longest_seconds)]
-    set_for_delivery(environment := dict(os.environ))
+    set_delivery_environment(environment := dict(os.environ))
     done = subprocess.run(
         [sys.executable, "-c", KILLS, *words],
         env=environment,

@@ -16,11 +16,11 @@ from mlflow import MlflowClient
 
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.errors import ConfigError
-from automl.tracking.artifact_check import PROBE
-from automl.tracking.delivery import Delivery
-from automl.tracking.environment import set_for_delivery
-from automl.tracking.run_update import StudyRef
-from automl.tracking.writers import MAX_WRITERS
+from automl.tracking.deliver.artifact_check import PROBE
+from automl.tracking.deliver.delivery import DeliverySupervisor
+from automl.tracking.deliver.mlflow_runs import MAX_WRITERS
+from automl.tracking.mlflow_loading import set_delivery_environment
+from automl.tracking.view.run_update import StudyRef
 from automl.trial import CheckpointKind
 from tests.end_to_end.proxy import Proxy
 from tests.tracking.conftest import Shown
@@ -61,7 +61,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def server(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Its address, for a process set up as the delivering one; the study's experiment is none of a
     test before."""
-    set_for_delivery(environment := dict(os.environ))
+    set_delivery_environment(environment := dict(os.environ))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     uri = f"http://127.0.0.1:{port}"
@@ -132,7 +132,7 @@ def test_a_proxy_whose_server_is_away_is_waited_for(
 ) -> None:
     """200 is a page of the proxy's own, such as that of a login."""
     with Proxy(port, doubles=False) as proxy:
-        delivery = Delivery.start(study, TrackingConfig(uri=proxy.uri))
+        delivery = DeliverySupervisor.start(study, TrackingConfig(uri=proxy.uri))
         with delivery:
             delivery.wait_ready(READY_SECONDS)
             write(study, sweep_started(), *trial(0, 4))
@@ -150,7 +150,7 @@ def refusal(study: Path, uri: str, checkpoints: KeepCheckpoints = KeepCheckpoint
     """What a sweep is told before its first trial; empty: it can begin."""
     config = TrackingConfig(uri=uri, checkpoints=checkpoints)
     ref = StudyRef(UUID, NAME)
-    with Delivery.start(study, config, study=ref, before_trials=True) as delivery:
+    with DeliverySupervisor.start(study, config, study=ref, before_trials=True) as delivery:
         try:
             delivery.wait_ready(READY_SECONDS)
         except ConfigError as error:
@@ -183,7 +183,7 @@ def test_a_process_that_begins_again_refuses_no_artifacts(
     write(study, sweep_started())
     with Proxy(port, doubles=False) as proxy:
         config, ref = TrackingConfig(uri=proxy.uri), StudyRef(UUID, NAME)
-        with Delivery.start(study, config, study=ref, before_trials=True) as delivery:
+        with DeliverySupervisor.start(study, config, study=ref, before_trials=True) as delivery:
             delivery.wait_ready(READY_SECONDS)
             wait_for(lambda: delivery.lag() == 0, "the sweep's begin is delivered", READY_SECONDS)
             assert delivery._process is not None

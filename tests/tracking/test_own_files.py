@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from automl.config import KeepCheckpoints
-from automl.record.files import StudyFiles
-from automl.tracking import own_files
-from automl.tracking.own_files import with_own_files
-from automl.tracking.run_update import RunUpdate
-from automl.trial import Logged, LoggedPoint
+from automl.record.study_files import StudyFiles
+from automl.tracking.deliver import run_writer
+from automl.tracking.deliver.run_writer import add_own_files
+from automl.tracking.view.run_update import RunUpdate
+from automl.trial import LoggedPoint, ValuesLogged
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver
 from tests.tracking.scenes import (
@@ -48,7 +48,7 @@ def test_what_was_logged_is_in_the_run_as_it_was_laid_out(study: Path, shown: Sh
     write_file(study, "model/MLmodel")
     write_file(study, "it.txt")
     write_file(study, "out.txt", logged=False)
-    logged = Logged(0, BEGUN, (LoggedPoint("a", 0.5, -1, 1_700_000_000_123),), {"p": "1"})
+    logged = ValuesLogged(0, BEGUN, (LoggedPoint("a", 0.5, -1, 1_700_000_000_123),), {"p": "1"})
     write(study, sweep_started(), begin(0), logged, report(0, 0), finish(0), sweep_ended(1))
     assert deliver(study) == []
     assert stored(shown) == {
@@ -61,7 +61,7 @@ def test_what_was_logged_is_in_the_run_as_it_was_laid_out(study: Path, shown: Sh
 
 
 def test_delivered_again_it_is_the_same(study: Path, shown: Shown) -> None:
-    logged = Logged(0, BEGUN, (LoggedPoint("a", 0.5, 0, 17),), {"p": "1"})
+    logged = ValuesLogged(0, BEGUN, (LoggedPoint("a", 0.5, 0, 17),), {"p": "1"})
     write(study, sweep_started(), begin(0), logged, finish(0), sweep_ended(1))
     assert deliver(study) == []
     StudyFiles(study).delivered.unlink()
@@ -105,10 +105,10 @@ def test_links_are_none_of_them(
 
 
 def test_a_folder_of_a_data_set_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_files, "MAX_FILES", 2)
+    monkeypatch.setattr(run_writer, "MAX_FILES", 2)
     for name in "cab":
         write_file(tmp_path, name)
-    update = with_own_files(make_update(), tmp_path, 0, KeepCheckpoints.all)
+    update = add_own_files(make_update(), tmp_path, 0, KeepCheckpoints.all)
     assert [path[-1] for path, _ in update.own_files] == ["a", "b"]
     assert "has more than 2 files" in update.refused[0]
 
@@ -116,12 +116,12 @@ def test_a_folder_of_a_data_set_is_cut(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_was_logged_is_kept_where_checkpoints_are_not(tmp_path: Path) -> None:
     write_file(tmp_path, "a")
     write_file(tmp_path, "b", logged=False)
-    update = with_own_files(make_update(), tmp_path, 0, KeepCheckpoints.none)
+    update = add_own_files(make_update(), tmp_path, 0, KeepCheckpoints.none)
     assert update.own_files == [("checkpoints/trial-00000/artifacts/a", "")]
 
 
 def own(study: Path) -> list[tuple[str, str]]:
-    return list(with_own_files(make_update(), study, 0, KeepCheckpoints.all).own_files)
+    return list(add_own_files(make_update(), study, 0, KeepCheckpoints.all).own_files)
 
 
 def make_update() -> RunUpdate:

@@ -12,7 +12,7 @@ import pytest
 from mlflow.utils.request_utils import _get_request_session
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from automl.tracking.quick_answers import (
+from automl.tracking.mlflow_loading import (
     QuickConnection,
     QuickHttpsConnection,
     quicken_answers,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.answers import NotTakenError
-from automl.tracking.run_update import StudyRef
+from automl.tracking.mlflow_store import ValueNotTakenError
+from automl.tracking.view.run_update import StudyRef
 from automl.trial import SweepStarted
 from tests.flips import unsealed
 from tests.tracking.conftest import Shown
@@ -104,7 +104,7 @@ def test_a_copy_gets_all_trials_as_runs_of_its_own(
     with delivery(study, ref=COPY) as delivering:
         delivering.read()
         if older_version:
-            with pytest.raises(NotTakenError, match="vanished"):
+            with pytest.raises(ValueNotTakenError, match="vanished"):
                 delivering.deliver()
             delivering.read()
         delivering.deliver()

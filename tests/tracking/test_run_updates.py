@@ -10,30 +10,29 @@ from typing import Any
 import pytest
 
 from automl.config import KeepCheckpoints
-from automl.record.redact import redact, redact_settings
-from automl.record.study import fold
-from automl.tracking.cleaning import clean_key, clean_params, clean_tags
-from automl.tracking.run_update import RunUpdate, StudyRef
-from automl.tracking.shared_view import shared_view
-from automl.tracking.study_run import StudyRun
-from automl.tracking.trial_run import TrialRun
+from automl.record.study_record import fold_events
+from automl.record.texts import redact, redact_settings
+from automl.tracking.view.run_update import RunUpdate, StudyRef, clean_key, clean_params, clean_tags
+from automl.tracking.view.shared_view import shared_view_tag
+from automl.tracking.view.study_run import StudyRun
+from automl.tracking.view.trial_run import TrialRun
 from automl.trial import (
-    Checkpointed,
     CheckpointKind,
-    Failed,
-    Finished,
-    MemoryPeak,
-    Outcome,
-    OutOfMemory,
-    Pruned,
-    Reported,
+    CheckpointWritten,
+    FailedOutcome,
+    FinishedOutcome,
+    MemoryPeakMeasured,
+    MetricsReported,
+    OutOfMemoryOutcome,
+    PrunedOutcome,
     RequestSource,
     SweepEnded,
     SweepStarted,
-    Tagged,
-    TooLarge,
+    TooLargeOutcome,
     TrialEvent,
+    TrialOutcome,
     TrialState,
+    TrialTagged,
 )
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
@@ -89,9 +88,11 @@ def test_a_running_trial_tells_only_what_is_new() -> None:
 
 
 def test_what_the_objective_notes_is_a_tag_and_none_of_ours() -> None:
-    noted = [Tagged(0, BEGUN, *tag) for tag in (("data", "v1"), ("data", "v2"), ("automl.x", "?"))]
+    noted = [
+        TrialTagged(0, BEGUN, *tag) for tag in (("data", "v1"), ("data", "v2"), ("automl.x", "?"))
+    ]
     assert told(*noted, before=[begin(0)]).tags == {"data": "v2"}
-    assert told(Tagged(0, BEGUN, "automl.state", "won"), finish(0), before=[begin(0)]).tags[
+    assert told(TrialTagged(0, BEGUN, "automl.state", "won"), finish(0), before=[begin(0)]).tags[
         "automl.state"
     ] == ("finished")
 
@@ -99,16 +100,16 @@ def test_what_the_objective_notes_is_a_tag_and_none_of_ours() -> None:
 @pytest.mark.parametrize(
     ("outcome", "status", "state", "ended"),
     [
-        (Finished(0, BEGUN, value=1.0), "FINISHED", "finished", True),
-        (Pruned(0, BEGUN, step=1, value=1.0), "KILLED", "pruned", True),
-        (TooLarge(0, BEGUN, cause="does not fit", excess=0.5), "KILLED", "pruned", True),
-        (Failed(0, BEGUN, cause="ValueError: x"), "FAILED", "failed", True),
+        (FinishedOutcome(0, BEGUN, value=1.0), "FINISHED", "finished", True),
+        (PrunedOutcome(0, BEGUN, step=1, value=1.0), "KILLED", "pruned", True),
+        (TooLargeOutcome(0, BEGUN, cause="does not fit", excess=0.5), "KILLED", "pruned", True),
+        (FailedOutcome(0, BEGUN, cause="ValueError: x"), "FAILED", "failed", True),
         (interrupt(0), "SCHEDULED", "interrupted", False),
-        (OutOfMemory(0, BEGUN, cause="no room"), "SCHEDULED", "interrupted", False),
+        (OutOfMemoryOutcome(0, BEGUN, cause="no room"), "SCHEDULED", "interrupted", False),
     ],
 )
 def test_each_outcome_has_its_status(
-    outcome: Outcome, status: str, state: str, ended: bool
+    outcome: TrialOutcome, status: str, state: str, ended: bool
 ) -> None:
     update = told(begin(0), outcome)
     assert update.status == status
@@ -125,21 +126,21 @@ def test_a_trial_that_goes_on_is_running_again_without_its_old_cause() -> None:
 
 
 def test_what_happened_in_one_go_tells_as_it_does_piece_by_piece() -> None:
-    update = told(begin(0), interrupt(0), begin(0), MemoryPeak(0, BEGUN, 5), finish(0))
+    update = told(begin(0), interrupt(0), begin(0), MemoryPeakMeasured(0, BEGUN, 5), finish(0))
     assert (update.status, update.tags["automl.cause"]) == ("FINISHED", "")
     assert [p.key for p in update.metrics] == ["value", "memory_peak_bytes"]
 
 
 def test_the_value_is_the_latest_point_even_among_reports_of_that_name() -> None:
-    reports = [Reported(0, BEGUN + step, step, {"value": float(step)}) for step in range(3)]
-    update = told(begin(0), *reports, Finished(0, BEGUN + 9, value=0.0))
+    reports = [MetricsReported(0, BEGUN + step, step, {"value": float(step)}) for step in range(3)]
+    update = told(begin(0), *reports, FinishedOutcome(0, BEGUN + 9, value=0.0))
     last = max(update.metrics, key=lambda p: (p.step, p.time_ms))
     assert last.value == 0.0
 
 
 def test_infinite_values_are_shown_as_nan_and_named() -> None:
-    odd = Reported(0, BEGUN, 0, {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 1.0})
-    update = told(begin(0), odd, Finished(0, BEGUN, value=math.inf))
+    odd = MetricsReported(0, BEGUN, 0, {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 1.0})
+    update = told(begin(0), odd, FinishedOutcome(0, BEGUN, value=math.inf))
     values = {p.key: p.value for p in update.metrics}
     assert all(math.isnan(values[key]) for key in ("a", "b", "c", "value"))
     assert values["d"] == 1.0
@@ -147,7 +148,9 @@ def test_infinite_values_are_shown_as_nan_and_named() -> None:
 
 
 def test_a_failure_tells_its_end_of_the_traceback() -> None:
-    failed = Failed(0, BEGUN, cause="ValueError: x", details="first\n" + "y" * 9000 + "\nlast")
+    failed = FailedOutcome(
+        0, BEGUN, cause="ValueError: x", details="first\n" + "y" * 9000 + "\nlast"
+    )
     note = told(begin(0), failed).tags["mlflow.note.content"]
     assert len(note) <= 5000
     assert note.startswith("**`ValueError: x`**\n\n")
@@ -156,7 +159,9 @@ def test_a_failure_tells_its_end_of_the_traceback() -> None:
 
 
 def test_a_cause_is_no_markdown_and_a_traceback_stays_in_its_block() -> None:
-    failed = Failed(0, BEGUN, cause="E: http://***@host `a_b` [x](y) <i>", details="x\n```\ny")
+    failed = FailedOutcome(
+        0, BEGUN, cause="E: http://***@host `a_b` [x](y) <i>", details="x\n```\ny"
+    )
     note = told(begin(0), failed).tags["mlflow.note.content"]
     head, _, block = note.partition("\n\n")
     assert head == "**`E: http://***@host 'a_b' [x](y) <i>`**"
@@ -166,7 +171,7 @@ def test_a_cause_is_no_markdown_and_a_traceback_stays_in_its_block() -> None:
 
 
 def test_the_memory_peak_is_told_at_the_end() -> None:
-    peaks = [MemoryPeak(0, BEGUN, peak_bytes=n) for n in (5, 9, 7)]
+    peaks = [MemoryPeakMeasured(0, BEGUN, peak_bytes=n) for n in (5, 9, 7)]
     assert told(begin(0), *peaks).metrics == ()
     update = told(finish(0), before=[begin(0), *peaks])
     assert {p.key: p.value for p in update.metrics}["memory_peak_bytes"] == 9.0
@@ -175,7 +180,7 @@ def test_the_memory_peak_is_told_at_the_end() -> None:
 
 
 def test_what_was_predicted_stands_beside_the_peak() -> None:
-    peak = MemoryPeak(0, BEGUN, 5, predicted_bytes=6, source=RequestSource.LEARNED)
+    peak = MemoryPeakMeasured(0, BEGUN, 5, predicted_bytes=6, source=RequestSource.LEARNED)
     told_now = {key: tag for key, tag in told(begin(0), peak).tags.items() if "memory" in key}
     assert told_now == {}, "it is not known before the end"
     tags = told(begin(0), peak, finish(0)).tags
@@ -186,8 +191,8 @@ def test_what_was_predicted_stands_beside_the_peak() -> None:
     }
 
 
-def checkpoint(kind: CheckpointKind) -> Checkpointed:
-    return Checkpointed(
+def checkpoint(kind: CheckpointKind) -> CheckpointWritten:
+    return CheckpointWritten(
         0, BEGUN, step=1, path=f"checkpoints/trial-00000/{kind.value}.pt", kind=kind
     )
 
@@ -216,7 +221,7 @@ def study_told(
 
 def study_updated(*events: SweepStarted | SweepEnded) -> RunUpdate:
     """What MLflow is told of the last of `events`."""
-    return StudyRun(fold(events), StudyRef(UUID, NAME)).update([events[-1]], "ann")
+    return StudyRun(fold_events(events), StudyRef(UUID, NAME)).update([events[-1]], "ann")
 
 
 def test_a_study_begins_with_a_note_of_what_it_is_about() -> None:
@@ -271,7 +276,7 @@ def test_settings_that_changed_are_tags() -> None:
 
 def test_the_shared_view_keeps_as_many_params_as_fit() -> None:
     names = [f"a_param_with_quite_a_long_name_{n}" for n in range(200)]
-    view = shared_view({f"space.{name}.low": "1" for name in names}, 5)
+    view = shared_view_tag({f"space.{name}.low": "1" for name in names}, 5)
     assert len(view) <= 5000
     shown = json.loads(json.loads(view)["state"])
     params = [column for column in shown["selectedColumns"] if column.startswith("params.")]
@@ -282,7 +287,7 @@ def test_the_shared_view_keeps_as_many_params_as_fit() -> None:
 
 
 def view_state(settings: dict[str, str], *best: list[str]) -> Any:
-    return json.loads(json.loads(shared_view(settings, 5, best))["state"])
+    return json.loads(json.loads(shared_view_tag(settings, 5, best))["state"])
 
 
 PORTFOLIO = {
@@ -318,7 +323,7 @@ def test_the_charts_begin_with_the_metric_of_all_trials() -> None:
 
 
 def test_a_trial_has_its_final_value_by_the_name_of_the_metric() -> None:
-    study = StudyRun(fold([sweep_started(**PORTFOLIO)]), StudyRef(UUID, NAME))
+    study = StudyRun(fold_events([sweep_started(**PORTFOLIO)]), StudyRef(UUID, NAME))
     update = study.own(told(begin(0), finish(0)), 0)
     assert {p.key: p.value for p in update.metrics} == {"value": 0.25, "best_val_auc": 0.25}
     assert set(update.once) > {"value", "best_val_auc"}, "or one put back would stand twice"

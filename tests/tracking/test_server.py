@@ -14,9 +14,9 @@ import pytest
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
-from automl.tracking.confirmed import Confirmed
-from automl.tracking.delivery import Delivery
-from automl.tracking.ui import serve_ui
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+from automl.tracking.deliver.delivery import DeliverySupervisor
+from automl.tracking.view.ui import serve_ui
 from automl.trial import CheckpointKind
 from tests.end_to_end.program import ROOT
 from tests.end_to_end.server import answers
@@ -40,7 +40,7 @@ from tests.tracking.test_delivery import READY_SECONDS
 SERVE = """
 import sys
 from automl.config import TrackingConfig
-from automl.tracking.ui import serve_ui
+from automl.tracking.view.ui import serve_ui
 sys.exit(serve_ui(TrackingConfig(), int(sys.argv[1])))
 """
 
@@ -109,7 +109,7 @@ def test_a_sweep_outlives_its_server(folder: Path, study: Path) -> None:
         with pytest.raises(ConfigError, match=rf"ui\.port={port}: it cannot be used"):
             serve_ui(TrackingConfig(), port)
         with proxy(port, at):
-            delivery = Delivery.start(study, TrackingConfig(uri=uri))
+            delivery = DeliverySupervisor.start(study, TrackingConfig(uri=uri))
             delivery.wait_ready(READY_SECONDS)
             write(study, sweep_started(), *trial(0), begin(1), report(1, 0))
             wait_for(lambda: delivery.lag() == 0, "the first trial is delivered", READY_SECONDS)
@@ -146,7 +146,7 @@ def test_a_tracking_server_has_its_own_ui(study: Path, monkeypatch: pytest.Monke
         f"study {NAME} has no runs there yet; they get there with: python -m automl sync "
         f"study.name={NAME}"
     )
-    confirmed = Confirmed.open(study / "events.log", 0.0)
+    confirmed = DeliveryConfirmations.open(study / "events.log", 0.0)
     confirmed.note_study("uuid", "3", "9f")
     confirmed.close()
     assert serve_ui(config, 5000, said.append, study=study) == 0

@@ -11,16 +11,16 @@ import pytest
 from mlflow import MlflowClient
 
 from automl.errors import ConfigError
-from automl.tracking.store import explain, open_client
-from automl.tracking.uri import TrackingUri
+from automl.tracking.mlflow_store import explain_error, open_client
+from automl.tracking.tracking_uri import TrackingUri
 from tests.tracking.scenes import free_port
 
 OPEN = """
 import sys
-from automl.tracking.lean import load_lean
-load_lean("automl.tracking.store")
-from automl.tracking.store import open_client
-from automl.tracking.uri import TrackingUri
+from automl.tracking.mlflow_loading import load_lean
+load_lean("automl.tracking.mlflow_store")
+from automl.tracking.mlflow_store import open_client
+from automl.tracking.tracking_uri import TrackingUri
 print("here", flush=True)
 sys.stdin.readline()
 open_client(TrackingUri(f"sqlite:///{sys.argv[1]}", "tracking.uri")).create_experiment(sys.argv[2])
@@ -78,7 +78,7 @@ def test_a_dead_database_server_is_refused_at_once() -> None:
 def test_an_error_is_explained_by_its_root_and_kept_short() -> None:
     uri = TrackingUri("http://ann:s3cret@host", "tracking.uri")
     error = RuntimeError("a page of text about s3cret " * 100)
-    assert len(explain(error, uri)) < 500
-    assert "s3cret" not in explain(error, uri)
+    assert len(explain_error(error, uri)) < 500
+    assert "s3cret" not in explain_error(error, uri)
     error.__cause__ = ConnectionRefusedError(111, "Connection refused")
-    assert explain(error, uri) == "[Errno 111] Connection refused"
+    assert explain_error(error, uri) == "[Errno 111] Connection refused"

@@ -16,12 +16,12 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from automl.config import TrackingConfig
-from automl.tracking.address import find_runs
-from automl.tracking.answers import NotTakenError
-from automl.tracking.artifacts import place_file
-from automl.tracking.study_delivery import MAX_SINGLE_SEARCHES
-from automl.tracking.uri import resolve_uri
-from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started
+from automl.tracking.deliver.artifacts import place_file
+from automl.tracking.deliver.study_delivery import MAX_SINGLE_SEARCHES
+from automl.tracking.mlflow_store import ValueNotTakenError
+from automl.tracking.tracking_uri import resolve_uri
+from automl.tracking.view.study_address import study_runs_address
+from automl.trial import CheckpointKind, FailedOutcome, MetricsReported, PrunedOutcome, TrialStarted
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver, delivery
 from tests.tracking.scenes import (
@@ -42,8 +42,8 @@ from tests.tracking.scenes import (
 
 def test_a_study_is_shown_as_it_went(study: Path, shown: Shown) -> None:
     checkpoints = [write_checkpoint(study, 0, kind) for kind in CheckpointKind]
-    pruned = Pruned(1, BEGUN + 2, step=1, value=1.5)
-    failed = Failed(2, BEGUN + 3, cause="ValueError: x", details="Traceback …")
+    pruned = PrunedOutcome(1, BEGUN + 2, step=1, value=1.5)
+    failed = FailedOutcome(2, BEGUN + 3, cause="ValueError: x", details="Traceback …")
     write(
         study,
         sweep_started(),
@@ -119,7 +119,7 @@ def test_the_view_has_the_params_of_the_best_trials_once_a_sweep_has_ended(
 def test_a_study_is_found_by_its_run_in_whatever_store(study: Path, folder: Path) -> None:
     def found(database: str) -> str | None:
         uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{folder / database}"))
-        return find_runs(uri, study / "events.log")
+        return study_runs_address(uri, study / "events.log")
 
     shutil.copyfile(folder / "mlflow.db", folder / "other.db")
     assert found("mlflow.db") is None
@@ -221,8 +221,8 @@ def test_odd_values_are_taken(study: Path, shown: Shown) -> None:
     write(
         study,
         sweep_started(**{f"setting.{n}": "x" for n in range(250)}),
-        Started(0, BEGUN, params={"a b(c)": "y" * 9000, "none": None}, device="cpu"),
-        *(Reported(0, BEGUN + step, step, odd) for step in range(800)),
+        TrialStarted(0, BEGUN, params={"a b(c)": "y" * 9000, "none": None}, device="cpu"),
+        *(MetricsReported(0, BEGUN + step, step, odd) for step in range(800)),
         finish(0),
     )
     assert deliver(study) == []
@@ -238,7 +238,7 @@ def test_a_refused_value_costs_only_itself(study: Path, shown: Shown) -> None:
     write(study, sweep_started(), begin(0))
     deliver(study)
     shown.client.log_param(shown.run("trial-00000").info.run_id, "late", "by hand")
-    again = Started(0, BEGUN + 1, params={"lr": 0.1, "late": "by us"}, device="cpu")
+    again = TrialStarted(0, BEGUN + 1, params={"lr": 0.1, "late": "by us"}, device="cpu")
     write(study, interrupt(0), again, report(0, 0), finish(0))
     (refusal,) = deliver(study)
     assert "late" in refusal
@@ -250,7 +250,7 @@ def test_a_refused_value_costs_only_itself(study: Path, shown: Shown) -> None:
 
 def test_what_the_store_can_never_hold_costs_only_itself(study: Path, shown: Shown) -> None:
     """SQLite's integers end at 2**63; MLflow calls that an internal error."""
-    late = Reported(0, BEGUN + 0.2, 2**63, {"train_loss": 3.0, "val_loss": 4.0})
+    late = MetricsReported(0, BEGUN + 0.2, 2**63, {"train_loss": 3.0, "val_loss": 4.0})
     write(study, sweep_started(), begin(0), report(0, 1), late, finish(0), sweep_ended(1))
     refusals = deliver(study)
     assert len(refusals) == 2
@@ -263,7 +263,9 @@ def test_what_the_store_can_never_hold_costs_only_itself(study: Path, shown: Sho
 
 
 def test_a_cause_that_is_no_text_is_told_as_far_as_it_is(study: Path, shown: Shown) -> None:
-    write(study, sweep_started(), begin(0), Failed(0, BEGUN + 1, "no file a\ud800b", "x\udcff"))
+    write(
+        study, sweep_started(), begin(0), FailedOutcome(0, BEGUN + 1, "no file a\ud800b", "x\udcff")
+    )
     assert deliver(study) == []
     run = shown.run("trial-00000")
     assert run.info.status == "FAILED"
@@ -302,7 +304,7 @@ def test_what_is_delivered_is_on_disk_first(
 
 def test_what_waits_is_not_confirmed(study: Path, shown: Shown) -> None:
     """A young trial may wait; whoever delivers after a kill begins with it."""
-    young = Started(0, time.time(), params={"lr": 0.1}, device="cpu")
+    young = TrialStarted(0, time.time(), params={"lr": 0.1}, device="cpu")
     write(study, sweep_started(), young, *trial(1))
     with delivery(study) as delivering:
         delivering.read()
@@ -350,7 +352,7 @@ def test_another_store_gets_the_whole_study(
     write(study, finish(1))
     with delivery(study, database="other.db") as delivering:
         delivering.read()
-        with pytest.raises(NotTakenError, match="vanished"):
+        with pytest.raises(ValueNotTakenError, match="vanished"):
             delivering.deliver()
         delivering.read()
         delivering.deliver()

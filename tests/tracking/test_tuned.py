@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from automl.trial import Tuned
+from automl.trial import ExportTuned
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver
 from tests.tracking.scenes import BEGUN, NAME, sweep_ended, sweep_started, trial, write
 
-EVENT = Tuned(
+EVENT = ExportTuned(
     BEGUN + 1000,
     model="trial-00000",
     chosen="onnx, 1 thread",

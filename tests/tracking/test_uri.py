@@ -8,7 +8,7 @@ import pytest
 
 from automl.config import TrackingConfig
 from automl.errors import ConfigError
-from automl.tracking.uri import TrackingUri, resolve_uri
+from automl.tracking.tracking_uri import TrackingUri, resolve_uri
 
 
 def test_the_config_goes_before_the_variable_before_the_default() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.answers import GoneError, NotTakenError
-from automl.tracking.confirmed import Confirmed
-from automl.tracking.writers import write_all
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+from automl.tracking.deliver.mlflow_runs import write_all
+from automl.tracking.mlflow_store import RunGoneError, ValueNotTakenError
 
 PATIENCE_SECONDS = 30.0
 
@@ -35,10 +35,10 @@ def test_one_that_is_not_taken_hinders_no_other(n_writers: int) -> None:
 
     def write(number: int) -> None:
         if number == 0:
-            raise NotTakenError("not this one")
+            raise ValueNotTakenError("not this one")
         written.append(number)
 
-    with pytest.raises(NotTakenError, match="not this one"):
+    with pytest.raises(ValueNotTakenError, match="not this one"):
         write_all(range(6), write, n_writers)
     assert sorted(written) == [1, 2, 3, 4, 5]
 
@@ -53,30 +53,30 @@ def failing(begun: list[int], error: Callable[[], Exception]) -> Callable[[int],
 
 def test_after_the_second_no_more_are_begun() -> None:
     begun = list[int]()
-    with pytest.raises(NotTakenError):
-        write_all(range(100), failing(begun, NotTakenError), 1)
+    with pytest.raises(ValueNotTakenError):
+        write_all(range(100), failing(begun, ValueNotTakenError), 1)
     assert begun == [0, 1]
     begun.clear()
-    with pytest.raises(NotTakenError):
-        write_all(range(100), failing(begun, NotTakenError), 4)
+    with pytest.raises(ValueNotTakenError):
+        write_all(range(100), failing(begun, ValueNotTakenError), 4)
     assert len(begun) <= 5, "those that were under way"
 
 
 def test_a_store_that_is_gone_is_told_before_what_it_did_not_take() -> None:
     def write(number: int) -> None:
         if number == 1:
-            raise GoneError("purged")
-        raise NotTakenError("busy")
+            raise RunGoneError("purged")
+        raise ValueNotTakenError("busy")
 
     for n_writers in (1, 4):
-        with pytest.raises(GoneError, match="purged"):
+        with pytest.raises(RunGoneError, match="purged"):
             write_all(range(2), write, n_writers)
 
 
 def test_runs_that_several_writers_note_are_all_kept(tmp_path: Path) -> None:
-    confirmed, n = Confirmed.open(tmp_path / "events.log", 0.0), 2000
+    confirmed, n = DeliveryConfirmations.open(tmp_path / "events.log", 0.0), 2000
     write_all(range(n), lambda number: confirmed.note_run(number, f"{number:x}"), 4)
     confirmed.close()
-    again = Confirmed.open(tmp_path / "events.log", 0.0)
+    again = DeliveryConfirmations.open(tmp_path / "events.log", 0.0)
     again.close()
     assert again.runs == {number: f"{number:x}" for number in range(n)}

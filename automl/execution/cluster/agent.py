@@ -23,24 +23,24 @@ from pathlib import Path
 from typing import TypeAlias
 
 from automl.errors import AutoMLError
-from automl.execution.cluster import messages as m
-from automl.execution.cluster.files import OwnFolder, SharedFolder
-from automl.execution.workers import WorkersExecutor
-from automl.record.lease_clock import lease_seconds
+from automl.execution.cluster import node_messages as m
+from automl.execution.cluster.node_files import OwnNodeFolder, SharedStudyFolder
+from automl.execution.workers_executor import WorkersExecutor
+from automl.record.lease import lease_seconds
 from automl.record.texts import fit_line
 from automl.trial import (
-    Checkpointed,
+    CheckpointWritten,
     DeviceId,
-    Entry,
-    Logged,
-    Outcome,
+    MetricsReported,
+    ProcessEntry,
     ProcessId,
     Question,
     Reply,
-    Reported,
-    Tagged,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
+    TrialTagged,
+    ValuesLogged,
     Verdict,
 )
 
@@ -58,11 +58,11 @@ HeldBytes: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
 ReadHeld: TypeAlias = Callable[[], HeldBytes]
 
 
-class _OverError(Exception):
+class _ExecutionOverError(Exception):
     """Raised in an execution that the sweep does not want any more."""
 
 
-class Agent:
+class NodeAgent:
     """Hosts the supervision of a node. One thread polls, another tells.
 
     `take_reading` reads the node's devices, given what tells what its workers hold; `leave` ends
@@ -77,13 +77,13 @@ class Agent:
     ) -> None:
         self._take_reading, self._interval_seconds = take_reading, interval_seconds
         self._leave = leave
-        self._parent = Parent()
+        self._parent = ParentWatch()
         self._news = threading.Condition()  # guards the messages and the reading
         self._messages: list[m.ToSweep] = []
         self._n_acked = 0
         self._reading: object = None
         self._is_new = False
-        self._calls: dict[int, queue.SimpleQueue[m.Replied]] = {}
+        self._calls: dict[int, queue.SimpleQueue[m.CallReplied]] = {}
         self._numbers = itertools.count()
         self._telling = threading.Condition()  # guards the next, held while it is done
         self._n_told = 0
@@ -94,12 +94,12 @@ class Agent:
         """Why there is nobody to work for; None: there is."""
         self._lease_until = lease_seconds() + _FIRST_SECONDS
         self._executor: WorkersExecutor | None = None
-        self._folder: SharedFolder | OwnFolder | None = None
-        logging.getLogger("automl").addHandler(_Warnings(self._post))
+        self._folder: SharedStudyFolder | OwnNodeFolder | None = None
+        logging.getLogger("automl").addHandler(_AgentWarningHandler(self._post))
         for name, target in (("reading", self._read), ("lease", self._watch)):
             threading.Thread(target=target, name=name, daemon=True).start()
 
-    def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
+    def set_up(self, entry: ProcessEntry, work: m.NodeSetup) -> bool:
         """From now on trials may come; those of before have ended. Whether this node sees the
         study's folder."""
         self.close()
@@ -107,9 +107,9 @@ class Agent:
         executor = WorkersExecutor(entry, self._folder.logs, work.limits)
         executor.lease(self._lease_until)
         self._executor = executor
-        return isinstance(self._folder, SharedFolder)
+        return isinstance(self._folder, SharedStudyFolder)
 
-    def tell(self, told: m.Told) -> None:
+    def tell(self, told: m.CommandsTold) -> None:
         """Do these in their order, after those that were numbered before them, but for those that
         were told already."""
         with self._telling:
@@ -119,7 +119,7 @@ class Agent:
                 self._do(command)
             self._telling.notify_all()
 
-    def poll(self, n_taken: int, echo_seconds: float | None, told: m.Told) -> m.Polled:
+    def poll(self, n_taken: int, echo_seconds: float | None, told: m.CommandsTold) -> m.PollAnswer:
         """News, once there are some: messages from number `n_taken` on. Does first what is told."""
         arrived = time.monotonic()
         if echo_seconds is not None:
@@ -132,7 +132,7 @@ class Agent:
             sent, reading = [*self._messages], self._reading if self._is_new else None
             self._is_new = False
         executor = self._executor
-        return m.Polled(
+        return m.PollAnswer(
             first=n_taken,
             messages=sent,
             arrived_seconds=arrived,
@@ -159,19 +159,19 @@ class Agent:
     def _do(self, command: m.ToAgent) -> None:
         assert self._executor is not None, "an agent is set up before it is told anything"
         match command:
-            case m.Begin():
+            case m.BeginExecution():
                 name = f"trial {command.key}"
                 threading.Thread(
                     target=self._carry, args=(command,), name=name, daemon=True
                 ).start()
-            case m.Replied(call=call):
+            case m.CallReplied(call=call):
                 if (replies := self._calls.get(call)) is not None:  # else it has ended
                     replies.put(command)
-            case m.Judged(key=key, verdicts=verdicts):
+            case m.EventsJudged(key=key, verdicts=verdicts):
                 self._executor.answer(key, verdicts)
             case m.StopTrials():
                 self._executor.stop_trials()
-            case m.Kill(cause=cause):
+            case m.KillWorkers(cause=cause):
                 self._executor.kill(cause)
             case m.EndTrials(trials=trials, cause=cause):
                 self._executor.end_trials(trials, cause)
@@ -182,11 +182,11 @@ class Agent:
                     target=self._executor.end_idle, args=(devices,), daemon=True
                 ).start()
 
-    def _carry(self, begin: m.Begin) -> None:
+    def _carry(self, begin: m.BeginExecution) -> None:
         assert self._executor is not None
         error: Exception | None = None
         try:
-            feed = _Feed(self, begin)
+            feed = _AgentTrialSource(self, begin)
             self._executor.execute(
                 feed,
                 begin.placement,
@@ -195,19 +195,19 @@ class Agent:
             )
         except AutoMLError as raised:
             error = raised
-        except _OverError:
+        except _ExecutionOverError:
             pass  # the sweep has said so
         except BaseException:  # noqa: BLE001 - the sweep is told, which breaks off
             error = AutoMLError(f"an execution broke:\n{traceback.format_exc()}")
         if self._ending is None:  # else the sweep is told that all are lost
-            self._post(m.Over(begin.key, error))
+            self._post(m.ExecutionOver(begin.key, error))
 
     # --- what an execution wants of the sweep ---
 
     def told(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         """The verdicts on these events, whose files are at the sweep's by then."""
         sent, files = self._with_files(events)
-        verdicts = self._call(lambda call: m.Happened(key, call, sent, files))
+        verdicts = self._call(lambda call: m.EventsAwaitingVerdict(key, call, sent, files))
         assert isinstance(verdicts, Mapping)
         return verdicts
 
@@ -215,22 +215,26 @@ class Agent:
         """Events on which nobody waits for a verdict, but for a checkpoint to have arrived, of
         which a trial has one on the way. Reports go with what cannot wait, or when a call for news
         has waited for long enough, and an outcome with what its worker does next."""
-        ended = {event.trial for event in events if isinstance(event, Outcome)}
-        if any(isinstance(event, Checkpointed) and event.trial not in ended for event in events):
+        ended = {event.trial for event in events if isinstance(event, TrialOutcome)}
+        if any(
+            isinstance(event, CheckpointWritten) and event.trial not in ended for event in events
+        ):
             return self.told(key, events)
-        noted = m.Noted(key, *self._with_files(events))
-        if ended or all(isinstance(event, Reported | Logged | Tagged) for event in events):
+        noted = m.EventsNoted(key, *self._with_files(events))
+        if ended or all(
+            isinstance(event, MetricsReported | ValuesLogged | TrialTagged) for event in events
+        ):
             self._leave_for_later(noted)
         else:
             self._post(noted)
         return {}
 
     def took(self, key: int, number: int) -> None:
-        self._leave_for_later(m.Took(key, number))
+        self._leave_for_later(m.TrialTaken(key, number))
 
     def wants(self, key: int) -> TrialSpec | None:
-        given = self._call(lambda call: m.Wants(key, call))
-        assert isinstance(given, m.Given)
+        given = self._call(lambda call: m.NextTrialWanted(key, call))
+        assert isinstance(given, m.NextTrialGiven)
         return None if given.spec is None else self.here(given.spec, given.files)
 
     def here(self, spec: TrialSpec, files: m.Files) -> TrialSpec:
@@ -239,20 +243,20 @@ class Agent:
         return self._folder.arrived(spec, files)
 
     def asks(self, key: int, question: Question) -> Reply:
-        reply: Reply = self._call(lambda call: m.Asks(key, call, question))  # type: ignore[assignment]
+        reply: Reply = self._call(lambda call: m.TrialQuestion(key, call, question))  # type: ignore[assignment]
         return reply
 
     def _call(self, message: Callable[[int], m.ToSweep]) -> object:
         """Wait for the sweep's reply. Raises _OverError where there is none."""
-        call, replies = next(self._numbers), queue.SimpleQueue[m.Replied]()
+        call, replies = next(self._numbers), queue.SimpleQueue[m.CallReplied]()
         self._calls[call] = replies
         if self._ending is not None:  # after the call can be found by who ends
-            raise _OverError(self._ending)
+            raise _ExecutionOverError(self._ending)
         self._post(message(call))
         replied = replies.get()
         del self._calls[call]
         if replied.error is not None:
-            raise _OverError(replied.error)
+            raise _ExecutionOverError(replied.error)
         return replied.value
 
     def _with_files(self, events: Sequence[TrialEvent]) -> tuple[Sequence[TrialEvent], m.Files]:
@@ -316,10 +320,10 @@ class Agent:
             self._ended = cause
             self._news.notify_all()
         for call, replies in [*self._calls.items()]:
-            replies.put(m.Replied(call, error=cause))
+            replies.put(m.CallReplied(call, error=cause))
 
 
-class Parent:
+class ParentWatch:
     """What started this process. The kernel tells of its end at once where it can (Linux): Ray ends
     the agent of a dead raylet within a second, and the sweep has to be told before that."""
 
@@ -335,20 +339,20 @@ class Parent:
         return bool(self._poll.poll(1000 * timeout_seconds)) or os.getppid() != self._pid
 
 
-class _Feed:
+class _AgentTrialSource:
     """The trials of an execution: those it begins with, then those that the sweep has."""
 
-    def __init__(self, agent: Agent, begin: m.Begin) -> None:
+    def __init__(self, agent: NodeAgent, begin: m.BeginExecution) -> None:
         self._agent, self._begin = agent, begin
         self._specs = [*begin.specs]
         self.n_lanes = begin.n_lanes
 
     def ahead(self) -> Sequence[TrialSpec]:
-        """See `automl.trial.AnsweringFeed`."""
+        """See `automl.trial.AnsweringTrialSource`."""
         return tuple(self._specs)
 
     def next(self) -> TrialSpec | None:
-        """See `automl.trial.Feed`."""
+        """See `automl.trial.TrialSource`."""
         if not self._specs:
             return self._agent.wants(self._begin.key)
         spec = self._agent.here(self._specs.pop(0), self._begin.files)
@@ -356,11 +360,11 @@ class _Feed:
         return spec
 
     def answer(self, question: Question) -> Reply:
-        """See `automl.trial.AnsweringFeed`."""
+        """See `automl.trial.AnsweringTrialSource`."""
         return self._agent.asks(self._begin.key, question)
 
 
-class _Warnings(logging.Handler):
+class _AgentWarningHandler(logging.Handler):
     """What the package warns of here is said by the sweep."""
 
     def __init__(self, post: Callable[[m.ToSweep], None]) -> None:
@@ -368,15 +372,15 @@ class _Warnings(logging.Handler):
         self._post = post
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._post(m.Said(fit_line(record.getMessage())))
+        self._post(m.AgentWarning(fit_line(record.getMessage())))
 
 
-def _folder(work: m.NodeWork) -> SharedFolder | OwnFolder:
+def _folder(work: m.NodeSetup) -> SharedStudyFolder | OwnNodeFolder:
     """The study's own where this node sees it."""
     try:
         shared = (Path(work.study) / work.marker).read_text() == work.marked
     except OSError:
         shared = False
     if shared:
-        return SharedFolder(work.study, work.stored if work.stores_shared else None)
-    return OwnFolder(work.study, Path(tempfile.mkdtemp(prefix="automl-")), work.stored)
+        return SharedStudyFolder(work.study, work.stored if work.stores_shared else None)
+    return OwnNodeFolder(work.study, Path(tempfile.mkdtemp(prefix="automl-")), work.stored)

@@ -3,6 +3,9 @@
 One is asked for while the head of the queue waits for want of it, and given back when no trial ran
 on it for a minute. On a GPU that is held any number of trials train, on a share of CPU one. Nothing
 here knows what carries it.
+
+What of a cluster is the sweep's, as admission sees it: all (`WholeCluster`), what is held of one
+that others use, too (`claims.py`), or all of one that can grow (`growing.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +18,67 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from automl.execution.cluster.ours import FRESH_SECONDS, Looked
 from automl.trial import DeviceId, DeviceKind
 
 logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+FRESH_SECONDS = 2.5
+"""So long it is believed that the head waits."""
+
+
+class WholeCluster:
+    """A cluster that is all ours, and stays as it is."""
+
+    def start(self) -> None:
+        """There is nothing to look after."""
+
+    def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
+        """The head waits for want of devices of these kinds, on which `n` trials could start."""
+
+    def held(self) -> Mapping[DeviceId, int] | None:
+        """How often each device is held on which trials may begin; None: they may on all."""
+        return None
+
+    def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
+        """Whether an execution may begin there; what it uses is not given back until it is over."""
+        return True
+
+    def over(self, key: int) -> None:
+        """The execution is."""
+
+    def close(self) -> None:
+        """Give all back. No trial is running any more."""
+
+
+class WatchedCluster(WholeCluster):
+    """What a thread looks after once a second, which alone waits for the cluster."""
+
+    def __init__(self, name: str) -> None:
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """From now on it looks every second."""
+        self._thread.start()
+
+    def look(self) -> None:
+        """Do what is due. From one thread."""
+        raise NotImplementedError
+
+    def _end_looking(self, timeout_seconds: float) -> None:
+        """A look that waits for a head which does not answer is left alone after that time."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - the head is away, and may come back
+                logger.debug("the cluster cannot be asked: %s", error)
+
 
 IDLE_SECONDS = 60.0
 """What nothing ran on for so long is given back."""
@@ -36,7 +96,7 @@ class ClaimError(Exception):
     """Raised when what was given cannot tell what it is."""
 
 
-class Claim(Protocol):
+class ResourceClaim(Protocol):
     """One whole GPU, or a trial's share of a node's CPUs, that was asked for."""
 
     def device(self) -> DeviceId | None:
@@ -50,8 +110,8 @@ class Claim(Protocol):
 
 
 @dataclass
-class _Held:
-    claim: Claim
+class _HeldClaim:
+    claim: ResourceClaim
     device: DeviceId
     idle_since: float
     users: set[int] = field(default_factory=set)
@@ -60,40 +120,40 @@ class _Held:
     """Nothing begins there any more, since then."""
 
 
-class Claims(Looked):
+class ClaimedResources(WatchedCluster):
     """Those of one sweep. Any thread."""
 
     def __init__(
         self,
-        ask: Callable[[DeviceKind], Claim],
+        ask: Callable[[DeviceKind], ResourceClaim],
         end_idle: Callable[[DeviceId], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`end_idle` has idle processes leave a device, and tells whether they have."""
         super().__init__("claims")
         self._ask, self._end_idle, self._clock = ask, end_idle, clock
-        self._asked: list[tuple[DeviceKind, Claim]] = []
+        self._asked: list[tuple[DeviceKind, ResourceClaim]] = []
         """Its thread's own, until that has ended."""
         self._lock = threading.Lock()  # guards the two below, and never a wait for the cluster
-        self._held: list[_Held] = []
+        self._held: list[_HeldClaim] = []
         """Added to and taken from by that thread alone."""
         self._wanted: dict[DeviceKind, tuple[int, float]] = {}
         """How many of a kind, as of when."""
         self._n_failed: Counter[DeviceKind] = Counter()
 
     def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
-        """See `Everything.want`."""
+        """See `WholeCluster.want`."""
         with self._lock:
             for kind in kinds:
                 self._wanted[kind] = n, self._clock()
 
     def held(self) -> Mapping[DeviceId, int]:
-        """See `Everything.held`."""
+        """See `WholeCluster.held`."""
         with self._lock:
             return Counter(h.device for h in self._held if h.leaving_since is None)
 
     def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
-        """See `Everything.use`."""
+        """See `WholeCluster.use`."""
         with self._lock:
             found = [self._free(device) for device in devices]
             used = [h for h in found if h is not None]
@@ -104,7 +164,7 @@ class Claims(Looked):
             return True
 
     def over(self, key: int) -> None:
-        """See `Everything.over`."""
+        """See `WholeCluster.over`."""
         with self._lock:
             for h in self._held:
                 if key in h.users:
@@ -124,7 +184,7 @@ class Claims(Looked):
                 logger.info("given back to the cluster: %s of %s", h.device.uuid, h.device.node)
 
     def close(self) -> None:
-        """See `Everything.close`."""
+        """See `WholeCluster.close`."""
         self._end_looking(_LEAVE_SECONDS)
         with self._lock:
             claims = [claim for _, claim in self._asked] + [h.claim for h in self._held]
@@ -132,7 +192,7 @@ class Claims(Looked):
         for claim in claims:
             claim.give_back()
 
-    def _free(self, device: DeviceId) -> _Held | None:
+    def _free(self, device: DeviceId) -> _HeldClaim | None:
         """Of several shares that which was used last, so that others become idle. The lock is
         held."""
         here = [h for h in self._held if h.device == device and h.leaving_since is None]
@@ -154,14 +214,14 @@ class Claims(Looked):
                 continue
             if device is not None:
                 self._asked.remove((kind, claim))
-                self._given(kind, _Held(claim, device, self._clock()))
+                self._given(kind, _HeldClaim(claim, device, self._clock()))
         for h in [*self._held]:
             if h.claim.is_lost():
                 logger.warning("the cluster took %s of %s away", h.device.uuid, h.device.node)
                 with self._lock:
                     self._held.remove(h)
 
-    def _given(self, kind: DeviceKind, held: _Held) -> None:
+    def _given(self, kind: DeviceKind, held: _HeldClaim) -> None:
         with self._lock:
             self._held.append(held)
             if kind in self._wanted:  # as it was before this one: the head has to say it again
@@ -183,7 +243,7 @@ class Claims(Looked):
             n_more = min(n, MAX_ASKED[kind]) - len(asked) if is_new else 0
             self._asked += [(kind, self._ask(kind)) for _ in range(n_more)]
 
-    def _leaving(self) -> Sequence[_Held]:
+    def _leaving(self) -> Sequence[_HeldClaim]:
         """Those on which nothing begins any more, which may be new."""
         now = self._clock()
         with self._lock:

@@ -16,10 +16,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from automl.errors import AutoMLError, ConfigError
-from automl.execution.cluster import messages as m
-from automl.execution.cluster.node import EndedError, Node, SilentError, Wire
-from automl.execution.cluster.ours import Everything
-from automl.trial import DeviceId, Entry
+from automl.execution.cluster import node_messages as m
+from automl.execution.cluster.claims import WholeCluster
+from automl.execution.cluster.node import (
+    AgentConnection,
+    AgentEndedError,
+    AgentSilentError,
+    ClusterNode,
+)
+from automl.trial import DeviceId, ProcessEntry
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +38,7 @@ MAX_AGENTS = 5
 
 
 @dataclass(frozen=True)
-class Machine:
+class ClusterMachine:
     """A living node, as the cluster knows it."""
 
     id: str
@@ -41,21 +46,21 @@ class Machine:
     n_cpus: float
 
 
-class NotTheSameError(ConfigError):
+class NodeMismatchError(ConfigError):
     """Raised when a node has not what the sweep needs there, or another version of it."""
 
 
-class Cluster(Protocol):
+class ClusterBackend(Protocol):
     """What carries processes and data to nodes."""
 
-    def machines(self) -> Sequence[Machine]:
+    def machines(self) -> Sequence[ClusterMachine]:
         """Those that live now."""
 
-    def start(self, machine: Machine, name: str) -> Wire:
+    def start(self, machine: ClusterMachine, name: str) -> AgentConnection:
         """An agent there. Raises NotTheSameError, SilentError, EndedError."""
 
-    def share(self, entry: Entry) -> object:
-        """What stands for it in `Wire.set_up`: it goes to each node once."""
+    def share(self, entry: ProcessEntry) -> object:
+        """What stands for it in `AgentConnection.set_up`: it goes to each node once."""
 
     def lost(self) -> str | None:
         """Why nothing can be done there any more; None: it can."""
@@ -64,19 +69,19 @@ class Cluster(Protocol):
         """Give it back."""
 
 
-class Nodes:
+class ClusterNodes:
     """Those of one cluster, each with an agent. Any thread."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterBackend) -> None:
         self._cluster = cluster
-        self.claims = Everything()
+        self.claims = WholeCluster()
         """What is ours of them; set before they are opened."""
         self._changed = threading.Condition()  # guards all below, and never a wait for a node
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, ClusterNode] = {}
         self._names: dict[str, str] = {}
         """By the cluster's id; a name is never given twice."""
         self._n_agents: Counter[str] = Counter()
-        self._work: tuple[object, m.NodeWork] | None = None
+        self._work: tuple[object, m.NodeSetup] | None = None
         self._starting: set[str] = set()
         """Those that are just getting an agent, by the cluster's id: one that is dead and still
         listed takes its time, in which nobody waits for it."""
@@ -99,7 +104,7 @@ class Nodes:
         self._thread.start()
         self.claims.start()
 
-    def set_up(self, entry: Entry, work: m.NodeWork) -> None:
+    def set_up(self, entry: ProcessEntry, work: m.NodeSetup) -> None:
         """From now on trials may come, to nodes that come later, too."""
         shared = self._cluster.share(entry)
         with self._changed:
@@ -116,11 +121,11 @@ class Nodes:
             f"the Ray cluster is lost: {cause}. Start it again, then resume the study."
         )
 
-    def present(self) -> Sequence[Node]:
+    def present(self) -> Sequence[ClusterNode]:
         with self._changed:
             return [node for node in self._nodes.values() if node.lost is None]
 
-    def by_name(self, name: str) -> Node | None:
+    def by_name(self, name: str) -> ClusterNode | None:
         """None: it is lost."""
         return next((node for node in self.present() if node.name == name), None)
 
@@ -169,7 +174,7 @@ class Nodes:
                     target=self._start_later, args=(machine,), name="starting", daemon=True
                 ).start()
 
-    def _start_later(self, machine: Machine) -> None:
+    def _start_later(self, machine: ClusterMachine) -> None:
         error: Exception | None
         try:
             error = self._started(machine)
@@ -184,11 +189,11 @@ class Nodes:
         with ThreadPoolExecutor(max(1, len(missing))) as pool:
             errors = [error for error in pool.map(self._started, missing) if error is not None]
         for error in errors:
-            if isinstance(error, NotTheSameError):
+            if isinstance(error, NodeMismatchError):
                 raise error
         return errors
 
-    def _missing(self) -> Sequence[Machine]:
+    def _missing(self) -> Sequence[ClusterMachine]:
         """Those that are to get an agent now; `_started` gives each one."""
         machines = self._cluster.machines()
         with self._changed:
@@ -201,11 +206,11 @@ class Nodes:
             self._starting |= {machine.id for machine in missing}
         return missing
 
-    def _started(self, machine: Machine) -> Exception | None:
+    def _started(self, machine: ClusterMachine) -> Exception | None:
         """Why it has no agent; None: it has."""
         try:
             self._start(machine)
-        except (AutoMLError, SilentError, EndedError) as error:
+        except (AutoMLError, AgentSilentError, AgentEndedError) as error:
             return error
         finally:
             with self._changed:
@@ -213,14 +218,14 @@ class Nodes:
                 self._changed.notify_all()
         return None
 
-    def _start(self, machine: Machine) -> None:
+    def _start(self, machine: ClusterMachine) -> None:
         with self._changed:
             self._n_agents[machine.id] += 1
             name = self._name(machine)
         wire = self._cluster.start(machine, name)
         if self._closing.is_set():
             return wire.kill()
-        node = Node(name, wire, lambda lost: self._lost(machine, lost))
+        node = ClusterNode(name, wire, lambda lost: self._lost(machine, lost))
         with self._changed:
             work = self._work
         if work is not None:
@@ -233,14 +238,14 @@ class Nodes:
         if self._n_agents[machine.id] > 1 or work is not None:
             logger.info("node %s takes trials now", name)
 
-    def _name(self, machine: Machine) -> str:
+    def _name(self, machine: ClusterMachine) -> str:
         """The host's, if no other node had that."""
         if machine.id not in self._names:
             taken = machine.host in self._names.values()
             self._names[machine.id] = f"{machine.host}-{machine.id[:6]}" if taken else machine.host
         return self._names[machine.id]
 
-    def _lost(self, machine: Machine, node: Node) -> None:
+    def _lost(self, machine: ClusterMachine, node: ClusterNode) -> None:
         """In the thread that hears the node. Ending its agent takes seconds, in which nobody waits
         but the next agent of that machine, and the end of the cluster."""
         logger.warning("node %s is lost: %s; its trials go on elsewhere", node.name, node.lost)
@@ -257,9 +262,9 @@ class Nodes:
                 self._changed.notify_all()
 
 
-def _set_up_or_lost(node: Node, shared: object, work: m.NodeWork) -> None:
+def _set_up_or_lost(node: ClusterNode, shared: object, work: m.NodeSetup) -> None:
     """A node that dies meanwhile is lost as any other."""
     try:
         node.set_up(shared, work)
-    except (SilentError, EndedError) as error:
+    except (AgentSilentError, AgentEndedError) as error:
         node.lose(str(error))

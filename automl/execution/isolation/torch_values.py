@@ -1,4 +1,4 @@
-"""Watched values of torch; the list is in `watched.py`.
+"""Watched values of torch; the list is in `watched_values.py`.
 
 torch belongs to `training`, and is never imported here: whoever changed one of these has.
 """
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 
-class OfTorch:
+class TorchValue:
     """One value of torch's; None where torch was not imported, and nothing is put back to that."""
 
     def __init__(self, get: Callable[[Any], Any], put_back: Callable[[Any, Any], None]) -> None:
@@ -26,7 +26,7 @@ class OfTorch:
             self._put_back(sys.modules["torch"], before)
 
 
-dtype = OfTorch(
+dtype = TorchValue(
     lambda torch: torch.get_default_dtype(),
     lambda torch, before: torch.set_default_dtype(before),
 )
@@ -42,7 +42,7 @@ def _put_back_device(torch: Any, before: tuple[Any, ...]) -> None:
     torch.set_default_device(before[0] if before else None)
 
 
-device = OfTorch(_device, _put_back_device)
+device = TorchValue(_device, _put_back_device)
 
 
 def _modes(torch: Any) -> tuple[int, int, bool]:
@@ -58,8 +58,8 @@ def _put_back_modes(torch: Any, before: tuple[int, int, bool]) -> None:
     raise RuntimeError("one was entered, or left, for good")
 
 
-modes = OfTorch(_modes, _put_back_modes)
-grad = OfTorch(
+modes = TorchValue(_modes, _put_back_modes)
+grad = TorchValue(
     lambda torch: torch.is_grad_enabled(),
     lambda torch, before: torch.set_grad_enabled(before),
 )
@@ -76,7 +76,7 @@ def _put_back_threads(torch: Any, before: tuple[int, int]) -> None:
         torch.set_num_interop_threads(between)
 
 
-threads = OfTorch(_threads, _put_back_threads)
+threads = TorchValue(_threads, _put_back_threads)
 
 
 def _autocast(torch: Any) -> tuple[Any, ...]:
@@ -94,8 +94,8 @@ def _put_back_autocast(torch: Any, before: tuple[Any, ...]) -> None:
     torch.clear_autocast_cache()
 
 
-autocast = OfTorch(_autocast, _put_back_autocast)
-anomaly = OfTorch(
+autocast = TorchValue(_autocast, _put_back_autocast)
+anomaly = TorchValue(
     lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
     lambda torch, before: torch.autograd.set_detect_anomaly(*before),
 )
@@ -121,7 +121,7 @@ def _put_back_deterministic(torch: Any, before: tuple[bool, ...]) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = fills
 
 
-flags = OfTorch(_deterministic, _put_back_deterministic)
+flags = TorchValue(_deterministic, _put_back_deterministic)
 
 
 def _precision_of(torch: Any) -> tuple[Any, ...]:
@@ -146,4 +146,4 @@ def _put_back_precision(torch: Any, before: tuple[str | None, ...]) -> None:
             held.fp32_precision = value
 
 
-precision = OfTorch(_precision, _put_back_precision)
+precision = TorchValue(_precision, _put_back_precision)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from automl.errors import ConfigError, StorageError
-from automl.record.credentials import mask_urls
+from automl.record.secrets import mask_urls
 from automl.record.texts import fit_line
 
 try:

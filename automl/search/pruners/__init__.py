@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from automl.search.options import options
+from automl.config.option_bases import load_options
 from automl.search.pruners.pruner import Pruner
 
 
 @functools.cache
 def pruners() -> Mapping[str, type[Pruner]]:
     """The class of each option."""
-    return options(__name__, Pruner)
+    return load_options(__name__, Pruner)

@@ -16,7 +16,7 @@ from automl.search.pruners.pruner import Pruner
 
 
 @dataclass
-class Halving(Pruner):
+class SuccessiveHalving(Pruner):
     """Asynchronous successive halving (Li et al., 2020): of the trials at a rung, 1/factor go on.
 
     Rungs are at `max_steps / factor^k` reported steps, rounded up, as in Hyperband (Li et al.,
@@ -45,7 +45,7 @@ class Halving(Pruner):
         check(self.factor >= 2, "pruner.factor", self.factor, "must be at least 2.")
         check(self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1.")
 
-    def for_length(self, n_steps: int, n_first: int = 1) -> Halving:
+    def for_length(self, n_steps: int, n_first: int = 1) -> SuccessiveHalving:
         """What the user set counts more."""
         if self.max_steps is not None:
             return self

@@ -12,7 +12,7 @@ from automl.search.pruners.pruner import Pruner
 
 
 @dataclass
-class Median(Pruner):
+class MedianPruner(Pruner):
     """Stops a trial whose best value so far is worse than the median at the same step."""
 
     n_startup_trials: int = 5

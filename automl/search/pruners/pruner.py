@@ -4,7 +4,8 @@ The fields of the class are the option's arguments (`pruner.factor=4`), so it is
 well; hence plain dataclasses. To add a pruner is to add a file here and one in `conf/pruner/`.
 
 Judging is pure. A rung is a place in training at which trials are compared. Values come as keys, of
-which the lower is the better (`standings.py` turns values round when they are maximised; NaN is
+which the lower is the better (`trial_standings.py` turns values round when they are maximised; NaN
+is
 worst of all), and `keys` are those of all trials at the rung, running ones and the judged one
 included, in order: of each trial the best that it had reported when it reached the rung.
 """
@@ -40,7 +41,7 @@ class Pruner(PrunerConfig, ABC):
 
 
 @dataclass(frozen=True)
-class AnyRungs:
+class CombinedRungs:
     """The rungs of several kinds of trials, for processes that train them all."""
 
     pruners: tuple[Pruner, ...]

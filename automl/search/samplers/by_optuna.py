@@ -2,18 +2,27 @@
 
 Each trial gets a fresh one seeded by (study seed, trial number), so that a study which was stopped
 and resumed proposes what an uninterrupted one would have.
+
+What is tried next: the enqueued params first, then what the sampler proposes.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search
-from automl.search.space import Param, Space
-from automl.trial import ParamValue
+from automl.search.samplers.sampler import (
+    ChooseValue,
+    OpenSampler,
+    OpenStudy,
+    Sampler,
+    SamplerInputs,
+    sampler_seed,
+)
+from automl.search.search_space import SearchSpace, SpaceParam
+from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -30,11 +39,11 @@ class OptunaSampler(Sampler):
     """One of Optuna's samplers that looks at a study."""
 
     @abstractmethod
-    def make(self, search: Search, number: int) -> BaseSampler:
+    def make(self, search: SamplerInputs, number: int) -> BaseSampler:
         """Optuna's sampler for trial `number`, every argument written out."""
 
     @abstractmethod
-    def joint(self, params: tuple[Param, ...]) -> tuple[Param, ...] | None:
+    def joint(self, params: tuple[SpaceParam, ...]) -> tuple[SpaceParam, ...] | None:
         """Those of `params` that are drawn together, or INFERRED; the others are drawn one by one.
 
         There is no default: a sampler that draws together and did not say so would draw each for
@@ -42,23 +51,23 @@ class OptunaSampler(Sampler):
         """
 
     def choose_draw(
-        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[Param, ...]
+        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[SpaceParam, ...]
     ) -> dict[str, Any]:
         """One of the sampler's draws of those of `params` that are drawn together."""
         return draw()
 
-    def open(self, search: Search) -> Proposals:
-        from automl.search.distributions import distributions
+    def open(self, search: SamplerInputs) -> OpenSampler:
+        from automl.search.optuna_trials import optuna_distributions
 
-        known = distributions(search.space)
+        known = optuna_distributions(search.space)
 
-        def choose_for(number: int) -> Choose:
+        def choose_for(number: int) -> ChooseValue:
             sampler = self.make(search, number)
             study = search.open_study(sampler)
             drawn = self._draw_together(sampler, study, number, search.space, known)
             alone = one_by_one(sampler, study, number, known)
 
-            def choose(param: Param) -> ParamValue:
+            def choose(param: SpaceParam) -> ParamValue:
                 return param.domain.cast(drawn[param.name]) if param.name in drawn else alone(param)
 
             return choose
@@ -66,11 +75,16 @@ class OptunaSampler(Sampler):
         return choose_for
 
     def _draw_together(
-        self, sampler: BaseSampler, study: Study, number: int, space: Space, known: Distributions
+        self,
+        sampler: BaseSampler,
+        study: Study,
+        number: int,
+        space: SearchSpace,
+        known: Distributions,
     ) -> dict[str, Any]:
-        from automl.search.distributions import running_trial
+        from automl.search.optuna_trials import optuna_running_trial
 
-        trial = running_trial(number)
+        trial = optuna_running_trial(number)
         # One value is nothing to draw, and TPE would divide by its width.
         params = tuple(p for p in space.params if p.name in known and not known[p.name].single())
         together = self.joint(params)
@@ -89,13 +103,13 @@ class OptunaSampler(Sampler):
 
 def one_by_one(
     sampler: BaseSampler, study: Study, number: int, known: Distributions
-) -> Callable[[Param], ParamValue]:
+) -> Callable[[SpaceParam], ParamValue]:
     """Each param drawn for itself."""
-    from automl.search.distributions import running_trial
+    from automl.search.optuna_trials import optuna_running_trial
 
-    trial = running_trial(number)
+    trial = optuna_running_trial(number)
 
-    def choose(param: Param) -> ParamValue:
+    def choose(param: SpaceParam) -> ParamValue:
         distribution = known[param.name]
         if distribution.single():
             return param.domain.ends[0]
@@ -104,11 +118,47 @@ def one_by_one(
     return choose
 
 
-def at_random(space: Space, number: int, seed: int) -> Choose:
+def random_chooser(space: SearchSpace, number: int, seed: int) -> ChooseValue:
     """Independent draws, which look at no study."""
     from optuna.samplers import RandomSampler
 
-    from automl.search.distributions import distributions
+    from automl.search.optuna_trials import optuna_distributions
 
     no_study = cast("Study", None)
-    return one_by_one(RandomSampler(seed=seed), no_study, number, distributions(space))
+    return one_by_one(RandomSampler(seed=seed), no_study, number, optuna_distributions(space))
+
+
+class ParamsProposer:
+    """Params for trial after trial."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        space: SearchSpace,
+        study_seed: int,
+        enqueued: Sequence[Params],
+        open_study: OpenStudy,
+        choice: str | None = None,
+    ) -> None:
+        """Raises ConfigError for a space that the sampler cannot take."""
+        self._space, self._seed = space, study_seed
+        self._enqueued = [self.complete(number, params) for number, params in enumerate(enqueued)]
+        self._proposals = sampler.open(
+            SamplerInputs(space, study_seed, self._enqueued, open_study, choice)
+        )
+
+    def propose(self, number: int) -> dict[str, ParamValue] | None:
+        """The params of trial `number`; None when there are no more."""
+        if number < len(self._enqueued):
+            return self._enqueued[number]
+        choose = self._proposals(number)
+        return None if choose is None else self._space.fill(choose)
+
+    def complete(self, number: int, params: Params) -> dict[str, ParamValue]:
+        """`params` with those missing drawn at random, as (study seed, number) decide."""
+        draw = random_chooser(self._space, number, sampler_seed(self._seed, number))
+
+        def choose(param: SpaceParam) -> ParamValue:
+            return param.domain.cast(params[param.name]) if param.name in params else draw(param)
+
+        return self._space.fill(choose)

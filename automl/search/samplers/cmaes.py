@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from automl.config import check
 from automl.errors import ConfigError
-from automl.search.domains import Range
-from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search, seed_of
-from automl.search.space import Param
+from automl.search.domains import RangeDomain
+from automl.search.samplers.by_optuna import random_chooser
+from automl.search.samplers.sampler import (
+    ChooseValue,
+    OpenSampler,
+    Sampler,
+    SamplerInputs,
+    sampler_seed,
+)
+from automl.search.search_space import SpaceParam
 from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
@@ -46,48 +52,50 @@ class CMAES(Sampler):
         """A generation: its trials do not learn from each other."""
         return self.population_size or 8
 
-    def open(self, search: Search) -> Proposals:
-        axes = tuple(_Axis(param) for param in search.space.params if _is_number(param))
+    def open(self, search: SamplerInputs) -> OpenSampler:
+        axes = tuple(_NumericAxis(param) for param in search.space.params if _is_number(param))
         if not axes:
             raise ConfigError(
                 "sampler=cmaes needs at least one param that is a range without `when`; take "
                 "another sampler, such as tpe."
             )
-        evolution = _Evolution(self, axes)
+        evolution = _CMAESEvolution(self, axes)
 
-        def choose_for(number: int) -> Choose:
+        def choose_for(number: int) -> ChooseValue:
             evolution.take(_ended(search))
-            seed = seed_of(search.study_seed, number)
+            seed = sampler_seed(search.study_seed, number)
             together = evolution.params(seed)
-            alone = at_random(search.space, number, seed)
+            alone = random_chooser(search.space, number, seed)
 
-            def choose(param: Param) -> ParamValue:
+            def choose(param: SpaceParam) -> ParamValue:
                 return together[param.name] if param.name in together else alone(param)
 
             return choose
 
         return choose_for
 
-    def one(self, search: Search) -> Proposals:
+    def one(self, search: SamplerInputs) -> OpenSampler:
         """At random, as all that is not in every trial."""
-        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
+        return lambda number: random_chooser(
+            search.space, number, sampler_seed(search.study_seed, number)
+        )
 
 
-def _is_number(param: Param) -> bool:
+def _is_number(param: SpaceParam) -> bool:
     """A number that every trial has; all else is drawn at random, each for itself."""
     span = param.domain
-    return isinstance(span, Range) and span.low < span.high and not param.when
+    return isinstance(span, RangeDomain) and span.low < span.high and not param.when
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _NumericAxis:
     """A numeric param as a number from 0 to 1, half a step beyond its ends included."""
 
-    param: Param
+    param: SpaceParam
 
     @property
-    def _range(self) -> Range:
-        assert isinstance(self.param.domain, Range)
+    def _range(self) -> RangeDomain:
+        assert isinstance(self.param.domain, RangeDomain)
         return self.param.domain
 
     @property
@@ -111,10 +119,10 @@ class _Axis:
         return self._range.cast(min(max(number, self._range.low), self._range.high))
 
 
-class _Evolution:
+class _CMAESEvolution:
     """The evolution as the trials that have ended make it."""
 
-    def __init__(self, sampler: CMAES, axes: tuple[_Axis, ...]) -> None:
+    def __init__(self, sampler: CMAES, axes: tuple[_NumericAxis, ...]) -> None:
         self._sampler, self._axes = sampler, axes
         self._optimizer = self._begin((0.5,) * len(axes))
         self._n_taken = 0
@@ -167,7 +175,7 @@ class _Evolution:
         )
 
 
-def _ended(search: Search) -> list[tuple[float, Params]]:
+def _ended(search: SamplerInputs) -> list[tuple[float, Params]]:
     """(key, params) of trials that ended with a value or did not fit, as they ended."""
     from optuna.samplers import RandomSampler
     from optuna.study import StudyDirection

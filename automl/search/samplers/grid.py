@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from automl.errors import ConfigError
-from automl.search.domains import Choices, Fixed, Range
-from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search, seed_of
-from automl.search.space import Param, Space
+from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
+from automl.search.samplers.by_optuna import random_chooser
+from automl.search.samplers.sampler import (
+    ChooseValue,
+    OpenSampler,
+    Sampler,
+    SamplerInputs,
+    sampler_seed,
+)
+from automl.search.search_space import SearchSpace, SpaceParam
 from automl.trial import Params, ParamValue
 
 MAX_COMBINATIONS = 100_000
@@ -23,7 +29,7 @@ MAX_COMBINATIONS = 100_000
 
 
 @dataclass
-class Grid(Sampler):
+class GridSampler(Sampler):
     """Every combination once, in an order shuffled by `study.seed`; ranges need a `step`."""
 
     extends: ClassVar[bool] = False
@@ -31,10 +37,10 @@ class Grid(Sampler):
     def n_may_pend(self, n_ended: int) -> None:
         return None
 
-    def open(self, search: Search) -> Proposals:
-        combinations = grid(search.space, search.study_seed, search.enqueued)
+    def open(self, search: SamplerInputs) -> OpenSampler:
+        combinations = grid_points(search.space, search.study_seed, search.enqueued)
 
-        def choose_for(number: int) -> Choose | None:
+        def choose_for(number: int) -> ChooseValue | None:
             place = number - len(search.enqueued)
             if place >= len(combinations):
                 return None
@@ -42,17 +48,21 @@ class Grid(Sampler):
 
         return choose_for
 
-    def one(self, search: Search) -> Proposals:
+    def one(self, search: SamplerInputs) -> OpenSampler:
         """At random: the grid is of what was written."""
-        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
+        return lambda number: random_chooser(
+            search.space, number, sampler_seed(search.study_seed, number)
+        )
 
 
-def grid(space: Space, seed: int, done: Sequence[Params] = ()) -> list[dict[str, ParamValue]]:
+def grid_points(
+    space: SearchSpace, seed: int, done: Sequence[Params] = ()
+) -> list[dict[str, ParamValue]]:
     """All combinations but those in `done`. Raises ConfigError for a space that has no grid.
 
     The order comes from hashes, so it is the same on every machine and version of Python.
     """
-    values = {param.name: axis(param) for param in space.params}
+    values = {param.name: axis_values(param) for param in space.params}
     combinations = []
     for params in _combine(space.params, values, {}):
         if params not in done:
@@ -65,18 +75,18 @@ def grid(space: Space, seed: int, done: Sequence[Params] = ()) -> list[dict[str,
     return sorted(combinations, key=lambda params: _shuffled(seed, params))
 
 
-def axis(param: Param) -> tuple[ParamValue, ...]:
+def axis_values(param: SpaceParam) -> tuple[ParamValue, ...]:
     """The values of one param. Raises ConfigError for a range without steps."""
     match param.domain:
-        case Fixed(value):
+        case FixedDomain(value):
             return (value,)
-        case Choices(values):
+        case ChoiceDomain(values):
             return values
-        case Range() as span:
+        case RangeDomain() as span:
             return _steps(param.name, span)
 
 
-def _steps(name: str, span: Range) -> tuple[ParamValue, ...]:
+def _steps(name: str, span: RangeDomain) -> tuple[ParamValue, ...]:
     step = 1 if span.step is None and span.is_integer and not span.log else span.step
     if step is None:
         raise ConfigError(
@@ -90,7 +100,7 @@ def _steps(name: str, span: Range) -> tuple[ParamValue, ...]:
 
 
 def _combine(
-    params: Sequence[Param], values: Mapping[str, Sequence[ParamValue]], chosen: Params
+    params: Sequence[SpaceParam], values: Mapping[str, Sequence[ParamValue]], chosen: Params
 ) -> Iterator[dict[str, ParamValue]]:
     if not params:
         yield dict(chosen)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from automl.config import check
-from automl.search.samplers.by_optuna import OptunaSampler, at_random
-from automl.search.samplers.sampler import Proposals, Search, seed_of
-from automl.search.space import Param
+from automl.search.samplers.by_optuna import OptunaSampler, random_chooser
+from automl.search.samplers.sampler import OpenSampler, SamplerInputs, sampler_seed
+from automl.search.search_space import SpaceParam
 
 if TYPE_CHECKING:
     from automl.search.numbered_qmc import NumberedQMC
@@ -33,14 +33,16 @@ class QMC(OptunaSampler):
     def n_may_pend(self, n_ended: int) -> None:
         return None
 
-    def one(self, search: Search) -> Proposals:
+    def one(self, search: SamplerInputs) -> OpenSampler:
         """At random: in one dimension all params would have the same point."""
-        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
+        return lambda number: random_chooser(
+            search.space, number, sampler_seed(search.study_seed, number)
+        )
 
-    def joint(self, params: tuple[Param, ...]) -> tuple[Param, ...]:
+    def joint(self, params: tuple[SpaceParam, ...]) -> tuple[SpaceParam, ...]:
         return params
 
-    def make(self, search: Search, number: int) -> NumberedQMC:
+    def make(self, search: SamplerInputs, number: int) -> NumberedQMC:
         """With the study's seed: seeded anew for each trial, points would no longer be even."""
         from optuna.samplers import RandomSampler
 
@@ -50,7 +52,7 @@ class QMC(OptunaSampler):
             qmc_type=self.qmc_type,
             scramble=self.scramble,
             seed=search.study_seed,
-            independent_sampler=RandomSampler(seed=seed_of(search.study_seed, number)),
+            independent_sampler=RandomSampler(seed=sampler_seed(search.study_seed, number)),
             warn_asynchronous_seeding=False,
             warn_independent_sampling=False,
         )

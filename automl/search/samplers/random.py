@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import Proposals, Sampler, Search, seed_of
+from automl.search.samplers.by_optuna import random_chooser
+from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerInputs, sampler_seed
 
 
 @dataclass
-class Random(Sampler):
+class IndependentSampler(Sampler):
     """Independent draws; needs no argument."""
 
     def n_may_pend(self, n_ended: int) -> None:
         return None
 
-    def open(self, search: Search) -> Proposals:
-        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
+    def open(self, search: SamplerInputs) -> OpenSampler:
+        return lambda number: random_chooser(
+            search.space, number, sampler_seed(search.study_seed, number)
+        )
 
-    def one(self, search: Search) -> Proposals:
+    def one(self, search: SamplerInputs) -> OpenSampler:
         return self.open(search)

@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from automl.config import SamplerConfig
-from automl.search.space import Param, Space
+from automl.search.search_space import SearchSpace, SpaceParam
 from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     import optuna
 
-Choose: TypeAlias = Callable[[Param], ParamValue]
+ChooseValue: TypeAlias = Callable[[SpaceParam], ParamValue]
 """Gives the value of a param that is searched and there in the trial, in its domain's type."""
 OpenStudy: TypeAlias = "Callable[[optuna.samplers.BaseSampler], optuna.Study]"
 """Opens the study as it stands, for a sampler to look at; what that notes down is dropped."""
 
 
 @dataclass(frozen=True)
-class Search:
+class SamplerInputs:
     """What a sampler is opened for."""
 
-    space: Space
+    space: SearchSpace
     study_seed: int
     enqueued: Sequence[Params]
     """Whole params that are tried before the first of the sampler's own."""
@@ -39,10 +39,10 @@ class Search:
     """The param that chooses what kind a trial is of, on which others hang; None: all are alike."""
 
 
-class Proposals(Protocol):
+class OpenSampler(Protocol):
     """An open sampler. What it proposes follows from the number and the trials that have ended."""
 
-    def __call__(self, number: int) -> Choose | None:
+    def __call__(self, number: int) -> ChooseValue | None:
         """How the params of trial `number` are chosen; None: there are no more."""
 
 
@@ -58,16 +58,16 @@ class Sampler(SamplerConfig, ABC):
         """How many trials may be asked for and not ended without harm; None: any number."""
 
     @abstractmethod
-    def open(self, search: Search) -> Proposals:
+    def open(self, search: SamplerInputs) -> OpenSampler:
         """Make it ready for a study. Raises ConfigError for a space that it cannot take."""
 
     @abstractmethod
-    def one(self, search: Search) -> Proposals:
+    def one(self, search: SamplerInputs) -> OpenSampler:
         """Make it ready for a space of one param, which an objective asks for while it runs. It has
         a value for each trial."""
 
 
-def seed_of(study_seed: int, name: int | str) -> int:
+def sampler_seed(study_seed: int, name: int | str) -> int:
     """32 bits for NumPy that differ from study seed to study seed, and by what they are for: a
     trial's number, or a param's name."""
     return int.from_bytes(hashlib.sha256(f"{study_seed}:{name}".encode()).digest()[:4], "big")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from automl.config import check, check_positive
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
-from automl.search.samplers.kinds import by_promise
-from automl.search.samplers.sampler import Proposals, Search, seed_of
-from automl.search.samplers.wall import draw_within
-from automl.search.space import Param
+from automl.search.samplers.family_choice import propose_by_promise
+from automl.search.samplers.memory_wall import draw_fitting_params
+from automl.search.samplers.sampler import OpenSampler, SamplerInputs, sampler_seed
+from automl.search.search_space import SpaceParam
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -49,13 +49,13 @@ class TPE(OptunaSampler):
             "needs sampler.multivariate=true.",
         )
 
-    def open(self, search: Search) -> Proposals:
+    def open(self, search: SamplerInputs) -> OpenSampler:
         """Where a param chooses the kind of a trial, the trials are shared among the kinds by what
         they promise, and the params of each are modelled together."""
         if search.choice is None:
             return super().open(search)
         grouped = replace(self, group=self.multivariate)
-        return by_promise(super(TPE, grouped).open(search), search, search.choice)
+        return propose_by_promise(super(TPE, grouped).open(search), search, search.choice)
 
     def n_may_pend(self, n_ended: int) -> int:
         """A sampler that learns proposes blindly what it is asked for at once.
@@ -65,26 +65,26 @@ class TPE(OptunaSampler):
         """
         return max(4, n_ended // 4)
 
-    def one(self, search: Search) -> Proposals:
+    def one(self, search: SamplerInputs) -> OpenSampler:
         """Without groups, which would be inferred from all params, over whichever ranges."""
         return replace(self, group=False).open(search)
 
-    def joint(self, params: tuple[Param, ...]) -> tuple[Param, ...] | None:
+    def joint(self, params: tuple[SpaceParam, ...]) -> tuple[SpaceParam, ...] | None:
         if self.group:
             return INFERRED
         return tuple(param for param in params if not param.when) if self.multivariate else ()
 
     def choose_draw(
-        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[Param, ...]
+        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[SpaceParam, ...]
     ) -> dict[str, Any]:
         """The first that is thought to fit on a device."""
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         ended = study.get_trials(deepcopy=False, states=states)
-        return draw_within(draw, [param for param in params if not param.when], ended)
+        return draw_fitting_params(draw, [param for param in params if not param.when], ended)
 
-    def make(self, search: Search, number: int) -> TPESampler:
+    def make(self, search: SamplerInputs, number: int) -> TPESampler:
         from optuna.samplers import TPESampler
 
         return TPESampler(
@@ -96,5 +96,5 @@ class TPE(OptunaSampler):
             multivariate=self.multivariate,
             group=self.group,
             constant_liar=self.constant_liar,
-            seed=seed_of(search.study_seed, number),
+            seed=sampler_seed(search.study_seed, number),
         )

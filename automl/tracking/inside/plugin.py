@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from automl.tracking.inside.store import TrialStore
 
-SCHEME = "automl"
-URI = f"{SCHEME}://trial"
+TRIAL_SCHEME = "automl"
+TRIAL_URI = f"{TRIAL_SCHEME}://trial"
 """MLFLOW_TRACKING_URI of an objective; both are also in pyproject.toml."""
 
 

@@ -6,6 +6,14 @@ there the process is the user's own, and while a trial runs other threads of the
 trial, too. What the objective left open is ended with its trial, or the next one would write to it.
 
 MLflow is not imported here before the objective has, unless its calls are to be redirected.
+
+A program of another environment: its MLflow does not know a trial's store.
+
+What it logs goes where it is set up there, which is said; or, where the user wants it in the
+trial's run (`tracking.inside=redirect`), it is given that run by the variables that every MLflow
+reads. Its values are then in MLflow alone: no events, so that nothing of it prunes or can be
+rebuilt. Joined is the first run that it begins, as MLflow has it; a program that sets an experiment
+before is refused by MLflow.
 """
 
 from __future__ import annotations
@@ -15,24 +23,86 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from automl.record.files import study_of_logged
-from automl.record.inside import TrialSide
-from automl.record.redact import redact
-from automl.record.texts import fit_line
-from automl.tracking.environment import set_inside
-from automl.tracking.inside.elsewhere import Elsewhere
-from automl.tracking.inside.plugin import SCHEME, URI, open_store
-from automl.tracking.inside.running import RunningTrial, remark, running
+from automl.record.study_files import study_of_logged
+from automl.record.texts import fit_line, redact
+from automl.tracking.deliver.confirmed_offset import delivered_parent_run, read_delivered_runs
+from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI, open_store
+from automl.tracking.inside.running_trials import MlflowTrial, remark_once, run_trial_in_thread
 from automl.tracking.inside.runs import TrialRuns
-from automl.tracking.inside.wire import VARIABLE, served
+from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, serve_trial
+from automl.tracking.mlflow_loading import set_trial_environment
+from automl.trial.library_redirect import LoggingTrial
+
+_MLFLOW = "lib/python3*/*-packages/mlflow*-*.dist-info"
+"""Below the environment's folder; mlflow-skinny is enough."""
+_WAIT_SECONDS = 60.0
+_LOOK_SECONDS = 0.05
+_Found = TypeVar("_Found")
+
+
+def has_mlflow(program: Path) -> bool:
+    """Whether the environment that a program is installed in has MLflow, as far as can be seen."""
+    return next(program.parent.parent.glob(_MLFLOW), None) is not None
+
+
+def _run_of(log: Path, trial: int) -> str | None:
+    found = read_delivered_runs(log)
+    return None if found is None else found.runs.get(trial)
+
+
+class ForeignPrograms:
+    """What such programs are given; for one process that carries trials out, and its threads.
+
+    `ask` is called while it waits, and may raise what ends the trial.
+    """
+
+    def __init__(self, uri: str, *, redirect: bool) -> None:
+        self._uri, self._redirect = uri, redirect
+        self._wait_seconds = _WAIT_SECONDS
+        self._is_store_there = False
+
+    def variables(
+        self, program: Path, log: Path, trial: int, ask: Callable[[], None]
+    ) -> Mapping[str, str]:
+        """For a trial of the study of this event log."""
+        if not has_mlflow(program):
+            return {}
+        if self._redirect:
+            run = self._wait(lambda: _run_of(log, trial), ask)
+            if run is not None:
+                return {"MLFLOW_TRACKING_URI": self._uri, "MLFLOW_RUN_ID": run}
+            remark_once(
+                "MLflow has no run of the trial yet, so that its program goes on without it"
+            )
+            return {}
+        remark_once(
+            f"{program} is of another environment: what it logs goes where it is set up there, and "
+            "neither into the trial's run nor to the pruner. To have it in the run: "
+            "tracking.inside=redirect, or run it by this environment's Python"
+        )
+        if not self._is_store_there:  # two that made one store at a time would fail
+            self._is_store_there = self._wait(lambda: delivered_parent_run(log), ask) is not None
+        return {}
+
+    def _wait(self, find: Callable[[], _Found | None], ask: Callable[[], None]) -> _Found | None:
+        """What is found in time. Once it was not, trials are not held up for it any more."""
+        ends = time.monotonic() + self._wait_seconds
+        while (found := find()) is None and time.monotonic() < ends:
+            ask()
+            time.sleep(_LOOK_SECONDS)
+        if found is None:
+            self._wait_seconds = 0.0
+        return found
+
 
 _OWN = "mlflow.tracking._tracking_service.utils"
 """MLflow's module of addresses and stores."""
@@ -52,9 +122,9 @@ class InsideConfig:
 
 
 @functools.cache
-def is_installed() -> bool:
+def is_plugin_installed() -> bool:
     """Whether MLflow knows the store: a checkout that was updated is to be installed again."""
-    known = SCHEME in {point.name for point in entry_points(group="mlflow.tracking_store")}
+    known = TRIAL_SCHEME in {point.name for point in entry_points(group="mlflow.tracking_store")}
     if not known:
         logger.warning(
             "what objectives log through MLflow is not brought to their trials' runs, as this "
@@ -64,52 +134,56 @@ def is_installed() -> bool:
 
 
 def open_inside(config: InsideConfig) -> MlflowInside:
-    """See `automl.record.inside.Inside`."""
+    """See `automl.trial.library_redirect.LoggingRedirect`."""
     return MlflowInside(config)
 
 
 class MlflowInside:
-    """See `automl.record.inside.Inside`."""
+    """See `automl.trial.library_redirect.LoggingRedirect`."""
 
     def __init__(self, config: InsideConfig) -> None:
         self._redirect = config.redirect
-        self._elsewhere = Elsewhere(config.uri, redirect=config.redirect)
+        self._elsewhere = ForeignPrograms(config.uri, redirect=config.redirect)
 
     @contextmanager
     def importing(self) -> Iterator[None]:
-        """See `Inside.importing`."""
+        """See `LoggingRedirect.importing`."""
         with _in_force(self._redirect):
             yield
             _force.address = _address()  # one that a module sets as it is loaded is for all trials
 
     @contextmanager
-    def trial(self, side: TrialSide) -> Iterator[None]:
-        """See `Inside.trial`."""
-        with _in_force(self._redirect), running(side) as trial, served(trial) as address:
+    def trial(self, side: LoggingTrial) -> Iterator[None]:
+        """See `LoggingRedirect.trial`."""
+        with (
+            _in_force(self._redirect),
+            run_trial_in_thread(side) as trial,
+            serve_trial(trial) as address,
+        ):
             _lead_children_to(address)
             try:
                 yield
             finally:
-                os.environ.pop(VARIABLE, None)
+                os.environ.pop(LOG_ADDRESS_VARIABLE, None)
                 _close()
                 self._look_elsewhere()
 
     @contextmanager
     def program(
-        self, side: TrialSide, elsewhere: Path | None, ask: Callable[[], None]
+        self, side: LoggingTrial, elsewhere: Path | None, ask: Callable[[], None]
     ) -> Iterator[Mapping[str, str]]:
-        """See `Inside.program`."""
+        """See `LoggingRedirect.program`."""
         if elsewhere is not None:
             log = study_of_logged(side.folder).events
-            with running(side):
+            with run_trial_in_thread(side):
                 yield self._elsewhere.variables(elsewhere, log, side.number, ask)
             return
-        trial = RunningTrial(side, TrialRuns(side.params))
-        with served(trial) as address:
+        trial = MlflowTrial(side, TrialRuns(side.params))
+        with serve_trial(trial) as address:
             own = dict(os.environ)
-            names = set_inside(own, URI)
+            names = set_trial_environment(own, TRIAL_URI)
             variables = {name: own[name] for name in names if name in own}
-            variables |= {VARIABLE: address or "", "MLFLOW_RUN_ID": ""}
+            variables |= {LOG_ADDRESS_VARIABLE: address or "", "MLFLOW_RUN_ID": ""}
             try:
                 yield {} if address is None else variables
             finally:
@@ -118,8 +192,8 @@ class MlflowInside:
     def _look_elsewhere(self) -> None:
         """An objective may have an address of its own; then its values are not the study's."""
         address = _address()
-        if address is not None and address != URI and not self._redirect:
-            remark(
+        if address is not None and address != TRIAL_URI and not self._redirect:
+            remark_once(
                 f"its own set_tracking_uri({redact(address)!r}) is followed: what it logs goes "
                 "there, and neither into the trial's run nor to the pruner. To bring it there: "
                 "tracking.inside=redirect"
@@ -130,12 +204,12 @@ def _lead_children_to(address: str | None) -> None:
     """Processes that a trial starts find it by the environment, which is the process's: where
     several trials run in one, theirs find none."""
     with _force.lock:
-        os.environ.pop(VARIABLE, None)
+        os.environ.pop(LOG_ADDRESS_VARIABLE, None)
         if address is not None and _force.n_times == 1:
-            os.environ[VARIABLE] = address
+            os.environ[LOG_ADDRESS_VARIABLE] = address
 
 
-class _Force:
+class _ForcedSettings:
     """How often the settings are wanted, and what puts them back."""
 
     def __init__(self) -> None:
@@ -146,7 +220,7 @@ class _Force:
         self.undo = ExitStack()
 
 
-_force = _Force()
+_force = _ForcedSettings()
 
 
 @contextmanager
@@ -172,11 +246,13 @@ def _settings(redirect: bool) -> Iterator[None]:
     """Of an objective that logs to its trial; all is left as it was."""
     variables, _force.address = dict(os.environ), _address()
     experiment = getattr(sys.modules.get(_FLUENT), "_active_experiment_id", None)
-    changed = set_inside(os.environ, URI)
+    changed = set_trial_environment(os.environ, TRIAL_URI)
     try:
         yield
     finally:
-        its_own = not redirect and _address() not in (None, URI) and _address() == _force.address
+        its_own = (
+            not redirect and _address() not in (None, TRIAL_URI) and _address() == _force.address
+        )
         if (fluent := sys.modules.get(_FLUENT)) is not None and not its_own:
             fluent._active_experiment_id = experiment  # type: ignore[attr-defined]  # its global
         if (utils := sys.modules.get(_OWN)) is not None and _address() != _force.address:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from automl.record.texts import cut
-from automl.tracking.cleaning import MAX_PARAM_CHARACTERS, clean_key
+from automl.tracking.view.run_update import MAX_PARAM_CHARACTERS, clean_key
 from automl.trial import LoggedPoint, Params, ParamValue
 
 MAX_HISTORY = 10_000
@@ -27,7 +27,7 @@ class ChangedParamError(ValueError):
     """Raised when a run logs a param again, as another text: MLflow refuses that, too."""
 
 
-class Told(NamedTuple):
+class LoggedCall(NamedTuple):
     """What the trial is told of one call."""
 
     points: Sequence[LoggedPoint]
@@ -93,7 +93,9 @@ class TrialRuns:
         self._runs[run.id] = run
         return run
 
-    def log(self, run: LoggedRun, points: Sequence[LoggedPoint], params: Mapping[str, str]) -> Told:
+    def log(
+        self, run: LoggedRun, points: Sequence[LoggedPoint], params: Mapping[str, str]
+    ) -> LoggedCall:
         """Take what a call logs in a run. Raises ChangedParamError before anything is taken."""
         for name, text in params.items():
             if run.params.get(name, text) != text:
@@ -108,7 +110,7 @@ class TrialRuns:
         told = dict(p for n, t in new.items() if (p := self._param(run, n, t, remarks)) is not None)
         for point in points:
             run.take(point)
-        return Told([self._counted(p, remarks) for p in points], told, remarks)
+        return LoggedCall([self._counted(p, remarks) for p in points], told, remarks)
 
     def _counted(self, point: LoggedPoint, remarks: list[str]) -> LoggedPoint:
         """At a step that the metric has not yet: without one MLflow says 0 each time."""
@@ -130,9 +132,9 @@ class TrialRuns:
     ) -> tuple[str, str] | None:
         """Name and text for the trial's run; None: it has them."""
         own = name in self._own
-        if own and is_same(self._own[name], text):
+        if own and is_same_param(self._own[name], text):
             return None
-        if not own and (known := self._params.get(name)) is not None and is_same(known, text):
+        if not own and (known := self._params.get(name)) is not None and is_same_param(known, text):
             return None
         key = name
         if own or name in self._params:
@@ -161,7 +163,7 @@ class TrialRuns:
         return label
 
 
-def is_same(value: ParamValue, text: str) -> bool:
+def is_same_param(value: ParamValue, text: str) -> bool:
     """Whether a param is logged as it is: `0.010` is 0.01, `true` is True."""
     known = str(value)
     if known == text or (isinstance(value, bool) and known.lower() == text.lower()):

@@ -35,19 +35,19 @@ from mlflow.utils.search_utils import SearchExperimentsUtils, SearchUtils
 from mlflow.utils.validation import _validate_batch_log_data
 
 from automl.record.texts import fit_line
-from automl.tracking.cleaning import clean_key
-from automl.tracking.inside import entities
-from automl.tracking.inside.running import (
+from automl.tracking.inside import mlflow_entities
+from automl.tracking.inside.running_trials import (
+    MlflowTrial,
     NoTrialError,
-    RunningTrial,
-    any_here,
-    current,
-    join,
-    of_run,
-    remark,
+    current_trial,
+    find_trial_of_run,
+    has_trials,
+    join_trial,
+    remark_once,
 )
 from automl.tracking.inside.runs import ChangedParamError, LoggedRun
-from automl.tracking.inside.wire import VARIABLE, FarSide
+from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, RemoteTrialSide
+from automl.tracking.view.run_update import clean_key
 from automl.trial import LoggedPoint
 
 _DEFAULT = "0"
@@ -71,20 +71,20 @@ class TrialStore(AbstractStore):
 
     def get_experiment(self, experiment_id: str) -> Experiment:
         with self._lock:
-            return entities.experiment(
+            return mlflow_entities.to_experiment(
                 experiment_id, self._experiments.get(experiment_id, experiment_id)
             )
 
     def get_experiment_by_name(self, experiment_name: str) -> Experiment | None:
         with self._lock:
             found = [i for i, name in self._experiments.items() if name == experiment_name]
-        return entities.experiment(found[0], experiment_name) if found else None
+        return mlflow_entities.to_experiment(found[0], experiment_name) if found else None
 
     def create_experiment(self, name: str, artifact_location: object, tags: object) -> str:
         with self._lock:
             experiment_id = str(len(self._experiments))
             self._experiments[experiment_id] = name
-        remark(
+        remark_once(
             f"its experiment {fit_line(str(name), 100)} is not made, as a trial's run stands in "
             "the experiment of its study"
         )
@@ -99,7 +99,9 @@ class TrialStore(AbstractStore):
         page_token: str | None = None,
     ) -> PagedList[Any]:
         with self._lock:
-            every = [entities.experiment(i, name) for i, name in self._experiments.items()]
+            every = [
+                mlflow_entities.to_experiment(i, name) for i, name in self._experiments.items()
+            ]
         found = SearchExperimentsUtils.filter(every, filter_string)  # type: ignore[no-untyped-call]
         return PagedList(*_page(found, page_token, max_results))
 
@@ -137,11 +139,11 @@ class TrialStore(AbstractStore):
             )
             run.tags[MLFLOW_RUN_NAME] = run.name
         self._log(trial, run, tags=noted)
-        return entities.run(run, trial.folder(run))
+        return mlflow_entities.to_mlflow_run(run, trial.folder(run))
 
     def get_run(self, run_id: str) -> Run:
         with self._run(run_id) as (trial, run):
-            return entities.run(run, trial.folder(run))
+            return mlflow_entities.to_mlflow_run(run, trial.folder(run))
 
     def update_run_info(
         self, run_id: str, run_status: int | None, end_time: int | None, run_name: str | None
@@ -149,10 +151,10 @@ class TrialStore(AbstractStore):
         """Of the objective's run alone: how the trial ends is the sweep's to say."""
         with self._run(run_id) as (trial, run):
             if run_status is not None:
-                run.status, run.end_ms = entities.status(run_status), end_time
+                run.status, run.end_ms = mlflow_entities.to_run_status(run_status), end_time
             if run_name:
                 run.name = run.tags[MLFLOW_RUN_NAME] = run_name
-            return entities.run(run, trial.folder(run)).info
+            return mlflow_entities.to_mlflow_run(run, trial.folder(run)).info
 
     def delete_run(self, run_id: str) -> None:
         with self._run(run_id) as (_, run):
@@ -176,7 +178,7 @@ class TrialStore(AbstractStore):
             trial = _current()
         stages = LifecycleStage.view_type_to_stages(run_view_type)
         with trial.lock:
-            every = [entities.run(run, trial.folder(run)) for run in trial.runs]
+            every = [mlflow_entities.to_mlflow_run(run, trial.folder(run)) for run in trial.runs]
         here = [
             run
             for run in every
@@ -195,7 +197,7 @@ class TrialStore(AbstractStore):
     ) -> PagedList[Any]:
         with self._run(run_id) as (_, run):
             points = run.history.get(metric_key, ())
-            return PagedList([entities.metric(point) for point in points], None)
+            return PagedList([mlflow_entities.to_metric(point) for point in points], None)
 
     # --- what is logged --------------------------------------------------------------------------
 
@@ -211,7 +213,7 @@ class TrialStore(AbstractStore):
             LoggedPoint(m.key, float(m.value), int(m.step or 0), int(m.timestamp)) for m in metrics
         ]
         with _translated():
-            trial, run = of_run(run_id)
+            trial, run = find_trial_of_run(run_id)
         self._log(
             trial,
             run,
@@ -259,10 +261,10 @@ class TrialStore(AbstractStore):
     ) -> LoggedModel:
         """Its files are artifacts of its run, in a folder of its name."""
         with _translated():
-            trial = _current() if source_run_id is None else of_run(source_run_id)[0]
+            trial = _current() if source_run_id is None else find_trial_of_run(source_run_id)[0]
         folder = trial.side.folder
         if source_run_id is not None:
-            folder = trial.folder(of_run(source_run_id)[1])
+            folder = trial.folder(find_trial_of_run(source_run_id)[1])
         called = clean_key(name or "model").replace("/", "_")
         with self._lock:
             taken = {model.artifact_location for model in self._models.values()}
@@ -329,7 +331,7 @@ class TrialStore(AbstractStore):
 
     def _log(
         self,
-        trial: RunningTrial,
+        trial: MlflowTrial,
         run: LoggedRun,
         points: Sequence[LoggedPoint] = (),
         params: Mapping[str, str] | None = None,
@@ -342,26 +344,26 @@ class TrialStore(AbstractStore):
             run.tags.update(tags or {})
             run.name = run.tags.get(MLFLOW_RUN_NAME, run.name)
             for text in told.remarks:
-                remark(text)
+                remark_once(text)
             noted = {_NOTES.get(name, name): text for name, text in (tags or {}).items()}
             with _translated():
                 trial.tell(told.points, told.params, noted)
 
     @contextmanager
-    def _run(self, run_id: str) -> Iterator[tuple[RunningTrial, LoggedRun]]:
+    def _run(self, run_id: str) -> Iterator[tuple[MlflowTrial, LoggedRun]]:
         with _translated():
-            trial, run = of_run(run_id)
+            trial, run = find_trial_of_run(run_id)
         with trial.lock:
             yield trial, run
 
 
-def _current() -> RunningTrial:
+def _current() -> MlflowTrial:
     """The trial that this process carries out, or is a part of. Raises NoTrialError."""
-    address = os.environ.get(VARIABLE)
-    if not address or any_here():
-        return current()
+    address = os.environ.get(LOG_ADDRESS_VARIABLE)
+    if not address or has_trials():
+        return current_trial()
     with _joining:
-        return current() if any_here() else join(FarSide(address))
+        return current_trial() if has_trials() else join_trial(RemoteTrialSide(address))
 
 
 _joining = threading.Lock()

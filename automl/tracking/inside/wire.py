@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from automl.errors import StorageError
-from automl.tracking.inside.running import NoTrialError, RunningTrial
+from automl.tracking.inside.running_trials import MlflowTrial, NoTrialError
 from automl.trial import LoggedPoint, Params
 
-VARIABLE = "AUTOML_LOGS_TO"
+LOG_ADDRESS_VARIABLE = "AUTOML_LOGS_TO"
 _MAX_LINE_BYTES = 1 << 26
 _CREDENTIALS = struct.Struct("3i")
 """Of a peer: process, user, group."""
@@ -34,21 +34,21 @@ _CREDENTIALS = struct.Struct("3i")
 logger = logging.getLogger(__name__)
 
 
-class Server:
+class LogServer:
     """Takes what other processes of this user log, for the trials of this one."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._name = f"automl-{os.getpid()}-{secrets.token_hex(8)}"
         self._lock = threading.Lock()  # guards the one below
-        self._trials: dict[str, RunningTrial] = {}
+        self._trials: dict[str, MlflowTrial] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(f"\0{self._name}")
         self._socket.listen()
         threading.Thread(target=self._accept, name="logs of programs", daemon=True).start()
 
     @contextmanager
-    def serving(self, trial: RunningTrial) -> Iterator[str]:
+    def serving(self, trial: MlflowTrial) -> Iterator[str]:
         """While a trial runs: the address for its processes."""
         key = f"{trial.side.number}-{secrets.token_hex(4)}"
         with self._lock:
@@ -71,7 +71,7 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         """Until it hangs up."""
-        trial: RunningTrial | None = None
+        trial: MlflowTrial | None = None
         try:
             with connection, connection.makefile("rwb") as lines:
                 while line := lines.readline(_MAX_LINE_BYTES):
@@ -85,7 +85,7 @@ class Server:
         except (OSError, ValueError, KeyError, TypeError) as error:
             logger.debug("a process of a trial's logs no more: %s", error)
 
-    def _greet(self, key: str) -> tuple[RunningTrial | None, dict[str, Any]]:
+    def _greet(self, key: str) -> tuple[MlflowTrial | None, dict[str, Any]]:
         with self._lock:
             trial = self._trials.get(key)
         if trial is None:
@@ -95,7 +95,7 @@ class Server:
         return trial, {"number": side.number, "params": params, "folder": folder}
 
 
-def _take(trial: RunningTrial, message: Mapping[str, Any]) -> dict[str, Any]:
+def _take(trial: MlflowTrial, message: Mapping[str, Any]) -> dict[str, Any]:
     points = [LoggedPoint(*point) for point in message["points"]]
     try:
         trial.tell(points, message["params"], message["tags"])
@@ -111,8 +111,9 @@ def _user_of(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(credentials)[1])
 
 
-class FarSide:
-    """See `automl.record.inside.TrialSide`: the trial is carried out by another process."""
+class RemoteTrialSide:
+    """See `automl.trial.library_redirect.LoggingTrial`: the trial is carried out by another
+    process."""
 
     def __init__(self, address: str) -> None:
         """Raises NoTrialError where it runs no more."""
@@ -136,7 +137,7 @@ class FarSide:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """See `TrialSide.log`. Raises NoTrialError where the trial has ended."""
+        """See `LoggingTrial.log`. Raises NoTrialError where the trial has ended."""
         if points or params or tags:
             self._ask({"points": points, "params": params or {}, "tags": tags or {}})
 
@@ -159,12 +160,12 @@ class FarSide:
         return answer
 
 
-_server: Server | None = None
+_server: LogServer | None = None
 _serving = threading.Lock()
 
 
 @contextmanager
-def served(trial: RunningTrial) -> Iterator[str | None]:
+def serve_trial(trial: MlflowTrial) -> Iterator[str | None]:
     """While a trial runs: where its other processes log to; None: nowhere."""
     if not sys.platform.startswith("linux"):
         yield None
@@ -173,10 +174,10 @@ def served(trial: RunningTrial) -> Iterator[str | None]:
         yield address
 
 
-def server() -> Server:
+def server() -> LogServer:
     """The one of this process, made when it is first wanted."""
     global _server
     with _serving:
         if _server is None or _server.pid != os.getpid():
-            _server = Server()
+            _server = LogServer()
         return _server

@@ -18,8 +18,8 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.types.schema import AnyType
 
-from automl.tracking.registry.quiet import only_warnings
-from automl.tracking.registry.words import NewModel
+from automl.tracking.mlflow_loading import mute_mlflow_info
+from automl.tracking.registry.model_versions import NewModel
 
 SERVED = Path(__file__).with_name("served.py")
 PACKAGE = "package"
@@ -30,7 +30,7 @@ REQUIREMENTS = ("mlflow", "numpy", "pandas", "onnxruntime")
 def write_model_folder(to: Path, model: NewModel, model_id: str) -> None:
     """Write the folder `to`, which is not there yet. Raises MlflowException, OSError."""
     schema = json.loads((model.package / "schema.json").read_text("utf-8"))
-    with only_warnings():
+    with mute_mlflow_info():
         mlflow.pyfunc.save_model(
             to,
             mlflow_model=Model(run_id=model.run.run, model_uuid=model_id, model_id=model_id),

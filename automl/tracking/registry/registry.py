@@ -22,11 +22,17 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from automl.errors import AutoMLError, ConfigError
-from automl.record.redact import redact
-from automl.tracking.registry.words import DIGEST, SHARED, NewModel, RunRef, Version
-from automl.tracking.run_update import STUDY
-from automl.tracking.store import explain
-from automl.tracking.uri import TrackingUri
+from automl.record.texts import redact
+from automl.tracking.mlflow_store import explain_error
+from automl.tracking.registry.model_versions import (
+    DIGEST_TAG,
+    SHARED_TAG,
+    NewModel,
+    RegisteredVersion,
+    RunRef,
+)
+from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.view.run_update import STUDY_TAG
 
 VARIABLE = "MLFLOW_REGISTRY_URI"
 """Where MLflow's registry is another than the store of the runs."""
@@ -37,7 +43,7 @@ class RegistryError(AutoMLError):
     """Raised when MLflow's registry cannot be used now."""
 
 
-class Registry:
+class ModelRegistry:
     """One registered model, which may not be there yet. Every call raises RegistryError."""
 
     def __init__(self, client: MlflowClient, uri: TrackingUri, name: str) -> None:
@@ -47,7 +53,7 @@ class Registry:
         """Raises ConfigError where somebody else has the name; `shared`: this study names it, and
         joins the model of one that named it, too."""
         tags = self._tags()
-        owner = study_uuid if tags is None else tags.get(STUDY, "")
+        owner = study_uuid if tags is None else tags.get(STUDY_TAG, "")
         if owner == study_uuid:
             return
         if not owner:
@@ -57,7 +63,7 @@ class Registry:
             )
         whose = f"register.name={self.name}: the registered model of this name is of another study"
         assert tags is not None, "it has an owner"
-        if SHARED not in tags:
+        if SHARED_TAG not in tags:
             raise ConfigError(
                 f"{whose} of automl ({owner}), which shares it with none: choose another, "
                 f"register.name=NAME, or have that study be registered with "
@@ -72,7 +78,7 @@ class Registry:
     def claim(self, study_uuid: str, *, shared: bool, about: str = "") -> None:
         """Make it, described by `about`, unless it is there. Raises ConfigError as `refuse_taken`:
         another may have been faster."""
-        tags = {STUDY: study_uuid} | ({SHARED: "true"} if shared else {})
+        tags = {STUDY_TAG: study_uuid} | ({SHARED_TAG: "true"} if shared else {})
         with self._asked():
             try:
                 self._client.create_registered_model(self.name, tags, about or None)
@@ -81,9 +87,9 @@ class Registry:
                     raise
         self.refuse_taken(study_uuid, shared=shared)
         there = self._tags() or {}
-        if shared and SHARED not in there and there.get(STUDY) == study_uuid:
+        if shared and SHARED_TAG not in there and there.get(STUDY_TAG) == study_uuid:
             with self._asked():
-                self._client.set_registered_model_tag(self.name, SHARED, "true")
+                self._client.set_registered_model_tag(self.name, SHARED_TAG, "true")
 
     def _tags(self) -> dict[str, str] | None:
         """Of the registered model; None: there is no such."""
@@ -102,9 +108,9 @@ class Registry:
             return info.experiment_id == run.experiment and info.lifecycle_stage == "active"
         return False
 
-    def versions(self) -> list[Version]:
+    def versions(self) -> list[RegisteredVersion]:
         """All of them, the newest first."""
-        found: list[Version] = []
+        found: list[RegisteredVersion] = []
         token = None
         with self._asked():
             while True:
@@ -120,7 +126,7 @@ class Registry:
             aliases = self._client.get_registered_model(self.name).aliases
         return int(aliases[alias]) if alias in aliases else None
 
-    def download(self, version: Version, to: Path) -> Path:
+    def download(self, version: RegisteredVersion, to: Path) -> Path:
         """The export in a version, below `to`: the folder, empty where it holds none. Nothing of it
         is run."""
         with self._asked():
@@ -128,7 +134,7 @@ class Registry:
             whole = Path(download_artifacts(lies, dst_path=str(to), tracking_uri=self._uri.text))
         return next((path.parent for path in whole.glob("artifacts/*/schema.json")), to)
 
-    def put(self, model: NewModel, known: Version | None) -> Version:
+    def put(self, model: NewModel, known: RegisteredVersion | None) -> RegisteredVersion:
         """Log the model on its run, and make a version of it; what is there already stays.
 
         `known` is its version, if there is one, which learns what is new to tell.
@@ -159,7 +165,7 @@ class Registry:
 
     def _logged(self, model: NewModel) -> LoggedModel:
         """The model in its experiment: found by its digest, or made."""
-        wanted = f"tags.`{DIGEST}` = '{model.digest}' AND source_run_id = '{model.run.run}'"
+        wanted = f"tags.`{DIGEST_TAG}` = '{model.digest}' AND source_run_id = '{model.run.run}'"
         there = self._client.search_logged_models([model.run.experiment], wanted)
         if there:
             return there[0]
@@ -167,7 +173,7 @@ class Registry:
             model.run.experiment,
             model.name,
             source_run_id=model.run.run,
-            tags={DIGEST: model.digest, **model.tags},
+            tags={DIGEST_TAG: model.digest, **model.tags},
             params=dict(model.params),
         )
 
@@ -201,19 +207,19 @@ class Registry:
             output = LoggedModelOutput(logged.model_id, step=0)
             self._client.log_outputs(model.run.run, [output])
 
-    def _make(self, model: NewModel, logged: LoggedModel) -> Version:
+    def _make(self, model: NewModel, logged: LoggedModel) -> RegisteredVersion:
         """With all its tags at once: by one of them it is found again."""
         made = self._client.create_model_version(
             self.name,
             logged.artifact_location,  # `models:/…` would be looked up in the process's own store
             run_id=model.run.run,
-            tags={DIGEST: model.digest, **model.tags},
+            tags={DIGEST_TAG: model.digest, **model.tags},
             description=model.about,
             model_id=logged.model_id,
         )
         return _version(made)
 
-    def _link(self, logged: LoggedModel, version: Version) -> None:
+    def _link(self, logged: LoggedModel, version: RegisteredVersion) -> None:
         """From the model to its versions, for the column *Models*."""
         entry = {"name": self.name, "version": version.number}
         entries = json.loads(logged.tags.get(MLFLOW_MODEL_VERSIONS) or "[]")
@@ -231,9 +237,9 @@ class Registry:
             named = str(self._uri) if not where else f"{VARIABLE}={redact(where)}"
             raise RegistryError(
                 f"{named}: MLflow's model registry cannot be used "
-                f"({explain(error, self._uri)}); start that server, or mend the address."
+                f"({explain_error(error, self._uri)}); start that server, or mend the address."
             ) from error
 
 
-def _version(found: ModelVersion) -> Version:
-    return Version(int(found.version), dict(found.tags), found.description or "")
+def _version(found: ModelVersion) -> RegisteredVersion:
+    return RegisteredVersion(int(found.version), dict(found.tags), found.description or "")

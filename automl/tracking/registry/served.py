@@ -22,7 +22,7 @@ N_AT_ONCE = 10_000
 """Rows, whose scores are computed together."""
 
 
-class Served(PythonModel):
+class ServedModel(PythonModel):
     """Rows as they came from the table in, `prediction` and a probability for each label out."""
 
     def load_context(self, context: Any) -> None:
@@ -65,4 +65,4 @@ def reader_of(folder: Path) -> Any:
     return module
 
 
-mlflow.models.set_model(Served())
+mlflow.models.set_model(ServedModel())

@@ -19,14 +19,14 @@ from typing import Any
 import psutil
 
 from automl.config import DevicesConfig, DevicesKind, RayConfig
-from automl.execution.cluster import messages as m
-from automl.execution.cluster.code import Code
-from automl.execution.cluster.node import Node, Wire
-from automl.execution.cluster.nodes import Machine, Nodes
-from automl.execution.cluster.on_ray import RayCluster
-from automl.running.machines import AGENT
-from automl.running.on_node import NodeSettings
-from automl.trial import HOST_UUID, DeviceId, Placement, Share
+from automl.execution.cluster import node_messages as m
+from automl.execution.cluster.node import AgentConnection, ClusterNode
+from automl.execution.cluster.node_files import CodeFolder
+from automl.execution.cluster.nodes import ClusterMachine, ClusterNodes
+from automl.execution.cluster.ray_cluster import RayCluster
+from automl.running.setup.machines import AGENT_TARGET
+from automl.running.setup.node_agent import NodeSettings
+from automl.trial import HOST_UUID, DeviceId, DeviceShare, Placement
 from tests.processes import is_running
 
 ROOT = Path(__file__).parents[3]
@@ -63,11 +63,11 @@ def ray_cluster(
 class Apart(RayCluster):
     """Its nodes see no folder of the sweep's, as they would on other machines."""
 
-    def start(self, machine: Machine, name: str) -> Wire:
+    def start(self, machine: ClusterMachine, name: str) -> AgentConnection:
         wire = super().start(machine, name)
         set_up = wire.set_up
 
-        def elsewhere(entry: object, work: m.NodeWork) -> bool:
+        def elsewhere(entry: object, work: m.NodeSetup) -> bool:
             return set_up(entry, replace(work, marked="of another folder"))
 
         wire.set_up = elsewhere  # type: ignore[method-assign]
@@ -75,9 +75,11 @@ class Apart(RayCluster):
 
 
 @contextmanager
-def nodes_of(address: str, cluster: type[RayCluster] = RayCluster) -> Iterator[Nodes]:
+def nodes_of(address: str, cluster: type[RayCluster] = RayCluster) -> Iterator[ClusterNodes]:
     """Ours on it, while a sweep would run."""
-    nodes = Nodes(cluster(RayConfig(address), Code(Path.cwd(), TESTS), AGENT, SETTINGS))
+    nodes = ClusterNodes(
+        cluster(RayConfig(address), CodeFolder(Path.cwd(), TESTS), AGENT_TARGET, SETTINGS)
+    )
     try:
         nodes.open()
         yield nodes
@@ -88,13 +90,13 @@ def nodes_of(address: str, cluster: type[RayCluster] = RayCluster) -> Iterator[N
 TESTS = ("/.venv*", ".git", "/experiments", "/studies", "__pycache__", "*_cache", ".hypothesis")
 
 
-def on(node: Node | str) -> Placement:
+def on(node: ClusterNode | str) -> Placement:
     """On the machine itself."""
     name = node if isinstance(node, str) else node.name
-    return Placement((Share(DeviceId(name, HOST_UUID), "cpu", 0),))
+    return Placement((DeviceShare(DeviceId(name, HOST_UUID), "cpu", 0),))
 
 
-def pid_of(node: Node) -> int:
+def pid_of(node: ClusterNode) -> int:
     """Of its agent, which is on this machine here."""
     wire: Any = node._wire
     pid: int = wire._about["pid"]

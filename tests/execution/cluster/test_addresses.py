@@ -10,8 +10,8 @@ import pytest
 import ray
 
 from automl.errors import ConfigError
-from automl.execution.cluster import ports
-from automl.execution.cluster.on_ray import _look_for
+from automl.execution.cluster import agent_actor
+from automl.execution.cluster.ray_cluster import _look_for
 
 NOBODY = "127.0.0.1:1"
 
@@ -29,10 +29,10 @@ def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
 
 @pytest.fixture
 def head() -> Iterator[str]:
-    listening = ports.listen("127.0.0.1")
+    listening = agent_actor.listen("127.0.0.1")
     assert listening is not None
     with listening:
-        yield ports.address_of(listening)
+        yield agent_actor.address_of(listening)
 
 
 def test_auto_is_the_cluster_that_runs_here(running: set[str], head: str) -> None:

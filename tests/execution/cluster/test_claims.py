@@ -7,9 +7,9 @@ import pytest
 from automl.execution.cluster.claims import (
     IDLE_SECONDS,
     UNWANTED_SECONDS,
-    Claim,
+    ClaimedResources,
     ClaimError,
-    Claims,
+    ResourceClaim,
 )
 from automl.trial import HOST_UUID, DeviceId, DeviceKind
 
@@ -45,9 +45,9 @@ class Shared:
         self.now_seconds = 1000.0
         self.asked: list[Ours] = []
         self.idle: set[DeviceId] = set()
-        self.claims = Claims(self.ask, self.end_idle, lambda: self.now_seconds)
+        self.claims = ClaimedResources(self.ask, self.end_idle, lambda: self.now_seconds)
 
-    def ask(self, kind: DeviceKind) -> Claim:
+    def ask(self, kind: DeviceKind) -> ResourceClaim:
         self.asked.append(Ours(kind))
         return self.asked[-1]
 

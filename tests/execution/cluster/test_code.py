@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from automl.config.ray import RayConfig
+from automl.config.execution import RayConfig
 from automl.errors import ConfigError
-from automl.execution.cluster.code import code_of
+from automl.execution.cluster.node_files import code_of
 
 MOST = RayConfig().max_code_bytes
 

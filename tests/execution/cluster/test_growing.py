@@ -8,9 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from automl.execution.cluster.growing import PATIENCE_SECONDS, Bundle, Growing, wanted
-from automl.running.display import PlainDisplay
-from automl.running.sweep_log import sweep_log
+from automl.execution.cluster.autoscaler import (
+    PATIENCE_SECONDS,
+    Bundle,
+    GrowingCluster,
+    wanted_bundles,
+)
+from automl.running.display.live_display import PlainDisplay
+from automl.running.setup.run_sweep import sweep_log
 from automl.trial import DeviceKind
 
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
@@ -24,7 +29,7 @@ class Fleet:
         self.has_autoscaler = has_autoscaler
         self.n_cpus = 2.0
         self.asked: list[Sequence[Bundle]] = []
-        self.growing = Growing(self, 1, lambda: self.now_seconds)
+        self.growing = GrowingCluster(self, 1, lambda: self.now_seconds)
 
     def is_there(self) -> bool | None:
         return self.has_autoscaler
@@ -44,10 +49,14 @@ class Fleet:
 
 
 def test_the_wish_is_what_there_is_and_at_most_as_much_again() -> None:
-    assert wanted({"CPU": 4, "GPU": 2}, {GPU}, 9, 2) == [{"CPU": 2.0}] * 2 + [{"GPU": 1.0}] * 4
-    assert wanted({"CPU": 4, "GPU": 2}, {GPU}, 1, 2) == [{"CPU": 2.0}] * 2 + [{"GPU": 1.0}] * 3
-    assert wanted({"CPU": 4}, {CPU}, 9, 1) == [{"CPU": 1.0}] * 8
-    assert wanted({}, {CPU, GPU}, 9, 1) == [{"CPU": 1.0}, {"GPU": 1.0}]
+    assert (
+        wanted_bundles({"CPU": 4, "GPU": 2}, {GPU}, 9, 2) == [{"CPU": 2.0}] * 2 + [{"GPU": 1.0}] * 4
+    )
+    assert (
+        wanted_bundles({"CPU": 4, "GPU": 2}, {GPU}, 1, 2) == [{"CPU": 2.0}] * 2 + [{"GPU": 1.0}] * 3
+    )
+    assert wanted_bundles({"CPU": 4}, {CPU}, 9, 1) == [{"CPU": 1.0}] * 8
+    assert wanted_bundles({}, {CPU, GPU}, 9, 1) == [{"CPU": 1.0}, {"GPU": 1.0}]
 
 
 def test_it_is_asked_when_the_head_has_waited_and_withdrawn_at_the_end() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from automl.execution.cluster import ports
-from automl.execution.cluster.head import HeadWatch
-from automl.execution.cluster.in_use import InUse
-from automl.execution.cluster.node import DeadError, EndedError
-from automl.execution.cluster.on_ray import _RayWire
+from automl.execution.cluster import agent_actor
+from automl.execution.cluster.agent_actor import HeadWatch
+from automl.execution.cluster.node import AgentEndedError, NodeDeadError
+from automl.execution.cluster.ray_cluster import _RayAgentConnection
+from automl.execution.cluster.ray_resources import LibraryCallCount
 
 PATIENCE_SECONDS = 10.0
 
@@ -61,25 +61,25 @@ def test_of_a_head_that_is_gone_it_is_told() -> None:
 
 
 def test_a_port_tells_of_its_process_and_who_is_cut_off_tells_nothing() -> None:
-    listening = ports.listen("127.0.0.1")
+    listening = agent_actor.listen("127.0.0.1")
     assert listening is not None
-    address = ports.address_of(listening)
+    address = agent_actor.address_of(listening)
     with listening:
-        assert [ports.answers(address) for _ in range(3)] == [True] * 3
-        assert not ports.refuses(address)
-    assert not ports.answers(address)
-    assert ports.refuses(address)
-    assert not ports.refuses("no-such-host.invalid:1")
-    assert ports.listen("no-such-host.invalid") is None
+        assert [agent_actor.answers(address) for _ in range(3)] == [True] * 3
+        assert not agent_actor.refuses(address)
+    assert not agent_actor.answers(address)
+    assert agent_actor.refuses(address)
+    assert not agent_actor.refuses("no-such-host.invalid:1")
+    assert agent_actor.listen("no-such-host.invalid") is None
 
 
 def test_of_a_dead_node_its_machine_tells_whether_the_agent_has_ended() -> None:
     """Else its trials go on elsewhere when all that ran there has surely ended by itself."""
-    wire = _RayWire(None, InUse(), "", None, "of a node")
-    assert isinstance(wire._dead("Ray says so"), DeadError), "nobody can tell"
-    listening = ports.listen("127.0.0.1")
+    wire = _RayAgentConnection(None, LibraryCallCount(), "", None, "of a node")
+    assert isinstance(wire._dead("Ray says so"), NodeDeadError), "nobody can tell"
+    listening = agent_actor.listen("127.0.0.1")
     assert listening is not None
-    wire._port = ports.address_of(listening)
+    wire._port = agent_actor.address_of(listening)
     with listening:
-        assert isinstance(wire._dead("Ray says so"), DeadError), "it lives"
-    assert isinstance(wire._dead("Ray says so"), EndedError)
+        assert isinstance(wire._dead("Ray says so"), NodeDeadError), "it lives"
+    assert isinstance(wire._dead("Ray says so"), AgentEndedError)

@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from automl.execution.cluster.executor import NodesExecutor
-from automl.execution.cluster.node import Node
-from automl.execution.cluster.nodes import Nodes
+from automl.execution.checkpoint_store import CheckpointStore
+from automl.execution.cluster.node import ClusterNode
+from automl.execution.cluster.nodes import ClusterNodes
+from automl.execution.cluster.nodes_executor import NodesExecutor
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.execution.protocol import Judging
-from automl.execution.stored import Stored
-from automl.search.pruners.median import Median
+from automl.execution.worker_messages import JudgedReports
+from automl.execution.worker_process import WorkerLimits
+from automl.search.pruners.median import MedianPruner
 from automl.trial import (
-    Checkpointed,
-    Entry,
-    Finished,
-    Hosted,
-    Interrupted,
-    Outcome,
+    CheckpointWritten,
+    FinishedOutcome,
+    InterruptedOutcome,
+    ProcessEntry,
+    ProcessHosted,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
     Verdict,
 )
@@ -44,8 +44,10 @@ from tests.execution.cluster.clusters import (
 from tests.processes import is_running
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
-ENTRY = Entry("tests.execution.objectives:open_scripted")
-LIMITS = WorkerLimits(max_workers=8, judging=Judging("val_loss", Median(n_warmup_steps=0).rungs))
+ENTRY = ProcessEntry("tests.execution.objectives:open_scripted")
+LIMITS = WorkerLimits(
+    max_workers=8, judging=JudgedReports("val_loss", MedianPruner(n_warmup_steps=0).rungs)
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def nodes(cluster: Any) -> Iterator[Nodes]:
+def nodes(cluster: Any) -> Iterator[ClusterNodes]:
     with nodes_of(cluster.address) as made:
         yield made
 
@@ -85,17 +87,19 @@ class Carried:
             pass
         return event
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[TrialOutcome]:
         self._thread.join(60)
         assert not self._thread.is_alive()
         found = []
         while not self.events.empty():
             event = self.events.get()
-            found += [event] if isinstance(event, Outcome) else []
+            found += [event] if isinstance(event, TrialOutcome) else []
         return found
 
 
-def test_each_node_trains_and_a_pack_gets_all_its_trials(nodes: Nodes, tmp_path: Path) -> None:
+def test_each_node_trains_and_a_pack_gets_all_its_trials(
+    nodes: ClusterNodes, tmp_path: Path
+) -> None:
     executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
     names = sorted(node.name for node in nodes.present())
     assert len(names) == 2
@@ -103,45 +107,45 @@ def test_each_node_trains_and_a_pack_gets_all_its_trials(nodes: Nodes, tmp_path:
         Carried(executor, name, "finish", range(10 * n, 10 * n + 3)) for n, name in enumerate(names)
     ]
     for n, (pack, name) in enumerate(zip(packs, names, strict=True)):
-        assert pack.until(Hosted).process.node == name
+        assert pack.until(ProcessHosted).process.node == name
         ended = pack.outcomes()
-        assert [type(outcome) for outcome in ended] == [Finished] * 3
+        assert [type(outcome) for outcome in ended] == [FinishedOutcome] * 3
         assert pack.taken == [10 * n, 10 * n + 1, 10 * n + 2]
 
 
 def test_a_node_whose_agent_is_killed_loses_its_trials_and_gets_another_agent(
-    nodes: Nodes, tmp_path: Path
+    nodes: ClusterNodes, tmp_path: Path
 ) -> None:
     executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
     first, other = nodes.present()
     dying, staying = (
         Carried(executor, n.name, "until_stopped", [i]) for i, n in enumerate((first, other))
     )
-    worker = dying.until(Hosted).process.pid
-    staying.until(Hosted)
+    worker = dying.until(ProcessHosted).process.pid
+    staying.until(ProcessHosted)
     os.kill(pid_of(first), signal.SIGKILL)
     (lost,) = dying.outcomes()
-    assert isinstance(lost, Interrupted)
+    assert isinstance(lost, InterruptedOutcome)
     assert (lost.node_lost, lost.by_worker_death) == (True, False)
     assert f"node {first.name} is lost" in lost.cause
     has_ended(worker)
     until(lambda: nodes.by_name(first.name) not in (None, first))
-    assert isinstance(Carried(executor, first.name, "finish", [7]).outcomes()[-1], Finished)
+    assert isinstance(Carried(executor, first.name, "finish", [7]).outcomes()[-1], FinishedOutcome)
     executor.stop_trials()
     (stopped,) = staying.outcomes()
-    assert isinstance(stopped, Interrupted)
+    assert isinstance(stopped, InterruptedOutcome)
     assert not stopped.node_lost
 
 
-def test_workers_end_though_their_agent_was_stopped(nodes: Nodes, tmp_path: Path) -> None:
+def test_workers_end_though_their_agent_was_stopped(nodes: ClusterNodes, tmp_path: Path) -> None:
     executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
     node = nodes.present()[0]
     cut_off = Carried(executor, node.name, "until_stopped", [0])
-    worker, agent = cut_off.until(Hosted).process.pid, pid_of(node)
+    worker, agent = cut_off.until(ProcessHosted).process.pid, pid_of(node)
     os.kill(agent, signal.SIGSTOP)
     (lost,) = cut_off.outcomes()
     assert not is_running(worker), "its trial goes on elsewhere from now"
-    assert isinstance(lost, Interrupted)
+    assert isinstance(lost, InterruptedOutcome)
     assert lost.node_lost
     has_ended(agent)
 
@@ -151,7 +155,7 @@ def test_checkpoints_arrive_before_they_are_told_of(cluster: Any, tmp_path: Path
         study = tmp_path / "study"
         study.mkdir()
         executor = NodesExecutor(
-            nodes, Entry("tests.execution.cluster.sessions:open_writing"), study, LIMITS
+            nodes, ProcessEntry("tests.execution.cluster.sessions:open_writing"), study, LIMITS
         )
         node = nodes.present()[0]
         assert Carried(executor, node.name, "write", [0]).outcomes()[-1].value == 1.0  # type: ignore[attr-defined]
@@ -169,9 +173,9 @@ def test_with_a_bucket_checkpoints_go_there_and_whoever_goes_on_has_them(
 ) -> None:
     study, bucket = tmp_path / "study", tmp_path / "bucket"
     study.mkdir()
-    stored = Stored(f"file://{bucket}", "1234")
+    stored = CheckpointStore(f"file://{bucket}", "1234")
     with nodes_of(cluster.address, Apart) as nodes:
-        entry = Entry("tests.execution.cluster.sessions:open_writing")
+        entry = ProcessEntry("tests.execution.cluster.sessions:open_writing")
         executor = NodesExecutor(nodes, entry, study, LIMITS, stored=stored)
         for n, node in enumerate(nodes.present()):
             spec = TrialSpec(0, {"act": "write"}, str(study / "0"), 0, n_starts=n)
@@ -181,7 +185,7 @@ def test_with_a_bucket_checkpoints_go_there_and_whoever_goes_on_has_them(
                 events: Sequence[TrialEvent], n: int = n, found: list[bool] = found
             ) -> Mapping[int, Verdict]:
                 kept = bucket / "1234" / "trial-00000" / f"00000-0000{n}" / "last.pt"
-                found += [kept.exists() for e in events if isinstance(e, Checkpointed)]
+                found += [kept.exists() for e in events if isinstance(e, CheckpointWritten)]
                 return {}
 
             executor.execute(TrialFeed([spec], lambda taken: None), on(node), on_events)
@@ -196,42 +200,42 @@ class Later:
 
     added: Any
     """The cluster's own."""
-    node: Node
+    node: ClusterNode
     dying: Carried
     worker: int
 
 
-def later(cluster: Any, nodes: Nodes, folder: Path) -> Later:
+def later(cluster: Any, nodes: ClusterNodes, folder: Path) -> Later:
     before = {node.name for node in nodes.present()}
     added = cluster.add_node()
     until(lambda: len(nodes.present()) == 3)
     (new,) = (node for node in nodes.present() if node.name not in before)
     executor = NodesExecutor(nodes, ENTRY, folder, LIMITS)
     dying = Carried(executor, new.name, "until_stopped", [0])
-    return Later(added, new, dying, dying.until(Hosted).process.pid)
+    return Later(added, new, dying, dying.until(ProcessHosted).process.pid)
 
 
 def test_a_node_that_comes_later_is_used_and_one_that_dies_is_not(
-    cluster: Any, nodes: Nodes, tmp_path: Path
+    cluster: Any, nodes: ClusterNodes, tmp_path: Path
 ) -> None:
     before = {node.name for node in nodes.present()}
     there = later(cluster, nodes, tmp_path)
     cluster.remove_node(there.added, allow_graceful=False)
     (lost,) = there.dying.outcomes()
-    assert isinstance(lost, Interrupted)
+    assert isinstance(lost, InterruptedOutcome)
     assert lost.node_lost
     has_ended(there.worker)
     assert {node.name for node in nodes.present()} == before
 
 
 def test_an_agent_that_dies_where_ray_cannot_say_so_is_seen_to_have_ended(
-    cluster: Any, nodes: Nodes, tmp_path: Path
+    cluster: Any, nodes: ClusterNodes, tmp_path: Path
 ) -> None:
     there = later(cluster, nodes, tmp_path)
     os.kill(there.added.all_processes["raylet"][0].process.pid, signal.SIGSTOP)
     os.kill(pid_of(there.node), signal.SIGKILL)
     (lost,) = there.dying.outcomes()
-    assert isinstance(lost, Interrupted)
+    assert isinstance(lost, InterruptedOutcome)
     assert "its agent's process ended" in lost.cause
     has_ended(there.worker)
     cluster.remove_node(there.added, allow_graceful=False)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from automl.execution.cluster.executor import NodesExecutor
-from automl.execution.cluster.nodes import Nodes
+from automl.execution.cluster.nodes import ClusterNodes
+from automl.execution.cluster.nodes_executor import NodesExecutor
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.trial import Entry, Finished, Tagged, TrialEvent, TrialSpec, Verdict
+from automl.execution.worker_process import WorkerLimits
+from automl.trial import FinishedOutcome, ProcessEntry, TrialEvent, TrialSpec, TrialTagged, Verdict
 from tests.execution.cluster.clusters import nodes_of, on, ray_cluster, short_folder, until
 from tests.execution.cluster.memory import mapped, pids_of
 
@@ -45,10 +45,12 @@ def by_file(cluster: Any, spilled: Path) -> list[bool]:
 
 
 @contextmanager
-def sent(address: str, study: Path, table: np.ndarray) -> Iterator[tuple[Nodes, NodesExecutor]]:
+def sent(
+    address: str, study: Path, table: np.ndarray
+) -> Iterator[tuple[ClusterNodes, NodesExecutor]]:
     """To the nodes of a sweep, while it lasts."""
     with nodes_of(address) as nodes:
-        entry = Entry("tests.execution.objectives:open_scripted", table)
+        entry = ProcessEntry("tests.execution.objectives:open_scripted", table)
         yield nodes, (executor := NodesExecutor(nodes, entry, study, LIMITS))
         executor.close()
 
@@ -59,9 +61,9 @@ def said_on(executor: NodesExecutor, study: Path, node: str, number: int) -> Map
 
     def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         for event in events:
-            if isinstance(event, Tagged):
+            if isinstance(event, TrialTagged):
                 said[event.name] = event.text
-            if isinstance(event, Finished):
+            if isinstance(event, FinishedOutcome):
                 said["ended"] = "well"
         return {}
 

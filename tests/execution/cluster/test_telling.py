@@ -9,15 +9,15 @@ from typing import TypeVar
 
 import pytest
 
-from automl.devices.device import Reading
-from automl.execution.cluster import messages as m
-from automl.execution.cluster.agent import Agent
-from automl.execution.cluster.telling import Telling
-from automl.execution.process import WorkerLimits
-from automl.trial import Entry
+from automl.devices.device_reading import DeviceReading
+from automl.execution.cluster import node_messages as m
+from automl.execution.cluster.agent import NodeAgent
+from automl.execution.cluster.node import CommandQueue
+from automl.execution.worker_process import WorkerLimits
+from automl.trial import ProcessEntry
 
 T = TypeVar("T")
-STOP, KILL = m.StopTrials(), m.Kill("a word")
+STOP, KILL = m.StopTrials(), m.KillWorkers("a word")
 
 
 def beside(call: Callable[[], T]) -> Future[T]:
@@ -30,34 +30,34 @@ def beside(call: Callable[[], T]) -> Future[T]:
 
 
 def test_a_call_for_news_takes_along_what_there_is() -> None:
-    telling = Telling()
+    telling = CommandQueue()
     telling.put(STOP)
     telling.put(KILL)
-    assert telling.with_call(0) == m.Told(0, (STOP, KILL))
+    assert telling.with_call(0) == m.CommandsTold(0, (STOP, KILL))
     telling.heard()
     telling.put(STOP)
-    assert telling.with_call(0) == m.Told(2, (STOP,))
+    assert telling.with_call(0) == m.CommandsTold(2, (STOP,))
 
 
 def test_replies_are_waited_for_and_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.execution.cluster.telling.REPLY_SECONDS", 60.0)
-    telling = Telling()
+    monkeypatch.setattr("automl.execution.cluster.node.REPLY_SECONDS", 60.0)
+    telling = CommandQueue()
     asked = beside(lambda: telling.with_call(2))
     telling.put(STOP)
     wait([asked], timeout=0.2)
     assert not asked.done()
     telling.put(KILL)
-    assert asked.result(60) == m.Told(0, (STOP, KILL))
+    assert asked.result(60) == m.CommandsTold(0, (STOP, KILL))
 
 
 def test_a_command_goes_by_itself_only_while_a_call_for_news_is_on_its_way() -> None:
-    telling = Telling()
+    telling = CommandQueue()
     telling.put(STOP)
     alone = beside(telling.alone)
     assert not alone.done(), "the next call takes it along"
-    assert telling.with_call(0) == m.Told(0, (STOP,))
+    assert telling.with_call(0) == m.CommandsTold(0, (STOP,))
     telling.put(KILL)
-    assert alone.result(60) == m.Told(1, (KILL,))
+    assert alone.result(60) == m.CommandsTold(1, (KILL,))
     telling.heard()
     late = beside(telling.alone)
     telling.put(STOP)
@@ -68,11 +68,11 @@ def test_a_command_goes_by_itself_only_while_a_call_for_news_is_on_its_way() -> 
 
 
 def test_an_agent_does_nothing_before_what_was_numbered_before_it(tmp_path: Path) -> None:
-    agent = Agent(lambda held: Reading(0.0), 0.1, leave=lambda: None)
-    work = m.NodeWork(WorkerLimits(max_workers=1), str(tmp_path), "marker", "none")
-    agent.set_up(Entry("tests.execution.objectives:open_scripted"), work)
-    later = beside(lambda: agent.tell(m.Told(1, [KILL])))
+    agent = NodeAgent(lambda held: DeviceReading(0.0), 0.1, leave=lambda: None)
+    work = m.NodeSetup(WorkerLimits(max_workers=1), str(tmp_path), "marker", "none")
+    agent.set_up(ProcessEntry("tests.execution.objectives:open_scripted"), work)
+    later = beside(lambda: agent.tell(m.CommandsTold(1, [KILL])))
     assert not later.done()
-    agent.tell(m.Told(0, [STOP]))
+    agent.tell(m.CommandsTold(0, [STOP]))
     later.result(60)
     agent.close()

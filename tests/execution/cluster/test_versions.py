@@ -6,16 +6,16 @@ import os
 
 import pytest
 
-from automl.execution.cluster.actor import began, versions
-from automl.execution.cluster.nodes import NotTheSameError
-from automl.execution.cluster.on_ray import _compare
+from automl.execution.cluster.agent_actor import began, versions
+from automl.execution.cluster.nodes import NodeMismatchError
+from automl.execution.cluster.ray_cluster import _compare
 
 
 def test_a_node_with_other_versions_is_refused_and_which_are_said() -> None:
     ours = versions()
     _compare("node-b", ours, dict(ours))
     theirs = {**ours, "torch": "2.0.0", "automl-sweep": "none"}
-    with pytest.raises(NotTheSameError, match="node node-b has ") as refused:
+    with pytest.raises(NodeMismatchError, match="node node-b has ") as refused:
         _compare("node-b", ours, theirs)
     assert f"torch 2.0.0 (here {ours['torch']})" in str(refused.value)
     assert f"automl-sweep none (here {ours['automl-sweep']})" in str(refused.value)

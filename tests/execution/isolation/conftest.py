@@ -9,22 +9,22 @@ import pytest
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.execution.executor import TrialFeed
-from automl.execution.process import WorkerLimits
-from automl.execution.workers import WorkersExecutor
-from automl.training.plan import SessionSetup
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
+from automl.objectives.training_plan import SessionSetup
 from automl.trial import (
-    Entry,
-    Failed,
-    Finished,
-    Outcome,
+    FailedOutcome,
+    FinishedOutcome,
+    ProcessEntry,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
     Verdict,
 )
 from tests.execution.isolation import objectives
 from tests.fork_server import fork_server_with
+from tests.models.conftest import make_plan, make_spec
 from tests.places import ON_HOST
-from tests.training.conftest import make_plan, make_spec
 
 
 def of_objectives() -> SessionSetup:
@@ -46,7 +46,9 @@ class Trials:
     ) -> None:
         self.folder = folder
         self.executor = WorkersExecutor(
-            Entry("automl.training.session:open_session", setup or of_objectives()),
+            ProcessEntry(
+                "automl.objectives.training_session:open_session", setup or of_objectives()
+            ),
             folder / "logs",
             WorkerLimits(
                 max_workers=1,
@@ -68,7 +70,7 @@ class Trials:
             ended.append(_said(outcome))
         return ended
 
-    def execute(self, feed: TrialFeed) -> Sequence[Outcome]:
+    def execute(self, feed: TrialFeed) -> Sequence[TrialOutcome]:
         events: list[TrialEvent] = []
 
         def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
@@ -76,16 +78,16 @@ class Trials:
             return {}
 
         self.executor.execute(feed, ON_HOST, on_events)
-        return [event for event in events if isinstance(event, Outcome)]
+        return [event for event in events if isinstance(event, TrialOutcome)]
 
     def printed(self, number: int) -> str:
         return (self.folder / "logs" / f"trial-{number:05}.log").read_text()
 
 
-def _said(outcome: Outcome) -> int | str:
-    if isinstance(outcome, Finished):
+def _said(outcome: TrialOutcome) -> int | str:
+    if isinstance(outcome, FinishedOutcome):
         return int(outcome.value)
-    return outcome.cause if isinstance(outcome, Failed) else repr(outcome)
+    return outcome.cause if isinstance(outcome, FailedOutcome) else repr(outcome)
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import automl
-from automl.execution.isolation.watched import values
+from automl.execution.isolation.watched_values import watched_values
 
 HERE = __name__
 _in_worker = multiprocessing.parent_process() is not None
@@ -80,7 +80,7 @@ def look(trial: automl.TrialContext) -> None:
         raise ValueError("an alarm is set")
     if "/added/by/the/module" not in sys.path:
         raise ValueError("what the module added is gone")
-    now = {**values()}
+    now = {**watched_values()}
     now["logging"] = now["logging"].setups["root"], "tests.left" in now["logging"].setups
     differ = [name for name, was in _first.items() if was != now[name]]
     _first.update(now)

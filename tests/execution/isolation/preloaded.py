@@ -8,7 +8,7 @@ import weakref
 
 import torch  # so that no worker loads it; what it imports later is for trials to do
 
-import automl.training.session
+import automl.objectives.training_session
 
 
 class _Library:

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from automl.execution.isolation.compared import (
+from automl.execution.isolation.trial_isolation import (
     NAMESPACES,
     changed_names,
     closed_descriptors,
-    descriptors,
-    names,
+    module_names,
+    open_descriptors,
 )
 
 
@@ -41,7 +41,7 @@ def test_an_attribute_that_is_replaced_differs(
     module: types.ModuleType, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert module.__name__ in NAMESPACES
-    before = names()
+    before = module_names()
     was = getattr(module, name)
 
     @functools.wraps(was)
@@ -56,13 +56,13 @@ def test_an_attribute_that_is_replaced_differs(
 
 def test_an_equal_object_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "inf", float("inf"))
-    before = names()
+    before = module_names()
     monkeypatch.setattr(torch, "inf", float("-inf") * -1)
     assert changed_names(before) == ["torch.inf"]
 
 
 def test_what_is_added_or_removed_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = names()
+    before = module_names()
     monkeypatch.setattr(builtins, "helper", len, raising=False)
     monkeypatch.delattr(torch.nn.functional, "gelu")
     assert changed_names(before) == ["torch.nn.functional.gelu", "builtins.helper"]
@@ -71,7 +71,7 @@ def test_what_is_added_or_removed_differs(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_python_adds_by_itself_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules that are imported, and the notes of warnings."""
     monkeypatch.delattr(torch, "__warningregistry__", raising=False)
-    before = names()
+    before = module_names()
     monkeypatch.setattr(torch, "imported_late", types.ModuleType("late"), raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -88,7 +88,7 @@ def test_what_training_makes_torch_import_does_not_differ() -> None:
     code = """
 import sys
 import torch
-from automl.execution.isolation.compared import changed_names, names
+from automl.execution.isolation.trial_isolation import changed_names, names
 before = names()
 assert "torch._dynamo" not in sys.modules
 model = torch.nn.Linear(2, 1)
@@ -108,7 +108,7 @@ print(changed_names(before))
 
 
 def test_a_module_that_is_not_imported_is_not_compared() -> None:
-    code = "from automl.execution.isolation.compared import names; print(*names())"
+    code = "from automl.execution.isolation.trial_isolation import names; print(*names())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "builtins\n"
 
@@ -121,7 +121,7 @@ def test_a_descriptor_that_leads_there_no_more(
     path = tmp_path / "data.bin"
     path.touch()
     fd = os.open(path, os.O_RDONLY)
-    before = descriptors()
+    before = open_descriptors()
     assert closed_descriptors(before) == []
     replace(fd)
     assert closed_descriptors(before) == [str(path)]
@@ -134,7 +134,7 @@ def test_what_has_a_number_only_is_named_by_its_kind_and_standard_streams_are_no
     None
 ):
     read, write = os.pipe()
-    before = descriptors()
+    before = open_descriptors()
     assert min(before) > 2
     os.close(read)
     os.close(write)

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from automl.execution.executor import TrialFeed
-from automl.execution.inline import InlineExecutor
-from automl.execution.isolation.inline import ApartInThreads
-from automl.execution.isolation.watched import put_back, values
-from automl.trial import Entry, Finished, TrialEvent, Verdict
+from automl.execution.inline_executor import InlineExecutor
+from automl.execution.isolation.trial_isolation import ThreadIsolation
+from automl.execution.isolation.watched_values import put_back, watched_values
+from automl.trial import FinishedOutcome, ProcessEntry, TrialEvent, Verdict
 from tests.execution.isolation.conftest import of_objectives
+from tests.models.conftest import make_spec
 from tests.places import ON_HOST
-from tests.training.conftest import make_spec
 
 SIDE_BY_SIDE = "execution=inline: trials run side by side in this process"
 CANNOT_END = "a trial left this process changed, which execution=inline cannot end"
@@ -27,7 +27,7 @@ CANNOT_END = "a trial left this process changed, which execution=inline cannot e
 @pytest.fixture(autouse=True)
 def _before() -> Iterator[None]:
     """What a test breaks here would be met by others."""
-    before = values()
+    before = watched_values()
     yield
     assert put_back(before) == []
 
@@ -35,7 +35,7 @@ def _before() -> Iterator[None]:
 class Trial:
     """One in a thread of its own, that does what it is told."""
 
-    def __init__(self, apart: ApartInThreads) -> None:
+    def __init__(self, apart: ThreadIsolation) -> None:
         self._apart = apart
         self._act: Callable[[], object] | None = None
         self._told, self._done = threading.Semaphore(0), threading.Semaphore(0)
@@ -72,14 +72,14 @@ def test_a_sweep_that_has_ended_is_told_nothing_by_the_next() -> None:
     """Its last trial may end long after it, and put back what there was."""
     ours, handler = logging.getLogger("automl"), logging.NullHandler()
     ours.addHandler(handler)
-    trial = Trial(ApartInThreads())
+    trial = Trial(ThreadIsolation())
     ours.removeHandler(handler)
     trial.end()
     assert handler not in ours.handlers
 
 
 def test_what_a_trial_alone_changed_is_put_back(caplog: pytest.LogCaptureFixture) -> None:
-    trial = Trial(ApartInThreads())
+    trial = Trial(ThreadIsolation())
     trial.do(change_both)
     assert torch.get_default_dtype() is torch.float64
     trial.end()
@@ -91,7 +91,7 @@ def test_what_a_trial_alone_changed_is_put_back(caplog: pytest.LogCaptureFixture
 def test_side_by_side_the_process_is_put_back_when_none_runs_which_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    apart = ApartInThreads()
+    apart = ThreadIsolation()
     for _ in range(2):
         first = Trial(apart)
         second = Trial(apart)
@@ -106,7 +106,7 @@ def test_side_by_side_the_process_is_put_back_when_none_runs_which_is_said_once(
 
 
 def test_side_by_side_a_threads_own_is_put_back_at_once() -> None:
-    apart = ApartInThreads()
+    apart = ThreadIsolation()
     other = Trial(apart)
     before = torch.is_grad_enabled()
     with apart():
@@ -120,7 +120,7 @@ def test_side_by_side_a_threads_own_is_put_back_at_once() -> None:
 def test_a_function_that_was_replaced_is_put_back_and_named_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    apart, was = ApartInThreads(), torch.relu
+    apart, was = ThreadIsolation(), torch.relu
     for _ in range(2):
         trial = Trial(apart)
         trial.do(lambda: setattr(torch, "relu", torch.sigmoid))
@@ -133,7 +133,7 @@ def test_a_function_that_was_replaced_is_put_back_and_named_once(
 
 
 def test_threads_and_processes_may_be_the_sweeps(caplog: pytest.LogCaptureFixture) -> None:
-    apart, ends = ApartInThreads(), threading.Event()
+    apart, ends = ThreadIsolation(), threading.Event()
     with apart():
         thread = threading.Thread(target=ends.wait)
         thread.start()
@@ -146,7 +146,8 @@ def test_the_executor_keeps_its_trials_apart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     executor = InlineExecutor(
-        Entry("automl.training.session:open_session", of_objectives()), tmp_path / "logs"
+        ProcessEntry("automl.objectives.training_session:open_session", of_objectives()),
+        tmp_path / "logs",
     )
     events: list[TrialEvent] = []
     threads = torch.get_num_threads()
@@ -160,6 +161,8 @@ def test_the_executor_keeps_its_trials_apart(
         executor.execute(feed, ON_HOST, on_events)
     executor.close()
     torch.set_num_threads(threads)
-    assert [type(event) for event in events if isinstance(event, Finished)] == [Finished] * 2
+    assert [type(event) for event in events if isinstance(event, FinishedOutcome)] == [
+        FinishedOutcome
+    ] * 2
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [text.startswith(CANNOT_END) for text in said] == [True]

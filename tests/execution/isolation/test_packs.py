@@ -10,12 +10,12 @@ import pytest
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
 from automl.execution.executor import TrialFeed
-from automl.training.plan import SessionSetup
-from automl.training.python.family import PythonFamily
-from automl.trial import Finished, Outcome, Params
+from automl.models.families.python.family import PythonFamily
+from automl.objectives.training_plan import SessionSetup
+from automl.trial import FinishedOutcome, Params, TrialOutcome
 from tests.execution.isolation import networks
 from tests.execution.isolation.conftest import Trials
-from tests.training.conftest import disc, make_plan, make_spec
+from tests.models.conftest import disc, make_plan, make_spec
 
 __all__ = ["disc"]
 
@@ -32,7 +32,7 @@ def test_a_pack_is_put_back_or_ends_its_process(
     plan = make_plan(family=family, training=TrainingConfig(epochs=2))
     trials = Trials(tmp_path, setup=SessionSetup(plan, disc, packs_large=True))
 
-    def run(first: int, act: str) -> list[Outcome]:
+    def run(first: int, act: str) -> list[TrialOutcome]:
         params = {**PARAMS, "act": act}
         specs = [make_spec(tmp_path, params, number) for number in (first, first + 1)]
         ended = trials.execute(TrialFeed(specs, lambda taken: None))
@@ -41,7 +41,7 @@ def test_a_pack_is_put_back_or_ends_its_process(
     with closing(trials.executor):
         for first, act in ((0, "nothing"), (2, "replace_function"), (4, "nothing")):
             ended = run(first, act)
-            assert [type(outcome) for outcome in ended] == [Finished, Finished], ended
+            assert [type(outcome) for outcome in ended] == [FinishedOutcome, FinishedOutcome], ended
             assert trials.printed(first).split()[:2] == ["clean", "module"]
     [message] = [record.getMessage() for record in caplog.records]
     assert "torch.nn.functional.relu is another" in message

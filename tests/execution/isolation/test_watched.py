@@ -15,7 +15,7 @@ import matplotlib as mpl
 import pytest
 import torch
 
-from automl.execution.isolation.watched import WATCHED, put_back, values
+from automl.execution.isolation.watched_values import WATCHED, put_back, watched_values
 
 mpl.use("agg")
 
@@ -98,7 +98,7 @@ def _before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AUTOML_TEST_GONE", "before")
     monkeypatch.setenv("AUTOML_TEST_OTHER", "before")
     logging.getLogger("tests.before").addHandler(logging.NullHandler())
-    before = values()
+    before = watched_values()
     yield
     assert put_back(before) == []
 
@@ -109,17 +109,17 @@ def test_each_value_of_the_list_has_a_test() -> None:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_value_is_put_back(name: str) -> None:
-    before = values()
+    before = watched_values()
     CHANGES[name]()
-    assert values()[name] != before[name]
+    assert watched_values()[name] != before[name]
     assert put_back(before) == []
-    assert values()[name] == before[name]
+    assert watched_values()[name] == before[name]
 
 
 @pytest.mark.parametrize("change", [lambda: sys.path.clear(), lambda: setattr(sys, "path", ["/"])])
 def test_a_list_is_the_same_object_with_the_same_content(change: Callable[[], None]) -> None:
     """Others hold it, too."""
-    held, content, before = sys.path, list(sys.path), values()
+    held, content, before = sys.path, list(sys.path), watched_values()
     change()
     assert put_back(before) == []
     assert sys.path is held
@@ -127,7 +127,7 @@ def test_a_list_is_the_same_object_with_the_same_content(change: Callable[[], No
 
 
 def test_a_variable_that_is_put_back_is_seen_by_programs() -> None:
-    before = values()
+    before = watched_values()
     _replace_variables()
     put_back(before)
     with os.popen("echo $AUTOML_TEST_NEW-$AUTOML_TEST_GONE-$AUTOML_TEST_OTHER") as program:
@@ -135,7 +135,7 @@ def test_a_variable_that_is_put_back_is_seen_by_programs() -> None:
 
 
 def test_what_torch_set_anew_and_by_its_newer_settings_is_put_back_together() -> None:
-    before = values()
+    before = watched_values()
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     with pytest.raises(RuntimeError, match="precision"):
         torch.get_float32_matmul_precision()
@@ -146,7 +146,7 @@ def test_what_torch_set_anew_and_by_its_newer_settings_is_put_back_together() ->
 def test_a_folder_that_was_removed_is_left(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    before = values()
+    before = watched_values()
     os.chdir(gone)
     gone.rmdir()
     assert put_back(before) == []
@@ -158,7 +158,7 @@ def test_what_cannot_be_put_back_is_named_and_the_rest_is_put_back(tmp_path: Pat
     gone = tmp_path / "gone"
     gone.mkdir()
     os.chdir(gone)
-    before = values()
+    before = watched_values()
     os.chdir(here)
     gone.rmdir()
     torch.set_grad_enabled(False)
@@ -169,7 +169,7 @@ def test_what_cannot_be_put_back_is_named_and_the_rest_is_put_back(tmp_path: Pat
 
 
 def test_a_mode_that_was_entered_for_good_is_named() -> None:
-    before = values()
+    before = watched_values()
     mode = torch.inference_mode()
     mode.__enter__()
     try:
@@ -192,11 +192,11 @@ def test_loggers_of_what_a_trial_imports_first_stay_as_they_were_set_up(
         "def train():\n"
         "    logging.getLogger(__name__).addHandler(logging.NullHandler())\n"
     )
-    first = values()
+    first = watched_values()
     module = __import__(name)
     put_back(first)
     assert len(logging.getLogger(f"{name}.part").handlers) == 1
-    second = values()
+    second = watched_values()
     module.train()
     put_back(second)
     assert logging.getLogger(name).handlers == []
@@ -207,7 +207,7 @@ def test_another_thread_than_the_main_one_leaves_signals_alone() -> None:
     failed: list[str] = []
 
     def trial() -> None:
-        before = values()
+        before = watched_values()
         torch.set_default_dtype(torch.float64)
         failed.extend(put_back(before))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from automl.execution.executor import TrialFeed
-from automl.trial import HOST, Finished
+from automl.trial import HOST, FinishedOutcome
 from tests.execution.isolation.conftest import Trials
 from tests.execution.supervised import wait_until
 from tests.processes import is_running
@@ -122,10 +122,10 @@ def test_trials_of_one_execution_are_kept_apart_too(trials: Trials) -> None:
     feed = TrialFeed(specs, lambda taken: None)
     ended = trials.execute(feed)
     assert [outcome.trial for outcome in ended] == [0, 1, 2]
-    assert all(isinstance(outcome, Finished) for outcome in ended)
+    assert all(isinstance(outcome, FinishedOutcome) for outcome in ended)
     [rest] = trials.execute(feed)
-    assert isinstance(rest, Finished)
-    assert isinstance(ended[0], Finished)
+    assert isinstance(rest, FinishedOutcome)
+    assert isinstance(ended[0], FinishedOutcome)
     assert rest.value != ended[0].value, "in another process"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automl.record.codec import encode
+from automl.record.event_log import encode
 from automl.trial import Event
 
 

@@ -10,16 +10,16 @@ import time
 import pytest
 
 from automl.errors import StorageError
-from automl.record.sharing.database import Database
-from automl.record.sharing.holder import LEASE_SECONDS
-from automl.record.sharing.keeper import (
+from automl.record.lease import LEASE_SECONDS
+from automl.record.sharing.background_duties import (
     ASK_SECONDS,
     GIVE_UP_SECONDS,
     LEND_SECONDS,
     RENEW_SECONDS,
-    Duties,
-    Keeper,
+    SharingDuties,
+    SharingThreads,
 )
+from automl.record.sharing.database import Database
 
 
 class Scene:
@@ -30,8 +30,8 @@ class Scene:
         self.done: list[str] = []
         self.n_looked_for_lost = 0
         self.lent_until = 0.0
-        self.keeper = Keeper(
-            Duties(
+        self.keeper = SharingThreads(
+            SharingDuties(
                 ship=lambda: self.do("ship"),
                 look=lambda: self.do("look"),
                 renew=lambda: self.do("renew"),
@@ -137,12 +137,12 @@ def test_giving_up_waits_for_no_answer(database: str) -> None:
             answered.set()
 
         nothing = lambda: None  # noqa: E731
-        duties = Duties(
+        duties = SharingDuties(
             *(nothing, nothing, renew, gave_up.set, nothing),
             lend=lambda until_seconds: None,
             broke=lambda error: None,
         )
-        keeper = Keeper(duties, clock=lambda: 10 * time.monotonic())
+        keeper = SharingThreads(duties, clock=lambda: 10 * time.monotonic())
         os.kill(server, signal.SIGSTOP)
         try:
             keeper.start()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from automl.record.sharing.holder import LEASE_SECONDS
-from automl.record.sharing.keeper import GIVE_UP_SECONDS
-from automl.record.sharing.lost import STOP_SECONDS, LostTrials
+from automl.record.lease import LEASE_SECONDS
+from automl.record.sharing.background_duties import GIVE_UP_SECONDS, STOP_SECONDS, LostTrials
 
 KILLED_SECONDS = 3.0
 """What it may take until what was given up is seen, and ended wherever it runs."""

@@ -12,7 +12,7 @@ import pytest
 
 from automl.config import StudyConfig
 from automl.record.sharing.database import Database, DatabaseAwayError
-from automl.record.sharing.shared import Claim, Shared
+from automl.record.sharing.shared_record import SharedRecord, TrialClaim
 from tests.postgres import Server
 
 
@@ -30,9 +30,9 @@ class Deaf(Database):
 
 
 @contextmanager
-def joined(config: StudyConfig, database: Database) -> Iterator[Shared]:
+def joined(config: StudyConfig, database: Database) -> Iterator[SharedRecord]:
     """A sweep that takes part in a study that has just begun."""
-    shared = Shared(config, Path(config.dir), database)
+    shared = SharedRecord(config, Path(config.dir), database)
     try:
         shared.register("uuid", {}, "config")
         shared.begin()
@@ -50,7 +50,7 @@ def nothing(told: object) -> None:
     pass
 
 
-def start(shared: Shared, *busy: int) -> None:
+def start(shared: SharedRecord, *busy: int) -> None:
     """It looks at once how the study stands."""
     shared.start(lambda: busy, lambda standing: None, lambda error: None, nothing, nothing)
 
@@ -73,7 +73,7 @@ def test_a_connection_that_the_database_has_closed_is_opened_again(
         assert [shared.pull(), shared.pull()] == [False, True]
         assert shared.is_away, "until the keeper has asked"
         lose()
-        assert [shared.claim(0, {}), shared.claim(0, {})] == [Claim.NONE, Claim.MADE]
+        assert [shared.claim(0, {}), shared.claim(0, {})] == [TrialClaim.NONE, TrialClaim.MADE]
 
 
 @pytest.mark.slow
@@ -82,14 +82,14 @@ def test_a_server_that_is_stopped_is_not_waited_for(
 ) -> None:
     """Neither by who asks nor at the end: its kernel takes what is sent, and nobody answers."""
     monkeypatch.setattr("automl.record.sharing.database.PATIENCE_SECONDS", 1.0)
-    shared = Shared(config, Path(config.dir), Database(database))
+    shared = SharedRecord(config, Path(config.dir), Database(database))
     shared.register("uuid", {}, "config")
     shared.begin()
     start(shared)
     with postgres.suspended():
         begun = time.monotonic()
         with closing(shared):
-            assert shared.claim(0, {}) is Claim.NONE
+            assert shared.claim(0, {}) is TrialClaim.NONE
             assert time.monotonic() - begun < 10
         assert time.monotonic() - begun < 60
 
@@ -99,7 +99,7 @@ def test_a_trial_whose_making_was_not_heard_of_is_the_sweeps_at_once(
 ) -> None:
     with joined(config, deaf := Deaf(database)) as shared:
         deaf.is_deaf = True
-        assert shared.claim(0, {"x": 0.5}) is Claim.NONE
+        assert shared.claim(0, {"x": 0.5}) is TrialClaim.NONE
         deaf.is_deaf = False
         start(shared)
         assert shared.standing.n_left == 1
@@ -113,8 +113,8 @@ def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(
 ) -> None:
     """It was another's, that gave it back."""
     with joined(config, Database(database)) as other:
-        assert other.claim(0, {}) is Claim.MADE
-        assert other.claim(1, {}) is Claim.MADE
+        assert other.claim(0, {}) is TrialClaim.MADE
+        assert other.claim(1, {}) is TrialClaim.MADE
     with joined(config, deaf := Deaf(database)) as shared:
         start(shared)
         deaf.is_deaf = True
@@ -130,10 +130,10 @@ def test_nothing_is_asked_while_leases_could_not_be_renewed(
     """The database may be back, or this process woken: its trials would be ended at once."""
     with joined(config, Database(database)) as shared:
         with monkeypatch.context() as late:
-            late.setattr("automl.record.sharing.keeper.GIVE_UP_SECONDS", 0.0)
-            assert shared.claim(0, {}) is Claim.NONE
+            late.setattr("automl.record.sharing.background_duties.GIVE_UP_SECONDS", 0.0)
+            assert shared.claim(0, {}) is TrialClaim.NONE
             assert shared.is_away, "and the sweep waits"
         assert shared.is_away, "until the keeper has looked"
-        assert shared.claim(0, {}) is Claim.MADE
+        assert shared.claim(0, {}) is TrialClaim.MADE
         start(shared)
         assert not shared.is_away

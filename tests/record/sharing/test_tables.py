@@ -13,19 +13,19 @@ import psycopg
 import pytest
 
 from automl.errors import ConfigError
-from automl.record.sharing import tables
+from automl.record.lease import TrialHolder, is_on_this_machine, this_holder
+from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database, DatabaseAwayError
-from automl.record.sharing.holder import Holder, here, this_holder
-from automl.record.sharing.shipping import ship
-from automl.record.sharing.tables import StoredStudy
-from automl.trial import Finished, Interrupted, Reported
+from automl.record.sharing.shared_log import ship_lines
+from automl.record.sharing.study_tables import StoredStudy
+from automl.trial import FinishedOutcome, InterruptedOutcome, MetricsReported
 from tests.postgres import Server
 from tests.record.sharing.lines import write
 
 N_TRIALS = 60
 ASKS = """
 import sys
-from automl.record.sharing import tables
+from automl.record.sharing import study_tables as tables
 from automl.record.sharing.database import Database
 url, sweep = sys.argv[1:]
 database, number = Database(url), 0
@@ -49,19 +49,19 @@ def db(database: str) -> Iterator[Database]:
 
 def make_study(url: str, n_trials: int = N_TRIALS, *sweeps: str) -> StoredStudy:
     with Database(url) as database, database.transaction() as cursor:
-        tables.make_tables(cursor, "it")
-        tables.add_study(cursor, "a", "uuid", {}, "config", n_trials)
-        study = tables.find_study(cursor, "a")
+        study_tables.make_tables(cursor, "it")
+        study_tables.add_study(cursor, "a", "uuid", {}, "config", n_trials)
+        study = study_tables.find_study(cursor, "a")
         assert study is not None
         for sweep in sweeps:
-            tables.add_sweep(cursor, study.id, sweep, this_holder())
+            study_tables.add_sweep(cursor, study.id, sweep, this_holder())
     return study
 
 
 def claim(database: Database, sweep: str, number: int) -> bool:
     with database.transaction() as cursor:
-        tables.lock_study(cursor, 1)
-        tables.claim(cursor, 1, sweep, number, {"x": 0.1})
+        study_tables.lock_study(cursor, 1)
+        study_tables.claim(cursor, 1, sweep, number, {"x": 0.1})
         return cursor.fetchone() is not None
 
 
@@ -77,12 +77,12 @@ def lapse(url: str, sweep: str) -> None:
 
 def take_over(database: Database, sweep: str, *busy: int) -> tuple[int, int] | None:
     with database.transaction() as cursor:
-        return tables.take_over(cursor, 1, sweep, (), busy)
+        return study_tables.take_over(cursor, 1, sweep, (), busy)
 
 
 def table_lines(url: str) -> list[str]:
     with Database(url) as database, database.transaction() as cursor:
-        return [e.line.decode() for e in tables.events_after(cursor, 1, 0, 1000)]
+        return [e.line.decode() for e in study_tables.events_after(cursor, 1, 0, 1000)]
 
 
 def test_processes_that_ask_together_make_exactly_as_many_trials_as_are_wanted(
@@ -94,7 +94,7 @@ def test_processes_that_ask_together_make_exactly_as_many_trials_as_are_wanted(
     ]
     assert [process.wait(60) for process in asking] == [0] * 4
     with db.transaction() as cursor:
-        trials = tables.trials_from(cursor, 1, 0)
+        trials = study_tables.trials_from(cursor, 1, 0)
     assert [number for number, _ in trials] == list(range(N_TRIALS))
     assert all(params == {"asked": number} for number, params in trials)
 
@@ -115,7 +115,7 @@ def test_a_total_is_raised_and_never_lowered(database: str, db: Database) -> Non
 
     def is_made(number: int, n_trials: int) -> bool:
         with db.transaction() as cursor:
-            tables.raise_n_trials(cursor, 1, n_trials)
+            study_tables.raise_n_trials(cursor, 1, n_trials)
         return claim(db, "ours", number)
 
     assert not is_made(1, n_trials=1)
@@ -133,11 +133,11 @@ def test_a_trial_is_taken_over_when_its_lease_has_ended_and_not_before(
     assert take_over(db, "ours", 0) is None, "it runs here"
     assert take_over(db, "ours") == (0, 2)
     with db.transaction() as cursor:
-        assert tables.renew(cursor, 1, "theirs", [0]) == {}
-        assert tables.renew(cursor, 1, "ours", [0]) == {0: 2}
+        assert study_tables.renew(cursor, 1, "theirs", [0]) == {}
+        assert study_tables.renew(cursor, 1, "ours", [0]) == {0: 2}
     lapse(database, "ours")
     with db.transaction() as cursor:
-        assert tables.renew(cursor, 1, "ours", [0]) == {0: 2}, "nobody took it"
+        assert study_tables.renew(cursor, 1, "ours", [0]) == {0: 2}, "nobody took it"
     assert take_over(db, "theirs") is None
 
 
@@ -145,11 +145,13 @@ def test_what_was_given_back_is_taken_at_once(database: str, db: Database) -> No
     make_study(database, 2, "ours", "theirs")
     claim(db, "theirs", 0)
     with db.transaction() as cursor:
-        tables.give_back(cursor, 1, "theirs")
+        study_tables.give_back(cursor, 1, "theirs")
     assert take_over(db, "ours") == (0, 2)
     with db.transaction() as cursor:
-        assert tables.take_over(cursor, 1, "other", (), ()) is None
-        assert tables.take_over(cursor, 1, "other", ["ours"], ()) == (0, 3), "its process is gone"
+        assert study_tables.take_over(cursor, 1, "other", (), ()) is None
+        assert study_tables.take_over(cursor, 1, "other", ["ours"], ()) == (0, 3), (
+            "its process is gone"
+        )
 
 
 def test_nothing_of_an_attempt_is_taken_once_there_is_a_later_one(
@@ -158,15 +160,19 @@ def test_nothing_of_an_attempt_is_taken_once_there_is_a_later_one(
     study = make_study(database, 2, "ours", "theirs")
     claim(db, "theirs", 0)
     theirs, ours = tmp_path / "theirs.log", tmp_path / "ours.log"
-    write(theirs, (Reported(0, 1.0, 0, {"val_loss": 0.5}), 1))
-    assert len(ship(db, study.id, "theirs", theirs)) == 1
+    write(theirs, (MetricsReported(0, 1.0, 0, {"val_loss": 0.5}), 1))
+    assert len(ship_lines(db, study.id, "theirs", theirs)) == 1
     lapse(database, "theirs")
     assert take_over(db, "ours") == (0, 2)
-    write(theirs, (Reported(0, 2.0, 1, {"val_loss": 0.4}), 1), (Finished(0, 3.0, 0.4), 1))
-    write(ours, (Reported(0, 4.0, 1, {"val_loss": 0.3}), 2))
-    assert len(ship(db, study.id, "theirs", theirs)) == 2, "they are passed over"
-    assert ship(db, study.id, "theirs", theirs) == []
-    ship(db, study.id, "ours", ours)
+    write(
+        theirs,
+        (MetricsReported(0, 2.0, 1, {"val_loss": 0.4}), 1),
+        (FinishedOutcome(0, 3.0, 0.4), 1),
+    )
+    write(ours, (MetricsReported(0, 4.0, 1, {"val_loss": 0.3}), 2))
+    assert len(ship_lines(db, study.id, "theirs", theirs)) == 2, "they are passed over"
+    assert ship_lines(db, study.id, "theirs", theirs) == []
+    ship_lines(db, study.id, "ours", ours)
     assert [line.count('"val_loss":0.5') for line in table_lines(database)] == [1, 0]
     assert '"val_loss":0.3' in table_lines(database)[1]
 
@@ -177,13 +183,17 @@ def test_what_is_shipped_again_after_a_lost_answer_is_there_once(
     study = make_study(database, 2, "ours")
     log = tmp_path / "ours.log"
     claim(db, "ours", 0)
-    write(log, (Reported(0, 1.0, 0, {"val_loss": 0.5}), 1), (Interrupted(0, 2.0, "why"), 1))
-    ship(db, study.id, "ours", log)
-    assert ship(db, study.id, "ours", log) == []
+    write(
+        log,
+        (MetricsReported(0, 1.0, 0, {"val_loss": 0.5}), 1),
+        (InterruptedOutcome(0, 2.0, "why"), 1),
+    )
+    ship_lines(db, study.id, "ours", log)
+    assert ship_lines(db, study.id, "ours", log) == []
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE automl_sweeps SET shipped = 0")
     with pytest.raises(Exception, match="duplicate key"):
-        ship(db, study.id, "ours", log)
+        ship_lines(db, study.id, "ours", log)
     assert len(table_lines(database)) == 2
 
 
@@ -193,14 +203,14 @@ def test_a_trial_that_has_ended_is_nobodys_to_go_on_with(
     study = make_study(database, 2, "ours", "theirs")
     log = tmp_path / "ours.log"
     claim(db, "ours", 0)
-    end = (Finished(0, 1.0, 0.5), 1)
-    write(log, end, (Reported(0, 2.0, 7, {"val_loss": 0.1}), 1))
-    ship(db, study.id, "ours", log)
+    end = (FinishedOutcome(0, 1.0, 0.5), 1)
+    write(log, end, (MetricsReported(0, 2.0, 7, {"val_loss": 0.1}), 1))
+    ship_lines(db, study.id, "ours", log)
     assert len(table_lines(database)) == 1
     lapse(database, "ours")
     assert take_over(db, "theirs") is None
     with db.transaction() as cursor:
-        assert tables.open_trials(cursor, 1) == []
+        assert study_tables.open_trials(cursor, 1) == []
 
 
 def test_tables_of_another_version_are_refused(database: str, db: Database) -> None:
@@ -208,7 +218,7 @@ def test_tables_of_another_version_are_refused(database: str, db: Database) -> N
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE automl_version SET version = 99")
     with pytest.raises(ConfigError, match="are of version 99"), db.transaction() as cursor:
-        tables.make_tables(cursor, "it")
+        study_tables.make_tables(cursor, "it")
 
 
 def test_a_database_that_went_away_is_used_again_when_it_is_back(postgres: Server) -> None:
@@ -233,14 +243,14 @@ def test_a_password_is_in_no_message() -> None:
 
 def test_a_process_is_gone_by_its_boot_its_number_and_its_start() -> None:
     me = this_holder()
-    assert Holder.of(me.text()) == me
-    assert not me.is_gone(here())
-    earlier = Holder(me.host, me.boot, me.pid, "1")
-    assert earlier.is_gone(here()), "its number was given out again"
+    assert TrialHolder.of(me.text()) == me
+    assert not me.is_gone(is_on_this_machine())
+    earlier = TrialHolder(me.host, me.boot, me.pid, "1")
+    assert earlier.is_gone(is_on_this_machine()), "its number was given out again"
     assert not earlier.is_gone("another machine")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert Holder(me.host, me.boot, ended.pid, "1").is_gone(here())
+    assert TrialHolder(me.host, me.boot, ended.pid, "1").is_gone(is_on_this_machine())
 
 
 @pytest.mark.slow
@@ -252,9 +262,9 @@ def test_who_is_stopped_in_a_transaction_does_not_keep_the_others_waiting(
 
     def is_stopped_in_it(stopped: Database) -> None:
         with stopped.transaction() as cursor:
-            tables.lock_study(cursor, 1)
+            study_tables.lock_study(cursor, 1)
             made.append(claim(db, "ours", 0))
-            tables.lock_study(cursor, 1)
+            study_tables.lock_study(cursor, 1)
 
     with Database(database) as stopped, pytest.raises(DatabaseAwayError):
         is_stopped_in_it(stopped)
@@ -264,8 +274,8 @@ def test_who_is_stopped_in_a_transaction_does_not_keep_the_others_waiting(
 def test_a_line_of_a_stranger_is_one_line(database: str, db: Database) -> None:
     make_study(database, 2)
     with db.transaction() as cursor:
-        tables.add_events(cursor, 1, "theirs", [(1, "a\nb\u00e9")])
-        assert [e.line for e in tables.events_after(cursor, 1, 0, 9)] == [b"a?b?\n"]
+        study_tables.add_events(cursor, 1, "theirs", [(1, "a\nb\u00e9")])
+        assert [e.line for e in study_tables.events_after(cursor, 1, 0, 9)] == [b"a?b?\n"]
 
 
 def test_threads_take_turns(database: str, db: Database) -> None:
@@ -277,9 +287,9 @@ def test_threads_take_turns(database: str, db: Database) -> None:
         found = []
         for _ in range(50):
             with db.transaction() as cursor:
-                tables.lock_study(cursor, 1)
-                number = tables.n_asked(cursor, 1)
-                tables.claim(cursor, 1, "ours", number, {})
+                study_tables.lock_study(cursor, 1)
+                number = study_tables.n_asked(cursor, 1)
+                study_tables.claim(cursor, 1, "ours", number, {})
                 row = cursor.fetchone()
                 found.append(-1 if row is None else row[0])
         return found

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from automl.running.gain.measure import HOST_DEVICE, Device, Row
-from automl.running.gain.sizes import Size
-from automl.training.gain.words import Timing, Way
+from automl.measure.gain.gain_messages import TrainingTiming, TrainingWay
+from automl.running.gain.gain_measurement import HOST_DEVICE, TimedDevice, TimingRow, TrialSize
 from automl.trial import LOCAL_NODE, DeviceId
 
-GPU = Device(DeviceId(LOCAL_NODE, "GPU-a"), "a GPU")
+GPU = TimedDevice(DeviceId(LOCAL_NODE, "GPU-a"), "a GPU")
 
 
 def row(
     seconds: float | None,
-    way: Way = Way(),  # noqa: B008  frozen
+    way: TrainingWay = TrainingWay(),  # noqa: B008  frozen
     *,
     size: str = "small",
-    device: Device = HOST_DEVICE,
+    device: TimedDevice = HOST_DEVICE,
     emulated: bool = False,
     trial: float | None = 100.0,
-) -> Row:
+) -> TimingRow:
     """A step takes so long, and a trial `trial` steps; None: something went wrong."""
     if seconds is None:
-        return Row(device, Size(size, {}), Timing(way, trouble="ValueError: odd"))
+        return TimingRow(
+            device, TrialSize(size, {}), TrainingTiming(way, trouble="ValueError: odd")
+        )
     whole = None if trial is None else seconds * trial
-    return Row(device, Size(size, {}), Timing(way, seconds, whole, emulated=emulated))
+    return TimingRow(
+        device, TrialSize(size, {}), TrainingTiming(way, seconds, whole, emulated=emulated)
+    )

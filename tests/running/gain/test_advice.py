@@ -5,16 +5,20 @@ from __future__ import annotations
 import pytest
 
 from automl.config import Precision
-from automl.running.gain.advice import Machine, advise
-from automl.running.gain.measure import Row
-from automl.training.gain.words import Way
+from automl.measure.gain.gain_messages import TrainingWay
+from automl.running.gain.gain_advice import ParallelismLimits, advise
+from automl.running.gain.gain_measurement import TimingRow
 from tests.running.gain.rows import GPU, row
 
-FOUR, BF16, PACK = Way(n_threads=4), Way(precision=Precision.bfloat16), Way(n_lanes=32)
-MACHINE = Machine(n_cores=4, most_at_once=100)
+FOUR, BF16, PACK = (
+    TrainingWay(n_threads=4),
+    TrainingWay(precision=Precision.bfloat16),
+    TrainingWay(n_lanes=32),
+)
+MACHINE = ParallelismLimits(n_cores=4, most_at_once=100)
 
 
-def overrides(*rows: Row, machine: Machine = MACHINE) -> set[str]:
+def overrides(*rows: TimingRow, machine: ParallelismLimits = MACHINE) -> set[str]:
     return set(advise(rows, machine).overrides)
 
 
@@ -23,7 +27,7 @@ def test_threads_that_gain_less_than_trials_side_by_side_are_not_taken() -> None
 
 
 def test_a_trial_that_has_the_machine_to_itself_takes_the_threads_that_gain() -> None:
-    alone = Machine(n_cores=4, most_at_once=1)
+    alone = ParallelismLimits(n_cores=4, most_at_once=1)
     rows = (row(8.0), row(4.0, FOUR))
     assert overrides(*rows, machine=alone) == {"execution.threads_per_trial=4"}
     slow = (row(8.0), row(7.9, FOUR))
@@ -43,7 +47,7 @@ def test_a_precision_is_changed_where_it_gains(seconds: float, name: str) -> Non
 
 
 def test_a_study_that_is_there_keeps_its_precision() -> None:
-    advice = advise((row(8.0), row(1.0, BF16)), Machine(4, 100, precision_stays=True))
+    advice = advise((row(8.0), row(1.0, BF16)), ParallelismLimits(4, 100, precision_stays=True))
     assert advice.overrides == ()
     assert "bfloat16 trains 8 times as fast as float32, which only a new study" in advice.text
 

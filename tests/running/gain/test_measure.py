@@ -10,18 +10,24 @@ import pytest
 
 from automl.config import ObjectiveConfig, ObjectiveKind, Precision, TrainingConfig
 from automl.data.dataset import Dataset
-from automl.running.gain.measure import HOST_DEVICE, Device, Row, Task, measure
-from automl.running.gain.sizes import Size
-from automl.running.gain.ways import ways
-from automl.training.gain.words import Way
-from automl.training.plan import SessionSetup
-from automl.training.python.family import PythonFamily
+from automl.measure.gain.gain_messages import TrainingWay
+from automl.models.families.python.family import PythonFamily
+from automl.objectives.training_plan import SessionSetup
+from automl.running.gain.gain_measurement import (
+    HOST_DEVICE,
+    TimedDevice,
+    TimingRow,
+    TimingTask,
+    TrialSize,
+    time_tasks,
+    ways_to_time,
+)
 from automl.trial import LOCAL_NODE, DeviceId, Params
 from tests.fork_server import fork_server_with
+from tests.models.conftest import disc as disc
+from tests.models.conftest import make_plan
 from tests.processes import is_running
 from tests.running.gain import objectives
-from tests.training.conftest import disc as disc
-from tests.training.conftest import make_plan
 
 PATIENT_SECONDS = 90.0
 """A machine with much else to do."""
@@ -46,9 +52,9 @@ def _leaves_no_file(
 
 
 def timed(
-    setup: SessionSetup, *tasks: Task, total_seconds: float = PATIENT_SECONDS
-) -> Sequence[Row]:
-    return measure(setup, tasks, lambda line: None, total_seconds=total_seconds, way_seconds=0.1)
+    setup: SessionSetup, *tasks: TimingTask, total_seconds: float = PATIENT_SECONDS
+) -> Sequence[TimingRow]:
+    return time_tasks(setup, tasks, lambda line: None, total_seconds=total_seconds, way_seconds=0.1)
 
 
 def users(name: str) -> SessionSetup:
@@ -56,15 +62,15 @@ def users(name: str) -> SessionSetup:
     return SessionSetup(make_plan(objective=ObjectiveConfig(ObjectiveKind.python, target)))
 
 
-def task(params: Params, *chosen: Way, name: str = "small") -> Task:
-    return Task(HOST_DEVICE, Size(name, params), chosen)
+def task(params: Params, *chosen: TrainingWay, name: str = "small") -> TimingTask:
+    return TimingTask(HOST_DEVICE, TrialSize(name, params), chosen)
 
 
 @pytest.mark.slow
 def test_every_way_of_every_size_has_its_time(disc: Dataset) -> None:
     plan = make_plan(training=TrainingConfig(epochs=30))
     tasks = [
-        task(params, *ways(plan, params, on_host=True, n_cores=2, pack="auto"), name=name)
+        task(params, *ways_to_time(plan, params, on_host=True, n_cores=2, pack="auto"), name=name)
         for name, params in (("small", SMALL), ("large", LARGE))
     ]
     rows = timed(SessionSetup(plan, disc), *tasks)
@@ -82,24 +88,31 @@ def test_every_way_of_every_size_has_its_time(disc: Dataset) -> None:
 
 @pytest.mark.slow
 def test_other_precisions_and_networks_of_the_users_are_timed_too(disc: Dataset) -> None:
-    plan = make_plan(family=PythonFamily(target="tests.training.networks:normed"))
+    plan = make_plan(family=PythonFamily(target="tests.models.networks:normed"))
     params: Params = {"width": 64, "lr": 0.01, "batch_size": 20, "optimizer": "adam"}
-    chosen = (Way(), Way(precision=Precision.float64), Way(n_lanes=4), Way(copies=True))
+    chosen = (
+        TrainingWay(),
+        TrainingWay(precision=Precision.float64),
+        TrainingWay(n_lanes=4),
+        TrainingWay(copies=True),
+    )
     rows = timed(SessionSetup(plan, disc), task(params, *chosen))
     assert [row.timing.trouble for row in rows] == [None] * 4
 
 
 def test_what_cannot_train_together_says_why(disc: Dataset) -> None:
-    plan = make_plan(family=PythonFamily(target="tests.training.networks:dropping"))
+    plan = make_plan(family=PythonFamily(target="tests.models.networks:dropping"))
     params: Params = {"lr": 0.01, "batch_size": 20, "optimizer": "adam"}
-    alone, packed = timed(SessionSetup(plan, disc), task(params, Way(), Way(n_lanes=4)))
+    alone, packed = timed(
+        SessionSetup(plan, disc), task(params, TrainingWay(), TrainingWay(n_lanes=4))
+    )
     assert alone.timing.step_seconds is not None
     assert packed.timing.step_seconds is None
     assert str(packed.timing.trouble).startswith("not together: ")
 
 
 def test_a_users_function_is_timed_by_its_steps() -> None:
-    rows = timed(users("trains"), task({"width": 4}, Way(), Way(n_threads=2)))
+    rows = timed(users("trains"), task({"width": 4}, TrainingWay(), TrainingWay(n_threads=2)))
     for row in rows:
         assert row.timing.trouble is None
         assert row.timing.step_seconds is not None
@@ -108,7 +121,7 @@ def test_a_users_function_is_timed_by_its_steps() -> None:
 
 
 def test_a_users_function_that_ends_tells_how_long_it_takes() -> None:
-    (row,) = timed(users("trains_a_little"), task({}, Way()))
+    (row,) = timed(users("trains_a_little"), task({}, TrainingWay()))
     assert row.timing.step_seconds is not None
     assert row.timing.step_seconds >= objectives.STEP_SECONDS
     assert row.timing.trial_seconds is not None
@@ -116,13 +129,13 @@ def test_a_users_function_that_ends_tells_how_long_it_takes() -> None:
 
 
 def test_one_without_an_optimizer_of_torchs_is_timed_by_its_reports() -> None:
-    (row,) = timed(users("reports_only"), task({}, Way()))
+    (row,) = timed(users("reports_only"), task({}, TrainingWay()))
     assert row.timing.step_seconds is not None
     assert row.timing.per_report
 
 
 def test_one_that_fails_says_why() -> None:
-    (row,) = timed(users("raises"), task({}, Way()))
+    (row,) = timed(users("raises"), task({}, TrainingWay()))
     assert row.timing.trouble == "ValueError: the rows are odd"
 
 
@@ -131,7 +144,7 @@ def test_one_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> N
     pid_file = tmp_path / "pids"
     pids: list[int] = []
     for seconds in (4.0, 16.0, 64.0):  # a busy machine may not have begun it
-        asked = task({"pid_file": str(pid_file)}, Way())
+        asked = task({"pid_file": str(pid_file)}, TrainingWay())
         (row,) = timed(users("catches_all"), asked, total_seconds=seconds)
         pids = [int(pid) for pid in pid_file.read_text().split()] if pid_file.exists() else []
         if len(pids) == 2:
@@ -142,6 +155,9 @@ def test_one_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> N
 
 
 def test_a_device_that_torch_cannot_use_says_so(disc: Dataset) -> None:
-    gpu = Device(DeviceId(LOCAL_NODE, "GPU-0000"), "a GPU")
-    (row,) = timed(SessionSetup(make_plan(), disc), Task(gpu, Size("small", SMALL), (Way(),)))
+    gpu = TimedDevice(DeviceId(LOCAL_NODE, "GPU-0000"), "a GPU")
+    (row,) = timed(
+        SessionSetup(make_plan(), disc),
+        TimingTask(gpu, TrialSize("small", SMALL), (TrainingWay(),)),
+    )
     assert str(row.timing.trouble).endswith("cannot use it")

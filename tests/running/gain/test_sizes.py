@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from automl.running.gain.sizes import sizes
-from automl.search.space import Space, parse_space
+from automl.running.gain.gain_measurement import distinct_sizes
+from automl.search.search_space import SearchSpace, parse_space
 from automl.trial import Params
 
 
@@ -18,7 +18,7 @@ def area(params: Params) -> int:
     return width * depth
 
 
-def space(**entries: object) -> Space:
+def space(**entries: object) -> SearchSpace:
     return parse_space(entries)
 
 
@@ -26,8 +26,8 @@ LR: Mapping[str, Any] = {"low": 1e-4, "high": 1e-2, "log": True}
 
 
 def test_least_median_and_most_with_all_else_halfway() -> None:
-    found = sizes(space(width={"low": 8, "high": 128, "log": True}, depth={"low": 1, "high": 3},
-                        lr=LR), area)  # fmt: skip
+    widths, depths = {"low": 8, "high": 128, "log": True}, {"low": 1, "high": 3}
+    found = distinct_sizes(space(width=widths, depth=depths, lr=LR), area)
     small, middle, large = found
     assert [size.name for size in found] == ["small", "middle", "large"]
     assert (small.params["width"], small.params["depth"]) == (8, 1)
@@ -38,20 +38,20 @@ def test_least_median_and_most_with_all_else_halfway() -> None:
 
 def test_a_param_is_there_where_its_condition_holds() -> None:
     deep = {"low": 2, "high": 9, "when": {"width": [64]}}
-    small, _, large = sizes(space(width={"choices": [8, 64]}, depth=deep), area)
+    small, _, large = distinct_sizes(space(width={"choices": [8, 64]}, depth=deep), area)
     assert small.params == {"width": 8}
     assert large.params == {"width": 64, "depth": 9}
 
 
 def test_trials_that_are_all_alike_are_one_size() -> None:
-    (only,) = sizes(space(width=8, lr=LR), area)
+    (only,) = distinct_sizes(space(width=8, lr=LR), area)
     assert only.name == "all alike"
     assert only.params == {"width": 8, "lr": 1e-3}
 
 
 def test_without_arithmetic_the_ends_of_the_params_stand_for_sizes() -> None:
-    found = sizes(space(width={"choices": [8, 64, 16]}, lr=LR), lambda params: None)
+    found = distinct_sizes(space(width={"choices": [8, 64, 16]}, lr=LR), lambda params: None)
     assert [size.name for size in found] == ["first", "halfway", "last"]
     assert [size.params["width"] for size in found] == [8, 64, 16]
     assert [size.params["lr"] for size in found] == [1e-4, 1e-3, 1e-2]
-    assert len(sizes(space(x=1), lambda params: None)) == 1
+    assert len(distinct_sizes(space(x=1), lambda params: None)) == 1

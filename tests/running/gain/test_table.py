@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from automl.config import Precision
-from automl.running.gain.table import COLUMNS, table_rows
-from automl.training.gain.words import Way
+from automl.measure.gain.gain_messages import TrainingWay
+from automl.running.gain.gain_report import GAIN_COLUMNS, gain_table_rows
 from tests.running.gain.rows import GPU, row
 
-BF16 = Way(precision=Precision.bfloat16)
+BF16 = TrainingWay(precision=Precision.bfloat16)
 
 
 def test_each_way_has_its_time_its_gain_and_what_does_not_shrink() -> None:
     rows = [
         row(0.008),
-        row(0.006, Way(n_threads=2)),
+        row(0.006, TrainingWay(n_threads=2)),
         row(0.016, BF16, emulated=True),
-        row(0.001, Way(n_lanes=8)),
-        row(0.010, Way(copies=True)),
+        row(0.001, TrainingWay(n_lanes=8)),
+        row(0.010, TrainingWay(copies=True)),
         row(0.080, size="large"),
-        row(None, Way(n_threads=2), size="large"),
+        row(None, TrainingWay(n_threads=2), size="large"),
         row(0.002, device=GPU, trial=None),
     ]
-    found = table_rows(rows)
-    assert all(len(cells) == len(COLUMNS) for cells in found)
+    found = gain_table_rows(rows)
+    assert all(len(cells) == len(GAIN_COLUMNS) for cells in found)
     assert found == [
         ("cpu", "small", "1 thread, float32", "8", "1.00", "", "0.8 s"),
         ("", "", "2 threads", "6", "1.33", "50%", "0.6 s"),
@@ -36,5 +36,5 @@ def test_each_way_has_its_time_its_gain_and_what_does_not_shrink() -> None:
 
 
 def test_where_the_first_failed_there_is_no_gain_to_tell() -> None:
-    found = table_rows([row(None), row(0.006, Way(n_threads=2))])
+    found = gain_table_rows([row(None), row(0.006, TrainingWay(n_threads=2))])
     assert [cells[3:5] for cells in found] == [("", ""), ("6", "")]

@@ -6,16 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from automl.config import DataConfig, Ensemble, ObjectiveConfig, ObjectiveKind
-from automl.config.refit import RefitConfig
-from automl.record.study import fold
-from automl.running.going_on import how_to_go_on
-from automl.running.refit.check import best_of, checking, is_due, said, variants
-from automl.running.refit.derive import Sizes
-from automl.trial import Event, Failed, Finished, ParamValue, Reported, Started, SweepStarted
+from automl.config import DataConfig, EnsembleSetting, ObjectiveConfig, ObjectiveKind
+from automl.config.commands import RefitConfig
+from automl.record.study_record import fold_events
+from automl.running.refit.small_study import TrainRowCounts
+from automl.running.refit.winner_check import (
+    best_checked_winner,
+    check_summary,
+    derive_check_config,
+    is_check_due,
+    params_variants,
+)
+from automl.running.setup.resume_command import resume_command
+from automl.trial import (
+    Event,
+    FailedOutcome,
+    FinishedOutcome,
+    MetricsReported,
+    ParamValue,
+    SweepStarted,
+    TrialStarted,
+)
 from tests.running.refit.test_derive import CONFIG, RECORD
 
-WINNER, SIZES = RECORD.trials[0], Sizes(before=100, now=400)
+WINNER, SIZES = RECORD.trials[0], TrainRowCounts(before=100, now=400)
 PART = replace(CONFIG, data=DataConfig(sweep_rows=0.25))
 
 
@@ -31,35 +45,35 @@ PART = replace(CONFIG, data=DataConfig(sweep_rows=0.25))
 def test_less_weight_decay_and_half_the_learning_rate(
     params: dict[str, ParamValue], others: list[tuple[float, float | None]]
 ) -> None:
-    first, *rest = variants(params, SIZES)
+    first, *rest = params_variants(params, SIZES)
     assert first == params
     assert [(one["lr"], one.get("weight_decay")) for one in rest] == others
     assert all(one.get("width") == params.get("width") for one in rest)
 
 
 def test_only_after_a_part_and_where_params_are_known() -> None:
-    assert is_due(PART)
-    assert not is_due(CONFIG)
-    assert not is_due(replace(PART, refit=RefitConfig(check=False)))
-    assert not is_due(replace(PART, objective=ObjectiveConfig(ObjectiveKind.python, "a:b")))
+    assert is_check_due(PART)
+    assert not is_check_due(CONFIG)
+    assert not is_check_due(replace(PART, refit=RefitConfig(check=False)))
+    assert not is_check_due(replace(PART, objective=ObjectiveConfig(ObjectiveKind.python, "a:b")))
 
 
 def test_it_is_a_study_of_these_alone_judged_as_the_search_was() -> None:
-    own = checking(PART, WINNER, SIZES, {"data": 1})
+    own = derive_check_config(PART, WINNER, SIZES, {"data": 1})
     assert own.study.n_trials == len(own.study.enqueue) == 2
     assert own.space == {"lr": {"choices": [0.5, 0.25]}, "batch_size": 32}
     assert (own.study.metric, own.study.direction) == (CONFIG.study.metric, CONFIG.study.direction)
     assert own.training.epochs == CONFIG.training.epochs
     assert own.study.dir == "studies/a/refits"
-    assert own.study.ensemble is Ensemble.none, "nobody asks for one of these"
+    assert own.study.ensemble is EnsembleSetting.none, "nobody asks for one of these"
     of_trial = replace(PART, refit=RefitConfig(trial=WINNER.number))
-    alone = checking(of_trial, WINNER, SIZES, {"data": 1})
-    assert [how_to_go_on(one) for one in (own, alone)] == [
+    alone = derive_check_config(of_trial, WINNER, SIZES, {"data": 1})
+    assert [resume_command(one) for one in (own, alone)] == [
         "python -m automl refit study.name=a",
         f"python -m automl refit study.name=a refit.trial={WINNER.number}",
     ]
     assert alone.study.name != own.study.name, "or one were refused as the other with changes"
-    other = checking(PART, WINNER, SIZES, {"data": 2})
+    other = derive_check_config(PART, WINNER, SIZES, {"data": 2})
     assert other.study.name != own.study.name, "of other rows it is another"
 
 
@@ -67,27 +81,27 @@ def checked(*values: float | None) -> list[Event]:
     events: list[Event] = [SweepStarted(0.0, "c", "u", {"study.metric": "loss"})]
     for number, value in enumerate(values):
         lr = 0.5 / (number + 1)
-        events.append(Started(number, 0.0, {"lr": lr, "batch_size": 32}, "cpu"))
+        events.append(TrialStarted(number, 0.0, {"lr": lr, "batch_size": 32}, "cpu"))
         if value is None:
-            events.append(Failed(number, 1.0, "ValueError: no"))
+            events.append(FailedOutcome(number, 1.0, "ValueError: no"))
             continue
-        events.append(Reported(number, 0.0, 7, {"loss": value}))
-        events.append(Finished(number, 1.0, value))
+        events.append(MetricsReported(number, 0.0, 7, {"loss": value}))
+        events.append(FinishedOutcome(number, 1.0, value))
     return events
 
 
 def test_the_best_gives_params_and_length() -> None:
-    record = fold(checked(2.0, 1.0))
-    found, n_rows = best_of(WINNER, record, SIZES)
+    record = fold_events(checked(2.0, 1.0))
+    found, n_rows = best_checked_winner(WINNER, record, SIZES)
     assert n_rows == SIZES.now, "its best step is one of these"
     assert (found.number, found.params["lr"], found.best_step) == (WINNER.number, 0.25, 7)
-    assert said(WINNER, record, SIZES) == (
+    assert check_summary(WINNER, record, SIZES) == (
         "checked on 400 training rows (the search had 100) by loss: as it was: 2; "
         "lr 0.5 → 0.25: 1. Taken: lr 0.5 → 0.25"
     )
 
 
 def test_where_none_has_a_value_the_winner_stays_as_it_was() -> None:
-    record = fold(checked(None, None))
-    assert best_of(WINNER, record, SIZES) == (WINNER, SIZES.before)
-    assert said(WINNER, record, SIZES).endswith("no value. Taken: the params as they were")
+    record = fold_events(checked(None, None))
+    assert best_checked_winner(WINNER, record, SIZES) == (WINNER, SIZES.before)
+    assert check_summary(WINNER, record, SIZES).endswith("no value. Taken: the params as they were")

@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 
 from automl.config import Config, DataConfig, DataKind, RefitConfig
-from automl.record.study import fold
+from automl.models.families.mlp.family import MLPFamily
+from automl.record.study_record import fold_events
 from automl.record.trial_record import TrialRecord
-from automl.running.refit.begin import Begun
-from automl.running.refit.check_members import (
-    Change,
-    change_of,
-    changed,
-    others_said,
-    to_check,
+from automl.running.refit.refit_settings import RefitTask
+from automl.running.refit.small_study import TrainRowCounts, as_single_family, refit_epochs
+from automl.running.refit.winner_check import (
+    ParamRatios,
+    apply_param_ratios,
+    find_param_ratios,
+    member_to_check,
+    unchecked_members_note,
 )
-from automl.running.refit.derive import Sizes, epochs_again, of_its_family
-from automl.search.space import parse_space
-from automl.training.mlp.family import MLPFamily
-from automl.trial import Ensembled, Event, Finished, Params, Reported, Started, SweepStarted
+from automl.search.search_space import parse_space
+from automl.trial import (
+    EnsembleBuilt,
+    Event,
+    FinishedOutcome,
+    MetricsReported,
+    Params,
+    SweepStarted,
+    TrialStarted,
+)
 from tests.running.refit.test_members import CONFIG
 
 SPACE = {
@@ -40,50 +48,54 @@ HEAVY: Params = {
     **{"mlp_optimizer": "adamw", "mlp_weight_decay": 0.04},
 }
 LIGHT: Params = {"family": "mlp", "mlp_lr": 0.05, "mlp_batch_size": 20, "mlp_optimizer": "adam"}
-SIZES = Sizes(before=100, now=400)
-HALVED = Change(lr=0.5, weight_decay=0.25, steps=2.0)
+SIZES = TrainRowCounts(before=100, now=400)
+HALVED = ParamRatios(lr=0.5, weight_decay=0.25, steps=2.0)
 
 
 def trials(*each: tuple[Params, int]) -> list[TrialRecord]:
     """With these params, best after so many epochs."""
     events: list[Event] = [SweepStarted(0.0, "a", "u", {"study.metric": "val_rmse"})]
     for number, (params, n_epochs) in enumerate(each):
-        events.append(Started(number, 0.0, params, "cpu"))
-        events.append(Reported(number, 0.0, n_epochs - 1, {"val_rmse": 1.0}))
-        events.append(Finished(number, 1.0, 1.0))
-    return list(fold(events).trials.values())
+        events.append(TrialStarted(number, 0.0, params, "cpu"))
+        events.append(MetricsReported(number, 0.0, n_epochs - 1, {"val_rmse": 1.0}))
+        events.append(FinishedOutcome(number, 1.0, 1.0))
+    return list(fold_events(events).trials.values())
 
 
 MEMBERS = trials((TREES, 3), (HEAVY, 10), (LIGHT, 6))
 
 
-def begun(config: Config = PART, members: list[TrialRecord] = MEMBERS) -> Begun:
+def begun(config: Config = PART, members: list[TrialRecord] = MEMBERS) -> RefitTask:
     weights = {trial.number: 1 / len(members) for trial in members}
-    made = Ensembled(9.0, 100, weights, {}, {})
-    return Begun(config, Path("studies/a"), members[0], made, members)
+    made = EnsembleBuilt(9.0, 100, weights, {}, {})
+    return RefitTask(config, Path("studies/a"), members[0], made, members)
 
 
 def test_the_network_with_the_largest_weight_is_tried() -> None:
-    assert to_check(PART, MEMBERS) == MEMBERS[1], "trees are heavier, and have nothing to try"
-    assert to_check(PART, MEMBERS[:1]) is None
-    assert to_check(replace(PART, refit=RefitConfig(check=False)), MEMBERS) is None
-    assert to_check(CONFIG, MEMBERS) is None, "the search had all rows"
+    assert member_to_check(PART, MEMBERS) == MEMBERS[1], (
+        "trees are heavier, and have nothing to try"
+    )
+    assert member_to_check(PART, MEMBERS[:1]) is None
+    assert member_to_check(replace(PART, refit=RefitConfig(check=False)), MEMBERS) is None
+    assert member_to_check(CONFIG, MEMBERS) is None, "the search had all rows"
     of_one_family = replace(PART, model=MLPFamily())
-    assert to_check(of_one_family, trials(({"lr": 0.1}, 3))) is not None
+    assert member_to_check(of_one_family, trials(({"lr": 0.1}, 3))) is not None
 
 
 def test_a_change_is_told_by_ratios() -> None:
-    _, before = of_its_family(PART, MEMBERS[1])
+    _, before = as_single_family(PART, MEMBERS[1])
     now = replace(before, params={**before.params, "lr": 0.001, "weight_decay": 0.01}, best_step=4)
     # Five epochs of 40 batches; of the 10 batches that the search had these are 20.
-    assert change_of(before, now, SIZES) == Change(0.5, 0.25, 2.0)
-    assert change_of(before, before, Sizes(100, 100)) == Change(1.0, 1.0, 1.0)
+    assert find_param_ratios(before, now, SIZES) == ParamRatios(0.5, 0.25, 2.0)
+    assert find_param_ratios(before, before, TrainRowCounts(100, 100)) == ParamRatios(1.0, 1.0, 1.0)
     bare = replace(before, params={})
-    assert change_of(bare, replace(bare, params={"lr": 0.0005}), SIZES).lr == 0.5, "0.001 is meant"
+    assert find_param_ratios(bare, replace(bare, params={"lr": 0.0005}), SIZES).lr == 0.5, (
+        "0.001 is meant"
+    )
 
 
 def test_every_network_takes_it_and_nothing_else_does() -> None:
-    trees, heavy, light = changed(begun(), HALVED).members
+    trees, heavy, light = apply_param_ratios(begun(), HALVED).members
     assert trees == MEMBERS[0]
     assert heavy.params == {**HEAVY, "mlp_lr": 0.001, "mlp_weight_decay": 0.01}
     assert light.params == {**LIGHT, "mlp_lr": 0.025}, "it has no weight decay"
@@ -92,23 +104,23 @@ def test_every_network_takes_it_and_nothing_else_does() -> None:
 
 
 def test_the_one_that_was_tried_trains_as_long_as_it_did_there() -> None:
-    config, before = of_its_family(PART, MEMBERS[1])
+    config, before = as_single_family(PART, MEMBERS[1])
     now = replace(before, best_step=4)
-    own = changed(begun(), change_of(before, now, SIZES)).members[1]
-    again = of_its_family(PART, own)[1]
-    sizes = Sizes(before=100, now=480)
-    expected = epochs_again(config, now, Sizes(before=400, now=480))
-    assert epochs_again(config, again, sizes) == expected == 4
+    own = apply_param_ratios(begun(), find_param_ratios(before, now, SIZES)).members[1]
+    again = as_single_family(PART, own)[1]
+    sizes = TrainRowCounts(before=100, now=480)
+    expected = refit_epochs(config, now, TrainRowCounts(before=400, now=480))
+    assert refit_epochs(config, again, sizes) == expected == 4
 
 
 def test_none_trains_longer_than_a_trial_may() -> None:
-    long = changed(begun(), replace(HALVED, steps=1000.0)).members[2]
-    config, own = of_its_family(PART, long)
-    assert epochs_again(config, own, SIZES) == PART.training.epochs
+    long = apply_param_ratios(begun(), replace(HALVED, steps=1000.0)).members[2]
+    config, own = as_single_family(PART, long)
+    assert refit_epochs(config, own, SIZES) == PART.training.epochs
 
 
 def test_the_space_has_what_the_members_have() -> None:
-    found = changed(begun(), HALVED)
+    found = apply_param_ratios(begun(), HALVED)
     entries = PART.model.whole_space(found.config.space)  # type: ignore[attr-defined]
     space = parse_space(entries)
     for member in found.members:
@@ -119,10 +131,10 @@ def test_the_space_has_what_the_members_have() -> None:
 
 
 def test_where_nothing_better_was_found_all_is_as_it_was() -> None:
-    assert changed(begun(), Change(1.0, 1.0, 1.0)) == begun()
+    assert apply_param_ratios(begun(), ParamRatios(1.0, 1.0, 1.0)) == begun()
 
 
 @pytest.mark.parametrize(("members", "said"), [(MEMBERS, "trials 2"), (MEMBERS[:2], "")])
 def test_the_others_are_named(members: list[TrialRecord], said: str) -> None:
-    assert others_said(begun(members=members), checked=1).endswith(said)
-    assert bool(others_said(begun(members=members), checked=1)) == bool(said)
+    assert unchecked_members_note(begun(members=members), checked=1).endswith(said)
+    assert bool(unchecked_members_note(begun(members=members), checked=1)) == bool(said)

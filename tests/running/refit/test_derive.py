@@ -17,54 +17,65 @@ from automl.config import (
     ObjectiveKind,
     StudyConfig,
 )
-from automl.config.refit import RefitConfig
+from automl.config.commands import RefitConfig
 from automl.errors import ConfigError
-from automl.record.study import fold
-from automl.running.going_on import how_to_go_on, how_to_go_on_with
-from automl.running.refit.batch import scaled
-from automl.running.refit.begin import refuse_unfit
-from automl.running.refit.derive import Again, Sizes, again, decay_of, derived, epochs_of
-from automl.running.refit.devices import Taken
-from automl.running.settings import flat_settings
+from automl.models.families.mlp.family import MLPFamily
+from automl.objectives.training_plan import RefitPlan, WarmUp
+from automl.record.study_record import fold_events
+from automl.running.refit.refit_devices import RefitDevices, scale_to_batch
+from automl.running.refit.refit_settings import refuse_unfit_settings
+from automl.running.refit.small_study import (
+    RefitDecision,
+    TrainRowCounts,
+    decide_refit,
+    derive_refit_config,
+    ema_decay_for_rows,
+    epochs_for_steps,
+)
+from automl.running.setup.identity_settings import flat_settings
+from automl.running.setup.resume_command import resume_command, resume_command_from_settings
 from automl.search.pruners.none import NoPruner
-from automl.search.samplers.random import Random
-from automl.training.mlp.family import MLPFamily
-from automl.training.plan import RefitPlan, WarmUp
+from automl.search.samplers.random import IndependentSampler
 from automl.trial import (
     Direction,
-    Finished,
+    FinishedOutcome,
+    MetricsReported,
     Params,
     ParamValue,
-    Pruned,
-    Reported,
-    Started,
+    PrunedOutcome,
     SweepStarted,
+    TrialStarted,
 )
 
 CONFIG = Config(
     study=StudyConfig(name="a", metric="val_error", direction=Direction.maximize, n_trials=50),
     space={"lr": {"low": 0.1, "high": 1.0}, "batch_size": 32},
     model=MLPFamily(),
-    sampler=Random(),
+    sampler=IndependentSampler(),
     pruner=NoPruner(),
 )
-RECORD = fold(
+RECORD = fold_events(
     [
         SweepStarted(0.0, "a", "u", {"study.metric": "loss"}),
-        Started(0, 0.0, {"lr": 0.5, "batch_size": 32}, "cpu"),
-        *(Reported(0, 0.0, step, {"loss": value}) for step, value in enumerate((3.0, 1.0, 2.0))),
-        Finished(0, 1.0, 1.0),
-        Started(1, 0.0, {"lr": 0.9, "batch_size": 32}, "cpu"),
-        Reported(1, 0.0, 0, {"loss": 9.0}),
-        Pruned(1, 1.0, 0, 9.0),
+        TrialStarted(0, 0.0, {"lr": 0.5, "batch_size": 32}, "cpu"),
+        *(
+            MetricsReported(0, 0.0, step, {"loss": value})
+            for step, value in enumerate((3.0, 1.0, 2.0))
+        ),
+        FinishedOutcome(0, 1.0, 1.0),
+        TrialStarted(1, 0.0, {"lr": 0.9, "batch_size": 32}, "cpu"),
+        MetricsReported(1, 0.0, 0, {"loss": 9.0}),
+        PrunedOutcome(1, 1.0, 0, 9.0),
     ]
 )
 
 
-def of(refit: RefitConfig, taken: Taken | None = None, sizes: Sizes | None = None) -> Again:
+def of(
+    refit: RefitConfig, taken: RefitDevices | None = None, sizes: TrainRowCounts | None = None
+) -> RefitDecision:
     config = replace(CONFIG, refit=refit)
-    sizes = sizes or Sizes(before=100, now=125)
-    return again(config, RECORD.trials[0], sizes, taken or Taken())
+    sizes = sizes or TrainRowCounts(before=100, now=125)
+    return decide_refit(config, RECORD.trials[0], sizes, taken or RefitDevices())
 
 
 # --- how long -------------------------------------------------------------------------------------
@@ -84,7 +95,7 @@ def of(refit: RefitConfig, taken: Taken | None = None, sizes: Sizes | None = Non
 def test_as_many_steps_as_the_best_epoch_took(
     best_step: int, before: int, now: int, batch_size: int, epochs: int
 ) -> None:
-    assert epochs_of(best_step, Sizes(before, now), batch_size) == epochs
+    assert epochs_for_steps(best_step, TrainRowCounts(before, now), batch_size) == epochs
 
 
 @pytest.mark.parametrize(
@@ -103,13 +114,13 @@ def test_weights_are_averaged_over_an_epoch_unless_the_study_says_how(
 ) -> None:
     training = replace(CONFIG.training, ema_decay=own)
     config = replace(CONFIG, refit=refit, training=training)
-    assert decay_of(config, params, n_rows) == pytest.approx(decay)
+    assert ema_decay_for_rows(config, params, n_rows) == pytest.approx(decay)
 
 
 def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
     found = of(RefitConfig(hold_out=0.1))
     assert (found.epochs, found.plan.keeps_last) == (CONFIG.training.epochs, False)
-    own = derived(CONFIG, found, {})
+    own = derive_refit_config(CONFIG, found, {})
     assert (own.study.metric, own.study.direction) == ("val_error", Direction.maximize)
 
 
@@ -119,7 +130,7 @@ def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
 def test_it_is_a_study_of_the_winners_params() -> None:
     config = replace(CONFIG, refit=RefitConfig(n_seeds=3))
     found = of(config.refit)
-    own = derived(config, found, {"data": 1})
+    own = derive_refit_config(config, found, {"data": 1})
     assert own.space == {"lr": 0.5, "batch_size": 32}
     assert own.study.n_trials == 3
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
@@ -128,29 +139,33 @@ def test_it_is_a_study_of_the_winners_params() -> None:
     assert own.study.name.startswith("trial-00000-")
     assert own.training.epochs == found.epochs == 2
     assert own.training.ema_decay == 0.75, "over four steps"
-    assert isinstance(own.sampler, Random)
+    assert isinstance(own.sampler, IndependentSampler)
     assert isinstance(own.pruner, NoPruner)
     assert (own.refit.of, own.refit.trial) == ("a", 0)
 
 
 def test_it_trains_on_this_machine_whatever_cluster_the_study_had() -> None:
     config = replace(CONFIG, execution=ExecutionConfig(kind=ExecutionKind.ray))
-    sizes = Sizes(before=100, now=125)
-    decided = again(config, RECORD.trials[0], sizes, Taken())
-    assert derived(config, decided, {}).execution.kind is ExecutionKind.auto
+    sizes = TrainRowCounts(before=100, now=125)
+    decided = decide_refit(config, RECORD.trials[0], sizes, RefitDevices())
+    assert derive_refit_config(config, decided, {}).execution.kind is ExecutionKind.auto
 
 
 def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
-    def name(refit: RefitConfig, taken: Taken | None = None, data: int = 1) -> str | None:
-        return derived(replace(CONFIG, refit=refit), of(refit, taken), {"data": data}).study.name
+    def name(refit: RefitConfig, taken: RefitDevices | None = None, data: int = 1) -> str | None:
+        return derive_refit_config(
+            replace(CONFIG, refit=refit), of(refit, taken), {"data": data}
+        ).study.name
 
     usual = name(RefitConfig())
     assert name(RefitConfig(n_seeds=5)) == usual
-    assert name(RefitConfig(devices=2), Taken(n_ranks=2)) == usual, "the same but for rounding"
+    assert name(RefitConfig(devices=2), RefitDevices(n_ranks=2)) == usual, (
+        "the same but for rounding"
+    )
     others = {
         name(RefitConfig(rows="train")),
         name(RefitConfig(hold_out=0.1)),
-        name(RefitConfig(batch_size="auto"), Taken(n_ranks=2)),
+        name(RefitConfig(batch_size="auto"), RefitDevices(n_ranks=2)),
         name(RefitConfig(average=False)),
         name(RefitConfig(), data=2),
     }
@@ -160,40 +175,50 @@ def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
 def test_what_asks_for_its_params_is_given_them_first() -> None:
     objective = ObjectiveConfig(ObjectiveKind.optuna, "a:b")
     config = replace(CONFIG, objective=objective, space={})
-    found = again(config, RECORD.trials[0], None, Taken())
-    own = derived(config, found, {})
+    found = decide_refit(config, RECORD.trials[0], None, RefitDevices())
+    own = derive_refit_config(config, found, {})
     assert own.space == {}
     assert own.study.enqueue == [{"lr": 0.5, "batch_size": 32}]
     assert own.study.metric == "val_error"
 
 
 def test_processes_train_one_seed_at_a_time_with_their_threads() -> None:
-    own = derived(CONFIG, of(RefitConfig(), Taken(n_ranks=2, n_threads=3)), {})
+    own = derive_refit_config(CONFIG, of(RefitConfig(), RefitDevices(n_ranks=2, n_threads=3)), {})
     assert own.admission.max_concurrent_trials == 1
     assert own.execution.threads_per_trial == 3
     kept = replace(CONFIG, execution=replace(CONFIG.execution, threads_per_trial=4))
-    assert derived(kept, of(RefitConfig(), Taken(n_threads=3)), {}).execution.threads_per_trial == 4
-    assert derived(CONFIG, of(RefitConfig(), Taken(n_gpus=8)), {}).admission.devices_per_trial == 8
+    assert (
+        derive_refit_config(
+            kept, of(RefitConfig(), RefitDevices(n_threads=3)), {}
+        ).execution.threads_per_trial
+        == 4
+    )
+    assert (
+        derive_refit_config(
+            CONFIG, of(RefitConfig(), RefitDevices(n_gpus=8)), {}
+        ).admission.devices_per_trial
+        == 8
+    )
 
 
 def test_how_it_goes_on_is_the_same_command() -> None:
     config = replace(CONFIG, refit=RefitConfig(n_seeds=3, hold_out=0.1, rows="all"))
-    own = derived(config, of(config.refit), {})
+    own = derive_refit_config(config, of(config.refit), {})
     line = (
         "python -m automl refit study.name=a refit.trial=0 refit.rows=all refit.hold_out=0.1 "
         "refit.n_seeds=3"
     )
-    assert how_to_go_on(own) == line
-    assert how_to_go_on_with(own.study, flat_settings(own)) == line
+    assert resume_command(own) == line
+    assert resume_command_from_settings(own.study, flat_settings(own)) == line
     moved = replace(own, study=replace(own.study, dir="/data/a/refits"))
-    assert "study.name=a study.dir=/data refit.trial" in how_to_go_on(moved)
+    assert "study.name=a study.dir=/data refit.trial" in resume_command(moved)
 
 
 def test_models_of_a_users_own_rows_are_not_averaged() -> None:
     config = replace(CONFIG, data=DataConfig(DataKind.python, source="mine:rows"))
-    refuse_unfit(config)
+    refuse_unfit_settings(config)
     with pytest.raises(ConfigError, match=r"refit\.n_seeds=2: .*mine:rows\) are not averaged"):
-        refuse_unfit(replace(config, refit=RefitConfig(n_seeds=2)))
+        refuse_unfit_settings(replace(config, refit=RefitConfig(n_seeds=2)))
 
 
 def test_a_sweeps_settings_do_not_name_refits() -> None:
@@ -205,23 +230,23 @@ def test_a_sweeps_settings_do_not_name_refits() -> None:
 
 def test_a_batch_for_each_device_and_the_learning_rate_that_fits() -> None:
     sgd: dict[str, ParamValue] = {"lr": 0.1, "batch_size": 32, "optimizer": "sgd"}
-    found = scaled(sgd, "auto", 4, 10_000, 90)
+    found = scale_to_batch(sgd, "auto", 4, 10_000, 90)
     assert found.params == sgd | {"batch_size": 128, "lr": 0.4}
     assert found.warm_up == WarmUp(5, 0.25)
     assert "batch size 32 → 128, learning rate 0.1 → 0.4 (linearly, for sgd)" in found.note
-    adam = scaled({"lr": 0.1}, "auto", 4, 10_000, 8)
+    adam = scale_to_batch({"lr": 0.1}, "auto", 4, 10_000, 8)
     assert adam.params == {"lr": 0.2, "batch_size": 512}
     assert adam.warm_up == WarmUp(2, 0.5)
 
 
 def test_no_more_rows_than_there_are_and_the_trials_own_without_a_word() -> None:
     params = {"lr": 0.1, "batch_size": 32}
-    assert scaled(params, None, 4, 10_000, 9).params == params
-    assert scaled(params, "auto", 1, 10_000, 9).warm_up is None
-    capped = scaled(params, "auto", 4, 64, 9)
+    assert scale_to_batch(params, None, 4, 10_000, 9).params == params
+    assert scale_to_batch(params, "auto", 1, 10_000, 9).warm_up is None
+    capped = scale_to_batch(params, "auto", 4, 64, 9)
     assert capped.params == {"batch_size": 64, "lr": pytest.approx(0.1 * math.sqrt(2))}
-    assert scaled(params, None, 1, 20, 9).params == {"lr": 0.1, "batch_size": 20}
-    smaller = scaled(params, 8, 1, 100, 9)
+    assert scale_to_batch(params, None, 1, 20, 9).params == {"lr": 0.1, "batch_size": 20}
+    smaller = scale_to_batch(params, 8, 1, 100, 9)
     assert smaller.params == {"batch_size": 8, "lr": pytest.approx(0.05)}
     assert smaller.warm_up is None
 

@@ -7,68 +7,78 @@ from pathlib import Path
 
 import pytest
 
-from automl.config import Config, DataConfig, DataKind, Ensemble, Parallel, RefitConfig, StudyConfig
-from automl.errors import ConfigError
-from automl.record.study import StudyRecord, fold
-from automl.record.trial_record import TrialRecord
-from automl.running.refit.begin import Begun, refuse_batch
-from automl.running.refit.derive import Sizes
-from automl.running.refit.members import (
-    MembersAgain,
-    derived_members,
-    finished,
-    given_to,
-    members_of,
-    name_of,
-    refuse_unfit_members,
-    trials_of,
+from automl.config import (
+    Config,
+    DataConfig,
+    DataKind,
+    EnsembleSetting,
+    ParallelKind,
+    RefitConfig,
+    StudyConfig,
 )
-from automl.running.refit.members_table import table_of
-from automl.running.settings import identity_of
+from automl.errors import ConfigError
+from automl.models.families.auto.family import AutoFamily
+from automl.objectives.training_plan import MemberPlan, RefitPlan
+from automl.record.study_record import StudyRecord, fold_events
+from automl.record.trial_record import TrialRecord
+from automl.running.refit.member_studies import (
+    MembersRefitDecision,
+    assign_members,
+    decide_members_refit,
+    derive_members_config,
+    ensemble_trials,
+    finished_by_member,
+    members_refit_name,
+    members_table,
+    refuse_parallel_members,
+)
+from automl.running.refit.refit_settings import RefitTask, refuse_unfit_batch
+from automl.running.refit.small_study import TrainRowCounts
+from automl.running.setup.identity_settings import identity_settings
 from automl.search.pruners.none import NoPruner
-from automl.search.samplers.random import Random
-from automl.search.space import parse_space
-from automl.training.auto.family import AutoFamily
-from automl.training.plan import MemberPlan, RefitPlan
+from automl.search.samplers.random import IndependentSampler
+from automl.search.search_space import parse_space
 from automl.trial import (
     Direction,
-    Ensembled,
+    EnsembleBuilt,
     Event,
-    Failed,
-    Finished,
-    Interrupted,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MetricsReported,
     Params,
-    Reported,
-    Started,
     SweepStarted,
+    TrialStarted,
 )
 
 CONFIG = Config(
     study=StudyConfig(name="a", metric="val_rmse", direction=Direction.minimize, n_trials=50),
     model=AutoFamily(),
-    sampler=Random(),
+    sampler=IndependentSampler(),
     pruner=NoPruner(),
 )
 TREES: Params = {"family": "trees", "trees_max_features": 0.5}
 MLP: Params = {"family": "mlp", "mlp_batch_size": 10}
-MADE = Ensembled(9.0, 100, {1: 0.75, 0: 0.25}, {"loss": 0.5, "rmse": 0.5}, {})
-SIZES = Sizes(before=100, now=125)
+MADE = EnsembleBuilt(9.0, 100, {1: 0.75, 0: 0.25}, {"loss": 0.5, "rmse": 0.5}, {})
+SIZES = TrainRowCounts(before=100, now=125)
 
 
 def searched() -> StudyRecord:
     """Trial 0 is a network, best after ten epochs, trial 1 trees, best after three."""
     events: list[Event] = [SweepStarted(0.0, "a", "u", {"study.metric": "val_rmse"})]
     for number, (params, n_epochs) in enumerate(((MLP, 10), (TREES, 3))):
-        events.append(Started(number, 0.0, params, "cpu"))
+        events.append(TrialStarted(number, 0.0, params, "cpu"))
         losses = [1.0 / (step + 1) for step in range(n_epochs)] + [9.0]
-        events += [Reported(number, 0.0, s, {"val_rmse": loss}) for s, loss in enumerate(losses)]
-        events.append(Finished(number, 1.0, min(losses)))
-    return fold(events)
+        events += [
+            MetricsReported(number, 0.0, s, {"val_rmse": loss}) for s, loss in enumerate(losses)
+        ]
+        events.append(FinishedOutcome(number, 1.0, min(losses)))
+    return fold_events(events)
 
 
-def members(refit: RefitConfig | None = None) -> MembersAgain:
+def members(refit: RefitConfig | None = None) -> MembersRefitDecision:
     config = replace(CONFIG, refit=refit or RefitConfig())
-    return members_of(config, MADE, trials_of(MADE, searched(), "a"), SIZES)
+    return decide_members_refit(config, MADE, ensemble_trials(MADE, searched(), "a"), SIZES)
 
 
 def test_each_trains_as_long_as_it_did() -> None:
@@ -104,35 +114,39 @@ def test_with_rows_held_out_all_have_all_epochs() -> None:
 def test_a_search_on_a_part_is_said() -> None:
     data = DataConfig(DataKind.csv, path="t.csv", target="y", sweep_rows=50)
     config = replace(CONFIG, data=data, refit=RefitConfig(check=False))
-    found = members_of(config, MADE, trials_of(MADE, searched(), "a"), SIZES)
+    found = decide_members_refit(config, MADE, ensemble_trials(MADE, searched(), "a"), SIZES)
     assert "the search had a part of the rows" in found.notes[1]
     checked = replace(config, refit=RefitConfig())
-    found = members_of(checked, MADE, trials_of(MADE, searched(), "a"), SIZES)
+    found = decide_members_refit(checked, MADE, ensemble_trials(MADE, searched(), "a"), SIZES)
     assert len(found.notes) == 1, "a network of them is tried on all, which is said there"
-    trees = [trial for trial in trials_of(MADE, searched(), "a") if trial.number == 1]
-    found = members_of(checked, replace(MADE, members={1: 1.0}), trees, SIZES)
+    trees = [trial for trial in ensemble_trials(MADE, searched(), "a") if trial.number == 1]
+    found = decide_members_refit(checked, replace(MADE, members={1: 1.0}), trees, SIZES)
     assert "the search had a part of the rows" in found.notes[1]
 
 
 def test_it_is_a_study_of_the_members() -> None:
     found = members()
-    own = derived_members(CONFIG, found, name_of(CONFIG, found, {"data": 1}), [0, 1])
+    own = derive_members_config(
+        CONFIG, found, members_refit_name(CONFIG, found, {"data": 1}), [0, 1]
+    )
     assert own.study.enqueue == [TREES, MLP]
     assert own.study.n_trials == 2
     assert own.study.dir == "studies/a/refits"
     assert str(own.study.name).startswith("ensemble-")
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
-    assert own.study.ensemble is Ensemble.none, "it ends with none of its own"
+    assert own.study.ensemble is EnsembleSetting.none, "it ends with none of its own"
     assert own.training.epochs == 8
     assert (own.refit.of, own.refit.trial) == ("a", None)
-    assert "enqueue" not in identity_of(own)["study"], "one that failed is tried again"
+    assert "enqueue" not in identity_settings(own)["study"], "one that failed is tried again"
 
 
 def test_more_rows_leave_no_member_out() -> None:
     kernel: Params = {"family": "kernel", "kernel_spread": 0.5}
     searched = replace(CONFIG, space={"kernel_spread": {"low": 0.1, "high": 2.0}})
     plan = RefitPlan(members=(MemberPlan(kernel, 1, 0.0), MemberPlan(TREES, 3, 0.0)))
-    own = derived_members(searched, MembersAgain({0: 0.5, 1: 0.5}, plan, ()), "e", [0, 1])
+    own = derive_members_config(
+        searched, MembersRefitDecision({0: 0.5, 1: 0.5}, plan, ()), "e", [0, 1]
+    )
 
     def has(config: Config, n_rows: int) -> bool:
         assert isinstance(config.model, AutoFamily)
@@ -141,14 +155,14 @@ def test_more_rows_leave_no_member_out() -> None:
     assert (has(searched, 9_000), has(searched, 11_000)) == (True, False)
     assert (has(own, 9_000), has(own, 11_000)) == (True, True)
     networks = replace(plan, members=(MemberPlan(MLP, 3, 0.0),))
-    own = derived_members(searched, MembersAgain({0: 1.0}, networks, ()), "e", [0])
+    own = derive_members_config(searched, MembersRefitDecision({0: 1.0}, networks, ()), "e", [0])
     assert own.space == searched.space, "none of them is ever left out"
 
 
 def test_others_have_another_folder_and_more_seeds_the_same() -> None:
     def name(refit: RefitConfig | None = None, data: int = 1) -> str:
         config = replace(CONFIG, refit=refit or RefitConfig())
-        return name_of(config, members(refit), {"data": data})
+        return members_refit_name(config, members(refit), {"data": data})
 
     usual = name()
     assert name(RefitConfig(n_seeds=5)) == usual
@@ -164,14 +178,14 @@ def tried(*ends: tuple[Params, str]) -> dict[int, TrialRecord]:
     for number, (params, end) in enumerate(ends):
         if end == "gap":
             continue
-        events.append(Started(number, 0.0, params, "cpu"))
+        events.append(TrialStarted(number, 0.0, params, "cpu"))
         if end == "finished":
-            events.append(Finished(number, 1.0, 0.5))
+            events.append(FinishedOutcome(number, 1.0, 0.5))
         if end == "failed":
-            events.append(Failed(number, 1.0, "x"))
+            events.append(FailedOutcome(number, 1.0, "x"))
         if end == "interrupted":
-            events.append(Interrupted(number, 1.0, "x"))
-    return dict(fold(events).trials)
+            events.append(InterruptedOutcome(number, 1.0, "x"))
+    return dict(fold_events(events).trials)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +202,7 @@ def tried(*ends: tuple[Params, str]) -> dict[int, TrialRecord]:
 def test_what_failed_is_tried_again_and_nothing_twice(
     known: list[tuple[Params, str]], given: list[int]
 ) -> None:
-    assert given_to([A, B, C], 1, tried(*known)) == given
+    assert assign_members([A, B, C], 1, tried(*known)) == given
 
 
 @pytest.mark.parametrize(
@@ -204,35 +218,39 @@ def test_what_failed_is_tried_again_and_nothing_twice(
 def test_of_two_members_with_the_same_params_each_is_trained_as_often(
     known: list[tuple[Params, str]], given: list[int]
 ) -> None:
-    assert given_to([A, A, B], 2, tried(*known)) == given
+    assert assign_members([A, A, B], 2, tried(*known)) == given
     ended = tried(*known, *[([A, A, B][member], "finished") for member in given[len(known) :]])
-    assert given_to([A, A, B], 2, ended) == given
-    assert [len(numbers) for numbers in finished(given, 2, ended)] == [2, 2, 2]
+    assert assign_members([A, A, B], 2, ended) == given
+    assert [len(numbers) for numbers in finished_by_member(given, 2, ended)] == [2, 2, 2]
 
 
 def test_members_are_known_by_their_trials() -> None:
     known = tried((A, "failed"), (B, "finished"), (A, "finished"), (B, "finished"), (C, "failed"))
-    assert finished([0, 1, 0, 1, 2], 2, known) == [[2], [1, 3], []]
-    assert finished([0, 1, 0, 1, 2], 1, known) == [[2], [1], []], "no more than are averaged"
+    assert finished_by_member([0, 1, 0, 1, 2], 2, known) == [[2], [1, 3], []]
+    assert finished_by_member([0, 1, 0, 1, 2], 1, known) == [[2], [1], []], (
+        "no more than are averaged"
+    )
 
 
 def test_the_closing_table_tells_of_members_by_weight() -> None:
-    begun = Begun(CONFIG, Path("a"), searched().trials[1], MADE, trials_of(MADE, searched(), "a"))
-    again = fold(
+    begun = RefitTask(
+        CONFIG, Path("a"), searched().trials[1], MADE, ensemble_trials(MADE, searched(), "a")
+    )
+    again = fold_events(
         [
             SweepStarted(0.0, "r", "u", {"study.metric": "train_loss"}),
-            *(Started(n, 0.0, params, "cpu") for n, params in enumerate((TREES, MLP, MLP))),
-            *(Reported(n, 0.0, n + 1, {"train_loss": 0.5}) for n in range(3)),
-            *(Finished(n, 2.0, 0.5) for n in range(3)),
+            *(TrialStarted(n, 0.0, params, "cpu") for n, params in enumerate((TREES, MLP, MLP))),
+            *(MetricsReported(n, 0.0, n + 1, {"train_loss": 0.5}) for n in range(3)),
+            *(FinishedOutcome(n, 2.0, 0.5) for n in range(3)),
         ]
     )
-    columns, rows = table_of(begun, members(), [[0], [1, 2]], again)
+    columns, rows = members_table(begun, members(), [[0], [1, 2]], again)
     assert "train_loss" not in columns
     assert rows == [
         ["    1", "trees", "0.750", "0.33333", "2", "2 s"],
         ["    0", "mlp", "0.250", "0.1", "3 to 4", "4 s"],
     ]
-    columns, rows = table_of(begun, members(RefitConfig(hold_out=0.1)), [[0], [1, 2]], again)
+    columns, rows = members_table(begun, members(RefitConfig(hold_out=0.1)), [[0], [1, 2]], again)
     assert columns[-1] == "val_rmse held out"
     assert rows[0][-1] == "0.5"
 
@@ -240,25 +258,25 @@ def test_the_closing_table_tells_of_members_by_weight() -> None:
 def test_a_member_that_nobody_knows_is_refused() -> None:
     lost = replace(MADE, members={1: 0.5, 7: 0.5})
     with pytest.raises(ConfigError, match=r"what trial 7, a member of the ensemble, was"):
-        trials_of(lost, searched(), "a")
+        ensemble_trials(lost, searched(), "a")
 
 
 @pytest.mark.parametrize(
     "refit",
-    [RefitConfig(parallel=Parallel.ddp), RefitConfig(devices=2), RefitConfig(batch_size=64)],
+    [RefitConfig(parallel=ParallelKind.ddp), RefitConfig(devices=2), RefitConfig(batch_size=64)],
 )
 def test_what_is_of_one_training_is_refused(refit: RefitConfig) -> None:
     with pytest.raises(ConfigError, match=r"members of an ensemble .* refit\.members=none"):
-        refuse_unfit_members(replace(CONFIG, refit=refit))
+        refuse_parallel_members(replace(CONFIG, refit=refit))
 
 
 def test_one_device_for_each_is_what_they_have() -> None:
-    refuse_unfit_members(replace(CONFIG, refit=RefitConfig(parallel=Parallel.none)))
+    refuse_parallel_members(replace(CONFIG, refit=RefitConfig(parallel=ParallelKind.none)))
 
 
 def test_a_batch_is_for_a_winner_that_trains_in_batches() -> None:
     """Of `model=auto` the winner's own family counts."""
     asked = replace(CONFIG, refit=RefitConfig(batch_size=64))
-    refuse_batch(asked, MLP)
+    refuse_unfit_batch(asked, MLP)
     with pytest.raises(ConfigError, match=r"batch_size=64: model=trees trains in no batches"):
-        refuse_batch(asked, TREES)
+        refuse_unfit_batch(asked, TREES)

@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from automl.record.inside import Inside
+from automl.objectives.training_session import TrainingSession
+from automl.objectives.trial_context import TrialContext
 from automl.tracking.inside.process import InsideConfig, open_inside
-from automl.training.objective import TrialContext
-from automl.training.session import TrainingSession
 from automl.trial import (
-    Finished,
-    Logged,
-    Outcome,
+    FinishedOutcome,
+    MetricsReported,
     ParamValue,
-    Reported,
-    Tagged,
     TrialEvent,
+    TrialOutcome,
     TrialSpec,
+    TrialTagged,
+    ValuesLogged,
     Verdict,
 )
+from automl.trial.library_redirect import LoggingRedirect
 from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
+from tests.models.conftest import make_plan
 from tests.places import ON_HOST
 from tests.plugins import write_entry_points
-from tests.training.conftest import make_plan
 
 __all__ = ["folder", "mlflow_environment"]
 
@@ -60,34 +60,36 @@ class Trial:
 
     def __call__(self, event: TrialEvent) -> Verdict:
         self.events.append(event)
-        step = event.step if isinstance(event, Reported) else -1
+        step = event.step if isinstance(event, MetricsReported) else -1
         return self.verdicts.get(step, Verdict.GO_ON)
 
     @property
     def reports(self) -> list[tuple[int, dict[str, float]]]:
-        return [(e.step, dict(e.metrics)) for e in self.events if isinstance(e, Reported)]
+        return [(e.step, dict(e.metrics)) for e in self.events if isinstance(e, MetricsReported)]
 
     @property
     def points(self) -> list[tuple[str, int, float]]:
-        found = [p for e in self.events if isinstance(e, Logged) for p in e.points]
+        found = [p for e in self.events if isinstance(e, ValuesLogged) for p in e.points]
         return [(point.name, point.step, point.value) for point in found]
 
     @property
     def params(self) -> dict[str, str]:
-        return {k: v for e in self.events if isinstance(e, Logged) for k, v in e.params.items()}
+        return {
+            k: v for e in self.events if isinstance(e, ValuesLogged) for k, v in e.params.items()
+        }
 
     @property
     def tags(self) -> dict[str, str]:
-        return {e.name: e.text for e in self.events if isinstance(e, Tagged)}
+        return {e.name: e.text for e in self.events if isinstance(e, TrialTagged)}
 
     @property
-    def outcome(self) -> Outcome:
-        assert isinstance(self.events[-1], Outcome)
+    def outcome(self) -> TrialOutcome:
+        assert isinstance(self.events[-1], TrialOutcome)
         return self.events[-1]
 
     @property
     def value(self) -> float:
-        assert isinstance(self.outcome, Finished), self.outcome
+        assert isinstance(self.outcome, FinishedOutcome), self.outcome
         return self.outcome.value
 
 
@@ -104,7 +106,7 @@ class Trainer:
         *,
         number: int = 0,
         trial: Trial | None = None,
-        inside: Inside | None = None,
+        inside: LoggingRedirect | None = None,
     ) -> Trial:
         trial = trial or Trial()
         inside = inside or open_inside(InsideConfig())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.confirmed import Confirmed
-from automl.tracking.inside.elsewhere import Elsewhere
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+from automl.tracking.inside.process import ForeignPrograms
 
 URI = "sqlite:////tmp/mlflow.db"
 
@@ -23,8 +23,8 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def confirmed(log: Path) -> Iterator[Confirmed]:
-    file = Confirmed.open(log, wait_seconds=0.0)
+def confirmed(log: Path) -> Iterator[DeliveryConfirmations]:
+    file = DeliveryConfirmations.open(log, wait_seconds=0.0)
     yield file
     file.close()
 
@@ -40,8 +40,10 @@ def stopped() -> None:
     raise StoppedError
 
 
-def test_it_joins_the_run_of_its_trial(log: Path, confirmed: Confirmed, program: Path) -> None:
-    joining = Elsewhere(URI, redirect=True)
+def test_it_joins_the_run_of_its_trial(
+    log: Path, confirmed: DeliveryConfirmations, program: Path
+) -> None:
+    joining = ForeignPrograms(URI, redirect=True)
     confirmed.note_study("5b7c", "3", "9f")
     confirmed.note_run(1, "a0")
 
@@ -57,9 +59,9 @@ def test_it_joins_the_run_of_its_trial(log: Path, confirmed: Confirmed, program:
 
 
 def test_it_waits_for_the_store_that_both_would_make(
-    log: Path, confirmed: Confirmed, program: Path
+    log: Path, confirmed: DeliveryConfirmations, program: Path
 ) -> None:
-    following = Elsewhere(URI, redirect=False)
+    following = ForeignPrograms(URI, redirect=False)
     with pytest.raises(StoppedError):
         following.variables(program, log, 0, ask=stopped)
 
@@ -73,4 +75,4 @@ def test_it_waits_for_the_store_that_both_would_make(
 @pytest.mark.parametrize("redirect", [False, True])
 def test_without_mlflow_nothing_is_waited_for(redirect: bool, log: Path, tmp_path: Path) -> None:
     program = tmp_path / "none" / "bin" / "sh"
-    assert Elsewhere(URI, redirect=redirect).variables(program, log, 0, ask=stopped) == {}
+    assert ForeignPrograms(URI, redirect=redirect).variables(program, log, 0, ask=stopped) == {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from automl.training.objective import TrialContext
+from automl.objectives.trial_context import TrialContext
 from tests.tracking.inside.conftest import Trainer
 
 with suppress(ModuleNotFoundError):  # then it is skipped, below

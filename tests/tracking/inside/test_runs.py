@@ -9,10 +9,10 @@ import pytest
 from automl.tracking.inside.runs import (
     MAX_HISTORY,
     ChangedParamError,
+    LoggedCall,
     LoggedRun,
-    Told,
     TrialRuns,
-    is_same,
+    is_same_param,
 )
 from automl.trial import LoggedPoint, ParamValue
 
@@ -27,7 +27,7 @@ def points(*steps: int, name: str = "loss") -> list[LoggedPoint]:
     return [LoggedPoint(name, float(n), step, 1000 + n) for n, step in enumerate(steps)]
 
 
-def steps_of(told: Told) -> list[int]:
+def steps_of(told: LoggedCall) -> list[int]:
     return [point.step for point in told.points]
 
 
@@ -81,7 +81,7 @@ def test_mlflows_default_step_is_counted_and_not_spoken_of() -> None:
 def test_a_param_of_the_trials_may_be_logged_as_it_is(
     value: ParamValue, text: str, same: bool
 ) -> None:
-    assert is_same(value, text) is same
+    assert is_same_param(value, text) is same
     runs, (run,) = make_runs(None, x=value)
     assert runs.log(run, (), {"x": text}).params == ({} if same else {"logged.x": text})
 

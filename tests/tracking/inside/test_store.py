@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.inside.plugin import URI, open_registry
+from automl.objectives.trial_context import TrialContext, TrialPruned
+from automl.tracking.inside.plugin import TRIAL_URI, open_registry
 from automl.tracking.inside.process import InsideConfig, open_inside
 from automl.tracking.inside.store import TrialStore
-from automl.tracking.inside.wire import VARIABLE
-from automl.training.objective import TrialContext, TrialPruned
-from automl.trial import Failed, Interrupted, Pruned, TrialEvent, Verdict
+from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE
+from automl.trial import FailedOutcome, InterruptedOutcome, PrunedOutcome, TrialEvent, Verdict
 from tests.tracking.inside.conftest import Trainer, Trial
 
 
@@ -55,7 +55,7 @@ def test_a_value_that_prunes_ends_the_trial_out_of_mlflows_call(trainer: Trainer
 
     trial = trainer.run(train, trial=Trial(verdicts={1: Verdict.PRUNE}))
     assert [step for step, _ in trial.reports] == [0, 1]
-    assert isinstance(trial.outcome, Pruned)
+    assert isinstance(trial.outcome, PrunedOutcome)
     assert after == []
 
 
@@ -66,7 +66,7 @@ def test_the_sweep_stops_a_trial_that_reports_nothing(trainer: Trainer) -> None:
             return Verdict.STOP
 
     trial = trainer.run(logs(0.5, 0.75, metric="other"), trial=Stopping())
-    assert isinstance(trial.outcome, Interrupted)
+    assert isinstance(trial.outcome, InterruptedOutcome)
     assert trial.points == [("other", 0, 0.5)]
 
 
@@ -94,7 +94,7 @@ def test_another_thread_never_meets_the_verdict_and_the_trials_own_does(trainer:
 
     trial = trainer.run(train, trial=Trial(verdicts={0: Verdict.PRUNE}))
     assert met == ["nothing", "pruned, here"]
-    assert isinstance(trial.outcome, Pruned)
+    assert isinstance(trial.outcome, PrunedOutcome)
 
 
 def test_a_verdict_that_came_to_another_thread_at_last_prunes_all_the_same(
@@ -106,7 +106,7 @@ def test_a_verdict_that_came_to_another_thread_at_last_prunes_all_the_same(
         thread.join()
 
     trial = trainer.run(train, trial=Trial(verdicts={0: Verdict.PRUNE}))
-    assert isinstance(trial.outcome, Pruned)
+    assert isinstance(trial.outcome, PrunedOutcome)
 
 
 def test_many_threads_lose_nothing(trainer: Trainer) -> None:
@@ -148,7 +148,7 @@ def test_trials_in_threads_of_one_process_keep_to_themselves(trainer: Trainer) -
         with mlflow.start_run():
             both.wait()
             mlflow.log_metric("val_loss", float(trial.number))
-            addresses.append(os.environ.get(VARIABLE))
+            addresses.append(os.environ.get(LOG_ADDRESS_VARIABLE))
             both.wait()
 
     inside, trials = open_inside(InsideConfig()), [Trial(), Trial()]
@@ -205,7 +205,7 @@ def test_the_metric_that_was_never_logged_is_missed_and_those_that_were_are_name
     trainer: Trainer,
 ) -> None:
     trial = trainer.run(logs(0.5, metric="loss"))
-    assert isinstance(trial.outcome, Failed)
+    assert isinstance(trial.outcome, FailedOutcome)
     assert trial.outcome.hopeless
     assert "study.metric=val_loss was never reported. Wanted: val_loss; reported: loss" in (
         trial.outcome.cause
@@ -280,11 +280,11 @@ def test_where_no_trial_runs_the_remedy_is_said(trainer: Trainer) -> None:
     from mlflow.exceptions import MlflowException
 
     with pytest.raises(MlflowException, match="no trial runs in this process: log in the process"):
-        MlflowClient(URI).create_run("0")
+        MlflowClient(TRIAL_URI).create_run("0")
 
 
 def test_no_model_is_registered_by_a_trial() -> None:
     from mlflow.exceptions import MlflowException
 
     with pytest.raises(MlflowException, match="without registered_model_name"):
-        open_registry(URI)
+        open_registry(TRIAL_URI)

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from automl.objectives.goal import StudyGoal
+from automl.objectives.program.command_session import CommandSession
+from automl.objectives.program.program_flags import CommandSetup
+from automl.objectives.reports.logged_values import LoggedSide
+from automl.objectives.reports.trial_reports import TrialReports
+from automl.objectives.trial_context import TrialContext
 from automl.tracking.inside.process import InsideConfig
-from automl.tracking.inside.running import NoTrialError, running
-from automl.tracking.inside.wire import VARIABLE, FarSide, served
-from automl.training.command.session import CommandSession
-from automl.training.command.setup import CommandSetup
-from automl.training.goal import Goal
-from automl.training.logged import LoggedSide
-from automl.training.objective import TrialContext
-from automl.training.reports import TrialReports
-from automl.trial import Direction, Entry, LoggedPoint, TrialSpec
+from automl.tracking.inside.running_trials import NoTrialError, run_trial_in_thread
+from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, RemoteTrialSide, serve_trial
+from automl.trial import Direction, LoggedPoint, ProcessEntry, TrialSpec
 from tests.places import ON_HOST
 from tests.plugins import write_entry_points
 from tests.tracking.inside.conftest import Trainer, Trial
@@ -33,14 +33,14 @@ POINT = LoggedPoint("loss", 0.5, 3, 17)
 
 def side_of(trial: Trial, folder: Path) -> LoggedSide:
     spec = TrialSpec(7, {"lr": 0.01}, str(folder / "trial-00007"), 0)
-    return LoggedSide(TrialReports(spec, Goal("val_loss", Direction.minimize), trial, 60.0))
+    return LoggedSide(TrialReports(spec, StudyGoal("val_loss", Direction.minimize), trial, 60.0))
 
 
 def test_a_call_is_taken_when_it_returns(tmp_path: Path) -> None:
     trial = Trial()
-    with running(side_of(trial, tmp_path)) as here, served(here) as address:
+    with run_trial_in_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
         assert address is not None
-        with closing(FarSide(address)) as far:
+        with closing(RemoteTrialSide(address)) as far:
             assert (far.number, far.params) == (7, {"lr": 0.01})
             assert far.folder == tmp_path / "trial-00007" / "artifacts"
             far.log([POINT], {"batch": "8"}, {"by": "ann"})
@@ -52,19 +52,19 @@ def test_a_call_is_taken_when_it_returns(tmp_path: Path) -> None:
 
 def test_nothing_is_taken_after_the_trials_end(tmp_path: Path) -> None:
     trial = Trial()
-    with running(side_of(trial, tmp_path)) as here, served(here) as address:
+    with run_trial_in_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
         assert address is not None
-        far = FarSide(address)
+        far = RemoteTrialSide(address)
     with closing(far), pytest.raises(NoTrialError, match="the trial has ended"):
         far.log([POINT])
     with pytest.raises(NoTrialError, match="the trial has ended"):
-        FarSide(address)
+        RemoteTrialSide(address)
     assert trial.events == []
 
 
 def test_whoever_does_not_know_the_trial_logs_nothing(tmp_path: Path) -> None:
     trial = Trial()
-    with running(side_of(trial, tmp_path)) as here, served(here) as address:
+    with run_trial_in_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
         assert address is not None
         name = address.partition(":")[0]
         with socket.socket(socket.AF_UNIX) as stranger, stranger.makefile("rwb") as lines:
@@ -74,7 +74,7 @@ def test_whoever_does_not_know_the_trial_logs_nothing(tmp_path: Path) -> None:
                 lines.flush()
             assert b"error" in lines.readline()
         with pytest.raises(NoTrialError):
-            FarSide(f"{name}:7")
+            RemoteTrialSide(f"{name}:7")
     assert trial.events == []
 
 
@@ -121,14 +121,14 @@ def test_a_program_as_objective_logs_to_its_trial(
     monkeypatch.chdir(tmp_path)
     installed = write_entry_points(tmp_path / "installed")
     monkeypatch.setenv("PYTHONPATH", f"{installed}:{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(LOG_ADDRESS_VARIABLE, raising=False)
     setup = CommandSetup(
         command=f"{shlex.quote(sys.executable)} script.py",
         pattern=None,
         metric="val_loss",
         direction=Direction.minimize,
         grace_seconds=5.0,
-        inside=Entry("automl.tracking.inside.process:open_inside", InsideConfig()),
+        inside=ProcessEntry("automl.tracking.inside.process:open_inside", InsideConfig()),
     )
     trial = Trial()
     spec = TrialSpec(0, {"lr": 0.01}, str(tmp_path / "trial-00000"), 0)

@@ -12,14 +12,14 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from automl.commands.registration.putting import put
-from automl.commands.registration.standing import Standing
-from automl.data.raw import plain_frame
+from automl.commands.models.champion import ModelAlias
+from automl.commands.models.model_upload import put_model
+from automl.data.tables.table_sources import plain_frame
 from automl.errors import ConfigError
-from automl.tracking.registry.registry import Registry, RegistryError
-from automl.tracking.registry.words import CHALLENGER, CHAMPION, NewModel, RunRef
-from automl.tracking.run_update import MetricPoint
-from automl.tracking.uri import TrackingUri
+from automl.tracking.registry.model_versions import CHALLENGER, CHAMPION, NewModel, RunRef
+from automl.tracking.registry.registry import ModelRegistry, RegistryError
+from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.view.run_update import MetricPoint
 
 SCHEMA = {"columns": [{"name": "a"}, {"name": "k", "categories": ["p"]}], "classes": ["u", 1]}
 CHANGES = (
@@ -87,16 +87,16 @@ def model(uri: TrackingUri, tmp_path: Path) -> NewModel:
     )
 
 
-def register(registry: Registry, model: NewModel, alias: str = CHAMPION) -> int:
+def register(registry: ModelRegistry, model: NewModel, alias: str = CHAMPION) -> int:
     """As the command does it."""
     registry.claim("ours", shared=False)
     known = next((v for v in registry.versions() if v.digest == model.digest), None)
-    return put(registry, model, known, Standing(alias, "")).number
+    return put_model(registry, model, known, ModelAlias(alias, "")).number
 
 
 def test_it_knows_the_runs_that_are_there(uri: TrackingUri, model: NewModel) -> None:
     client = MlflowClient(uri.text)
-    registry, run = Registry(client, uri, "s"), model.run
+    registry, run = ModelRegistry(client, uri, "s"), model.run
     assert registry.has_run(run)
     assert not registry.has_run(replace(run, experiment="0")), "another's"
     assert not registry.has_run(replace(run, run="0" * 32))
@@ -130,14 +130,14 @@ def test_who_was_killed_goes_on(at: str, after: bool, uri: TrackingUri, model: N
     client = MlflowClient(uri.text)
     mortal: Any = Mortal(client, at, after=after)
     with pytest.raises(Killed):
-        register(Registry(mortal, uri, "s"), model)
-    assert register(Registry(client, uri, "s"), model) == 1
+        register(ModelRegistry(mortal, uri, "s"), model)
+    assert register(ModelRegistry(client, uri, "s"), model) == 1
     check_whole(client, model)
 
 
 def test_the_same_again_changes_nothing(uri: TrackingUri, model: NewModel) -> None:
     client = MlflowClient(uri.text)
-    register(Registry(client, uri, "s"), model)
+    register(ModelRegistry(client, uri, "s"), model)
     watched: list[str] = []
 
     class Watched:
@@ -146,14 +146,14 @@ def test_the_same_again_changes_nothing(uri: TrackingUri, model: NewModel) -> No
             return getattr(client, name)
 
     asked: Any = Watched()
-    assert register(Registry(asked, uri, "s"), model) == 1
+    assert register(ModelRegistry(asked, uri, "s"), model) == 1
     assert set(watched) & set(CHANGES) == {"create_registered_model"}, "it is refused, being there"
     check_whole(client, model)
 
 
 def test_the_signature_names_columns_and_answers(uri: TrackingUri, model: NewModel) -> None:
     client = MlflowClient(uri.text)
-    register(Registry(client, uri, "s"), model)
+    register(ModelRegistry(client, uri, "s"), model)
     (logged,) = client.search_logged_models([model.run.experiment])
     text = (Path(logged.artifact_location) / "MLmodel").read_text()
     assert '{"type": "any", "name": "a", "required": true}' in " ".join(text.split())
@@ -169,7 +169,7 @@ def test_the_signature_names_columns_and_answers(uri: TrackingUri, model: NewMod
 
 
 def test_what_is_new_about_a_version_is_recorded_with_it(uri: TrackingUri, model: NewModel) -> None:
-    registry = Registry(MlflowClient(uri.text), uri, "s")
+    registry = ModelRegistry(MlflowClient(uri.text), uri, "s")
     register(registry, model)
     register(registry, replace(model, tags={"automl.rows.34": "5 rows"}))
     (version,) = registry.versions()
@@ -181,7 +181,7 @@ def test_what_is_new_about_a_version_is_recorded_with_it(uri: TrackingUri, model
 def test_a_challenger_that_became_the_champion_is_no_challenger(
     uri: TrackingUri, model: NewModel
 ) -> None:
-    registry = Registry(MlflowClient(uri.text), uri, "s")
+    registry = ModelRegistry(MlflowClient(uri.text), uri, "s")
     register(registry, model, CHALLENGER)
     assert (registry.alias(CHAMPION), registry.alias(CHALLENGER)) == (None, 1)
     register(registry, model, CHAMPION)
@@ -208,14 +208,14 @@ def test_a_name_of_others_is_refused(
     client = MlflowClient(uri.text)
     client.create_registered_model("s", tags=tags)
     with pytest.raises(ConfigError) as refused:
-        Registry(client, uri, "s").claim("ours", shared=shared)
+        ModelRegistry(client, uri, "s").claim("ours", shared=shared)
     assert said in str(refused.value)
-    Registry(client, uri, "another").claim("ours", shared=shared)
+    ModelRegistry(client, uri, "another").claim("ours", shared=shared)
 
 
 @pytest.mark.parametrize("later", [False, True])
 def test_studies_share_a_name_that_each_of_them_gives(later: bool, uri: TrackingUri) -> None:
-    registry = Registry(MlflowClient(uri.text), uri, "s")
+    registry = ModelRegistry(MlflowClient(uri.text), uri, "s")
     registry.claim("theirs", shared=not later)
     if later:
         registry.claim("theirs", shared=True)
@@ -227,7 +227,7 @@ def test_studies_share_a_name_that_each_of_them_gives(later: bool, uri: Tracking
 
 def test_what_is_said_of_a_version_follows_what_is_known(uri: TrackingUri, model: NewModel) -> None:
     client = MlflowClient(uri.text)
-    registry = Registry(client, uri, "s")
+    registry = ModelRegistry(client, uri, "s")
     register(registry, model)
     register(registry, replace(model, about="nobody knows", metrics=()))
     (version,) = registry.versions()
@@ -247,7 +247,7 @@ def test_an_error_of_mlflows_has_no_credentials(uri: TrackingUri) -> None:
 
     down: Any = Down()
     with pytest.raises(RegistryError) as refused:
-        Registry(down, replace(uri, text="http://me:secret@host"), "s").versions()
+        ModelRegistry(down, replace(uri, text="http://me:secret@host"), "s").versions()
     assert "secret" not in str(refused.value)
     assert "MLflow's model registry cannot be used" in str(refused.value)
 
@@ -255,7 +255,7 @@ def test_an_error_of_mlflows_has_no_credentials(uri: TrackingUri) -> None:
 def test_an_export_comes_back_and_a_foreign_model_has_none(
     uri: TrackingUri, model: NewModel, tmp_path: Path
 ) -> None:
-    registry = Registry(MlflowClient(uri.text), uri, "s")
+    registry = ModelRegistry(MlflowClient(uri.text), uri, "s")
     register(registry, model)
     (version,) = registry.versions()
     (tmp_path / "to").mkdir()

@@ -1,0 +1,443 @@
+"""What was promised to running trials, until it is given back.
+
+NVML shows memory only once it is taken, long after admission; the ledger knows it from the moment
+of the promise. Arithmetic over both is in `account.py`. Changed by the main thread (reserve) and by
+pool threads (release, peaks), each change under one short lock; readers get an immutable snapshot,
+of which only the pages of devices are made anew on which something changed, and which says which
+these are: what it costs does not grow with the number of devices.
+
+A mapping that is changed by making another, at a cost that does not grow with its size.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
+
+from automl.devices.device_reading import DeviceReading
+from automl.trial import DeviceId, Placement, ProcessId
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MOST = 64
+"""Entries that lie over the others; then both are made one."""
+_NONE = object()
+
+
+class LayeredMapping(Mapping[K, V]):
+    """Many entries that several have in common, and a few over them. Neither is ever changed."""
+
+    def __init__(self, under: dict[K, V] | None = None, over: dict[K, V] | None = None) -> None:
+        self._under: dict[K, V] = {} if under is None else under
+        self._over: dict[K, V] = {} if over is None else over
+
+    def with_these(self, entries: Mapping[K, V]) -> LayeredMapping[K, V]:
+        """Another in which these are added, or take the place of those of their keys."""
+        over = {**self._over, **entries}
+        if len(over) <= _MOST:
+            return LayeredMapping(self._under, over)
+        return LayeredMapping({**self._under, **over})
+
+    def __getitem__(self, key: K) -> V:
+        return self._over[key] if key in self._over else self._under[key]
+
+    def get(self, key: K, default: Any = None) -> Any:
+        found = self._over.get(key, _NONE)
+        return self._under.get(key, default) if found is _NONE else found
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self._under
+        yield from (key for key in self._over if key not in self._under)
+
+    def __len__(self) -> int:
+        return len(self._under) + sum(key not in self._under for key in self._over)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Memory promised to one placed trial (or pack) on its devices."""
+
+    key: int
+    """Number of the trial (of a pack: of its first)."""
+    placement: Placement
+    process: ProcessId | None = None
+    """That trains it; None until known."""
+    peaks_bytes: tuple[int, ...] = ()
+    """The most it was seen to hold of each device, in the order of its shares; none: not seen."""
+    settled: bool = False
+    """The promise was shrunk to what was seen, which happens once."""
+    number: int = 0
+    """Of all that were made of its ledger."""
+
+    def counted_bytes(self, device: DeviceId) -> int:
+        """What admission counts: the promise, or the observed peak where that is larger."""
+        number = self.placement.devices.index(device)
+        seen = self.peaks_bytes[number] if self.peaks_bytes else 0
+        return max(self.placement.shares[number].reservation_bytes, seen)
+
+    @property
+    def holder(self) -> ProcessId:
+        """Its process; one that is not known yet has a negative stand-in."""
+        return self.process or ProcessId(self.placement.node, -1 - self.key)
+
+
+@dataclass(frozen=True)
+class CudaContext:
+    """The CUDA context of one of our processes on a device: taken, but maybe not yet visible."""
+
+    ready_seconds: float | None = None
+    """`time.monotonic()` when the process said that CUDA is up; None: not yet."""
+    size_bytes: int | None = None
+    """The least that NVML showed of the process beyond torch's memory; None: not known."""
+    in_doubt: bool = False
+    """Its trial ended before it was said to be up: it may be there or not."""
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.ready_seconds is None
+
+    def pending(self, reading_begun_seconds: float) -> bool:
+        """Whether a reading begun then may have missed it."""
+        return self.ready_seconds is None or reading_begun_seconds <= self.ready_seconds
+
+
+@dataclass(frozen=True)
+class DeviceLedgerPage:
+    """What the ledger has of one device."""
+
+    reservations: tuple[Reservation, ...] = ()
+    contexts: Mapping[ProcessId, CudaContext] = field(default_factory=dict)
+    """On a GPU; of a process that is not known yet by its stand-in."""
+    least_foreign_bytes: int | None = None
+    """The least that others were seen to hold; None: nothing was seen yet."""
+
+    @property
+    def n_coming(self) -> int:
+        """Executions that no process is known to have taken yet."""
+        return sum(held.process is None for held in self.reservations)
+
+    @property
+    def n_unmeasured_contexts(self) -> int:
+        """Those of which NVML does not tell whose they are."""
+        return sum(context.size_bytes is None for context in self.contexts.values())
+
+    def n_pending_contexts(self, reading_begun_seconds: float) -> int:
+        return sum(context.pending(reading_begun_seconds) for context in self.contexts.values())
+
+    def has_context(self, process: ProcessId) -> bool:
+        """Whether a trial in that process needs no other here."""
+        context = self.contexts.get(process)
+        return context is not None and not context.in_doubt
+
+    def context_bytes(self, process: ProcessId) -> int:
+        """Bytes of its context, as far as they are known to be no foreign memory."""
+        context = self.contexts.get(process)
+        return 0 if context is None else context.size_bytes or 0
+
+
+_EMPTY = DeviceLedgerPage()
+_LONGEST_JOURNAL = 100_000
+"""Entries; whoever knows a snapshot of an older one takes every page as changed."""
+Contexts: TypeAlias = Mapping[tuple[DeviceId, ProcessId], CudaContext]
+
+
+@dataclass(frozen=True)
+class LedgerChanges:
+    """Which pages changed, in order, as far as one snapshot of a ledger knows."""
+
+    journal: list[DeviceId] = field(default_factory=list)
+    """Of the ledger, which adds to it."""
+    n: int = 0
+    """So many of its entries are of this snapshot and those before."""
+
+    def since(self, before: LedgerChanges) -> set[DeviceId] | None:
+        """On which devices something changed; None: the other is not of the same ledger, or was
+        taken later."""
+        if before.journal is not self.journal or before.n > self.n:
+            return None
+        return set(self.journal[before.n : self.n])
+
+
+@dataclass(frozen=True)
+class LedgerSnapshot:
+    """The ledger at one moment."""
+
+    pages: Mapping[DeviceId, DeviceLedgerPage] = field(default_factory=dict)
+    n_reservations: int = 0
+    host_peak_bytes: int = 0
+    """The most main memory that a process of ours was seen to take that trains on a GPU."""
+    changes: LedgerChanges = field(default_factory=LedgerChanges, compare=False)
+    by_node: Mapping[str, frozenset[DeviceId]] = field(default_factory=dict)
+    """Devices that have a page."""
+
+    @classmethod
+    def of(
+        cls,
+        reservations: Iterable[Reservation],
+        contexts: Contexts | None = None,
+        least_foreign: Mapping[DeviceId, int] | None = None,
+        host_peak_bytes: int = 0,
+    ) -> LedgerSnapshot:
+        """A ledger as it is thought to be at another moment."""
+        held = [replace(r, number=n) for n, r in enumerate(reservations)]
+        least = least_foreign or {}
+        there: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
+        for (device, process), context in (contexts or {}).items():
+            there[device][process] = context
+        on: dict[DeviceId, list[Reservation]] = defaultdict(list)
+        for reservation in held:
+            for device in reservation.placement.devices:
+                on[device].append(reservation)
+        pages = {
+            device: DeviceLedgerPage(tuple(on[device]), there[device], least.get(device))
+            for device in {*on, *there, *least}
+        }
+        return cls(pages, len(held), host_peak_bytes, by_node=_with_devices({}, pages))
+
+    def on(self, device: DeviceId) -> DeviceLedgerPage:
+        return self.pages.get(device, _EMPTY)
+
+    def on_node(self, node: str) -> frozenset[DeviceId]:
+        """Devices of a machine that have a page."""
+        return self.by_node.get(node, frozenset())
+
+    @cached_property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Of all devices, in the order in which they were made."""
+        found = {r.key: r for page in self.pages.values() for r in page.reservations}
+        return tuple(sorted(found.values(), key=lambda r: r.number))
+
+    @property
+    def contexts(self) -> Contexts:
+        """Of all devices."""
+        return {
+            (device, process): context
+            for device, page in self.pages.items()
+            for process, context in page.contexts.items()
+        }
+
+    @property
+    def least_foreign(self) -> Mapping[DeviceId, int]:
+        """Of those devices of which something was seen."""
+        found = {device: page.least_foreign_bytes for device, page in self.pages.items()}
+        return {device: least for device, least in found.items() if least is not None}
+
+
+class Ledger:
+    """The changing set of reservations. Every one is given back exactly once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards all below
+        self._reservations: dict[int, Reservation] = {}
+        self._on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
+        self._contexts: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
+        self._least_foreign: dict[DeviceId, int] = {}
+        self._host_peak_bytes = 0
+        self._pages: LayeredMapping[DeviceId, DeviceLedgerPage] = LayeredMapping()
+        self._changed: set[DeviceId] = set()
+        self._journal: list[DeviceId] = []
+        self._n_made = 0
+        self._by_node: Mapping[str, frozenset[DeviceId]] = {}
+        self._snapshot: LedgerSnapshot | None = None
+        """The last one, while nothing has changed."""
+
+    # --- a reservation's life ---
+
+    def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
+        with self._lock:
+            assert key not in self._reservations, f"trial {key} already holds a reservation"
+            self._n_made += 1
+            held = Reservation(key, placement, process, number=self._n_made)
+            self._put(held)
+            for device in _gpus(held):
+                self._await(device, held.holder, CudaContext())
+
+    def release(self, key: int, now_seconds: float) -> None:
+        """Give it back. A context that is still awaited may have come by now: readings that begin
+        later see it."""
+        with self._lock:
+            assert key in self._reservations, f"trial {key} holds no reservation"
+            held = self._reservations.pop(key)
+            for device in held.placement.devices:
+                del self._on[device][key]
+                self._changed.add(device)
+            for device in _gpus(held):
+                self._doubt(device, held, now_seconds)
+
+    @contextmanager
+    def held(self, key: int, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+        """The reservation made before is given back at the end, however that comes."""
+        try:
+            yield
+        finally:
+            self.release(key, clock())
+
+    def assign(self, key: int, process: ProcessId) -> None:
+        """The process that trains it is known now; contexts promised without one are its."""
+        with self._lock:
+            before = self._reservations[key]
+            self._put(replace(before, process=process))
+            for device in _gpus(before):
+                if (context := self._contexts[device].pop(before.holder, None)) is not None:
+                    self._await(device, process, context)
+
+    def observe_peak(self, key: int, *peaks_bytes: int) -> None:
+        """It was seen to hold so much of each of its devices, in their order."""
+        with self._lock:
+            seen = self._reservations[key]
+            before = seen.peaks_bytes or (0,) * len(peaks_bytes)
+            peaks = tuple(map(max, zip(before, peaks_bytes, strict=True)))
+            if peaks != seen.peaks_bytes:
+                self._put(replace(seen, peaks_bytes=peaks))
+
+    def settle(self, key: int, *sizes_bytes: int) -> bool:
+        """Shrink the promise to that on each of its devices, which it has to itself no longer;
+        whether it was. It is never raised, nor put below what was seen, nor shrunk again."""
+        with self._lock:
+            seen = self._reservations[key]
+            if seen.settled:
+                return False
+            peaks = seen.peaks_bytes or (0,) * len(sizes_bytes)
+            enough = [*map(max, zip(sizes_bytes, peaks, strict=True))]
+            placement = seen.placement.shrunk_to(enough)
+            self._put(replace(seen, placement=placement, settled=True))
+            return True
+
+    def context_up(self, key: int, now_seconds: float) -> None:
+        """CUDA runs in the trial's process; readings begun later see its contexts as foreign."""
+        with self._lock:
+            held = self._reservations[key]
+            for device in _gpus(held):
+                context = self._contexts[device].get(held.holder)
+                if context is not None and context.is_awaited:
+                    self._contexts[device][held.holder] = CudaContext(now_seconds)
+                    self._changed.add(device)
+
+    # --- what readings tell ---
+
+    def note(
+        self,
+        reading: DeviceReading,
+        sizes: Iterable[tuple[DeviceId, ProcessId, int]],
+        on: Collection[DeviceId] | None = None,
+    ) -> None:
+        """Learn from a reading what contexts take, and which went with their processes. `on`: where
+        that may be otherwise than it was; None: anywhere."""
+        alive = {process for _, process in reading.reserved_after}
+        with self._lock:
+            alive |= {held.holder for held in self._reservations.values()}
+            self._note_host(reading)
+            for device, process, size in sizes:
+                context = self._contexts[device].get(process)
+                if context is not None and not context.pending(reading.begun_seconds):
+                    least = size if context.size_bytes is None else min(size, context.size_bytes)
+                    if least != context.size_bytes:
+                        self._contexts[device][process] = replace(context, size_bytes=least)
+                        self._changed.add(device)
+            for device in [*self._contexts] if on is None else on:
+                contexts = self._contexts[device]
+                for process, context in [*contexts.items()]:
+                    is_kept = process in alive and not context.in_doubt
+                    if not is_kept and not context.pending(reading.begun_seconds):
+                        del contexts[process]
+                        self._changed.add(device)
+
+    def note_foreign(self, seen: Iterable[tuple[DeviceId, int]]) -> None:
+        """Others hold so much of each of these devices."""
+        with self._lock:
+            for device, foreign_bytes in seen:
+                before = self._least_foreign.get(device)
+                if before is None or foreign_bytes < before:
+                    self._least_foreign[device] = foreign_bytes
+                    self._changed.add(device)
+
+    def snapshot(self) -> LedgerSnapshot:
+        with self._lock:
+            if self._changed or self._snapshot is None:
+                self._snapshot = self._make()
+            return self._snapshot
+
+    # --- under the lock ---
+
+    def _make(self) -> LedgerSnapshot:
+        changed = {
+            device: DeviceLedgerPage(
+                tuple(self._on[device].values()),
+                dict(self._contexts[device]),
+                self._least_foreign.get(device),
+            )
+            for device in self._changed
+        }
+        if len(self._journal) >= _LONGEST_JOURNAL:
+            self._journal = []  # snapshots keep the old one
+        self._journal += self._changed
+        self._changed.clear()
+        self._by_node = _with_devices(self._by_node, changed)
+        self._pages = self._pages.with_these(changed)
+        return LedgerSnapshot(
+            self._pages,
+            len(self._reservations),
+            self._host_peak_bytes,
+            LedgerChanges(self._journal, len(self._journal)),
+            self._by_node,
+        )
+
+    def _note_host(self, reading: DeviceReading) -> None:
+        """What those take of their machines that train on GPUs, and have their libraries loaded."""
+        most = self._host_peak_bytes
+        held = reading.reserved_after.items()
+        more = {process: n for (device, process), n in held if n > most and device.on_host}
+        for contexts in self._contexts.values() if more else ():
+            for process, context in contexts.items():
+                if not context.pending(reading.begun_seconds):
+                    most = max(most, more.get(process, 0))
+        if most != self._host_peak_bytes:
+            self._host_peak_bytes, self._snapshot = most, None
+
+    def _put(self, held: Reservation) -> None:
+        self._reservations[held.key] = held
+        for device in held.placement.devices:
+            self._on[device][held.key] = held
+            self._changed.add(device)
+
+    def _await(self, device: DeviceId, process: ProcessId, context: CudaContext) -> None:
+        """A trial brings a context, unless it is surely there."""
+        contexts = self._contexts[device]
+        if process not in contexts or contexts[process].in_doubt:
+            contexts[process] = context
+
+    def _doubt(self, device: DeviceId, held: Reservation, now_seconds: float) -> None:
+        """What becomes of a context whose trial ended, if nobody said that it is up."""
+        context = self._contexts[device].get(held.holder)
+        shared = any(other.holder == held.holder for other in self._on[device].values())
+        if context is None or not context.is_awaited or shared:
+            return
+        if held.process is None:
+            del self._contexts[device][held.holder]  # no process ever had it
+        else:
+            self._contexts[device][held.process] = CudaContext(now_seconds, in_doubt=True)
+
+
+def _gpus(held: Reservation) -> list[DeviceId]:
+    """Where it brings a CUDA context."""
+    return [device for device in held.placement.devices if not device.on_host]
+
+
+def _with_devices(
+    by_node: Mapping[str, frozenset[DeviceId]], devices: Iterable[DeviceId]
+) -> Mapping[str, frozenset[DeviceId]]:
+    """The same mapping where it has all of them, as it nearly always does."""
+    new: dict[str, set[DeviceId]] = defaultdict(set)
+    for device in devices:
+        if device not in by_node.get(device.node, ()):
+            new[device.node].add(device)
+    if not new:
+        return by_node
+    return {**by_node, **{n: by_node.get(n, frozenset()) | more for n, more in new.items()}}

@@ -1,0 +1,318 @@
+"""Refusals: why a trial does not start now, in words for people and as a kind for programs.
+
+How far a trial that never fits is beyond what there is: for the sampler, which learns the wall.
+
+The excess is log(needed / room). What a trial takes is, over most of a space, a product of powers
+of its params (widths, depth, batch), so its logarithm changes evenly along params searched on a log
+scale; it does not depend on the unit or on the GPU's size; and trials 1.2 and 12 times too large
+differ without the second drowning the first. 0 is the wall; what lies beyond is above it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from automl.admission.accounting.account import DeviceAccount
+from automl.admission.accounting.host_share import HostRoom
+from automl.admission.governor import SharingLimit
+from automl.admission.requests import OOM_GROWTH
+from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot
+from automl.trial import HOST_UUID, LOCAL_NODE, DeviceId, ResourceRequest
+
+
+def memory_excess(needed_bytes: int, room_bytes: int) -> float:
+    """log(needed / room) of a request larger than the room; always above 0."""
+    room = max(room_bytes, 1)
+    return math.log(max(needed_bytes, room + 1) / room)
+
+
+def excess_after_out_of_memory(
+    held_bytes: int, predicted_bytes: int | None, room_bytes: int
+) -> tuple[float, bool]:
+    """The same of a trial that ran out of memory with all that room to itself; and whether it may
+    be more.
+
+    What it needs was not seen, only that it is more. A prediction beyond the room, which has come
+    true so far, is the best that is known. Without one it is what the next try would have asked
+    for, and never less than what the trial held: a guess, whose size tells nothing.
+    """
+    is_guess = predicted_bytes is None or predicted_bytes <= room_bytes
+    needed = math.ceil(OOM_GROWTH * room_bytes) if is_guess else predicted_bytes
+    assert needed is not None
+    return memory_excess(max(held_bytes, needed), room_bytes), is_guess
+
+
+GIB = 1024**3
+_N_SHOWN = 8
+"""Devices that take no trial now."""
+
+
+class RefusalKind(enum.Enum):
+    """Why a trial does not start now."""
+
+    FULL = "full"
+    """As many run as may: as it should be."""
+    NO_READING = "no reading"
+    """The devices cannot be seen now."""
+    NO_ROOM = "no room"
+    NEVER = "never"
+    """No device could ever hold it, even empty."""
+    LOST = "lost"
+    """None that is left could; one that is lost could, if it came back."""
+    DRAINED = "drained"
+    """The same of one that may well come back."""
+
+
+@dataclass(frozen=True)
+class AdmissionRefusal:
+    """Why a trial does not start now, in words for the display."""
+
+    reason: str
+    kind: RefusalKind = RefusalKind.NO_ROOM
+    in_the_way: frozenset[DeviceId] = frozenset()
+    """Devices on which processes of ours in which nothing runs hold what is asked for."""
+    excess: float | None = None
+    """By how much it is too large for every device, if it is (`excess.py`)."""
+    of_host: bool = False
+    """A GPU would take it; its machine lacks a core or main memory for its process."""
+    for_devices: bool = True
+    """With more of them it would start."""
+
+
+SURVEYING = AdmissionRefusal(
+    "waiting: its objective is run once on fake tensors, to see what memory it takes",
+    for_devices=False,
+)
+
+
+def at_limit(max_concurrent_trials: int) -> AdmissionRefusal:
+    """As many run as may."""
+    return AdmissionRefusal(
+        f"waiting: all places are taken, admission.max_concurrent_trials={max_concurrent_trials}",
+        RefusalKind.FULL,
+        for_devices=False,
+    )
+
+
+def full_by_pace(a: DeviceAccount, sharing: SharingLimit) -> AdmissionRefusal:
+    """`waiting: 2 trials share GPU-8f…: a third made them 4 % slower together`."""
+    trials = "1 trial is on" if a.n_trials == 1 else f"{a.n_trials} trials share"
+    return AdmissionRefusal(f"waiting: {trials} {label(a.device)}: {sharing.why}", RefusalKind.FULL)
+
+
+def all_taken(
+    max_per_gpu: int, max_on_host: int, n_on_host: int, devices: Sequence[DeviceSnapshot]
+) -> AdmissionRefusal:
+    """Every device has as many trials as it takes, the machines themselves `n_on_host`."""
+    if all(device.address.on_host for device in devices):
+        limit = f"as many as the cores allow ({max_on_host})"
+        if n_on_host < max_on_host:
+            limit = (
+                f"as many on the CPU as the cores allow ({max_on_host}, of which "
+                f"{max_on_host - n_on_host} kept for GPUs)"
+            )
+    else:
+        return all_gpus_taken(max_per_gpu)
+    return AdmissionRefusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
+
+
+def all_gpus_taken(max_per_gpu: int) -> AdmissionRefusal:
+    """The same of GPUs."""
+    limit = f"admission.max_trials_per_device={max_per_gpu}"
+    return AdmissionRefusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
+
+
+def unfit_devices(
+    reading: DeviceReading | None, stale_seconds: float, now_seconds: float
+) -> AdmissionRefusal | None:
+    """A reading that is missing, failed or old admits nothing (and stops nothing)."""
+    if reading is None:
+        return _unseen("waiting: for the first reading of the devices")
+    if reading.error is not None:
+        return _unseen(f"waiting: the devices cannot be read: {reading.error}")
+    age = now_seconds - reading.begun_seconds
+    if age > stale_seconds:
+        return _unseen(
+            f"waiting: the last reading of the devices is {age:.1f} s old, "
+            f"admission.stale_seconds={stale_seconds:g}"
+        )
+    return None if reading.devices else _unseen("waiting: no device is left")
+
+
+def no_reading_of(request: ResourceRequest) -> AdmissionRefusal:
+    """Of the devices that it may go to none can be read now."""
+    kinds = " or ".join(sorted(kind.name for kind in request.kinds))
+    return _unseen(f"waiting: no {kinds} can be read now")
+
+
+def no_such_devices(request: ResourceRequest, n_most: int) -> AdmissionRefusal:
+    """No node has as many devices of a kind as are asked for."""
+    kinds = " or ".join(sorted(kind.name for kind in request.kinds))
+    return AdmissionRefusal(
+        f"{request.n_devices} devices ({kinds}) asked, but no machine has more than {n_most}",
+        RefusalKind.NEVER,
+    )
+
+
+def too_large(request: ResourceRequest, largest: DeviceAccount) -> AdmissionRefusal:
+    """`largest`: of as many devices as are asked for, the largest there are, the smallest."""
+    assert request.memory_bytes is not None
+    each = "" if request.n_devices == 1 else f" on each of {request.n_devices} devices"
+    where = "the largest device" if not each else f"each of the {request.n_devices} largest devices"
+    return AdmissionRefusal(
+        f"{gib(request.memory_bytes)} asked{each}, but at most {gib(largest.empty_room_bytes)} fit "
+        f"on {where} ({label(largest.device)})",
+        RefusalKind.NEVER,
+        excess=memory_excess(request.memory_bytes, largest.empty_room_bytes),
+    )
+
+
+def impossible(never: AdmissionRefusal) -> str:
+    """What is said to the user of whom `never` refuses what each trial was to have."""
+    if never.excess is None:
+        return f"admission.devices_per_trial: {never.reason}; give each trial fewer."
+    return f"admission.request: {never.reason}; declare less."
+
+
+def only_on_drained(
+    request: ResourceRequest, drained: Sequence[DeviceSnapshot], kind: RefusalKind
+) -> AdmissionRefusal:
+    """It fits on none of the devices that are left."""
+    faults = "; ".join(f"{label(d)}: {d.fault}" for d in drained)
+    return AdmissionRefusal(
+        f"waiting: {_asked(request)}, for which no device is left ({faults})", kind
+    )
+
+
+def no_host_room(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> AdmissionRefusal:
+    """A GPU has room, its machine has not. `idle`: devices there with processes in which nothing
+    runs."""
+    name = "the host" if node == LOCAL_NODE else f"the host of {node}"
+    if not host.has_cores:
+        return AdmissionRefusal(
+            f"waiting: all cores of {name} are busy, with {host.n_running} running",
+            of_host=True,
+        )
+    return AdmissionRefusal(
+        f"waiting: {gib(host.process_bytes)} of main memory asked for its process, "
+        f"{gib(max(0, int(host.room_bytes)))} left on {name} beside {host.n_running} running",
+        in_the_way=idle,
+        of_host=True,
+    )
+
+
+def no_room(
+    request: ResourceRequest, accounts: Sequence[DeviceAccount], in_the_way: frozenset[DeviceId]
+) -> AdmissionRefusal:
+    """`waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
+    if all(_closed(a.device) is not None for a in accounts):
+        return not_held([a.device for a in accounts], in_the_way)
+    roomiest = max((a for a in accounts if _closed(a.device) is None), key=lambda a: a.room_bytes)
+    return no_room_even_on(roomiest, request, in_the_way)
+
+
+def not_held(
+    devices: Sequence[DeviceSnapshot], in_the_way: frozenset[DeviceId] = frozenset()
+) -> AdmissionRefusal:
+    """None of these takes a trial now."""
+    closed = [text for device in devices if (text := _closed(device)) is not None]
+    shown = [*closed[:_N_SHOWN], *([f"{len(closed)} in all"] if len(closed) > _N_SHOWN else [])]
+    return AdmissionRefusal(f"waiting: {'; '.join(shown)}", in_the_way=in_the_way)
+
+
+def no_room_even_on(
+    roomiest: DeviceAccount, request: ResourceRequest, in_the_way: frozenset[DeviceId]
+) -> AdmissionRefusal:
+    """The same by the one that has the most room of those that are not closed."""
+    asked = _asked(request)
+    if roomiest.exclusive:
+        return AdmissionRefusal(
+            f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself",
+            in_the_way=in_the_way,
+        )
+    if roomiest.probing and request.joins_at_bytes is not None:
+        return AdmissionRefusal(
+            f"waiting: {asked}; another trial of unknown size has joined others on "
+            f"{label(roomiest.device)} and has not reported yet",
+            in_the_way=in_the_way,
+        )
+    most = roomiest.device.max_processes
+    if most is not None and roomiest.n_processes >= most:
+        return AdmissionRefusal(
+            f"waiting: {label(roomiest.device)} takes one process (its compute mode is "
+            f"EXCLUSIVE_PROCESS), and has {_tenant(roomiest)}",
+            in_the_way=in_the_way,
+        )
+    if request.undisturbed:
+        asked += " (it ran out of memory while others held more)"
+    text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
+    if roomiest.kept_bytes:
+        text += f"; {gib(roomiest.kept_bytes)} kept for trials on GPUs"
+    if roomiest.n_trials:
+        text += f"; {gib(roomiest.hold_bytes)} reserved by {roomiest.n_trials} running"
+    if (holder := _largest_holder(roomiest)) is not None:
+        text += f"; {holder}"
+    elif roomiest.foreign_bytes:
+        text += f"; {gib(roomiest.foreign_bytes)} held by others"
+    return AdmissionRefusal(text, in_the_way=in_the_way)
+
+
+def gib(size_bytes: int) -> str:
+    """A size for people, in GiB."""
+    return f"{size_bytes / GIB:.1f} GiB"
+
+
+def label(device: DeviceSnapshot) -> str:
+    """A device for people: `host`, or the beginning of its UUID and its name."""
+    address = device.address
+    text = HOST_UUID if address.on_host else f"{address.uuid[:12]}… ({device.name})"
+    return text if address.node == LOCAL_NODE else f"{text} of {address.node}"
+
+
+def _unseen(reason: str) -> AdmissionRefusal:
+    return AdmissionRefusal(reason, RefusalKind.NO_READING, for_devices=False)
+
+
+def _closed(device: DeviceSnapshot) -> str | None:
+    """Why a device takes no trial at all now."""
+    if device.fault is not None:
+        return f"{label(device)} takes no new trial: {device.fault}"
+    if device.closed is not None:
+        return f"{label(device)} is {device.closed}"
+    if device.max_processes == 0:
+        return f"{label(device)} takes no process: its compute mode is PROHIBITED"
+    return None
+
+
+def _tenant(a: DeviceAccount) -> str:
+    own = {process.pid for process in a.own_processes}
+    others = [p for p in a.device.processes if p.computes and p.owner not in own]
+    if a.n_trials or not others:
+        return "one of this sweep"
+    return _name(others[0])
+
+
+def _asked(request: ResourceRequest) -> str:
+    n = request.n_devices
+    if request.memory_bytes is None:
+        asked = "a device to itself asked" if n == 1 else f"{n} devices to itself asked"
+        if request.joins_at_bytes is None:
+            return asked
+        return f"{asked}, or {gib(request.joins_at_bytes)} beside others, as most trials held"
+    return f"{gib(request.memory_bytes)} asked" + ("" if n == 1 else f" on each of {n} devices")
+
+
+def _largest_holder(a: DeviceAccount) -> str | None:
+    own = {process.pid for process in a.own_processes}
+    known = [p for p in a.device.processes if p.used_bytes and p.owner not in own]
+    if not known or not a.foreign_bytes:
+        return None
+    p = max(known, key=lambda p: p.used_bytes or 0)
+    return f"{gib(p.used_bytes or 0)} held by {_name(p)}"
+
+
+def _name(p: DeviceProcess) -> str:
+    return f"pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"

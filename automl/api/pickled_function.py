@@ -1,0 +1,343 @@
+"""What a function is made of: its code, and the values that it takes with it.
+
+The parts are what a study keeps of a function that was called from Python, as digests: by them it
+is known again in another process, and a change is told by the part's name. Comments and the
+function's place in its file are no part of it; what it imports from libraries is one by name alone.
+
+A function as bytes for worker processes, by cloudpickle; the only module that knows it.
+
+Also what is in a way: what of a function cannot be pickled, and what makes it large.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import os
+import pickle
+import sys
+import sysconfig
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+
+from automl.errors import ConfigError
+from automl.record.texts import fit_line
+
+_N_DIGITS = 12
+_INSTALLED = (
+    "site-packages",
+    "dist-packages",  # Debian's
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")),
+)
+"""What the files of libraries have in their paths. Not Python's prefix, which may be /usr: there
+are people's own files below it, too."""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def function_parts(function: Callable[..., Any], apart: object = None) -> dict[str, str]:
+    """A digest per part, by the part's name; the same for the same function in any process.
+
+    What `apart` holds is no part of it, wherever it hangs: a study compares that by itself.
+    """
+    digests = {"source": _digest_of_code(function)}
+    return digests | {
+        name: _ValueDigest(apart).of(value) for name, value in function_values(function)
+    }
+
+
+def function_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """What a function takes with it besides its code, with names for people."""
+    if isinstance(function, functools.partial):
+        yield from ((f"argument {n}", value) for n, value in enumerate(function.args))
+        yield from ((f"argument {name}", value) for name, value in function.keywords.items())
+        yield from function_values(function.func)
+        return
+    if isinstance(function, types.MethodType):
+        yield from ((f"self.{name}", value) for name, value in _state(function.__self__))
+        yield from function_values(function.__func__)
+        return
+    if not isinstance(function, types.FunctionType):
+        yield from ((f"self.{name}", value) for name, value in _state(function))
+        if (call := _innermost(function)) is not None:
+            yield from function_values(call)
+        return
+    yield from _defaults(function)
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    yield from ((f"closure {name}", _content(cell)) for name, cell in cells)
+    names = function.__globals__
+    yield from ((f"global {n}", names[n]) for n in _global_names(function.__code__) if n in names)
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """For people, on one line: `train`, `NetworkTrainer.train`, `lambda`."""
+    if isinstance(function, functools.partial):
+        return function_name(function.func)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return str(name).rpartition("<locals>.")[2].replace("<lambda>", "lambda")
+
+
+def function_file(function: Callable[..., Any]) -> str:
+    """Where people find the function: its file, or the notebook's, or a word for what has none."""
+    inner = _innermost(function)
+    file = "" if inner is None else str(inspect.unwrap(inner).__code__.co_filename)
+    if "ipykernel" not in file and file.endswith(".py"):
+        return file
+    main = vars(sys.modules["__main__"])
+    if "ipykernel" in sys.modules:
+        return str(
+            main.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "a notebook")
+        )
+    return str(main.get("__file__", "an interactive session"))
+
+
+def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    by_place = function.__defaults__ or ()
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    first = len(names) - len(by_place)
+    yield from ((f"default {n}", v) for n, v in zip(names[first:], by_place, strict=True))
+    yield from ((f"default {n}", v) for n, v in (function.__kwdefaults__ or {}).items())
+
+
+def _state(instance: object) -> list[tuple[str, Any]]:
+    return sorted(getattr(instance, "__dict__", {}).items())
+
+
+def _content(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that was not given its value yet
+        return None
+
+
+def _global_names(code: types.CodeType) -> list[str]:
+    """Names that code may look up among its module's, inner functions' included."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found.update(_global_names(constant))
+    return sorted(found)
+
+
+def _digest_of_code(function: Callable[..., Any]) -> str:
+    """`9 lines, 1f3a…` of a function whose source can be read, else of what it was compiled to."""
+    inner = _innermost(function)
+    if inner is None:
+        return "unknown"
+    source = _source(inner)
+    if source is not None:
+        return f"{len(source.splitlines())} lines, {_hex(source.encode())}"
+    return f"compiled, {_hex(repr(list(_compiled(inner.__code__))).encode())}"
+
+
+def _innermost(function: Any) -> types.FunctionType | None:
+    """The function behind a partial, a method or an instance that can be called; None: a builtin
+    is."""
+    while not isinstance(function, types.FunctionType):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif isinstance(
+            call := inspect.getattr_static(function, "__call__", None), types.FunctionType
+        ):
+            function = call
+        else:
+            return None
+    return function
+
+
+def _source(function: types.FunctionType) -> str | None:
+    """Without comments, and laid out alike; None: a lambda, which is no line of its own, or what
+    was never in a file."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, TypeError):
+        return None
+    first = tree.body[0]
+    is_it = isinstance(first, ast.FunctionDef) and first.name == function.__name__
+    return ast.unparse(first) if is_it else None
+
+
+def _compiled(code: types.CodeType) -> Iterator[object]:
+    yield from (code.co_code, code.co_names, code.co_varnames, code.co_freevars)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield list(_compiled(constant))
+        else:
+            yield (
+                repr(constant)
+                if not isinstance(constant, frozenset)
+                else sorted(map(repr, constant))
+            )
+
+
+def _hex(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_N_DIGITS]
+
+
+_AGAIN = _hex(b"again")
+
+
+class _ValueDigest:
+    """Of one value, which may hold itself."""
+
+    def __init__(self, apart: object) -> None:
+        self._known: dict[int, str] = {} if apart is None else {id(apart): _hex(b"apart")}
+        """By identity; `_AGAIN` while it is being looked at."""
+        self._kept: list[object] = []
+        """So that no other takes an identity that is known."""
+
+    def of(self, value: object) -> str:
+        """`float, 1f3a…`"""
+        return f"{type(value).__name__}, {self._hex(value)}"
+
+    def _hex(self, value: object) -> str:
+        if isinstance(value, _PLAIN):
+            return _hex(f"{type(value).__name__} {value!r}".encode(errors="replace"))
+        if id(value) not in self._known:
+            self._known[id(value)] = _AGAIN
+            self._kept.append(value)
+            self._known[id(value)] = _hex(self._of_object(_unwrapped(value)))
+        return self._known[id(value)]
+
+    def _of_object(self, value: object) -> bytes:
+        if isinstance(value, types.ModuleType):
+            return value.__name__.encode()
+        if isinstance(value, Mapping):
+            return self._joined("dict", [x for pair in value.items() for x in pair])
+        if isinstance(value, list | tuple):
+            return self._joined(type(value).__name__, value)
+        if isinstance(value, set | frozenset):
+            return b" ".join(sorted(self._hex(item).encode() for item in value))
+        if (is_class := isinstance(value, type)) or inspect.isroutine(value):
+            return self._of_code(value, is_class=is_class)
+        return self._of_data(value)
+
+    def _joined(self, kind: str, items: Any) -> bytes:
+        return " ".join([kind, *(self._hex(item) for item in items)]).encode()
+
+    def _of_code(self, value: Any, *, is_class: bool) -> bytes:
+        """The user's own by what it is made of, a library's by its name."""
+        name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+        if _is_installed(value):
+            return name.encode()
+        if is_class:
+            return self._joined(name, [x for pair in _members(value) for x in pair])
+        if isinstance(value, types.FunctionType):
+            inner = [v for pair in function_values(value) for v in pair]
+            return self._joined(f"{name} {_digest_of_code(value)}", inner)
+        return name.encode()
+
+    def _of_data(self, value: Any) -> bytes:
+        array = _array(value)
+        if array is not None:
+            return array
+        if not _is_installed(type(value)) and hasattr(value, "__dict__"):
+            return self._joined(type(value).__qualname__, [x for p in _state(value) for x in p])
+        try:
+            return pickle.dumps(value, protocol=5)
+        except Exception:  # noqa: BLE001 - of what cannot be told, its kind is
+            return type(value).__qualname__.encode()
+
+
+def _unwrapped(value: Any) -> object:
+    """The function in what stands for one in a class, or keeps its results."""
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, types.MethodType):
+        return (value.__func__, value.__self__)
+    if isinstance(value, staticmethod | classmethod | functools._lru_cache_wrapper):
+        return value.__wrapped__
+    return value
+
+
+def _members(cls: type) -> list[tuple[str, object]]:
+    """Methods and attributes of a class, less what Python adds."""
+    own = vars(cls).items()
+    return sorted(
+        ((n, v) for n, v in own if not n.startswith("__") or isinstance(v, types.FunctionType)),
+        key=lambda member: member[0],
+    )
+
+
+def _array(value: Any) -> bytes | None:
+    """Type, shape and content of an array or a tensor; None: it is none."""
+    try:
+        if hasattr(value, "requires_grad"):  # a tensor; files, too, can be detached
+            value = value.detach().cpu()
+        view = memoryview(value.__array__() if hasattr(value, "__array__") else value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if "O" in view.format:  # addresses
+        return None
+    return f"{view.format} {view.shape}".encode() + view.tobytes()
+
+
+def _is_installed(value: Any) -> bool:
+    """Whether it belongs to a library: its file is where those are installed, or it has none."""
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__":
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or any(part in file for part in _INSTALLED)
+
+
+LARGE_BYTES = 64 * 1024**2
+"""Each worker is sent so much, and keeps it; what is larger is said."""
+_WORTH_NAMING_BYTES = 1024**2
+_N_NAMED = 5
+
+
+def pickle_function(function: Callable[..., Any]) -> bytes:
+    """Raises ConfigError that names what of the function cannot be sent."""
+    try:
+        made: bytes = cloudpickle.dumps(function)
+    except Exception as error:
+        raise ConfigError(
+            f"{function_name(function)} cannot be sent to worker processes: "
+            f"{_culprit(function, error)}. "
+            "Make that inside the function, or train in this process with "
+            'overrides=["execution=inline"].'
+        ) from error
+    return made
+
+
+def size_notes(function: Callable[..., Any], n_bytes: int) -> tuple[str, ...]:
+    """What a large function drags along, the largest first; nothing of one that is not large."""
+    if n_bytes <= LARGE_BYTES:
+        return ()
+    sizes = {name: _n_bytes(value) for name, value in function_values(function)}
+    large = sorted((n for n in sizes if sizes[n] >= _WORTH_NAMING_BYTES), key=sizes.__getitem__)
+    named = ", ".join(f"{name} {_mib(sizes[name])}" for name in large[: -_N_NAMED - 1 : -1])
+    return (
+        f"{function_name(function)} takes {_mib(n_bytes)} along into each worker process"
+        f"{f' ({named})' if named else ''}: read data inside of it, or from a file",
+    )
+
+
+def _culprit(function: Callable[..., Any], error: Exception) -> str:
+    """The values that cannot be pickled by themselves, else what the whole said."""
+    found = []
+    for name, value in function_values(function):
+        try:
+            cloudpickle.dumps(value)
+        except Exception as own:  # noqa: BLE001 - any object may raise anything
+            found.append(f"{name} ({type(value).__name__}): {own}")
+    return fit_line("; ".join(found) or f"{type(error).__name__}: {error}", 500)
+
+
+def _n_bytes(value: object) -> int:
+    try:
+        return len(cloudpickle.dumps(value))
+    except Exception:  # noqa: BLE001 - the whole was pickled: this is for people alone
+        return 0
+
+
+def _mib(n_bytes: int) -> str:
+    return f"{n_bytes / 1024**2:.1f} MiB"

@@ -1,0 +1,180 @@
+"""The handle of a study: what is known of it now, read from its directory, at any time.
+
+No lock is taken, and nothing is kept: each question is answered from the event log as it stands, so
+that a study can be looked at while it runs, from this process or another. Only `evaluate` writes.
+
+Command lines composed on behalf of callers, who may come from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from automl.cli.arguments import CommandLine
+from automl.cli.compose import ComposedConfig
+from automl.cli.shared_study_config import compose_to_run
+from automl.config import StudyConfig
+from automl.errors import AutoMLError
+from automl.record.studies import read_study
+from automl.record.study_files import StudyFiles
+from automl.record.trial_record import TrialRecord
+from automl.trial import CheckpointKind, Params, TrialState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from automl.data.tables.frames import Frame
+
+composing = threading.RLock()
+"""Hydra has one state for a whole process."""
+
+
+def compose_for_call(
+    command: str, overrides: Sequence[str], application: object = None
+) -> ComposedConfig:
+    """What `python -m automl COMMAND OVERRIDES` would run, by the settings that a Hydra application
+    composed if they are given. Raises ConfigError."""
+    with composing:
+        return compose_to_run(CommandLine(command, tuple(overrides)), application)
+
+
+_COLUMNS = ("trial", "state", "value")
+
+
+@dataclass(frozen=True)
+class BestTrial:
+    """The trial that ended with the best value."""
+
+    number: int
+    params: Params
+    value: float
+    path: Path | None
+    """The trial's `best.pt`; None if the trial wrote no checkpoint."""
+
+    def load(self, *, build: Callable[..., Any] | None = None) -> Any:
+        """A `Predictor` for the built-in training (see `automl.load`, for `build` too); of a
+        function the state that it gave with its best report, tensors on the CPU.
+
+        Raises AutoMLError where the trial wrote no checkpoint, or one that cannot be read.
+        """
+        from automl.models.predictor import load, load_user_state
+
+        file = self.checkpoint_file()
+        state = load_user_state(file)
+        return load(file, build=build) if state is None else state
+
+    def checkpoint_file(self) -> Path:
+        """Return `path`. Raises AutoMLError where the trial wrote no checkpoint."""
+        if self.path is None:
+            raise AutoMLError(
+                f"trial {self.number} left no best.pt: give one with its reports, "
+                "trial.report(step, metrics, checkpoint=lambda: {…})."
+            )
+        return self.path
+
+
+class StudyHandle:
+    """A study, as it stands whenever it is asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        """Its directory."""
+        read_study(path)  # or says which studies there are
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def best(self) -> BestTrial:
+        """The best trial that has ended, pruned ones included. Raises AutoMLError where none can be
+        compared."""
+        best = read_study(self.path).best()
+        if best is None or best.value is None:
+            raise AutoMLError(f"study {self.name}: no trial has ended with a value yet.")
+        path = StudyFiles(self.path).checkpoint(best.number, CheckpointKind.BEST)
+        there = path if path.exists() else None
+        return BestTrial(best.number, dict(best.params), best.value, there)
+
+    def trials(self) -> Frame:
+        """A pandas DataFrame of all trials so far, by number: `state`, `value`, `params.NAME`,
+        `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC), `device`, and `cause` of
+        what did not finish."""
+        from automl.data.tables.frames import frame_of
+
+        rows = [_row(trial) for trial in read_study(self.path).trials.values()]
+        return frame_of(rows, _COLUMNS, index="trial")
+
+    def evaluate(
+        self,
+        trials: Sequence[int] = (),
+        *,
+        test_path: str | PathLike[str] | None = None,
+        overrides: Sequence[str] = (),
+    ) -> Frame:
+        """Score the best trial, or those named, on rows that no sweep saw: the study's own test
+        part, or the table at `test_path`. Kept as `python -m automl evaluate` does.
+
+        A pandas DataFrame by `metric` and `model` (trials, then baselines): `score`, `low` and
+        `high` of its 95 % interval; `difference` from the best trial, `difference_low`,
+        `difference_high`, and its `verdict`; `rows`, which they are. `overrides` are written as on
+        the command line. Raises AutoMLError.
+        """
+        from automl.cli.space_overrides import override_text
+        from automl.commands.evaluate import evaluate, score_records
+        from automl.data.tables.frames import frame_of
+
+        lines = [f"study.name={override_text(self.name)}"]
+        lines.append(f"study.dir={override_text(str(self.path.parent))}")
+        lines.append(f"evaluate.trials={override_text(list(map(int, trials)))}")
+        if test_path is not None:
+            lines.append(f"data.test_path={override_text(str(test_path))}")
+        event = evaluate(
+            compose_for_call("evaluate", [*lines, *overrides]).config, lambda line: None, show=False
+        )
+        return frame_of(score_records(event), ("metric", "model"), index=["metric", "model"])
+
+    def __repr__(self) -> str:
+        from automl.running.display.rendering import best_text
+        from automl.running.display.view import BestRow
+
+        record = read_study(self.path)
+        told = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
+        best, shown = record.best(), ""
+        if best is not None and best.value is not None:
+            row = BestRow(best.number, best.value, best.params)
+            shown = f"; best {best_text(record.metric.name, row)}"
+        return f"<study {self.name}: {told or 'no trials'}{shown}>"
+
+
+def open_study(name: str, *, dir: str = StudyConfig.dir) -> StudyHandle:  # noqa: A002 - as study.dir
+    """The handle of study `name` in the folder `dir`, any time, also while a sweep works on it.
+
+    Raises ConfigError where there is none.
+    """
+    return StudyHandle(Path(dir).absolute() / name)
+
+
+def _row(trial: TrialRecord) -> dict[str, Any]:
+    row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
+    row |= {f"params.{name}": value for name, value in trial.params.items()}
+    row |= {f"tags.{name}": text for name, text in trial.tags.items()}
+    return row | {
+        "best_step": trial.best_step,
+        "n_reports": trial.n_reports,
+        "started": trial.started,
+        "ended": trial.ended,
+        "device": trial.device,
+        "cause": trial.cause,
+    }
+
+
+def _value(trial: TrialRecord) -> float | None:
+    """Of a trial that has not ended the best so far."""
+    going_on = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
+    return trial.best_value if going_on else trial.value

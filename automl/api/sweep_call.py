@@ -1,0 +1,183 @@
+"""`automl.sweep`: a sweep called from Python, composed and run as `python -m automl` does.
+
+A function travels to workers as bytes, and the study keeps a name and digests of it; what a Hydra
+application composed takes the place of `conf/`. Here are only the ways in and out: arguments become
+overrides, exit codes become exceptions.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from automl.api.pickled_function import (
+    function_file,
+    function_name,
+    function_parts,
+    pickle_function,
+    size_notes,
+)
+from automl.api.study_handle import StudyHandle, compose_for_call, composing
+from automl.cli.compose import ComposedConfig, folder_of_studies
+from automl.cli.hydra_application import name_of_study
+from automl.cli.space_overrides import is_about_space, override_text
+from automl.config import ExecutionKind
+from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
+from automl.objectives.function_call import CalledFunction
+from automl.record.studies import study_names
+from automl.record.study_directory import make_name
+
+_INTERRUPTED, _TERMINATED = 130, 143
+
+
+def sweep(
+    train: Callable[..., Any] | Mapping[Any, Any],
+    space: Mapping[str, Any] | None = None,
+    *,
+    config: Mapping[Any, Any] | None = None,
+    n_trials: int | None = None,
+    name: str | None = None,
+    overrides: Sequence[str] = (),
+    changed: bool = False,
+) -> StudyHandle:
+    """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
+
+    `train` is any callable that takes the trial, params by name, or both (a lambda, a closure, a
+    method, a function of a notebook or of a script). `space` and `overrides` are written as on the
+    command line: `space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}`,
+    `overrides=["pruner=median"]`. With the `name` of a study that is there it goes on, by its own
+    settings where none are given; a function that has changed since is refused, unless it is
+    `changed=True`.
+
+    In a Hydra application that composed our settings (`automl.register_configs()`),
+    `automl.sweep(cfg.automl)` runs what they say, their objective included, and
+    `automl.sweep(train, config=cfg.automl)` runs `train` by them; the other arguments win over
+    them. With the name of a study that is there it goes on, by the settings given.
+
+    Returns when all trials have ended. Raises ConfigError before the first trial, SweepFailedError
+    where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
+    same call goes on with the study then.
+    """
+    _check_once(overrides, {"study.name": name, "study.n_trials": n_trials})
+    function, application = _function_and_config(train, config)
+    objective = [] if function is None else _objective(function, application)
+    with composing:
+        if application is not None:
+            name = name or name_of_study(application)
+        exists = application is None and name is not None and is_there(name, overrides)
+        needs_space = application is None and not exists and space is None
+        if needs_space and not any(is_about_space(line) for line in overrides):
+            raise ConfigError(
+                "automl.sweep: a new study needs a space, such as "
+                'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
+            )
+        lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *objective]
+        made = compose_for_call("resume" if exists else "sweep", lines, application)
+    return carry_out_composed(made, function, resume=exists, changed=changed)
+
+
+def _function_and_config(
+    train: object, config: object
+) -> tuple[Callable[..., Any] | None, object | None]:
+    """What trains, if that is a function, and the config of an application, if one is given."""
+    if callable(train):
+        return train, config
+    if isinstance(train, Mapping) and config is None:
+        return None, train
+    ours = ", or what a Hydra application composed of ours, automl.sweep(cfg.automl)"
+    raise ConfigError(
+        f"automl.sweep({train!r}): give a function, not a {type(train).__name__}{ours}."
+    )
+
+
+def _check_once(overrides: Sequence[str], given: Mapping[str, object]) -> None:
+    """Raise ConfigError where an argument's key stands among the overrides, too: one of the two
+    would be forgotten in silence."""
+    for line in overrides:
+        key = line.partition("=")[0].lstrip("+")
+        if given.get(key) is not None:
+            argument = f"{key.rpartition('.')[2]}={given[key]!r}"
+            raise ConfigError(
+                f"automl.sweep: {key} is given in two places, {argument} and overrides=[{line!r}]. "
+                "Leave one out."
+            )
+
+
+def is_there(name: str, overrides: Sequence[str]) -> bool:
+    """Whether there is a study of that name."""
+    return name in study_names(folder_of_studies(overrides))
+
+
+def carry_out_composed(
+    made: ComposedConfig,
+    function: Callable[..., Any] | None = None,
+    *,
+    resume: bool,
+    changed: bool = False,
+) -> StudyHandle:
+    """Run the sweep to its end. Raises what `sweep` does."""
+    config = made.config
+    assert config.study.name is not None, "given above"
+    inline = config.execution.kind is ExecutionKind.inline
+    called = None if function is None else _called(function, inline=inline, changed=changed)
+    from automl.commands.sweep import carry_out
+
+    try:
+        code = carry_out(config, made.stored_config, resume=resume, called=called, from_python=True)
+    except TrialsLeftBehindError as left:
+        raise AutoMLError(
+            f"study {config.study.name}: trials that do not stop run on in threads of this "
+            "process, and the study stays locked until it ends: restart the kernel, or end the "
+            "program."
+        ) from left
+    if code:
+        _raise_for(code, config.study.name)
+    return StudyHandle(Path(config.study.dir).absolute() / config.study.name)
+
+
+def _called(train: Callable[..., Any], *, inline: bool, changed: bool) -> CalledFunction:
+    if inline:
+        return CalledFunction(train, None, changed=changed)
+    made = pickle_function(train)
+    return CalledFunction(train, made, changed=changed, notes=size_notes(train, len(made)))
+
+
+def _overrides(space: Mapping[str, Any] | None, n_trials: int | None, name: str) -> list[str]:
+    """The arguments as they would be typed."""
+    lines = [f"study.name={override_text(name)}"]
+    if n_trials is not None:
+        lines.append(f"study.n_trials={n_trials}")
+    if space is not None:
+        lines.append(f"space={override_text(_plain(space))}")
+    return lines
+
+
+def _objective(train: Callable[..., Any], application: object | None) -> list[str]:
+    # A function that holds the application's config holds these settings, too.
+    parts = [f"{name}={digest}" for name, digest in function_parts(train, application).items()]
+    return [
+        "objective.kind=called",
+        f"objective.target={override_text(function_name(train))}",
+        f"objective.file={override_text(function_file(train))}",
+        f"objective.parts={override_text(parts)}",
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Nested values as Hydra takes them: numpy's numbers and tuples too."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(inner) for inner in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def _raise_for(code: int, name: str) -> None:
+    """What the caller's own program expects of the signal that ended the sweep."""
+    if code == _TERMINATED:
+        signal.raise_signal(signal.SIGTERM)
+        raise SystemExit(code)  # whoever called has it handled in another way
+    assert code == _INTERRUPTED, f"{code} is raised as an error by the sweep itself"
+    raise KeyboardInterrupt(f"study {name} is interrupted; the same call goes on with it")

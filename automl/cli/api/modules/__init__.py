@@ -1,1 +1,0 @@
-"""Modules of the package by their short names: `automl.sklearn` is `sklearn.py` here."""

@@ -1,0 +1,104 @@
+"""What is taken from a study that belongs to somebody else: nothing that leaves or runs.
+
+Its stored settings may name code (`objective.target`, `data.source` and their like), a server that
+results are sent to, or a value of the environment (`${oc.env:…}`). His own study goes on with all
+of them; another user's are shown, and count once the caller has given them again himself.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydra.core.override_parser.types import Override
+
+from automl.cli.space_overrides import override_text
+from automl.config import LOSSES
+from automl.errors import ConfigError
+from automl.record.study_files import StudyFiles
+
+_CODE = (
+    "objective.target",
+    "objective.command",
+    "model.target",
+    "data.source",
+    "training.loss",
+)
+_ADDRESSES = ("tracking.uri", "study.storage")
+_MAX_SHOWN = 300
+
+
+def refuse_strangers(study: Path, stored: object, overrides: Sequence[Override]) -> None:
+    """Raises ConfigError for another user's study whose `stored` settings must be given again."""
+    owner = _other_owner(study)
+    if owner is None:
+        return
+    _refuse_links(study, owner)
+    given = [override.key_or_group for override in overrides]
+    again = {
+        key.partition("[")[0]: value
+        for key, value in _texts(stored, "")
+        if _leaves_or_runs(key, value) and not _is_given(key.partition("[")[0], given)
+    }
+    if again:
+        raise ConfigError(
+            f"study.name={study.name}: {study} belongs to {owner}, and what it stored names code "
+            "that would run here, a server, or values of your environment. Look at them, and give "
+            f"again what you trust: {' '.join(_shown(key, again[key]) for key in again)}"
+        )
+
+
+def _other_owner(study: Path) -> str | None:
+    """Who the study belongs to; None: it is the caller's own."""
+    for path in (study, StudyFiles(study).config):
+        uid = path.lstat().st_uid
+        if uid != os.geteuid():
+            try:
+                return f"user {pwd.getpwuid(uid).pw_name}"
+            except KeyError:
+                return f"user {uid}"
+    return None
+
+
+def _refuse_links(study: Path, owner: str) -> None:
+    """What is written into the study would be written where a link leads."""
+    for folder, folders, files in os.walk(study):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink():
+                raise ConfigError(
+                    f"study.name={study.name}: it belongs to {owner}, and "
+                    f"{str(path.relative_to(study))!r} is a link, which could lead to files of "
+                    "yours: put the file itself there."
+                )
+
+
+def _leaves_or_runs(key: str, value: str) -> bool:
+    if key in _ADDRESSES:  # a file's path alone names nobody else
+        return "${" in value or not value.startswith("sqlite:///") or "?" in value
+    return "${" in value or (key in _CODE and value not in LOSSES)
+
+
+def _is_given(key: str, given: Sequence[str]) -> bool:
+    """By the key itself, or by the whole entry that it stands in (`space.lr`)."""
+    return any(key == one or ("." in one and key.startswith(f"{one}.")) for one in given)
+
+
+def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+    """Each text in nested values, with its key."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _texts(inner, f"{key}[{index}]")
+    elif isinstance(value, str):
+        yield key, value
+
+
+def _shown(key: str, value: str) -> str:
+    """As it would be typed; nothing of it moves a terminal's cursor."""
+    text = f"{key}={override_text(value[:_MAX_SHOWN])}"
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,227 @@
+"""A Hydra application of the user's own that composes our settings as a part of its.
+
+`defaults: [/sweep@automl]` in its config needs `conf/` on Hydra's search path and our schemas in
+its store: `register_configs` gives both, to programs that call it. A plugin that Hydra finds by
+itself would load our modules, and list our groups, in every Hydra program of the environment.
+
+What such an application composed becomes a config that stands alone, and is composed and checked
+again as what `python -m automl` is given.
+
+What a Hydra application of the user's own calls before it composes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from automl.cli.arguments import conf_dir
+from automl.cli.hydra_errors import explain_errors
+from automl.cli.option_defaults import ChosenOptions, added_options
+from automl.cli.schemas import (
+    DEFAULT_MODEL,
+    DEFAULT_SPACE,
+    OPTIONS_BY_CLASS,
+    DefaultModel,
+    is_length_open,
+    register_schemas,
+)
+from automl.cli.stored_config import ConfigBase, replaced_by, with_defaults
+from automl.config import Config, ObjectiveKind
+from automl.errors import ConfigError
+
+APPLICATION_NAME = "application_config"
+_COMPOSE_IT = (
+    "call automl.register_configs() before @hydra.main, and begin the application's config with "
+    "`defaults: [/sweep@automl, _self_]`"
+)
+_REFERENCE = re.compile(r"\$\{oc\.env:[^{}]*\}")
+_OTHER = re.compile(r"\$\{(?!oc\.env:)[^{}]*\}")
+_NODE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
+_MAX_STEPS = 10
+"""From one reference to the next."""
+
+
+def register() -> None:
+    """Let the Hydra applications of this process compose `sweep` and our groups."""
+    register_schemas()
+    if ConfSearchPath not in Plugins.instance().discover(SearchPathPlugin):
+        Plugins.instance().register(ConfSearchPath)
+
+
+class ConfSearchPath(SearchPathPlugin):
+    """Appends `conf/` to the search path, behind the application's own folders."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        search_path.append("automl", f"file://{conf_dir()}")
+
+
+def application_base(given: object, overrides: Sequence[Override] = ()) -> ConfigBase:
+    """What to compose from, of the part that an application composed; `overrides` will change it.
+
+    Raises ConfigError.
+    """
+    config, replaced = _ours(given), replaced_by(overrides)
+    if not replaced & {"space", "objective"}:
+        _refuse_default_space(config)
+    raw: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    more = () if "model" in replaced else _chosen_besides(config, overrides)
+    if "model=auto" in more:
+        replaced |= {"model"}  # none of its settings was changed
+    if any(line.startswith("space=") for line in more):
+        raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
+    if is_length_open(config):
+        del raw["training"]["epochs"]  # the model may yet be another
+    plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
+    node = OmegaConf.create(with_defaults(config, plain))
+    ConfigStore.instance().store(name=APPLICATION_NAME, node=node)
+    return ConfigBase(APPLICATION_NAME, more)
+
+
+def _chosen_besides(config: DictConfig, overrides: Sequence[Override]) -> tuple[str, ...]:
+    """The options to choose besides those that the application chose."""
+    kind = OmegaConf.get_type(config, "model")
+    model = next((name for name, cls in OPTIONS_BY_CLASS["model"].items() if cls is kind), "")
+    if model == DEFAULT_MODEL and config.model != OmegaConf.structured(DefaultModel):
+        return ("model=mlp",)
+    names = {o.key_or_group: str(o.value()) for o in overrides}
+    chosen = ChosenOptions(
+        names.get("data", config.data.kind.name),
+        model,
+        names.get("objective", config.objective.kind.name),
+        DEFAULT_SPACE if _has_default_space(config) else "",
+    )
+    return added_options(chosen, [o.input_line or "" for o in overrides])
+
+
+def name_of_study(given: object) -> str | None:
+    """The name that the part gives its study. Raises ConfigError for one that jobs would share."""
+    with explain_errors():
+        study = _ours(given).study
+        if study.name is not None and not OmegaConf.is_interpolation(study, "name"):
+            _refuse_shared(str(study.name))
+        return None if study.name is None else str(study.name)
+
+
+def _ours(given: object) -> DictConfig:
+    if isinstance(given, DictConfig) and OmegaConf.get_type(given) is Config:
+        return given
+    if isinstance(given, DictConfig):
+        for key in map(str, given):
+            if OmegaConf.get_type(given, key) is Config:
+                raise ConfigError(
+                    f"automl.sweep(config): the config holds ours as its part {key}: give that, "
+                    f"automl.sweep(config.{key})."
+                )
+    raise ConfigError(
+        f"automl.sweep(config): this {type(given).__name__} was not composed from ours: "
+        f"{_COMPOSE_IT}; then give its part, automl.sweep(cfg.automl)."
+    )
+
+
+def _refuse_shared(name: str) -> None:
+    """Each job of a multirun is a sweep of its own; a name that all share would make the second go
+    on with the study of the first, which has done its trials."""
+    if not HydraConfig.initialized():
+        return
+    hydra = HydraConfig.get()
+    if hydra.mode is not RunMode.MULTIRUN or any("study.name=" in o for o in hydra.overrides.task):
+        return
+    raise ConfigError(
+        f"study.name={name}: hydra.mode=MULTIRUN runs a sweep for each job, and all jobs would "
+        f"share this study. Name it by job, study.name: {name}-${{hydra:job.num}}, or leave the "
+        "name out."
+    )
+
+
+def _refuse_default_space(config: DictConfig) -> None:
+    """On our own command line `objective=optuna` leaves the built-in network's space out; what is
+    composed already tells no more whether it was chosen."""
+    if config.objective.kind is not ObjectiveKind.optuna:
+        return
+    if _has_default_space(config):
+        raise ConfigError(
+            f"automl.sweep(config): its space is that of the built-in network ({DEFAULT_SPACE}), "
+            "and objective=optuna asks for its params itself: put `override /space@automl.space: "
+            "empty` into the application's defaults (with its package in place of automl)."
+        )
+
+
+def _has_default_space(config: DictConfig) -> bool:
+    if OmegaConf.is_interpolation(config, "space"):
+        return False
+    return all(config.space.get(name) == entry for name, entry in _default_space().items())
+
+
+def _default_space() -> Any:
+    return OmegaConf.load(conf_dir() / "space" / f"{DEFAULT_SPACE}.yaml")
+
+
+# --- a part that stands alone ---------------------------------------------------------------------
+
+
+def _standing_alone(raw: Any, node: Any) -> Any:
+    """`raw`, what `node` holds, without references to what the application keeps beside; those to
+    the environment stay, and what they stand for is not written down."""
+    if isinstance(raw, dict):
+        return {key: _child(raw[key], node, key) for key in raw}
+    if isinstance(raw, list):
+        return [_child(value, node, index) for index, value in enumerate(raw)]
+    return raw
+
+
+def _child(raw: Any, node: DictConfig | ListConfig, key: Any) -> Any:
+    if not OmegaConf.is_interpolation(node, key):
+        return _standing_alone(raw, node[key]) if isinstance(raw, dict | list) else raw
+    if (reference := _to_environment(raw, node)) is not None:
+        return reference
+    value = node[key]
+    if OmegaConf.is_config(value):
+        return _standing_alone(
+            OmegaConf.to_container(value, resolve=False, enum_to_str=True), value
+        )
+    return value.name if isinstance(value, Enum) else value
+
+
+def _to_environment(text: str, node: DictConfig | ListConfig) -> str | None:
+    """`text` with all that it refers to in place, but for references to the environment; None: it
+    leads to none."""
+    root: Any = node._get_root()
+    for _ in range(_MAX_STEPS):
+        text = _NODE.sub(lambda match: _written(root, match[1]), text)
+    if not _REFERENCE.search(text):
+        return None
+    return _OTHER.sub(lambda match: str(OmegaConf.create({"x": match[0]}, parent=root).x), text)
+
+
+def _written(root: Any, key: str) -> str:
+    """The text that stands at a key, unresolved; where none does, the reference itself."""
+    above, _, last = key.rpartition(".")
+    holder = OmegaConf.select(root, above) if above else root
+    if not isinstance(holder, DictConfig) or last not in holder:
+        return f"${{{key}}}"  # said by whoever resolves it
+    plain: Any = OmegaConf.to_container(holder, resolve=False)
+    return f"${{{key}}}" if isinstance(plain[last], dict | list) else str(plain[last])
+
+
+def register_configs() -> None:
+    """Let Hydra applications of this process compose our settings as a part of their own.
+
+    Call it before `@hydra.main` composes: at the top of the program, or just before `main()`. Then
+    `defaults: [/sweep@automl, _self_]` in the application's config puts all settings of a sweep,
+    checked by type, below its key `automl`, and `automl.sweep(cfg.automl)` runs it. May be called
+    again. Hydra programs that do not call it see nothing of ours.
+    """
+
+    register()

@@ -1,0 +1,265 @@
+"""Errors of Hydra, OmegaConf and YAML as one ConfigError: key, value, rule, remedy.
+
+Settings of Hydra's own: `hydra.KEY=…`, `hydra/GROUP=…`, `hydra:` in a config file.
+
+Hydra composes here and does nothing else: it makes no folder, configures no logging, launches no
+jobs. `hydra.searchpath` is about composing and is taken; any other is refused, with what does the
+same here, instead of being passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import yaml
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
+
+from automl.cli.arguments import MULTIRUN, closest_word
+from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_of
+from automl.cli.space_overrides import FORMS
+from automl.config import ModelConfig, PrunerConfig, SamplerConfig
+from automl.errors import ConfigError
+from automl.record.study_files import LOGS, SWEEP_LOG
+
+_KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
+
+
+@contextmanager
+def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Within: what the libraries raise over a config comes out as ConfigError."""
+    try:
+        yield
+    except OverrideParseException as error:
+        raise ConfigError(_unreadable(error)) from error
+    except MissingConfigException as error:
+        raise ConfigError(_missing_file(error)) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, overrides)) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(_bad_yaml(error)) from error
+    except (UnicodeDecodeError, OSError, ValueError) as error:
+        raise ConfigError(f"A config file cannot be read: {error}") from error
+
+
+def unknown_key(key: str, owner: type | None) -> str:
+    """The refusal of a key, with the closest one and all that stand beside it."""
+    part, _, last = key.rpartition(".")
+    near = closest_word(key, [k for k in all_keys() if k.count(".") == key.count(".")])
+    near = near or _same_name(last)
+    options = [name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in keys_of(cls)]
+    if owner in (ModelConfig, SamplerConfig, PrunerConfig):
+        schemas = ", ".join(name + SUFFIX for name in options) or f"one ending in {SUFFIX}"
+        return f"{key}: the option's file names no schema; start it with defaults: [{schemas}]."
+    if options:
+        return f"{key}: the chosen {part} has no such key; it belongs to {part}={options[0]}."
+    beside = keys_of(owner) if is_dataclass(owner) and isinstance(owner, type) else ()
+    listed = f" Keys{f' of {part}' if part else ''}: {', '.join(beside)}." if beside else ""
+    return f"{key}: there is no such key.{near}{listed}"
+
+
+def _same_name(last: str) -> str:
+    """For a key that lacks its part: `n_trials` → study.n_trials."""
+    found = [key for key in all_keys() if key.rpartition(".")[2] == last]
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+    cause = cause or error.__context__
+    if not isinstance(cause, OmegaConfBaseException):
+        return _brief(str(error))
+    return _in_file(error) + _explain_value(cause, overrides)
+
+
+def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
+    key = error.full_key or ""
+    if isinstance(error, ConfigAttributeError | ConfigKeyError):
+        return unknown_key(key, error.object_type)
+    rule = str(error).split("\n")[0].strip().rstrip(".")
+    if isinstance(error, InterpolationResolutionError):
+        rule = re.sub(r"^\w+ raised while resolving interpolation: ", "", rule).strip('"')
+        return f"{key}: {rule}. Define it, or give {key} a value."
+    given = _given(key, overrides)
+    if given.startswith("~"):
+        return f"{given}: a setting cannot be removed, only given another value: {key}=…"
+    return f"{given}: {rule}.{_takes(error)}"
+
+
+def _given(key: str, overrides: Sequence[str]) -> str:
+    """The override that set the key, as typed; else the key."""
+    for line in overrides:
+        if line.lstrip("+~").partition("=")[0] == key:
+            return line
+    return key or "config"
+
+
+def _takes(error: OmegaConfBaseException) -> str:
+    """` It takes int, such as study.n_trials=20.`, from the class that the key stands in."""
+    owner = error.object_type
+    if not (isinstance(owner, type) and is_dataclass(owner)):
+        return ""
+    key = next((key for key in fields(owner) if key.name == error.key), None)
+    if key is None or isinstance(key.default, Enum):
+        return ""  # for enums the rule lists the names
+    kind = str(key.type)
+    if kind.endswith("Config"):
+        return f" Give its keys one by one: {key.name}.KEY=…"
+    if key.default is MISSING or key.default is None:
+        return f" It takes {kind}."
+    return f" It takes {kind}, such as {error.full_key}={key.default}."
+
+
+def _in_file(error: Exception) -> str:
+    """`data/mine.yaml: ` where Hydra says in which file it was."""
+    match = re.match(r"In '([^']+)': ", str(error))
+    return f"{match[1]}.yaml: " if match else ""
+
+
+def _unreadable(error: OverrideParseException) -> str:
+    line = error.override
+    if "=" not in line:
+        return f"{line}: settings are written key=value; a command comes first on the line."
+    key, _, value = line.partition("=")
+    if not _KEY.fullmatch(key):
+        return f"{line}: {key or 'nothing'} is no key; a key is words joined by dots: study.seed=1."
+    said = [text for text in error.message.split("\n") if text and not text.startswith("See http")]
+    rule = said[1] if said[0].startswith("Error parsing") and len(said) > 1 else said[0]
+    said_briefly = f"{line}: cannot be read ({rule.split(': ', 1)[-1].strip()})"
+    if key.lstrip("+").partition(".")[0] == "space":
+        return f"{said_briefly}; {FORMS}."
+    quoted = value.replace("'", "\\'")
+    return (
+        f"{said_briefly}. A value with commas, brackets, '=' or the like is put in quotes twice: "
+        f"\"{key}='{quoted}'\""
+    )
+
+
+def _missing_file(error: MissingConfigException) -> str:
+    missing = error.missing_cfg_file or ""
+    group, _, name = missing.rpartition("/")
+    if not group:
+        return (
+            f"--config-name {missing}: there is no such file in conf/ nor in --config-dir; it is "
+            "given without folder and without .yaml."
+        )
+    options = [option for option in error.options or () if not option.endswith(SUFFIX)]
+    if options:
+        where = _in_file(error)
+        prefix = "" if where in ("", "sweep.yaml: ", "stored_config.yaml: ") else where
+        return (
+            f"{prefix}{group}={name}: there is no such option.{closest_word(name, options)} "
+            f"Options of {group}: {', '.join(options)}."
+        )
+    if group in groups():
+        return f"{_in_file(error)}{missing}: there is no such file in conf/ nor in --config-dir."
+    return f"{group}: there is no such group.{closest_word(group, groups())} Groups: {_groups()}."
+
+
+def _brief(text: str) -> str:
+    """What Hydra says, without its search path and its advice about `+`."""
+    text = text.split("\nConfig search path")[0]
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    said = " ".join(line for line in lines if not line.startswith("To append to your"))
+    return f"{said} Groups: {_groups()}." if "No match in the defaults list" in said else said
+
+
+def _groups() -> str:
+    return ", ".join(groups())
+
+
+def _bad_yaml(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f"A config file is no valid YAML: {error}"
+    said = " ".join(str(error).split("\n  in ")[0].split())
+    said = getattr(error, "problem", None) or said
+    return f"{mark.name}, line {mark.line + 1}: not valid YAML ({said}). Mend that line."
+
+
+_FOLDERS = "give study.dir=FOLDER, where studies are kept"
+_LOGGING = (
+    f"a sweep's words are in FOLDER/NAME/{SWEEP_LOG} of its study, what its trials print in "
+    f"FOLDER/NAME/{LOGS}; AUTOML_DEBUG=1 shows tracebacks"
+)
+_REMEDIES = {
+    "run": _FOLDERS,
+    "sweep": _FOLDERS,
+    "output": _FOLDERS,
+    "output_subdir": _FOLDERS,
+    "job_logging": _LOGGING,
+    "hydra_logging": _LOGGING,
+    "verbose": "AUTOML_DEBUG=1 shows tracebacks",
+    "job.chdir": "change to it before: cd FOLDER",
+    "job.env_set": "set it in the shell before: export NAME=VALUE",
+    "env": "set variables in the shell before: export NAME=VALUE",
+    "launcher": "execution=NAME says where trials run, admission.max_concurrent_trials how many",
+    "sweeper": "sampler=NAME proposes params; its settings are in conf/sampler",
+}
+_OURS = ("runtime", "overrides", "searchpath", "job.config_name", "job.override_dirname")
+"""What tells of this very composition, and what is taken."""
+
+
+def refuse_overrides(overrides: Sequence[str]) -> None:
+    """Raises ConfigError for the first that is not taken, whatever its value."""
+    for line in overrides:
+        key, _, value = line.lstrip("+~").partition("=")
+        part = key.replace("/", ".", 1).removeprefix("hydra.")
+        if key.startswith(("hydra.", "hydra/")) and not _is_within(part, _OURS):
+            raise ConfigError(_refusal(key, value, part))
+
+
+def refuse_settings(found: DictConfig, default: DictConfig) -> None:
+    """Raises ConfigError for the first that config files give another value than `default`'s."""
+    chosen = _plain(default)["runtime"]["choices"]
+    for group, option in _plain(found)["runtime"]["choices"].items():
+        if group.startswith("hydra/") and chosen.get(group) != option:
+            raise ConfigError(_refusal(group, option, group.removeprefix("hydra/")))
+    known = dict(_flat("", _plain(default)))
+    for key, value in _flat("", _plain(found)):
+        if not _is_within(key, _OURS) and known.get(key) != value:
+            raise ConfigError(_refusal("hydra." + key, value, key))
+
+
+def _refusal(key: str, value: object, part: str) -> str:
+    if part == "mode":
+        return MULTIRUN
+    remedy = next((r for name, r in _REMEDIES.items() if _is_within(part, (name,))), "leave it out")
+    given = f"{key}={_written(value)}" if value != "" else key
+    return f"{given}: has no effect here; {remedy}."
+
+
+def _is_within(key: str, parts: Sequence[str]) -> bool:
+    return any(key == part or key.startswith(f"{part}.") for part in parts)
+
+
+def _written(value: object) -> str:
+    """As one writes it on the command line."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
+
+
+def _plain(node: DictConfig) -> Any:
+    return OmegaConf.to_container(node, resolve=False, enum_to_str=True)
+
+
+def _flat(prefix: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+    else:
+        yield prefix, value

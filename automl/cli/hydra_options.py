@@ -1,0 +1,125 @@
+"""What only Hydra can show: `--cfg`, `--info`, `--hydra-help`, and shell completion."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+
+from automl.cli.arguments import CommandLine, conf_dir
+from automl.cli.command_registry import COMMANDS
+from automl.cli.compose import HydraInput, compose, hydra_input
+from automl.cli.hydra_errors import explain_errors
+from automl.cli.schemas import SUFFIX, register_schemas, stated_length
+from automl.cli.stored_config import SWEEP
+from automl.config import StudyConfig
+from automl.errors import ConfigError
+from automl.record.studies import study_names
+
+
+def show(arguments: CommandLine) -> int:
+    """Let Hydra print what its option asks for. Returns the exit code; raises ConfigError."""
+    decided: tuple[str, ...] = ()
+    if "--cfg" in arguments.hydra_options:
+        composed = compose(arguments)  # a config that cannot work is refused, not shown
+        decided = (stated_length(composed.config.training),) if composed.has_open_length else ()
+    with explain_errors(arguments.overrides):
+        _, given = hydra_input(arguments)
+        given = replace(given, overrides=(*given.overrides, *decided))
+        _hydra_main(arguments.hydra_options, given)
+    return 0
+
+
+def complete(arguments: CommandLine) -> int:
+    """`-sc install=bash` prints the shell function that calls `-sc query=bash` at each Tab.
+
+    Hydra's query knows neither commands nor `python -m`. Returns the exit code.
+    """
+    if Path(sys.argv[0]).suffix == ".py":
+        raise ConfigError(
+            'Completion is for the `automl` script: eval "$(automl -sc install=bash)"'
+        )
+    register_schemas()
+    given = HydraInput(SWEEP, arguments.overrides, None)
+    if not any(line.startswith("query=") for line in arguments.overrides):
+        with explain_errors(arguments.overrides):
+            _hydra_main(["--shell-completion"], given)
+        return 0
+    line, ours = _split_line(os.environ.get("COMP_LINE", ""))
+    said = io.StringIO()
+    # A half-typed line that cannot be read has no candidates; a message would break the prompt.
+    with (
+        contextlib.suppress(HydraException),
+        contextlib.redirect_stdout(said),
+        _environment({"COMP_LINE": line}),
+    ):
+        _hydra_main(["--shell-completion"], given)
+    theirs = [word for word in said.getvalue().split() if not word.endswith(SUFFIX)]
+    sys.stdout.write(" ".join([*ours, *theirs]) + "\n")
+    return 0
+
+
+def _split_line(line: str) -> tuple[str, list[str]]:
+    """The line without its command word, and the candidates that Hydra does not know."""
+    words = line.split()
+    done = line.endswith(" ")
+    last = "" if done or not words else words[-1]
+    first_open = len(words) < 2 or (len(words) == 2 and not done)
+    if first_open:
+        ours = [command for command in COMMANDS if command.startswith(last)]
+    else:
+        ours = []
+        if words[1] in COMMANDS:
+            words.pop(1)
+    key = "study.name="
+    if last.startswith(key):
+        names = study_names(Path(StudyConfig.dir))
+        ours += [f"{key}{name}" for name in names if name.startswith(last.removeprefix(key))]
+    return " ".join(words) + (" " if done else ""), ours
+
+
+def _hydra_main(options: Sequence[str], given: HydraInput) -> None:
+    """Call `hydra.main`, which reads its command line from `sys.argv`."""
+    config_dir = [] if given.config_dir is None else ["--config-dir", str(given.config_dir)]
+    words = [sys.argv[0], *options, *config_dir, *given.overrides]
+    main = hydra.main(
+        version_base="1.3", config_path=str(conf_dir()), config_name=given.config_name
+    )
+    # The variable makes Hydra raise its errors instead of printing them and leaving.
+    with _environment({"HYDRA_FULL_ERROR": "1"}), _arguments(words):
+        main(_nothing)()
+
+
+def _nothing(config: DictConfig) -> None:
+    """The task of `hydra.main`; the options it is called with here never run it."""
+
+
+@contextlib.contextmanager
+def _arguments(words: list[str]) -> Iterator[None]:
+    before, sys.argv = sys.argv, words
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,255 @@
+"""Overrides of the search space, rewritten into what Hydra takes.
+
+Hydra merges where a new entry should replace the old one, wants `+` before a new name, and refuses
+sweeps without `--multirun`. Every override of `space` ends here as overrides of plain mappings.
+
+Hydra's sweep notation for params, and the mapping that means the same.
+
+`interval(1e-4,1e-1)` → `{low: 0.0001, high: 0.1}`; `32,64` → `{choices: [32, 64]}`; `range(2,9)` →
+`{low: 2, high: 8}`, the end exclusive as in Python; `int(interval(2,8))` → whole numbers, 8
+included; `tag(log, …)` adds `log: true`. Whether low, high and choices make sense is for
+`search/space.py` to say.
+
+Overrides that are taken as they are typed: a command, a pattern, the name of a column.
+
+`objective.command=python train.py --lr {lr}` is no text in Hydra's grammar, which would read the
+braces as a mapping and refuse the rest. Nor is the name of a column a key in it, which may hold
+spaces and dots; it is written as a key of a mapping.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    Glob,
+    IntervalSweep,
+    Override,
+    Quote,
+    QuotedString,
+    RangeSweep,
+    Sweep,
+)
+from hydra.errors import HydraException
+
+from automl.cli.arguments import closest_word
+from automl.errors import ConfigError
+
+_CALL = re.compile(
+    r"\s*(choice|range|interval|tag|sort|shuffle|glob|int|float|str|bool)\s*\(.*\)\s*"
+)
+FORMS = (
+    "a param is written as interval(1e-4,1e-1), range(2,9), tag(log,interval(1e-4,1e-1)), "
+    "int(tag(log,interval(8,512))), choice(sgd,adam), 32,64 or {low: 2, high: 8}"
+)
+
+
+def canonical_space(space: Mapping[str, Any]) -> dict[str, Any]:
+    """A space whose entries are all mappings or single values. Raises ConfigError."""
+    return {str(name): canonical_entry(str(name), entry) for name, entry in space.items()}
+
+
+def canonical_entry(name: str, entry: object) -> Any:
+    """One entry as a mapping or a single value; what is neither sweep nor list is left alone."""
+    if isinstance(entry, QuotedString):
+        entry = entry.text
+    if isinstance(entry, str):
+        entry = _parse(name, entry)
+    if isinstance(entry, Glob):
+        raise _refusal(name, "glob(…)", "chooses among files, not values")
+    if isinstance(entry, list):
+        return {"choices": [plain_entry(value) for value in entry]}
+    return _from_sweep(name, entry) if isinstance(entry, Sweep) else plain_entry(entry)
+
+
+def plain_entry(value: object) -> Any:
+    """Hydra's quoted strings as strings, at any depth."""
+    if isinstance(value, QuotedString):
+        return value.text
+    if isinstance(value, list):
+        return [plain_entry(v) for v in value]
+    if isinstance(value, Mapping):
+        return {plain_entry(k): plain_entry(v) for k, v in value.items()}
+    return value
+
+
+def _parse(name: str, text: str) -> object:
+    """A string of a YAML file, or a quoted one: the sweep it spells, else itself."""
+    if "${" in text or not (_CALL.fullmatch(text) or "," in text):
+        return text
+    try:
+        return OverridesParser.create().parse_override(f"param={text.strip()}").value()
+    except HydraException as error:
+        raise _refusal(name, text, str(error)) from error
+
+
+def _from_sweep(name: str, sweep: Sweep) -> dict[str, Any]:
+    unknown = sweep.tags - {"log"}
+    if unknown:
+        raise _refusal(name, f"tag({', '.join(sorted(unknown))}, …)", "the only tag is log")
+    log = {"log": True} if "log" in sweep.tags else {}
+    if isinstance(sweep, ChoiceSweep):
+        if log:
+            raise _refusal(name, "tag(log, …)", "a choice has no scale: tag a range or an interval")
+        return {"choices": [plain_entry(value) for value in sweep.list]}
+    if isinstance(sweep, RangeSweep):
+        return _from_range(name, sweep) | log
+    assert isinstance(sweep, IntervalSweep)
+    return {"low": sweep.start, "high": sweep.end} | log
+
+
+def _from_range(name: str, sweep: RangeSweep) -> dict[str, Any]:
+    assert sweep.start is not None
+    assert sweep.stop is not None
+    whole = all(isinstance(value, int) for value in (sweep.start, sweep.stop, sweep.step))
+    # Decimals of the written numbers, so that range(0,1,0.1) ends at 0.9 and not beside it.
+    start, stop, step = (Decimal(str(v)) for v in (sweep.start, sweep.stop, sweep.step))
+    if not (step > 0 and start < stop):
+        text = f"range({sweep.start},{sweep.stop},{sweep.step})"
+        raise _refusal(name, text, "holds no value: the end is exclusive, the step above 0")
+    last = start + ((stop - start) / step).to_integral_value(ROUND_CEILING) * step - step
+    number = int if whole else float
+    steps = {} if whole and step == 1 else {"step": number(step)}
+    return {"low": number(start), "high": number(last)} | steps
+
+
+def _refusal(name: str, text: str, why: str) -> ConfigError:
+    return ConfigError(f"space.{name}={text}: {why}; {FORMS}.")
+
+
+ENTRY_KEYS = ("low", "high", "log", "step", "choices", "when")
+
+
+def rewrite_overrides(overrides: Sequence[Override]) -> list[str]:
+    """The overrides as texts for Hydra, in order. Raises ConfigError."""
+    lines: list[str] = []
+    for override in overrides:
+        if _replaces_space(override):
+            # What stood before it on the line was about the space that goes.
+            lines = [line for line in lines if not is_about_space(line)]
+        lines.extend(_rewrite(override))
+    return lines
+
+
+def _rewrite(override: Override) -> Iterator[str]:
+    line, key = override.input_line or "", override.key_or_group
+    if not key:
+        raise ConfigError(f"{line}: settings are written key=value.")
+    about_space = key == "space" or key.startswith("space.")
+    if not about_space or override.package is not None or override.is_delete():
+        if override.is_sweep_override():
+            raise _one_value(key, line)
+        yield line
+    elif key == "space":
+        yield from _whole(override, line)
+    else:
+        _, name, *inner = key.split(".")
+        if inner:
+            yield _inner(override, name, inner, line)
+        else:
+            yield from _replace(name, canonical_entry(name, override.value()))
+
+
+def _whole(override: Override, line: str) -> Iterator[str]:
+    """`space={…}` replaces, `+space={…}` adds entries, `space=NAME` chooses a file."""
+    value = override.value()
+    if isinstance(value, Mapping):
+        if _replaces_space(override):
+            yield "~space"
+        for name, entry in value.items():
+            yield from _replace(str(name), canonical_entry(str(name), entry))
+    elif isinstance(value, str):
+        yield line
+    else:
+        raise ConfigError(
+            f"{line}: the search space is a mapping, space={{lr: {{low: 1e-4, high: 1e-1}}}}, or "
+            "the name of a file of conf/space."
+        )
+
+
+def _replace(name: str, entry: object) -> Iterator[str]:
+    yield f"++space.{name}=null"  # a mapping would be merged into the one that stands there
+    yield f"++space.{name}={override_text(entry)}"
+
+
+def _inner(override: Override, name: str, inner: list[str], line: str) -> str:
+    """`space.depth.high=6`: one key of an entry, whether it stands there already or not."""
+    if inner[0] not in ENTRY_KEYS:
+        raise ConfigError(
+            f"{line}: an entry of the search space has no key {inner[0]}."
+            f"{closest_word(inner[0], ENTRY_KEYS)} Keys: {', '.join(ENTRY_KEYS)}."
+        )
+    value: object = override.value()
+    if isinstance(value, Sweep):
+        if inner != ["choices"]:
+            raise _one_value(override.key_or_group, line)
+        entry = canonical_entry(name, value)
+        if "choices" not in entry:
+            raise ConfigError(f"{line}: choices are a list, space.{name}.choices=[2,4].")
+        value = entry["choices"]
+    return f"++{override.key_or_group}={override_text(plain_entry(value))}"
+
+
+def _one_value(key: str, line: str) -> ConfigError:
+    return ConfigError(
+        f"{line}: a sweep has one value for {key}. Several values are for params of the search "
+        f"space (space.NAME=…); a list is written {key}=[a,b], a text with a comma in quotes: "
+        f"{key}=\"'a,b'\"."
+    )
+
+
+def _replaces_space(override: Override) -> bool:
+    plain_change = not (override.is_add() or override.is_force_add() or override.is_delete())
+    return (
+        plain_change and override.key_or_group == "space" and isinstance(override.value(), Mapping)
+    )
+
+
+def is_about_space(line: str) -> bool:
+    """Whether an override, as written, says something of the search space."""
+    key = line.lstrip("+~").partition("=")[0]
+    return key == "space" or key.startswith("space.")
+
+
+def override_text(value: object) -> str:
+    """A plain value in Hydra's override grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return QuotedString(value, Quote.single).with_quotes()
+    if isinstance(value, list):
+        return "[" + ",".join(override_text(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
+    return str(value)
+
+
+_RAW = re.compile(r"(\+{0,2}objective\.(?:command|pattern)=)(.*)", re.DOTALL)
+_COLUMN = re.compile(r"\+{0,2}data\.columns\.([^\n]+)=(\w+)")
+_NULL = frozenset(("", "null", "???"))
+
+
+def quote_raw_texts(override: str) -> str:
+    """The override as Hydra takes it; one that is quoted for Hydra already stays."""
+    if column := _COLUMN.fullmatch(override):
+        name = re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", column[1])
+        return f"++data.columns={{{name}: {column[2]}}}"  # which adds to what is there
+    match = _RAW.fullmatch(override)
+    if match is None or match[2] in _NULL or _is_quoted(match[2]):
+        return override
+    return match[1] + override_text(match[2])
+
+
+def _is_quoted(value: str) -> bool:
+    """Whether one pair of quotation marks holds all of it: `'a' 'b'` is a command of two words."""
+    mark, inner = value[0], value[1:-1]
+    if mark not in "'\"" or not value.endswith(mark) or len(value) < 2:
+        return False
+    return re.search(rf"(?<!\\){mark}", inner) is None

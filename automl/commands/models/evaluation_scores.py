@@ -1,0 +1,285 @@
+"""Models scored: of a study of a table, or of the user's own rows (`data=python`).
+
+Which models can be scored on which rows: those that have not learned from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from automl.commands.models.which_model import (
+    ModelChoice,
+    TableModel,
+    best_file,
+    open_array_model,
+    open_model,
+    outdated,
+    trial_of,
+)
+from automl.config import Config, DataKind, WhichModel
+from automl.config.commands import ALL, TRAIN
+from automl.data.data_facts import UserDataFacts
+from automl.data.dataset import Dataset
+from automl.data.scoring.evaluation import (
+    EvaluationRows,
+    ScoredRows,
+    open_evaluation,
+    score_predictions,
+)
+from automl.data.scoring.metrics import Floats, second_of_two, thresholds_elsewhere
+from automl.errors import ConfigError
+from automl.models.model_file import RefitFacts
+from automl.models.model_scoring import outputs_on_part
+from automl.objectives.training_plan import TrainingPlan
+from automl.record.studies import study_path
+from automl.record.study_files import REFIT, StudyFiles
+from automl.record.study_record import StudyRecord
+from automl.trial import ModelsEvaluated, RowsKind, refit_name, trial_name
+
+if TYPE_CHECKING:
+    from automl.models.array_predictor import ArrayPredictor
+    from automl.models.predictor import Predictor
+
+
+class KnownRowsError(ConfigError):
+    """Raised when a refit was to be scored, and there are no rows that it has not seen."""
+
+
+def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -> None:
+    """Raises ConfigError where the table, or its split, is not what the models learned from: some
+    of its test rows may have trained them."""
+    for model in models:
+        predictor, refitted = model.predictor, model.refitted
+        digest = predictor.data_digest if refitted is None else refitted.data
+        # Files that were written before they told it are looked at as far as can be seen.
+        same = digest == dataset.digest if digest else predictor.columns == dataset.columns
+        if not same:
+            where = f"data.path={config.data.path}" if config.data.path else "the data"
+            raise ConfigError(
+                f"study.name={config.study.name}: {where} is not what {model.name} learned from "
+                "(other content, or split by other data.* settings), so that nobody knows which "
+                "rows no sweep saw. Put the table of then back, and change no data.* but "
+                "data.path (where it lies now) and data.test_path (rows that came later)."
+            )
+
+
+def check_arrays(
+    facts: UserDataFacts, models: Mapping[str, ArrayPredictor], config: Config
+) -> None:
+    """The same for the user's own rows, of the content of tensors (of a Dataset only sizes are
+    known)."""
+    for name, model in models.items():
+        digest = model.data_digest if model.refitted is None else model.refitted.data
+        if digest not in ("", facts.digest):
+            raise ConfigError(
+                f"study.name={config.study.name}: data.source={config.data.source} gives other "
+                f"data than {name} learned from, so that nobody knows which rows no sweep "
+                "saw. Have it give what it gave then: seed what it draws, its split above all."
+            )
+
+
+def rows_learned_from(refitted: RefitFacts | None, kind: RowsKind) -> bool:
+    """Whether a refit trained on rows of this kind; None: a trial, which did not."""
+    if refitted is None:
+        return False
+    if kind is RowsKind.OUT_OF_FOLD:
+        return True
+    if kind is RowsKind.VALIDATION:
+        return refitted.rows != TRAIN
+    return kind is RowsKind.KEPT and refitted.rows == ALL
+
+
+def scorable_models(
+    models: Sequence[TableModel], evaluation: EvaluationRows, config: Config
+) -> tuple[list[TableModel], str]:
+    """Those that have not learned from the rows, and what to say of the one that has. Raises
+    KnownRowsError where that one was asked for."""
+    known = next((m for m in models if rows_learned_from(m.refitted, evaluation.kind)), None)
+    if known is None:
+        return list(models), ""
+    assert known.refitted is not None
+    said = known_rows_note(known.refitted, config)
+    return [model for model in models if model is not known], said
+
+
+def known_rows_note(refitted: RefitFacts, config: Config) -> str:
+    """What to say of a refit that has learned from the rows. Raises KnownRowsError where it was
+    asked for."""
+    later = "data.test_path=FILE"
+    if config.data.kind is DataKind.python:
+        later = f'as part "test" of {config.data.source}'
+    said = (
+        f"{REFIT} was trained on these rows, too (refit.rows={refitted.rows}): give rows that came "
+        f"later, {later}, to score it"
+    )
+    if config.evaluate.model is WhichModel.refit:
+        raise KnownRowsError(f"evaluate.model=refit: {said}, or refit with fewer rows.")
+    return said
+
+
+Judge: TypeAlias = Callable[[EvaluationRows], ScoredRows]
+WORTH_A_WORD, TOO_MANY = 0.02, 0.2
+"""Shares of the rows that are as others that trained or chose, beyond chance."""
+
+
+@dataclass(frozen=True)
+class ScoringResult:
+    """The scores, and what they are of."""
+
+    event: ModelsEvaluated
+    source: str
+    """Where the rows are from, for people."""
+    table: EvaluationRows | None = None
+    """None: they are the user's own."""
+    notes: tuple[str, ...] = ()
+    """What a score does not tell: whose model was left out, or is of another trial than one would
+    think; rows that are known to the models."""
+
+
+class JudgedRowsCache:
+    """The rows and their baselines, one of which is fitted, for several evaluations on the same."""
+
+    def __init__(self) -> None:
+        self._kept: ScoredRows | None = None
+        self._of: tuple[str, str] | None = None
+
+    def __call__(self, table: EvaluationRows) -> ScoredRows:
+        of = table.digest, table.dataset.digest
+        if self._kept is None or self._of != of:
+            self._kept, self._of = table.judged(), of
+        return self._kept
+
+
+def score_models(
+    config: Config,
+    record: StudyRecord,
+    choices: Sequence[ModelChoice],
+    judge: Judge = EvaluationRows.judged,
+    at: Callable[[str], None] = lambda stage: None,
+) -> ScoringResult:
+    """The scores of the models; `at` is told what is done next. Raises AutoMLError."""
+    if config.data.kind is DataKind.python:
+        return _score_arrays(config, record, choices)
+    return _score_table(config, record, choices, judge, at)
+
+
+def _score_table(
+    config: Config,
+    record: StudyRecord,
+    choices: Sequence[ModelChoice],
+    judge: Judge,
+    at: Callable[[str], None],
+) -> ScoringResult:
+    at("reading the table")
+    own_test_path = record.settings.get("data.test_path")
+    table = open_evaluation(config.data, own_test_path, config.training.value_loss)
+    models = _with_repeated([open_model(config, one) for one in choices], record, config)
+    models, left_out = scorable_models(models, table, config)
+    check_data(table.dataset, models, config)
+    repeated = _repeats(table, config)
+    outputs = []
+    for number, model in enumerate(models):
+        at(f"asking {model.name}, {number + 1} of {len(models)} models")
+        outputs.append(_outputs(model, table))
+    of = list(zip(models, outputs, strict=True))
+    at("fitting the baselines")
+    judged = judge(table)
+    at("finding the intervals")
+    event = score_predictions(
+        judged,
+        {m.trial: out for m, out in of if m.refitted is None and not m.joined},
+        refit=next(((m.trial if not m.joined else None, out) for m, out in of if m.refitted), None),
+        ensemble=next((out for m, out in of if m.joined and m.refitted is None), None),
+        thresholds={model.name: _threshold(model.predictor, out, table) for model, out in of},
+        n_resamples=config.evaluate.n_resamples,
+        seed=config.study.seed,
+    )
+    notes = (left_out, *(outdated(config, model) for model in models), repeated)
+    return ScoringResult(event, table.source, table, tuple(filter(None, notes)))
+
+
+def _threshold(model: Predictor, outputs: Floats, table: EvaluationRows) -> float | Floats | None:
+    """That of its labels; where it was found on these rows, each row's by the others."""
+    if model.threshold is None or table.kind.unseen:
+        return model.threshold
+    return thresholds_elsewhere(second_of_two(outputs), table.part.y)
+
+
+def _outputs(model: TableModel, table: EvaluationRows) -> Floats:
+    """What it says of the rows; out-of-fold, by those of its models that never saw them."""
+    predictor = model.predictor
+    if model.refitted is not None or table.kind is not RowsKind.OUT_OF_FOLD:
+        return outputs_on_part(predictor, table.dataset, table.part, table.frame)
+    from automl.models.networks.folds.fold_estimator import judged_outputs
+
+    return judged_outputs(predictor.trained, table.dataset)
+
+
+def _score_arrays(
+    config: Config, record: StudyRecord, choices: Sequence[ModelChoice]
+) -> ScoringResult:
+    from automl.data.load import refuse_table_settings
+    from automl.objectives.user_data.evaluation import open_array_evaluation as open_own
+
+    refuse_table_settings(config.data)
+    own = open_own(TrainingPlan.of(config))
+    opened = [(choice, open_array_model(config, choice)) for choice in choices]
+    trials = {choice.trial.number: model for choice, model in opened if choice.trial is not None}
+    refits = {m.refitted.trial: m for _, m in opened if m.refitted is not None}
+    if refits and not trials:  # a refit stands beside the trial that it repeats
+        trial = trial_of(record, config.study, "refit.trial", next(iter(refits)))
+        choice = ModelChoice(best_file(study_path(config.study), trial), trial)
+        trials[trial.number] = open_array_model(config, choice)
+    named = {trial_name(number): model for number, model in trials.items()}
+    named |= {refit_name(number): model for number, model in refits.items()}
+    check_arrays(own.facts, named, config)
+    notes = [
+        known_rows_note(model.refitted, config)
+        for model in refits.values()
+        if model.refitted is not None and rows_learned_from(model.refitted, own.judged.kind)
+    ]
+    refit = None if notes else next(iter(refits.items()), None)
+    event = score_predictions(
+        own.judged,
+        {number: own.outputs(model) for number, model in trials.items()},
+        refit=None if refit is None else (refit[0], own.outputs(refit[1])),
+        n_resamples=config.evaluate.n_resamples,
+        seed=config.study.seed,
+    )
+    return ScoringResult(event, f"of {config.data.source}", notes=tuple(notes))
+
+
+def _with_repeated(
+    models: list[TableModel], record: StudyRecord, config: Config
+) -> list[TableModel]:
+    """A refit stands beside the trial, or the ensemble, that it repeats, an ensemble beside the
+    best."""
+    first, path = models[0], study_path(config.study)
+    if len(models) > 1 or (first.refitted is None and not first.joined):
+        return models
+    ensemble = StudyFiles(path).ensemble
+    if first.joined and first.refitted is not None and ensemble.exists():
+        return [*models, open_model(config, ModelChoice(ensemble, None, joined=True))]
+    number = None if first.joined else first.trial
+    trial = trial_of(record, config.study, "refit.trial", number)
+    file = best_file(path, trial)
+    return [*models, open_model(config, ModelChoice(file, trial))]
+
+
+def _repeats(table: EvaluationRows, config: Config) -> str:
+    """What to say of rows that are as those that trained. Raises ConfigError where the rows that
+    were given are mostly such."""
+    n_repeats, n_rows = table.n_repeats, len(table.part)
+    if config.data.test_path is not None and n_repeats > TOO_MANY * n_rows:
+        raise ConfigError(
+            f"data.test_path={config.data.test_path}: {n_repeats:,} of its {n_rows:,} rows are "
+            "rows that trained or chose, which the models know: give rows that no sweep saw."
+        )
+    if n_repeats <= WORTH_A_WORD * n_rows:
+        return ""
+    return (
+        f"{n_repeats:,} of these {n_rows:,} rows are equal, cell by cell, to rows that trained or "
+        "chose"
+    )

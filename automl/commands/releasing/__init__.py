@@ -1,1 +1,0 @@
-"""What `release` is made of: its steps, what of them is done, and what stops it."""

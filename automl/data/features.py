@@ -1,0 +1,75 @@
+"""The view of a table that networks take: every cell as finite numbers. numpy only.
+
+Numbers: missing cells get the median, all are standardised and clipped; an indicator says which
+were missing. Categories: a feature each. Float64 until the end, then float32.
+
+Bins of a table's number columns, for networks that take each of them apart. numpy only.
+
+After Gorishniy et al. (2022, https://arxiv.org/abs/2203.05556): the edges are quantiles of the rows
+that the columns were learned from.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.columns import TableColumns
+from automl.data.dataset import TableRows
+
+CLIP = 10.0
+"""Standardised numbers end here: one absurd cell in production must not decide alone."""
+
+
+def n_features(columns: TableColumns) -> int:
+    """D, the width of what `one_hot_features` gives."""
+    marked = sum(1 + column.has_indicator for column in columns.numbers)
+    return marked + sum(column.n_codes for column in columns.categories)
+
+
+def scaled_numbers(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
+    """(N, number columns): missing cells filled, all standardised and clipped."""
+    fill, mean, scale = (
+        np.array([getattr(column, name) for column in columns.numbers])
+        for name in ("fill", "mean", "scale")
+    )
+    filled = np.where(np.isnan(rows.numbers), fill, rows.numbers)
+    scaled: npt.NDArray[np.float64] = ((filled - mean) / scale).clip(-CLIP, CLIP)
+    return scaled
+
+
+def one_hot_features(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float32]:
+    """(N, D): numbers, indicators of missing ones, categories."""
+    features = np.zeros((len(rows), n_features(columns)), dtype=np.float32)
+    n_numbers = len(columns.numbers)
+    features[:, :n_numbers] = scaled_numbers(columns, rows)
+    marked = [i for i, column in enumerate(columns.numbers) if column.has_indicator]
+    begin = n_numbers + len(marked)
+    features[:, n_numbers:begin] = np.isnan(rows.numbers[:, marked])
+    for place, column in enumerate(columns.categories):
+        codes = rows.codes[:, place]
+        known = np.flatnonzero(codes < column.n_codes)
+        features[known, begin + codes[known]] = 1
+        begin += column.n_codes
+    return features
+
+
+N_BINS = 16
+"""Of a column, at most."""
+Edges: TypeAlias = tuple[tuple[float, ...], ...]
+"""Of each number column, in the unit of its feature and rising; none where its cells are the
+same."""
+
+
+def bin_edges(columns: TableColumns, rows: TableRows) -> Edges:
+    """Those of bins that hold about as many of these rows; where cells repeat there are fewer.
+    They are float32 numbers, by which networks divide."""
+    numbers, quantiles = scaled_numbers(columns, rows), np.linspace(0, 1, N_BINS + 1)
+    edges = []
+    for column, is_missing in zip(numbers.T, np.isnan(rows.numbers).T, strict=True):
+        found = np.quantile(column[~is_missing], quantiles) if not is_missing.all() else []
+        rising = np.unique(np.asarray(found, dtype=np.float32)).tolist()
+        edges.append(tuple(rising) if len(rising) > 1 else ())
+    return tuple(edges)

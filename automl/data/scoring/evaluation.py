@@ -1,0 +1,224 @@
+"""Models scored on rows that no sweep saw, or, where there are none, on those that chose.
+
+A study's table is split again as it was for its trials, so that its own test part is known. A table
+that comes later needs no part of it.
+
+The rows that chose among trials, as a model reads them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.config import DataConfig, DataKind, Task
+from automl.config.metrics import SQUARED_ERROR, ValueLoss
+from automl.data.dataset import Dataset, DatasetPart, Label, TableRows, Targets
+from automl.data.generated import CLASSES, PointPurpose, disc
+from automl.data.load import load_with_test
+from automl.data.scoring.baselines import (
+    baseline_predictions,
+    baselines_out_of_fold,
+    bootstrap,
+    bootstrap_difference,
+    bootstrap_interval,
+)
+from automl.data.scoring.metrics import Floats, make_predictions
+from automl.data.split import part_of_rows, split_rows
+from automl.data.tables.frames import Frame
+from automl.data.tables.table_sources import digits_source, table_source
+from automl.trial import (
+    ENSEMBLE_NAME,
+    ModelsEvaluated,
+    RowsKind,
+    ScoreDifference,
+    refit_name,
+    trial_name,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """Rows whose targets are known, and what a model of them has to beat."""
+
+    kind: RowsKind
+    digest: str
+    """Equal ones are the same rows."""
+    y: Targets
+    task: Task
+    unit: tuple[float, float]
+    """Mean and scale of the target; 0 and 1 for classes."""
+    baselines: Mapping[str, Floats]
+    """Outputs like a model's (`family.Model.outputs`), by name."""
+    loss: ValueLoss = SQUARED_ERROR
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationRows:
+    """The data set of a study, and rows to score its models on."""
+
+    dataset: Dataset
+    kind: RowsKind
+    part: DatasetPart
+    digest: str
+    """Equal ones are the same rows."""
+    source: str
+    """Where they are from, for people."""
+    frame: Callable[[], Frame] = field(repr=False)
+    """The same rows as they came, in the same order."""
+
+    def some(self, n_rows: int) -> tuple[Frame, npt.NDArray[Any]]:
+        """So many of the rows at most, by chance, as they came, and their labels or values."""
+        places = np.sort(np.random.default_rng(0).permutation(len(self.part))[:n_rows])
+        y, classes = self.part.y[places], self.dataset.classes
+        return self.frame().iloc[places], np.array(classes, dtype=object)[y] if classes else y
+
+    def judged(self) -> ScoredRows:
+        """The rows, with baselines that learned from those that train."""
+        data = self.dataset
+        unit = data.target_mean, data.target_scale
+        if self.kind is RowsKind.OUT_OF_FOLD:
+            compared = baselines_out_of_fold(data)
+        else:
+            compared = baseline_predictions(data, self.part.rows)
+        return ScoredRows(self.kind, self.digest, self.part.y, data.task, unit, compared, data.loss)
+
+    @property
+    def n_repeats(self) -> int:
+        """How many more of the rows are rows that trained or chose, cell by cell, than chance would
+        have: as often as a row of validation is one that trained, by how many there are."""
+        if not self.kind.unseen:
+            return 0
+        one = self.dataset.of_one_model
+        train, validation = set(_hashes(one.train)), _hashes(one.validation)
+        share = sum(row in train for row in validation) / len(validation)
+        known = _hashes(self.dataset.train) + _hashes(self.dataset.validation)
+        by_chance = min(1.0, share * len(known) / len(one.train))
+        known_rows = set(known)
+        n_found = sum(row in known_rows for row in _hashes(self.part))
+        return max(0, n_found - round(by_chance * len(self.part)))
+
+
+def open_evaluation(
+    config: DataConfig, own_test_path: str | None, loss: ValueLoss = SQUARED_ERROR
+) -> EvaluationRows:
+    """The rows to score on, by the `config` of now; `own_test_path` is what `data.test_path` said
+    when the study was searched, which decides how its table is split.
+
+    Raises ConfigError for a table that cannot be used, or does not match.
+    """
+    found = load_with_test(config, own_test_path)
+    dataset, part, digest = replace(found.dataset, loss=loss), found.test, found.digest
+    if config.test_path is not None:
+        source = f"of {config.test_path}"
+        return EvaluationRows(dataset, RowsKind.GIVEN, part, digest, source, found.test_frame)
+    if len(part):
+        source = f"kept from {config.path or dataset.name}"
+        return EvaluationRows(dataset, RowsKind.KEPT, part, digest, source, found.test_frame)
+    kind, source = RowsKind.VALIDATION, "those by which trials were chosen"
+    digest = f"validation {dataset.digest}"
+    if dataset.folds:
+        kind, source = RowsKind.OUT_OF_FOLD, "each by the models of the folds that left it out"
+        digest = f"out-of-fold {dataset.digest}"
+    return EvaluationRows(dataset, kind, dataset.judged, digest, source, found.judged_frame)
+
+
+def score_predictions(
+    rows: ScoredRows,
+    outputs: Mapping[int, Floats],
+    *,
+    n_resamples: int,
+    seed: int,
+    refit: tuple[int | None, Floats] | None = None,
+    ensemble: Floats | None = None,
+    thresholds: Mapping[str, float | Floats | None] | None = None,
+) -> ModelsEvaluated:
+    """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
+    of the folds that left a row out), by trial, of the refit of a trial (None: of the ensemble)
+    and of the ensemble; baselines beside them. The first is what the others are compared with: the
+    refit, else the ensemble, where there is one. `thresholds` are of those models that have one, by
+    name."""
+    named = {} if refit is None else {refit_name(refit[0]): refit[1]}
+    named |= {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
+    named |= {trial_name(number): of for number, of in outputs.items()}
+    first, *others = named
+    predicted = {
+        name: make_predictions(
+            rows.task, of, rows.y, *rows.unit, rows.loss, (thresholds or {}).get(name)
+        )
+        for name, of in {**named, **rows.baselines}.items()
+    }
+    scores = {name: of.scored() for name, of in predicted.items()}
+    samples = bootstrap(predicted, n_resamples, seed)
+
+    def against_first(name: str) -> dict[str, ScoreDifference]:
+        n_compared = len(others) if name in others else 1
+        return {
+            metric: bootstrap_difference(
+                metric,
+                value - scores[first][metric],
+                samples[name][metric] - samples[first][metric],
+                n_compared,
+            )
+            for metric, value in scores[name].items()
+        }
+
+    return ModelsEvaluated(
+        time=time.time(),
+        kind=rows.kind,
+        n_rows=len(rows.y),
+        digest=rows.digest,
+        trials=tuple(outputs),
+        scores={
+            name: {metric: bootstrap_interval(of[metric], samples[name][metric]) for metric in of}
+            for name, of in scores.items()
+        },
+        differences={name: against_first(name) for name in scores if name != first},
+        refit_of=None if refit is None else refit[0],
+        ensembled=ensemble is not None,
+        refit_of_ensemble=refit is not None and refit[0] is None,
+    )
+
+
+def loss_of(evaluation: EvaluationRows, outputs: Floats) -> float:
+    """The loss of a model by what it gives for the rows."""
+    data = evaluation.dataset
+    scale = data.target_mean, data.target_scale
+    told = make_predictions(data.task, outputs, evaluation.part.y, *scale, data.loss)
+    return told.scored(["loss"])["loss"]
+
+
+def with_share(evaluation: EvaluationRows, share: float, seed: int) -> EvaluationRows:
+    """The same with a share of the training rows, evenly by class, and as they were encoded."""
+    train = evaluation.dataset.train
+    places = part_of_rows(train.y, share, seed)
+    return replace(evaluation, dataset=replace(evaluation.dataset, train=train.taking(places)))
+
+
+def _hashes(part: DatasetPart) -> list[int]:
+    """Of each row's cells and target, alike for rows that are equal; within this process."""
+    numbers = np.nan_to_num(part.rows.numbers, nan=np.inf) + 0.0  # one NaN, and no negative zero
+    cells = (numbers, part.rows.codes.astype(np.float64), part.y.astype(np.float64)[:, None])
+    return [hash(row.tobytes()) for row in np.column_stack(cells)]
+
+
+def validation_part(
+    config: DataConfig, read: Callable[[Any], TableRows]
+) -> tuple[DatasetPart, tuple[Label, ...]]:
+    """The validation rows (with folds all that train and judge) as a model reads them
+    (`Predictor.read`), and the classes that the targets number.
+
+    Raises ConfigError for a table that cannot be read, or lacks columns.
+    """
+    if config.kind is DataKind.disc:
+        return disc(config.n_validation, config.split_seed, PointPurpose.validation), CLASSES
+    config = replace(config, split_to=None)
+    source = digits_source() if config.kind is DataKind.digits else table_source(config)
+    split = split_rows(source.y, config, source.related)
+    rows = split.train if split.folds else split.validation
+    return DatasetPart(read(source.frame.iloc[rows]), source.y[rows]), source.target.classes

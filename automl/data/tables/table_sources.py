@@ -1,0 +1,268 @@
+"""A table with its target decided, before it is split: a file, or scikit-learn's digits.
+
+Rows of a table as they came, before anything is learned of them.
+
+The parts of a table as files, for other tools: `data.split_to=DIR`.
+
+`train.csv`, `validation.csv`, `test.csv`; `left.csv` has the training rows that `data.sweep_rows`
+leaves out. Cells are as they were read, rows in the table's order.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from automl.config import DataConfig, DataKind, Task
+from automl.data import cells
+from automl.data.columns import numbers_divided_by
+from automl.data.dataset import Targets
+from automl.data.generated import PointPurpose, disc, frame_of_points
+from automl.data.preprocessing import Preprocessing
+from automl.data.split import BY_CHANCE, RelatedRows, RowSplit, take_related
+from automl.data.tables.frames import Frame
+from automl.data.tables.table_file import TableFile
+from automl.data.target import (
+    TargetColumn,
+    amounts_in,
+    are_labels_verbatim,
+    decide_target,
+    has_target,
+    named_classes,
+    verbatim_target,
+)
+from automl.errors import ConfigError
+from automl.record.disk import make_folder, write_durably
+
+
+@dataclass(frozen=True, eq=False)
+class TableSource:
+    """All rows that have a target, as they came, and what is known of them without a split."""
+
+    name: str
+    frame: pd.DataFrame
+    """The columns to learn from."""
+    y: Targets
+    cells: pd.Series[Any]
+    """The target's, as they came."""
+    target: TargetColumn
+    content_digest: str
+    """SHA-256 of the content, in hex."""
+    notes: tuple[str, ...]
+    preprocessing: Preprocessing | None = field(default=None)
+    """None: to be learned from the training part."""
+    related: RelatedRows = BY_CHANCE
+    """What of its rows is not by chance."""
+
+
+def table_source(config: DataConfig) -> TableSource:
+    """The table of `data.path`. Raises ConfigError for one that cannot be learned from."""
+    assert config.path is not None, "checked by DataConfig"
+    assert config.target is not None, "checked by DataConfig"
+    file = TableFile.at("data.path", config.path)
+    frame = file.read(config.target, detect_verbatim=config.detect_verbatim)
+    column = frame[config.target]
+    verbatim = config.detect_verbatim and are_labels_verbatim(column, config.task)
+    reading = None
+    if config.detect_target and not verbatim:
+        reading = amounts_in(column, config.task)
+    known = has_target(column, reading, verbatim=verbatim)
+    if not known.any():
+        raise ConfigError(
+            f"data.target={config.target}: the column is empty in all {len(frame)} rows of "
+            f"data.path={config.path}: choose another column."
+        )
+    notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
+    notes += dropped_note(config.target, column, known)
+    frame = frame[known]
+    column = frame.pop(config.target)
+    if verbatim:
+        target = verbatim_target(column, config.target, config.task)
+    else:
+        target = decide_target(column, config.target, config.task, reading)
+    related, said = take_related(frame, config)
+    row_numbers = _row_numbers(frame)
+    if row_numbers:
+        notes.append(f"left out, being row numbers: {', '.join(row_numbers)}.")
+        frame = frame.drop(columns=row_numbers)
+    return TableSource(
+        name=file.path.stem,
+        frame=frame,
+        y=target.encode(column, "data.path"),
+        cells=column,
+        target=target,
+        content_digest=file.digest(),
+        notes=(*notes, target.taken_as, *said),
+        related=related,
+    )
+
+
+def read_test_table(
+    config: DataConfig, target: TargetColumn, verbatim: Sequence[str]
+) -> tuple[pd.DataFrame, Targets, str]:
+    """The rows of `data.test_path` that have a target, their `y`, and the file's digest in hex.
+
+    The columns `verbatim` hold codes, which are read as they are written. Raises ConfigError.
+    """
+    file = open_test_table(config)
+    codes = [*verbatim, target.name] if target.verbatim else verbatim
+    frame = file.read(target.name, verbatim=codes)
+    known = has_target(frame[target.name], target.reading, verbatim=target.verbatim)
+    frame = frame[known]
+    if not len(frame):
+        raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
+    return frame, target.encode(frame[target.name], "data.test_path"), file.digest()
+
+
+def open_test_table(config: DataConfig) -> TableFile:
+    """The table of `data.test_path`, its header checked. Raises ConfigError."""
+    assert config.path is not None, "checked by DataConfig"
+    assert config.target is not None, "checked by DataConfig"
+    assert config.test_path is not None, "asked for only where it is set"
+    file = TableFile.at("data.test_path", config.test_path)
+    if file.path.samefile(TableFile.at("data.path", config.path).path):
+        raise file.error(
+            "is the training table itself: give other rows, or keep some by data.test_fraction=0.2."
+        )
+    file.check_target(config.target)
+    return file
+
+
+def digits_source() -> TableSource:
+    """scikit-learn's 8×8 images, 1,797 rows; grey values 0 to 16 become 0 to 1."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    names = [f"pixel_{row}_{column}" for row in range(8) for column in range(8)]
+    target = TargetColumn("digit", Task.classification, tuple(range(10)), "digit: 10 classes.")
+    return TableSource(
+        name="digits",
+        frame=pd.DataFrame(x, columns=pd.Index(names)),
+        y=y.astype(np.int64),
+        cells=pd.Series(y),
+        target=target,
+        content_digest=hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest(),
+        notes=(f"digits: {len(y):,} images of 8×8 pixels, 10 classes.",),
+        preprocessing=Preprocessing(numbers_divided_by(16.0, names)),
+    )
+
+
+def dropped_note(target: str, column: pd.Series[Any], known: npt.NDArray[np.bool_]) -> list[str]:
+    """What is said of rows without a target: nothing where there are none. Rows count from 1."""
+    dropped = np.flatnonzero(~known)
+    if not len(dropped):
+        return []
+    rows = "1 row" if len(dropped) == 1 else f"{len(dropped):,} rows"
+    there = column.iloc[dropped]
+    n_large = int((pd.to_numeric(there, errors="coerce").abs() > cells.LARGEST).sum())
+    said = f", {n_large:,} of them infinite or too large" if n_large else ""
+    return [f"dropped {rows} without a value of {target}{said} ({named_classes(dropped)})."]
+
+
+def _row_numbers(frame: pd.DataFrame) -> list[str]:
+    """Columns that count the rows, as `to_csv` writes them: in a sorted table they tell the target.
+
+    Dropped rows leave gaps, hence rising and not 0, 1, 2.
+    """
+    return [
+        str(name)
+        for name in frame.columns
+        if str(name).startswith("Unnamed: ")
+        and frame[name].dtype.kind == "i"
+        and bool((np.diff(frame[name].to_numpy()) > 0).all())
+    ]
+
+
+def raw_rows(config: DataConfig, n_rows: int) -> list[dict[str, Any]]:
+    """So many rows, evenly spread over the table, or all: a value by column.
+
+    Raises ConfigError for a table that cannot be read.
+    """
+    frame = _frame(config)
+    n_taken = min(n_rows, len(frame))
+    return records_of_rows(frame.iloc[np.linspace(0, len(frame) - 1, n_taken).astype(int)])
+
+
+def plain_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Frame:
+    """These columns of the rows, with cells as JSON has them: None where one is missing, seconds
+    for times."""
+    cells = [[_plain(row[name]) for name in names] for row in rows]
+    return pd.DataFrame(cells, columns=pd.Index(list(names), dtype=object), dtype=object)
+
+
+def _plain(cell: Any) -> Any:
+    if cell is None or cell is pd.NaT or cell is pd.NA or cell != cell:
+        return None
+    if isinstance(cell, datetime.timedelta):
+        return cell.total_seconds()
+    if isinstance(cell, datetime.datetime):
+        return cell.replace(tzinfo=cell.tzinfo or datetime.UTC).timestamp()
+    value = cell.item() if isinstance(cell, np.generic) else cell
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def records_of_rows(frame: Frame) -> list[dict[str, Any]]:
+    """A value by column each."""
+    names = [str(name).strip() for name in frame.columns]
+    return [dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
+
+
+def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> Frame:
+    """As `predict` takes them."""
+    return pd.DataFrame(list(rows))
+
+
+def _frame(config: DataConfig) -> pd.DataFrame:
+    match config.kind:
+        case DataKind.disc:
+            return frame_of_points(
+                disc(config.n_validation, config.split_seed, PointPurpose.validation)
+            )
+        case DataKind.digits:
+            return digits_source().frame
+        case _:
+            return table_source(config).frame
+
+
+PARTS = ("train", "validation", "test", "left")
+
+
+def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
+    """Write the parts that have rows; a file that holds them already is left as it is.
+
+    Raises ConfigError for one that holds something else, and where it cannot be written.
+    """
+    frame = source.frame.assign(**{source.target.name: source.cells})
+    texts = {
+        folder / f"{name}.csv": frame.iloc[rows].to_csv(index=False)
+        for name in PARTS
+        if len(rows := getattr(split, name))
+    }
+    try:
+        make_folder(folder)
+        for path in texts:
+            _check_free(path, texts[path])
+        for path, text in texts.items():
+            if not path.exists():
+                write_durably(path, text)
+    except OSError as error:
+        raise ConfigError(
+            f"data.split_to={folder}: cannot be written ({error.strerror}): name another folder."
+        ) from error
+
+
+def _check_free(path: Path, text: str) -> None:
+    """A table of the user's may have that name: `data.path` itself, even."""
+    if path.exists() and path.read_bytes() != text.encode():
+        raise ConfigError(
+            f"data.split_to={path.parent}: {path.name} is there and holds something else, which is "
+            "not written over: name another folder, or move that file away."
+        )

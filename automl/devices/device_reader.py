@@ -1,0 +1,288 @@
+"""Which devices a sweep uses, and the one thread that reads them.
+
+devices=host   the machine
+devices=nvml   NVML's GPUs, those that CUDA_VISIBLE_DEVICES (or Slurm) shows, those of devices.only
+devices=auto   of NVML's GPUs those that torch can use, those of devices.only; else the machine
+
+Where trials may go to the CPU besides (`devices.choose`) the machine is read beside the GPUs.
+
+Several readers as one: the devices of each, one list.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TypeAlias
+
+from automl.config import DevicesConfig, DevicesKind
+from automl.devices.device_reading import (
+    DeviceReader,
+    DeviceReadError,
+    DeviceReading,
+    DeviceSnapshot,
+    Elsewhere,
+    HeldBytes,
+    NodesReader,
+)
+from automl.devices.device_selection import (
+    devices_of_job,
+    hides_all,
+    names_by_number,
+    same_device,
+    select_only,
+    visible_devices,
+)
+from automl.devices.host import HostReader, host_state, started_by
+from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
+from automl.devices.torch_gpus import torch_uuids
+from automl.errors import ConfigError
+from automl.trial import HOST_UUID, LOCAL_NODE, DeviceId
+
+log = logging.getLogger(__name__)
+
+
+class CompositeReader(DeviceReader):
+    """Reads what each of its readers reads; those that fail are left out until they answer."""
+
+    def __init__(self, readers: Sequence[DeviceReader]) -> None:
+        self._readers = tuple(readers)
+        self._failing: dict[DeviceReader, str] = {}
+
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        return tuple(address for reader in self._readers for address in reader.addresses)
+
+    def read(self) -> tuple[DeviceSnapshot, ...]:
+        """Raises DeviceReadError where none of them can be read."""
+        found: list[DeviceSnapshot] = []
+        errors = []
+        for reader in self._readers:
+            try:
+                found += reader.read()
+                self._failing.pop(reader, None)
+            except DeviceReadError as error:
+                errors.append(str(error))
+                self._warn(reader, str(error))
+        if not found:
+            raise DeviceReadError("; ".join(errors))
+        return tuple(found)
+
+    def close(self) -> None:
+        """Close each, whatever the others do."""
+        with ExitStack() as stack:
+            for reader in self._readers:
+                stack.callback(reader.close)
+
+    def _warn(self, reader: DeviceReader, error: str) -> None:
+        """Each cause once, as readings come every second."""
+        if self._failing.get(reader) != error:
+            self._failing[reader] = error
+            log.warning("some devices cannot be read, and get no new trial: %s", error)
+
+
+__all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "take_reading"]
+
+
+LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
+"""What other sweeps promise now and a reading begun then may miss."""
+
+Reserved: TypeAlias = Callable[[], HeldBytes]
+"""What our own processes hold now."""
+
+FIRST_SECONDS = 30.0
+"""How long a driver may take to answer at all, for who only looks."""
+STOP_SECONDS = 2.0
+"""How long stopping waits for a read; one that hangs is left behind."""
+
+
+def open_reader(config: DevicesConfig, *, beside_gpus: bool = False) -> DeviceReader:
+    """The reader of the devices that the config allows. Raises ConfigError when there are none.
+
+    `beside_gpus`: the machine, too, where there are GPUs.
+    """
+    reader = _open(config)
+    if beside_gpus and not any(address.on_host for address in reader.addresses):
+        return CompositeReader((reader, HostReader()))
+    return reader
+
+
+def _open(config: DevicesConfig) -> DeviceReader:
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if config.kind is DevicesKind.nvml:
+        return _open_nvml(setting, config.only)
+    if config.kind is DevicesKind.auto and (reader := _open_auto(setting, config.only)) is not None:
+        return reader
+    select_only(config.only, [HOST_UUID])
+    return HostReader()
+
+
+def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
+    try:
+        reader = NvmlReader()
+    except NvmlMissingError as error:
+        raise ConfigError(
+            f"devices=nvml: {error}. Use devices=auto or devices=host to train on the CPU."
+        ) from error
+    there = _of_job(setting, reader)
+    try:
+        shown = visible_devices(setting, there)
+        if not shown:
+            raise ConfigError(_nothing_shown(setting, there))
+        order = _cuda_order(setting, shown, asked=names_by_number(wanted))
+        reader.choose(select_only(wanted, shown, order), order)
+    except ConfigError:
+        reader.close()
+        raise
+    return reader
+
+
+def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
+    """None: train on the machine."""
+    if hides_all(setting):
+        return None
+    try:
+        reader = NvmlReader()
+    except NoNvmlLibraryError:
+        return None
+    except NvmlMissingError as error:
+        log.warning("devices=auto: no GPU is used: %s", error)
+        return None
+    try:
+        order = torch_uuids() if reader.gpus else ()
+        usable = _usable(reader, _of_job(setting, reader), order)
+        if usable:
+            reader.choose(select_only(wanted, usable, order), order)
+            return reader
+    except ConfigError:
+        reader.close()
+        raise
+    reader.close()
+    return None
+
+
+def _cuda_order(setting: str | None, shown: Sequence[str], *, asked: bool) -> Sequence[str]:
+    """As far as it is known without torch, which under devices=nvml is only asked for numbers that
+    somebody gave."""
+    is_list = setting is not None and setting.strip().upper().startswith(("GPU-", "MIG-"))
+    if len(shown) == 1 or is_list or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return shown  # as that list counts, or NVML
+    return torch_uuids() if asked else ()
+
+
+def _of_job(setting: str | None, reader: NvmlReader) -> Sequence[str]:
+    """What a batch system gave us, where it did not say so by CUDA_VISIBLE_DEVICES."""
+    job = os.environ.get("SLURM_JOB_GPUS") if setting is None else None
+    return devices_of_job(job, [gpu.uuid for gpu in reader.gpus])
+
+
+def _usable(reader: NvmlReader, there: Sequence[str], torch_sees: Sequence[str]) -> tuple[str, ...]:
+    """The GPUs that NVML and torch both see, in NVML's order and by its names."""
+    if not reader.gpus:
+        return ()
+    usable = [uuid for uuid in there if any(same_device(uuid, t) for t in torch_sees)]
+    if not usable:
+        log.warning(
+            "devices=auto: torch can use none of the GPUs (%s), so the CPU trains",
+            ", ".join(f"{gpu.uuid} {gpu.name}" for gpu in reader.gpus),
+        )
+    return tuple(usable)
+
+
+def _nothing_shown(setting: str | None, there: Sequence[str]) -> str:
+    if not there:
+        return (
+            "devices=nvml: NVML shows no GPU. Use devices=auto or devices=host to train on the CPU."
+        )
+    return (
+        f"devices=nvml: CUDA_VISIBLE_DEVICES={setting!r} hides every GPU. Unset it, or use "
+        f"devices=host; there are {', '.join(there)}."
+    )
+
+
+class ReaderThread:
+    """Takes a reading at an interval until stopped, each handed to `on_reading` in this thread.
+
+    A reading that fails is handed on with its error. While the driver hangs there is no new
+    reading, and the last one grows old: admission sees that by its time.
+    """
+
+    def __init__(
+        self,
+        reader: DeviceReader,
+        interval_seconds: float,
+        reserved: Reserved,
+        on_reading: Callable[[DeviceReading], None],
+        elsewhere: LookElsewhere | None = None,
+    ) -> None:
+        self._reader = reader
+        self._interval_seconds = interval_seconds
+        self._reserved = reserved
+        self._elsewhere = elsewhere or _nobody
+        self._on_reading = on_reading
+        self._stopping = threading.Event()
+        # A daemon, so that a driver that hangs cannot keep the program from ending.
+        self._thread = threading.Thread(target=self._run, name="device-reader", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
+        """Whether the thread ended in time. The reader stays open: who opened it closes it."""
+        self._stopping.set()
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            reading = take_reading(self._reader, self._reserved, self._elsewhere)
+            if not self._stopping.is_set():  # nobody listens any more
+                self._on_reading(reading)
+            self._stopping.wait(self._interval_seconds)
+
+
+def _nobody(begun_seconds: float) -> Elsewhere:
+    return {}
+
+
+def take_reading(
+    reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = _nobody
+) -> DeviceReading:
+    """Ask once. What our processes hold is read just before and just after the driver is asked;
+    what others promise before: what they then show no more, the driver does. Nodes have done all
+    of that by themselves."""
+    if isinstance(reader, NodesReader):
+        return reader.take()
+    begun = time.monotonic()
+    promised = elsewhere(begun)
+    before = dict(reserved())
+    try:
+        devices, error = reader.read(), None
+    except DeviceReadError as failure:
+        devices, error = (), str(failure)
+    except Exception as failure:  # were this thread to die, trials would wait mutely
+        log.debug("a reading failed in a way that was not foreseen", exc_info=True)
+        devices, error = (), f"{type(failure).__name__}: {failure}"
+    after = dict(reserved())
+    devices = tuple(
+        _with_ranks(device, {process.pid for _, process in after}) for device in devices
+    )
+    host = None if all(device.address.on_host for device in devices) else host_state()
+    hosts = {} if host is None else {LOCAL_NODE: host}
+    return DeviceReading(begun, devices, before, after, promised, hosts, error)
+
+
+def _with_ranks(device: DeviceSnapshot, ours: Set[int]) -> DeviceSnapshot:
+    """Who on it was started by a process of ours is said to be."""
+    if not ours or device.address.node != LOCAL_NODE:
+        return device
+    processes = tuple(
+        p if p.pid in ours else replace(p, started_by=started_by(p.pid, ours))
+        for p in device.processes
+    )
+    return replace(device, processes=processes)

@@ -1,0 +1,257 @@
+"""Trials in warm processes, each supervised by the pool's thread that was given the trial.
+
+Small trials do not get faster by threads (two run at 0.8 to 1.0 times the speed of one), and one
+CUDA assert poisons its whole process. So the thread waits, and a process trains: forked in 12 ms
+from a server that has torch loaded, used for many trials, killed with its group when a trial hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from automl.execution.executor import ExecutorCapabilities
+from automl.execution.supervision import ExecutionSupervisor
+from automl.execution.worker_messages import SharedSlot, WorkerSetup, make_slots
+from automl.execution.worker_process import WorkerLimits, WorkerProcess
+from automl.record.lease import lease_seconds
+from automl.record.study_files import log_name
+from automl.trial import (
+    HOST_UUID,
+    AnsweringTrialSource,
+    DeviceId,
+    OnEvents,
+    Placement,
+    ProcessEntry,
+    ProcessHosted,
+    ProcessId,
+    Verdict,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class WorkersExecutor:
+    """Keeps workers warm per set of devices; carries each trial, or pack of trials, in one."""
+
+    can = ExecutorCapabilities(own_process=True, timeouts=True, own_output=True, packs=True)
+
+    def __init__(self, entry: ProcessEntry, output_directory: Path, limits: WorkerLimits) -> None:
+        self._entry, self._output, self._limits = entry, output_directory, limits
+        self._lock = threading.Lock()  # guards all below
+        self._said: set[str] = set()
+        self._slots = make_slots(limits.max_workers, limits.max_devices)
+        self._free_slots = [*self._slots]
+        self._idle: list[WorkerProcess] = []
+        self._busy: dict[WorkerProcess, ExecutionSupervisor | None] = {}
+        self._caps: dict[int, Mapping[DeviceId, int]] = {}
+        """Of executions that run or are about to begin."""
+        self._lease_until = 0.0
+        """See `lease`; 0: for ever."""
+        self._killed_for: str | None = None
+        """Why nothing runs any more; None: it does."""
+
+    def execute(
+        self,
+        feed: AnsweringTrialSource,
+        placement: Placement,
+        on_events: OnEvents,
+        on_unjudged: OnEvents | None = None,
+    ) -> None:
+        """See `Executor.execute`. `on_unjudged` is given the events on which nobody waits for a
+        verdict, which may come later, by `answer`; by default `on_events` is given them, too."""
+        on_unjudged = on_unjudged or on_events
+        first = feed.next()
+        assert first is not None, "an executor is called with a trial in its feed"
+        with self._worker(placement) as worker:
+            supervision = ExecutionSupervisor(
+                *(worker, first.number, feed, on_events, on_unjudged),
+                *(self._limits, self._say_once),
+            )
+            with self._lock:
+                self._busy[worker] = supervision
+                self._cap(supervision)
+                killed_for = self._killed_for
+            if killed_for is not None:
+                supervision.kill(killed_for)
+            try:
+                on_unjudged([ProcessHosted(first.number, time.time(), worker.address)])
+                supervision.run(first, placement, self._output / log_name(first.number))
+            finally:
+                with self._lock:
+                    self._caps.pop(first.number, None)
+
+    def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
+        """See `Executor.held_bytes`. On a GPU what the worker says; on the host its growth, be it
+        there that it trains or not, and what programs hold that it started."""
+        with self._lock:
+            workers = [*self._idle, *self._busy]
+            on_gpus = {
+                (device, w.address): w.slot.held_bytes(number)
+                for w in workers
+                for number, device in enumerate(w.devices)
+                if not device.on_host
+            }
+            return on_gpus | {
+                (DeviceId(w.address.node, HOST_UUID), w.address): (
+                    w.grown_bytes + w.slot.programs_bytes
+                )
+                for w in workers
+            }
+
+    def n_steps(self) -> Mapping[int, int]:
+        """See `Executor.n_steps`."""
+        with self._lock:
+            return {s.key: s.worker.slot.n_steps for s in self._busy.values() if s is not None}
+
+    def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
+        """See `Executor.cap_memory`. A worker looks ten times a second, and before each trial."""
+        with self._lock:
+            self._caps.update(caps)
+            for supervision in self._busy.values():
+                if supervision is not None and supervision.key in caps:
+                    self._cap(supervision)
+
+    def lease(self, until_seconds: float) -> None:
+        """See `Executor.lease`. Idle workers end, too."""
+        with self._lock:
+            was_over = 0 < self._lease_until < lease_seconds()
+            self._lease_until = until_seconds
+            for slot in self._slots:
+                slot.lease(until_seconds)
+        if was_over:
+            self._drop_dead()
+
+    def answer(self, key: int, verdicts: Mapping[int, Verdict]) -> None:
+        """On events that `on_unjudged` was given of an execution, if it still runs."""
+        with self._lock:
+            for worker, supervision in self._busy.items():
+                if supervision is not None and supervision.key == key:
+                    worker.answer(verdicts, waits=False)
+
+    def stop_trials(self) -> None:
+        """See `Executor.stop_trials`."""
+        with self._lock:
+            for worker, supervision in self._busy.items():
+                if supervision is not None:
+                    worker.stop(supervision.live)
+
+    def kill(self, cause: str) -> bool:
+        """See `Executor.kill`. Trials that are just being started end in the same way."""
+        with self._lock:
+            self._killed_for = self._killed_for or cause
+            for supervision in self._busy.values():
+                if supervision is not None:
+                    supervision.kill(cause)
+        return True
+
+    def end_trials(self, trials: Collection[int], cause: str) -> None:
+        """See `Executor.end_trials`."""
+        with self._lock:
+            for supervision in self._busy.values():
+                if supervision is not None and not set(trials).isdisjoint(supervision.live):
+                    supervision.end(trials, cause)
+
+    def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
+        """See `Executor.idle`."""
+        found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}
+        with self._lock:
+            for worker in self._idle:
+                found.setdefault(worker.devices, []).append(worker.address)
+        return found
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
+        """See `Executor.end_idle`. All at once, since they hold memory."""
+        with self._lock:
+            ending = [w for w in self._idle if not set(devices).isdisjoint(w.devices)]
+            self._idle = [w for w in self._idle if w not in ending]
+        for worker in ending:
+            worker.dismiss()
+        for worker in ending:
+            worker.end()
+            with self._lock:
+                self._free_slots.append(worker.slot)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.dismiss()
+        for worker in idle:
+            worker.end()
+
+    def _cap(self, supervision: ExecutionSupervisor) -> None:
+        own, worker = self._caps.get(supervision.key, {}), supervision.worker
+        worker.slot.cap([own.get(device, 0) for device in worker.devices])
+
+    def _say_once(self, text: str) -> None:
+        """Every worker finds the same things worth a warning."""
+        with self._lock:
+            if text in self._said:
+                return
+            self._said.add(text)
+        logger.warning("%s", text)
+
+    @contextmanager
+    def _worker(self, placement: Placement) -> Iterator[WorkerProcess]:
+        """A worker of the placement's devices: idle before, and idle again unless it broke."""
+        worker = self._take_idle(placement.devices) or self._start(placement.devices)
+        try:
+            yield worker
+        finally:
+            self._put_back(worker)
+
+    def _drop_dead(self) -> None:
+        """Idle workers that have ended by themselves hold nothing, and their slots are free."""
+        with self._lock:
+            dead = [worker for worker in self._idle if not worker.is_alive]
+            self._idle = [worker for worker in self._idle if worker not in dead]
+            for worker in dead:
+                worker.end()
+                self._free_slots.append(worker.slot)
+
+    def _take_idle(self, devices: tuple[DeviceId, ...]) -> WorkerProcess | None:
+        self._drop_dead()
+        with self._lock:
+            same = [worker for worker in self._idle if worker.devices == devices]
+            if not same:
+                return None
+            worker = same[-1]  # the one used last is the warmest
+            self._idle.remove(worker)
+            self._busy[worker] = None
+            return worker
+
+    def _start(self, devices: tuple[DeviceId, ...]) -> WorkerProcess:
+        slot = self._take_slot()
+        with self._lock:
+            slot.clear()
+            slot.lease(self._lease_until)
+        worker = WorkerProcess(WorkerSetup(self._entry, devices, slot, self._limits.judging))
+        with self._lock:
+            self._busy[worker] = None
+        return worker
+
+    def _take_slot(self) -> SharedSlot:
+        """There are as many slots as pool threads, so that one is free or held by an idle worker
+        of other devices, which then has to go."""
+        with self._lock:
+            if self._free_slots:
+                return self._free_slots.pop()
+            retired = self._idle.pop(0)
+        retired.end()
+        return retired.slot
+
+    def _put_back(self, worker: WorkerProcess) -> None:
+        fit = worker.idle and not worker.is_worn(self._limits)
+        with self._lock:
+            del self._busy[worker]
+            if fit:
+                self._idle.append(worker)
+        if not fit:
+            worker.end()
+            with self._lock:
+                self._free_slots.append(worker.slot)

@@ -1,0 +1,161 @@
+"""All that happens to a row, as one graph: cells in, an answer out.
+
+The same arithmetic as `data.one_hot`, in the same precision: float64 until the features. The graph
+takes `numbers` (B, number columns) float64, where NaN is missing, and `codes` (B, category columns)
+int64, where -1 is unknown; a table without columns of a kind has no such input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from automl.config import Task
+from automl.data.columns import CategoryColumn, NumberColumn, TableColumns
+from automl.data.dataset import TableRows
+from automl.data.features import CLIP
+from automl.models.family import TrainedModel
+from automl.models.mean_model import MeanModel
+from automl.models.networks.network import NetworkModel
+from automl.models.predictor import Predictor
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Beyond it a number counts as missing, as in `data.cells`."""
+
+
+class NumberFeatures(nn.Module):
+    """(B, numbers) → (B, numbers + indicators): missing cells filled and marked, all scaled."""
+
+    column_fill: torch.Tensor
+    column_mean: torch.Tensor
+    column_scale: torch.Tensor
+    marked_columns: torch.Tensor
+
+    def __init__(self, columns: Sequence[NumberColumn]) -> None:
+        super().__init__()
+        for name in ("fill", "mean", "scale"):
+            values = [getattr(column, name) for column in columns]
+            self.register_buffer(f"column_{name}", torch.tensor(values, dtype=torch.float64))
+        marked = [i for i, column in enumerate(columns) if column.has_indicator]
+        self.register_buffer("marked_columns", torch.tensor(marked, dtype=torch.int64))
+        self._marks = bool(marked)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        present = numbers.abs() <= LARGEST  # of NaN it is false
+        filled = torch.where(present, numbers, self.column_fill)
+        scaled = ((filled - self.column_mean) / self.column_scale).clamp(-CLIP, CLIP)
+        if not self._marks:
+            return scaled.to(torch.float32)
+        missing = torch.logical_not(present).index_select(1, self.marked_columns)
+        return torch.cat([scaled.to(torch.float32), missing.to(torch.float32)], 1)
+
+
+class CategoryFeatures(nn.Module):
+    """(B, categories) → (B, all their codes): 1 where a row has that code."""
+
+    known_codes: torch.Tensor
+    place_of_feature: torch.Tensor
+    code_of_feature: torch.Tensor
+
+    def __init__(self, columns: Sequence[CategoryColumn]) -> None:
+        super().__init__()
+        n_known = [len(column.categories) for column in columns]
+        place = [i for i, column in enumerate(columns) for _ in range(column.n_codes)]
+        wanted = [code for column in columns for code in range(column.n_codes)]
+        self.register_buffer("known_codes", torch.tensor(n_known, dtype=torch.int64))
+        self.register_buffer("place_of_feature", torch.tensor(place, dtype=torch.int64))
+        self.register_buffer("code_of_feature", torch.tensor(wanted, dtype=torch.int64))
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        known = (codes >= 0) & (codes < self.known_codes)
+        told = torch.where(known, codes, self.known_codes)  # of all others: the one after the last
+        here = told.index_select(1, self.place_of_feature) == self.code_of_feature
+        return here.to(torch.float32)
+
+
+class ScoringModule(nn.Module):
+    """(B, classes) probabilities, or (B,) values in the target's unit; float64. Of several networks
+    the mean."""
+
+    def __init__(
+        self,
+        columns: TableColumns,
+        networks: Sequence[NetworkModel],
+        *,
+        weights: Sequence[float],
+        task: Task,
+        unit: tuple[float, float],
+    ) -> None:
+        """`unit`: mean and scale of the target. Of several networks it is the mean of answers, each
+        counting by its weight."""
+        super().__init__()
+        self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
+        self.categories = CategoryFeatures(columns.categories) if columns.categories else None
+        self.networks = nn.ModuleList([network.module for network in networks])
+        self.dtypes = [network.dtype for network in networks]
+        """What each network takes."""
+        self._weights = [*weights]
+        self._task = task
+        self._mean, self._scale = unit
+
+    def forward(
+        self, numbers: torch.Tensor | None = None, codes: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        parts = []
+        if self.numbers is not None and numbers is not None:
+            parts.append(self.numbers(numbers))
+        if self.categories is not None and codes is not None:
+            parts.append(self.categories(codes))
+        features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        members = zip(self.networks, self.dtypes, self._weights, strict=True)
+        answers = [self._answer(one(features.to(dtype))) * weight for one, dtype, weight in members]
+        return torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
+
+    def _answer(self, out: torch.Tensor) -> torch.Tensor:
+        out = out.double()
+        if self._task is Task.classification:
+            return torch.softmax(out, 1)
+        return out[:, 0] * self._scale + self._mean
+
+
+def weighted_models(predictor: Predictor) -> Sequence[tuple[TrainedModel, float]]:
+    """The models whose mean it is, each with what it counts; of a single one that."""
+    model = predictor.trained
+    if not isinstance(model, MeanModel):
+        return [(model, 1.0)]
+    return list(zip(model.members, model.weights, strict=True))
+
+
+def is_network_predictor(predictor: Predictor) -> bool:
+    """Whether torch runs it: it is a network, or the mean of several."""
+    return all(isinstance(model, NetworkModel) for model, _ in weighted_models(predictor))
+
+
+def make_scoring_module(predictor: Predictor) -> ScoringModule:
+    """The graph of a loaded model, which must be a network, or the mean of several."""
+    members = weighted_models(predictor)
+    networks = [model for model, _ in members if isinstance(model, NetworkModel)]
+    assert len(networks) == len(members), "who asks has asked `is_network`"
+    return ScoringModule(
+        predictor.columns,
+        networks,
+        weights=[weight for _, weight in members],
+        task=predictor.task,
+        unit=predictor.unit,
+    ).eval()
+
+
+def graph_inputs(columns: TableColumns, rows: TableRows) -> dict[str, npt.NDArray[Any]]:
+    """The inputs of the graph, by name, for rows as `Preprocessing.read` gives them."""
+    taken: dict[str, npt.NDArray[Any]] = {}
+    if columns.numbers:
+        taken["numbers"] = rows.numbers
+    if columns.categories:
+        n_known = [len(column.categories) for column in columns.categories]
+        taken["codes"] = np.where(rows.codes < n_known, rows.codes, -1).astype(np.int64)
+    return taken

@@ -1,0 +1,71 @@
+"""`export.format=onnx` of models that are no networks, and of the mean of such and networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from automl.errors import ConfigError
+from automl.export import onnx_file
+from automl.export.network_graph import ScoringModule, weighted_models
+from automl.export.table_graph import OnnxDrawable, TableGraph, estimate_file_bytes
+from automl.export.tracing import trace_module
+from automl.models.families.boosting.heavy import BoostingModel
+from automl.models.families.trees.heavy import ForestModel
+from automl.models.networks.network import NetworkModel
+from automl.models.predictor import Predictor
+
+
+def write(predictor: Predictor, example: Mapping[str, npt.NDArray[Any]], file: Path) -> None:
+    """Raises ConfigError where there is no such graph."""
+    members = weighted_models(predictor)
+    _check_bytes(members)
+    task, graph = predictor.task, TableGraph(predictor.columns)
+    answers = []
+    for model, weight in members:
+        if isinstance(model, OnnxDrawable):
+            answer = graph.answered(model.draw(graph), task, predictor.unit)
+            answers.append(answer if len(members) == 1 else _times(graph, answer, weight))
+    networks = [(model, w) for model, w in members if isinstance(model, NetworkModel)]
+    assert len(answers) + len(networks) == len(members), "their families say that they export"
+    if networks:
+        answers.append(graph.take_in(_of_networks(predictor, networks, example)))
+    answer = answers[0] if len(answers) == 1 else graph.add("Sum", *answers)
+    file.write_bytes(graph.model(answer, task, predictor.trained.n_outputs).SerializeToString())
+
+
+def _times(graph: TableGraph, answer: str, weight: float) -> str:
+    return graph.add("Mul", answer, graph.constant(weight))
+
+
+def _of_networks(
+    predictor: Predictor,
+    networks: Sequence[tuple[NetworkModel, float]],
+    example: Mapping[str, npt.NDArray[Any]],
+) -> onnx.ModelProto:
+    """Their part of the mean."""
+    graph = ScoringModule(
+        predictor.columns,
+        [network for network, _ in networks],
+        weights=[weight for _, weight in networks],
+        task=predictor.task,
+        unit=predictor.unit,
+    )
+    return onnx_file.make_onnx_model(trace_module(graph.eval(), example))
+
+
+def _check_bytes(members: Sequence[tuple[Any, float]]) -> None:
+    """Raises ConfigError for trees that fill more than a file."""
+    kinds = (ForestModel, BoostingModel)
+    trees = [model.trees for model, _ in members if isinstance(model, kinds)]
+    n_bytes = sum(estimate_file_bytes(some) for some in trees if some is not None)
+    if n_bytes > onnx_file.MAX_ONNX_BYTES:
+        raise ConfigError(
+            f"export.format=onnx: an ONNX file holds 2 GiB at most, and the trees take {n_bytes:,} "
+            "bytes: export a single trial (export.model=trial export.trial=N), or train with a "
+            "smaller max_leaf_nodes; automl.load takes them as they are."
+        )

@@ -1,0 +1,284 @@
+"""All that happens to a row as one ONNX graph, written by hand for models that are no networks.
+
+Its inputs are those of `network_graph.py`; so is what it does of them, in the precision of
+`tree_view` and
+`one_hot`: float64, rounded to float32 where they round. Trees compare in float64 what was rounded
+so, which is exact. Needs onnx, and no torch.
+
+Trees as an operator of `ai.onnx.ml`.
+
+The newer `TreeEnsemble` has one value in a leaf, so that a forest of C classes would be walked down
+C times; this one has as many as there are, and whatever reads ONNX has it for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from automl.config import Task
+from automl.data.cells import LARGEST as MISSING_BEYOND
+from automl.data.columns import TableColumns
+from automl.data.features import CLIP
+from automl.models.class_scores import ClassScoreLayout
+from automl.models.families.table_family import spread_categories
+from automl.models.families.tree_arrays import (
+    LARGEST_TREE_NUMBER,
+    LEAF,
+    TreeArrays,
+    child_positions,
+)
+
+ONNX_ML_DOMAIN, TREE_OPERATOR = "ai.onnx.ml", "TreeEnsembleRegressor"
+_NODE_BYTES, _VALUE_BYTES = 45, 20
+"""At most, in a file."""
+
+
+def estimate_file_bytes(trees: TreeArrays) -> int:
+    """About, and rather too many."""
+    return len(trees.column) * _NODE_BYTES + trees.value.size * _VALUE_BYTES
+
+
+def tree_attributes(trees: TreeArrays, n_groups: int) -> dict[str, Any]:
+    """So that the operator gives (N, n_groups · V): see `TreeArrays.sums`."""
+    child, own, _ = child_positions(trees)
+    sizes = trees.n_nodes.astype(np.int64)
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    root = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    inner, place = trees.column != LEAF, own - root
+    left = np.where(inner, child - root, 0)
+    threshold, missing_left = np.zeros(len(inner)), np.zeros(len(inner), dtype=np.int64)
+    threshold[inner], missing_left[inner] = trees.threshold, ~trees.missing_right
+    # Zeros add nothing; but a leaf has one value at least.
+    said = trees.value != 0
+    said[:, 0] |= ~said.any(axis=1)
+    leaf, of_leaf = np.nonzero(said)
+    node = np.flatnonzero(~inner)[leaf]
+    return {
+        "n_targets": n_groups * trees.n_values,
+        "nodes_treeids": number.tolist(),
+        "nodes_nodeids": place.tolist(),
+        "nodes_featureids": np.where(inner, trees.column, 0).tolist(),
+        "nodes_modes": np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
+        "nodes_values_as_tensor": numpy_helper.from_array(threshold, "thresholds"),
+        "nodes_truenodeids": left.tolist(),
+        "nodes_falsenodeids": np.where(inner, left + 1, 0).tolist(),
+        "nodes_missing_value_tracks_true": missing_left.tolist(),
+        "target_treeids": number[node].tolist(),
+        "target_nodeids": place[node].tolist(),
+        "target_ids": (number[node] % n_groups * trees.n_values + of_leaf).tolist(),
+        "target_weights_as_tensor": numpy_helper.from_array(
+            trees.value[leaf, of_leaf].astype(np.float64), "values"
+        ),
+    }
+
+
+NUMBERS, CODES, ANSWER = "numbers", "codes", "answer"
+OPSET, TREES_OPSET, IR = 18, 3, 10
+"""Whatever ONNX Runtime of the last three years reads."""
+
+
+@runtime_checkable
+class OnnxDrawable(Protocol):
+    """A model that can be written into such a graph."""
+
+    def draw(self, graph: TableGraph) -> str:
+        """Write what `Model.outputs` gives; its name."""
+
+
+class TableGraph:
+    """A graph that grows. Names stand for (B, …) arrays of what becomes of B rows."""
+
+    def __init__(self, columns: TableColumns) -> None:
+        self._columns = columns
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._functions: list[onnx.FunctionProto] = []
+        self._opsets = {"": OPSET, ONNX_ML_DOMAIN: TREES_OPSET}
+        self._ir = IR
+
+    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """What the operator makes of these."""
+        name = f"{operator}_{len(self._nodes)}"
+        node = helper.make_node(operator, inputs, [name], name, domain=domain, **attributes)
+        self._nodes.append(node)
+        return name
+
+    def constant(self, value: npt.ArrayLike, dtype: type[np.generic] = np.float64) -> str:
+        name = f"constant_{len(self._constants)}"
+        array = np.asarray(value, dtype=dtype)
+        self._constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def clipped(self, numbers: str, low: float, high: float) -> str:
+        return self.add("Clip", numbers, self.constant(low), self.constant(high))
+
+    def joined(self, parts: Sequence[str]) -> str:
+        """(B, all columns of the parts)."""
+        return self.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+
+    @cached_property
+    def one_hot(self) -> str:
+        """(B, D) float64 what `one_hot` gives."""
+        parts = []
+        if self._columns.numbers:
+            fill = self._of_numbers("fill")
+            filled = self.add("Where", self._present, NUMBERS, fill)
+            parts.append(self._as_float32(self.clipped(self._scaled(filled), -CLIP, CLIP)))
+            marked = [i for i, c in enumerate(self._columns.numbers) if c.has_indicator]
+            if marked:
+                missing = self._taken(self.add("Not", self._present), marked)
+                parts.append(self.add("Cast", missing, to=TensorProto.DOUBLE))
+        if self._columns.categories:
+            parts.append(self._kinds(range(len(self._columns.categories))))
+        return self.joined(parts)
+
+    def _kinds(self, places: Iterable[int]) -> str:
+        """(B, kinds): 1 for the kind of each of these categories."""
+        pairs = [(i, n) for i in places for n in range(self._columns.categories[i].n_codes)]
+        each = self._taken(self._told, [i for i, _ in pairs])
+        same = self.add("Equal", each, self.constant([n for _, n in pairs], np.int64))
+        return self.add("Cast", same, to=TensorProto.DOUBLE)
+
+    @cached_property
+    def spread_view(self) -> str:
+        """(B, F') float64 what `spread_view` gives."""
+        places = spread_categories(self._columns)
+        if not places:
+            return self.tree_view
+        n_numbers, gone = len(self._columns.numbers), set(places)
+        stay = [i for i in range(len(self._columns.all)) if i - n_numbers not in gone]
+        parts = [self._taken(self.tree_view, stay)] if stay else []
+        return self.joined([*parts, self._kinds(places)])
+
+    @cached_property
+    def tree_view(self) -> str:
+        """(B, F) float64 what `tree_view` gives."""
+        parts = []
+        if self._columns.numbers:
+            scaled = self.clipped(self._scaled(NUMBERS), -LARGEST_TREE_NUMBER, LARGEST_TREE_NUMBER)
+            found = self.add("Where", self._present, scaled, self.constant(np.nan))
+            parts.append(self._as_float32(found))
+        if self._columns.categories:
+            other = [len(c.categories) if c.has_other else np.nan for c in self._columns.categories]
+            codes = self.add("Cast", CODES, to=TensorProto.DOUBLE)
+            parts.append(self.add("Where", self._known, codes, self.constant(other)))
+        return self.joined(parts)
+
+    def tree_sums(self, trees: TreeArrays, view: str, n_groups: int = 1) -> str:
+        """(B, n_groups · V): see `TreeArrays.sums`."""
+        attributes = tree_attributes(trees, n_groups)
+        sums = self.add(TREE_OPERATOR, view, domain=ONNX_ML_DOMAIN, **attributes)
+        return self.add("Cast", sums, to=TensorProto.DOUBLE)
+
+    def every_row(self, values: npt.NDArray[np.float64]) -> str:
+        """(B, K): the same K values for each."""
+        given = NUMBERS if self._columns.numbers else CODES
+        n_rows = self.add("Shape", given, start=0, end=1)
+        shape = self.add("Concat", n_rows, self.constant([len(values)], np.int64), axis=0)
+        return self.add("Expand", self.constant(values[None]), shape)
+
+    def class_outputs(self, classes: ClassScoreLayout, given: str) -> str:
+        """(B, n_outputs): see `ClassScoreLayout.outputs`."""
+        if classes.unit is not None:
+            mean, scale = map(self.constant, classes.unit)
+            return self.add("Div", self.add("Sub", self.add("Exp", given), mean), scale)
+        present = classes.present.tolist()
+        if not present:
+            return given
+        if len(present) == 2:
+            given = self._padded(given, 0.0, before=True)
+        if present == [*range(classes.n_outputs)]:
+            return given
+        place = {number: i for i, number in enumerate(present)}
+        given = self._padded(given, classes.absent, before=False)
+        return self._taken(given, [place.get(i, len(present)) for i in range(classes.n_outputs)])
+
+    def answered(self, outputs: str, task: Task, unit: tuple[float, float]) -> str:
+        """(B, classes) probabilities, or (B,) values in the target's unit."""
+        if task is Task.classification:
+            return self.add("Softmax", outputs, axis=1)
+        mean, scale = unit
+        value = self.add("Gather", outputs, self.constant(0, np.int64), axis=1)
+        return self.add("Add", self.add("Mul", value, self.constant(scale)), self.constant(mean))
+
+    def take_in(self, model: onnx.ModelProto) -> str:
+        """Write a whole graph of the same inputs; the name of its one output."""
+        own = onnx.compose.add_prefix(model, "network_", rename_inputs=False)
+        self._nodes += own.graph.node
+        self._constants += own.graph.initializer
+        self._functions += own.functions
+        self._ir = max(self._ir, own.ir_version)
+        self._opsets |= {opset.domain: opset.version for opset in own.opset_import}
+        return str(own.graph.output[0].name)
+
+    def model(self, answer: str, task: Task, n_outputs: int) -> onnx.ModelProto:
+        """The whole."""
+        answer = self.add("Identity", answer)
+        self._nodes[-1].output[0] = ANSWER
+        sizes = {
+            NUMBERS: (TensorProto.DOUBLE, len(self._columns.numbers)),
+            CODES: (TensorProto.INT64, len(self._columns.categories)),
+        }
+        inputs = [
+            helper.make_tensor_value_info(name, kind, ["rows", size])
+            for name, (kind, size) in sizes.items()
+            if size
+        ]
+        shape: list[str | int | None] = ["rows"]
+        shape += [n_outputs] * (task is Task.classification)
+        outputs = [helper.make_tensor_value_info(ANSWER, TensorProto.DOUBLE, shape)]
+        graph = helper.make_graph(self._nodes, "automl", inputs, outputs, self._constants)
+        return helper.make_model(
+            graph,
+            functions=self._functions,
+            opset_imports=[helper.make_opsetid(*opset) for opset in self._opsets.items()],
+            ir_version=self._ir,
+        )
+
+    @cached_property
+    def _present(self) -> str:
+        """(B, numbers): whether there is one; of NaN it is false."""
+        size = self.add("Abs", NUMBERS)
+        return self.add("LessOrEqual", size, self.constant(MISSING_BEYOND))
+
+    @cached_property
+    def _known(self) -> str:
+        """(B, categories): whether a code is one of a category."""
+        above = self.add("GreaterOrEqual", CODES, self.constant(0, np.int64))
+        return self.add("And", above, self.add("Less", CODES, self._n_known))
+
+    @cached_property
+    def _told(self) -> str:
+        """(B, categories): codes, of all that are unknown the one after the last."""
+        return self.add("Where", self._known, CODES, self._n_known)
+
+    @cached_property
+    def _n_known(self) -> str:
+        n_known = [len(column.categories) for column in self._columns.categories]
+        return self.constant(n_known, np.int64)
+
+    def _scaled(self, numbers: str) -> str:
+        centred = self.add("Sub", numbers, self._of_numbers("mean"))
+        return self.add("Div", centred, self._of_numbers("scale"))
+
+    def _of_numbers(self, name: str) -> str:
+        return self.constant([getattr(column, name) for column in self._columns.numbers])
+
+    def _as_float32(self, numbers: str) -> str:
+        narrow = self.add("Cast", numbers, to=TensorProto.FLOAT)
+        return self.add("Cast", narrow, to=TensorProto.DOUBLE)
+
+    def _taken(self, array: str, places: Sequence[int]) -> str:
+        return self.add("Gather", array, self.constant(places, np.int64), axis=1)
+
+    def _padded(self, array: str, value: float, *, before: bool) -> str:
+        """One column more."""
+        widths = self.constant([0, before, 0, not before], np.int64)
+        return self.add("Pad", array, widths, self.constant(value))

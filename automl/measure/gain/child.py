@@ -1,0 +1,236 @@
+"""What the process of `gain` is told to do; for `automl.execution.child_calls.stream_confined`.
+
+Trials are carried out by the session that a worker has, with reports and checkpoints; only that
+they end early, and that nobody hears of them.
+
+Data that stays in main memory, and goes to the device batch by batch: what loaders of data do
+where it is not kept there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from automl.config import ObjectiveKind, Precision
+from automl.measure.gain.gain_messages import GainSetup, TrainingTiming, TrainingWay
+from automl.measure.gain.watch import (
+    ExecutionWatch,
+    TimedExecution,
+    device_clock,
+    estimate_trial_seconds,
+    measured_step_seconds,
+    whole_trial_seconds,
+)
+from automl.models.networks.network_estimator import NetworkEstimator
+from automl.models.networks.network_family import NetworkFamily, fill_from_settings
+from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
+from automl.objectives.training_session import TrainingSession, open_objective
+from automl.record.texts import fit_line
+from automl.trial import TrialSpec, run_one_by_one
+
+
+class DataCopiedPerStep:
+    """In place of `DataOnDevices`; the validation part is kept on the device all the same."""
+
+    def __init__(self, data: TensorSource) -> None:
+        self._data = data
+
+    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
+        """Of the training part, rows are copied as they are asked for."""
+        here, there = self._data.on("cpu", dtype), self._data.on(device, dtype)
+        x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (here.train.x, here.train.y))
+        return DataTensors(PartTensors(x, y), there.validation)
+
+    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        return nullcontext(self.on(device, dtype))
+
+
+class HostRows:
+    """What a trainer does with a tensor of training rows: their number, and some of them.
+
+    Which rows are asked for stands on the device, and reading it would wait for the device, as no
+    loader does: others are given, as many, from an order drawn once. Both tensors of a part give
+    the same ones.
+    """
+
+    def __init__(self, rows: torch.Tensor, device: str) -> None:
+        self._rows, self._device = rows, device
+        self._order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def device(self) -> str:
+        """Where what is asked for goes."""
+        return self._device
+
+    def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
+        """As many rows as `index` names, in pageable memory first, then on the device."""
+        if self._at + len(index) > len(self._order):
+            self._at = 0
+        chosen = self._order[self._at : self._at + len(index)]
+        self._at += len(index)
+        return self._rows.index_select(dim, chosen).to(self._device, copy=True)
+
+
+_N_ROUNDS = 2
+"""Turns of each way: what else the machine does then falls on all of them alike."""
+_N_WHOLE = 3
+"""Trials that were seen to their end, before they are believed: the first is slow."""
+_BF16_OF_CPUS = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16")
+"""torch's words for instructions that multiply bfloat16: x86 (Intel SDM), ARMv8.6."""
+
+
+def time_ways(setup: GainSetup) -> Iterator[TrainingTiming]:
+    """What is known of each way, again after each round; the newest counts.
+
+    It changes torch's threads: this process must not train for others. Raises ConfigError where a
+    user's function cannot be had.
+    """
+    probes = [_WayProbe(setup, way) for way in setup.ways]
+    n_rounds = _N_ROUNDS if _cuts(setup) else 1  # each call of a user's function reads its data
+    ends = time.perf_counter() + setup.seconds
+    turns = [probe for _ in range(n_rounds) for probe in probes]
+    for n, probe in enumerate(turns):
+        probe.run(max(0.0, ends - time.perf_counter()) / (len(turns) - n))
+        yield probe.timing()
+
+
+class _WayProbe:
+    """One way, timed turn by turn."""
+
+    def __init__(self, setup: GainSetup, way: TrainingWay) -> None:
+        self._setup, self._way = setup, way
+        self._session: TrainingSession | None = None
+        self._calls: list[TimedExecution] = []
+        self._n_calls = 0
+        self._trouble: str | None = None
+        self._per_report = False
+
+    def run(self, seconds: float) -> None:
+        """One execution at least, unless it failed before."""
+        torch.set_num_threads(self._way.n_threads)
+        if self._session is None:
+            self._open()
+            if _cuts(self._setup) and self._trouble is None:
+                self._execute(0.0, least_steps=1)  # libraries' memory and threads are made once
+        first, ends = True, time.perf_counter() + seconds
+        while self._trouble is None and (first or time.perf_counter() < ends):
+            first = False
+            watch = self._execute(max(0.0, ends - time.perf_counter()))
+            self._calls.append(watch.call())
+            self._per_report |= watch.per_report
+
+    def timing(self) -> TrainingTiming:
+        step, trial = measured_step_seconds(self._calls), self._trial_seconds()
+        if step is None:
+            return TrainingTiming(
+                self._way, trouble=self._trouble or "it took fewer than two steps"
+            )
+        return TrainingTiming(
+            self._way,
+            step / self._way.n_lanes,
+            None if trial is None else trial / self._way.n_lanes,
+            emulated=self._way.precision is Precision.bfloat16 and not _has_bf16(self._device),
+            per_report=self._per_report,
+        )
+
+    @property
+    def _device(self) -> str:
+        return "cpu" if self._setup.placement.on_host else "cuda:0"
+
+    def _trial_seconds(self) -> float | None:
+        """As it was seen where several ran to their end, else put together from its parts."""
+        plan, dataset = self._setup.session.plan, self._setup.session.dataset
+        enough = sum(call.whole for call in self._calls) >= _N_WHOLE
+        if enough or dataset is None or not isinstance(plan.family, NetworkFamily):
+            return whole_trial_seconds(self._calls)
+        n_train = len(dataset.train)
+        params = plan.family.params(fill_from_settings(self._setup.trial_params, plan.training))
+        n_rows = min(params.batch_size * params.accumulate_steps, n_train)
+        return estimate_trial_seconds(self._calls, plan.training.n_epochs, -(-n_train // n_rows))
+
+    def _open(self) -> None:
+        session = self._setup.session
+        training = replace(session.plan.training, precision=self._way.precision)
+        plan = replace(session.plan, training=training)
+        objective = open_objective(replace(session, plan=plan))
+        if self._way.copies:
+            assert isinstance(objective, NetworkEstimator), "only it is timed with copies"
+            objective.data = DataCopiedPerStep(objective.data)
+        self._session = TrainingSession(plan, objective)
+        if not self._setup.placement.on_host and not torch.cuda.is_available():
+            self._trouble = f"torch {torch.__version__} cannot use it"
+        elif self._way.n_lanes > 1 and isinstance(objective, NetworkEstimator):
+            self._try_pack(objective)
+
+    def _try_pack(self, estimator: NetworkEstimator) -> None:
+        """Else the session would train the trials one by one, and say so in a log."""
+        plan, on_host = self._setup.session.plan, self._setup.placement.on_host
+        key = plan.pack_key(self._setup.trial_params, on_host=on_host)
+        assert key is not None, "only what has a key is timed in packs"
+        try:
+            estimator.open_pack(key, self._device)
+        except Exception as error:  # noqa: BLE001  whatever says that such trials train alone
+            self._trouble = fit_line(f"not together: {type(error).__name__}: {error}", 200)
+
+    def _execute(self, seconds: float, *, least_steps: int = 2) -> ExecutionWatch:
+        """A trial, or a pack, from its start until the time is up or it has ended."""
+        assert self._session is not None
+        folder = Path(self._setup.folder) / f"call-{self._n_calls}"
+        self._n_calls += 1
+        feed = _EqualTrialsFeed(self._setup, self._way.n_lanes, folder)
+        watch = ExecutionWatch(
+            device_clock(self._device), seconds, cuts=_cuts(self._setup), least_steps=least_steps
+        )
+        with watch.watching():
+            if self._way.n_lanes == 1:
+                self._session.run(
+                    feed.spec(0), self._setup.placement, run_one_by_one(watch.on_events)
+                )
+            else:
+                self._session.run_pack(feed, self._setup.placement, watch.on_events)
+        shutil.rmtree(folder, ignore_errors=True)
+        self._trouble = self._trouble or watch.trouble
+        return watch
+
+
+class _EqualTrialsFeed:
+    """A feed of so many trials alike."""
+
+    def __init__(self, setup: GainSetup, n_lanes: int, folder: Path) -> None:
+        self.n_lanes = n_lanes
+        self._setup, self._folder = setup, folder
+        self._n_given = 0
+
+    def next(self) -> TrialSpec | None:
+        if self._n_given == self.n_lanes:
+            return None
+        self._n_given += 1
+        return self.spec(self._n_given - 1)
+
+    def spec(self, number: int) -> TrialSpec:
+        return TrialSpec(number, self._setup.trial_params, str(self._folder / str(number)), 0)
+
+
+def _cuts(setup: GainSetup) -> bool:
+    """Whether it is our own training, whose passes may be left."""
+    return setup.session.plan.objective.kind is ObjectiveKind.builtin
+
+
+def _has_bf16(device: str) -> bool:
+    if device == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        return any(capabilities.get(name) for name in _BF16_OF_CPUS)
+    native: bool = torch.cuda.is_bf16_supported(including_emulation=False)
+    return native

@@ -1,0 +1,277 @@
+"""`cuda` in an objective means a fake tensor; what leaves the device becomes a real one.
+
+Works above autograd, where Python calls torch. What comes past it (a thread of the objective's own,
+a C extension) meets `torch.cuda._lazy_init`, see `pretence.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.utils._device
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+from torch.utils._pytree import tree_map
+
+from automl.measure.survey.known_values import fakes_in
+from automl.measure.survey.tracker import DeviceMemoryTracker
+
+FAKE_GPU = torch.device("cuda", 0)
+_HALF = (torch.float16, torch.bfloat16)
+_IN_FLOAT32 = {
+    "softmax",
+    "log_softmax",
+    "softmin",
+    "layer_norm",
+    "group_norm",
+    "rms_norm",
+    "norm",
+    "normalize",
+    "cosine_similarity",
+    "cosine_embedding_loss",
+    "nll_loss",
+    "nll_loss_nd",
+    "cross_entropy_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "mse_loss",
+    "huber_loss",
+    "kl_div",
+    "margin_ranking_loss",
+    "triplet_margin_loss",
+    "binary_cross_entropy_with_logits",
+    "poisson_nll_loss",
+    "ctc_loss",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log2",
+    "log1p",
+    "pow",
+    "__pow__",
+    "__rpow__",
+    "reciprocal",
+    "rsqrt",
+    "sum",
+    "cumsum",
+    "prod",
+    "cumprod",
+    "dist",
+    "cdist",
+    "renorm",
+    "logsumexp",
+    "erfinv",
+    "cosh",
+    "sinh",
+    "tan",
+    "acos",
+    "asin",
+    "softplus",
+}
+"""What autocast computes in float32 on CUDA, and on a CPU mostly not
+(docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32)."""
+
+
+class CudaRedirect(TorchFunctionMode):
+    """See the module."""
+
+    def __init__(self, tracker: DeviceMemoryTracker) -> None:
+        super().__init__()
+        self._tracker, self._values = tracker, tracker.values
+        self._constructors = _device_constructors()
+        self._special: dict[Any, Callable[..., Any]] = {
+            torch.Tensor.cuda: self._cuda,
+            torch.Tensor.to: self._to,
+            torch.Tensor.cpu: lambda t, **_: self._to_host(t),
+            torch.Tensor.numpy: lambda t, **k: self._to_host(t).numpy(),
+            torch.Tensor.__array__: lambda t, *a: self._to_host(t).__array__(*a),  # type: ignore[no-untyped-call]
+            torch.Tensor.tolist: lambda t: self._to_host(t).tolist(),
+            torch.Tensor.pin_memory: lambda t, *_, **__: t,
+            torch.Tensor.is_pinned: lambda t, *_, **__: False,
+            torch.Tensor.get_device: lambda t: 0 if _fake(t) else -1,
+            torch.Tensor.is_cuda.__get__: _fake,  # type: ignore[attr-defined]
+            torch.Tensor.is_cpu.__get__: lambda t: not _fake(t),  # type: ignore[attr-defined]
+            torch.Tensor.data.__set__: self._set_data,  # type: ignore[attr-defined]
+            torch.Tensor.record_stream: lambda t, stream: None,
+            torch.dropout: self._dropout,
+            torch.tensor: partial(self._tensor, torch.tensor),
+            torch.as_tensor: partial(self._tensor, torch.as_tensor),
+            torch.isfinite: lambda t: self._said(torch.isfinite, t, True),
+            torch.isnan: lambda t: self._said(torch.isnan, t, False),
+            torch.isinf: lambda t: self._said(torch.isinf, t, False),
+            torch.Tensor.isfinite: lambda t: self._said(torch.isfinite, t, True),
+            torch.Tensor.isnan: lambda t: self._said(torch.isnan, t, False),
+            torch.Tensor.isinf: lambda t: self._said(torch.isinf, t, False),
+        }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if self._tracker.inside:
+            return func(*args, **kwargs)
+        special = self._special.get(func)
+        with self._tracker.making_on_device(special is None and bool(fakes_in(args, kwargs))):
+            return (special or partial(self._call, func))(*args, **kwargs)
+
+    def _call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs or func in self._constructors:
+            return self._make(func, args, kwargs)
+        if torch.is_autocast_enabled("cpu") and getattr(func, "__name__", "") in _IN_FLOAT32:
+            args, kwargs = tree_map(_in_float32, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _make(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A tensor made on the device, or anything else told to be there."""
+        device = kwargs.get("device")
+        if device is None:
+            device = None if fakes_in(args) else torch.utils._device.CURRENT_DEVICE
+        if device is None or not names_gpu(device):
+            if kwargs.get("device") is not None and fakes_in(args):
+                return self._to_host(func(*args, **{**kwargs, "device": None}))
+            return func(*args, **kwargs)
+        kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory")}
+        kwargs = {k: v for k, v in kwargs.items() if not isinstance(v, torch.Generator)}
+        args = tree_map(_as_size, args)
+        if not fakes_in(args, kwargs):
+            return self._tracker.made(func, args, {**kwargs, "device": "cpu"})
+        with self._tracker.torch_asks(), self._tracker.fake_mode:
+            out = func(*args, **kwargs, device="cpu")
+        self._tracker.storages.see(out)
+        return out
+
+    def _tensor(self, func: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """`torch.tensor` and `torch.as_tensor`: made on the host, then moved."""
+        device = kwargs.pop("device", None)
+        if _fake(data):
+            return data if device is None else self._to(data, device, **kwargs)
+        device = device if device is not None else torch.utils._device.CURRENT_DEVICE
+        out: torch.Tensor = func(data, *args, **kwargs, device="cpu")
+        return self._moved(out, None) if names_gpu(device) else out
+
+    def _cuda(self, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return self._to(tensor, FAKE_GPU)
+
+    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        device, dtype = _where_to(args, kwargs)
+        copy = bool(kwargs.get("copy")) or (len(args) > 3 and bool(args[3]))
+        if device is None or names_gpu(device) == _fake(tensor):
+            return tensor.to(dtype or tensor.dtype, copy=copy)
+        if not names_gpu(device):
+            return self._to_host(tensor, dtype)
+        if tensor.requires_grad and torch.is_grad_enabled():
+            moved: torch.Tensor = _MoveToDevice.apply(tensor, self._tracker, dtype)  # type: ignore[no-untyped-call]
+            return moved
+        return self._moved(tensor, dtype)
+
+    def _moved(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+        out = self._tracker.fake(tensor.detach(), dtype)
+        return out.requires_grad_() if tensor.requires_grad and tensor.is_leaf else out
+
+    def _to_host(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        if not _fake(tensor):
+            return tensor if dtype is None else tensor.to(dtype)
+        if tensor.requires_grad and torch.is_grad_enabled():
+            moved: torch.Tensor = _MoveToHost.apply(tensor, self._tracker, dtype)  # type: ignore[no-untyped-call]
+            return moved
+        return self._values.on_host(tensor, dtype)
+
+    def _set_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """`tensor.data = data`, also from the host to the device and back."""
+        if _fake(tensor) == _fake(data):
+            torch.Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
+            return
+        swap_tensors(tensor, nn.Parameter(data, tensor.requires_grad))
+
+    def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        """CUDA keeps a mask of bytes, a CPU one of the tensor's own type."""
+        if _fake(tensor) and train and p:
+            return torch.native_dropout(tensor, p, True)[0]
+        return torch.dropout(tensor, p, train)
+
+    def _said(self, func: Any, tensor: torch.Tensor, answer: bool) -> torch.Tensor:
+        """Nobody computes, so nothing diverges."""
+        out: torch.Tensor = func(tensor)
+        if _fake(out) and self._values.known(out) is None:
+            self._values.learn(out, torch.tensor(answer).expand(out.shape))
+        return out
+
+
+def swap_tensors(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Exchange two tensors so that each keeps its identity: an optimizer that holds a parameter
+    holds it on the device afterwards, as it does where `Module.to` sets its `data`.
+
+    `torch.utils.swap_tensors` refuses where a fake tensor is, because its mode keeps weak
+    references to it; here nobody follows those.
+    """
+    one.__class__, other.__class__ = other.__class__, one.__class__
+    one.__dict__, other.__dict__ = other.__dict__, one.__dict__
+    torch._C._swap_tensor_impl(one, other)
+
+
+def names_gpu(device: Any) -> bool:
+    """Whether a device that a user names is the GPU: `cuda`, `cuda:0`, or a number."""
+    if device is None:
+        return False
+    return isinstance(device, int) or torch.device(device).type == "cuda"
+
+
+class _MoveToDevice(torch.autograd.Function):
+    """A move of something that was computed on the host; its gradient goes back there."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, tracker: DeviceMemoryTracker, dtype: Any
+    ) -> torch.Tensor:
+        ctx.dtype, ctx.values = tensor.dtype, tracker.values
+        return tracker.fake(tensor, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.values.on_host(grad, ctx.dtype), None, None
+
+
+class _MoveToHost(torch.autograd.Function):
+    """A move of something that was computed on the device; its gradient goes back there."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, tracker: DeviceMemoryTracker, dtype: Any
+    ) -> torch.Tensor:
+        ctx.dtype, ctx.tracker = tensor.dtype, tracker
+        return tracker.values.on_host(tensor, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.tracker.fake(grad, ctx.dtype), None, None
+
+
+def _fake(value: Any) -> bool:
+    return isinstance(value, FakeTensor)
+
+
+def _as_size(leaf: Any) -> Any:
+    """A size may be given as a tensor, whose value is asked for here and not under fakes."""
+    whole = isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and not leaf.is_floating_point()
+    return leaf.item() if whole else leaf
+
+
+def _in_float32(leaf: Any) -> Any:
+    return leaf.float() if _fake(leaf) and leaf.dtype in _HALF else leaf
+
+
+def _where_to(args: Any, kwargs: dict[str, Any]) -> tuple[Any, torch.dtype | None]:
+    """Device and dtype that `Tensor.to` was given, in whatever form; None: as it is."""
+    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    for value in (*args, kwargs.get("other")):
+        if isinstance(value, torch.Tensor):
+            device, dtype = FAKE_GPU if _fake(value) else "cpu", value.dtype
+        elif isinstance(value, str | torch.device) or type(value) is int:
+            device = value
+        elif isinstance(value, torch.dtype):
+            dtype = value
+    return device, dtype

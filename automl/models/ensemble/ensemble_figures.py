@@ -1,0 +1,207 @@
+"""What an ensemble found, as pictures: all from rows that none of the models asked has seen.
+
+Pictures: the only module that knows matplotlib. Nothing of it is global, so that threads and
+notebooks that draw themselves are not disturbed.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from io import BytesIO
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from automl.config import Task
+from automl.data.columns import Column, source_of
+from automl.data.dataset import Dataset, DatasetPart, TableRows, Targets
+from automl.data.scoring.metrics import (
+    Floats,
+    labels_by,
+    make_predictions,
+    second_of_two,
+    thresholds_elsewhere,
+)
+from automl.data.scoring.model_findings import calibration, confusion, importances
+from automl.models.family import TrainedModel
+from automl.models.mean_model import MeanModel
+from automl.record.study_files import (
+    CALIBRATION_PLOT,
+    ERRORS_PLOT,
+    IMPORTANCES_PLOT,
+    PREDICTED_PLOT,
+)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """In inches."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The file of a figure."""
+    file = BytesIO()
+    with warnings.catch_warnings():  # a name in letters that the font lacks gets boxes
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(file, format="png", dpi=120)
+    return file.getvalue()
+
+
+MAX_ROWS = 2_000
+"""That columns are shuffled among; a score of so many is within 1 % of the share of errors."""
+N_REPEATS = 5
+IMPORTANCE_SECONDS = 20.0
+"""What asking for importances may take about; fewer repeats are made of more columns, and none of
+so many that one would take longer."""
+N_BARS = 25
+N_CLASSES = 12
+N_POINTS = 5_000
+
+
+def ensemble_plots(
+    data: Dataset,
+    outputs: Floats,
+    models: Mapping[int, TrainedModel],
+    weights: Mapping[int, float],
+    *,
+    by_threshold: bool = False,
+) -> dict[str, bytes]:
+    """PNGs by the names of their files; no importances of too many columns. `outputs` are the
+    ensemble's for `data.judged`; `models` and `weights` of its members by trial. `by_threshold`:
+    its labels are."""
+    drawn = {}
+    if data.task is Task.regression:
+        drawn[PREDICTED_PLOT] = _predicted(data, outputs)
+    else:
+        drawn[ERRORS_PLOT] = _errors(data, _labels(data, outputs, by_threshold=by_threshold))
+        drawn[CALIBRATION_PLOT] = _calibration(data, outputs)
+    part, asked = _unseen(data, models)
+    joined = MeanModel(list(asked.values()), data.task, [weights[trial] for trial in asked])
+    if (matter := _importances(data, part, joined)) is not None:
+        drawn[IMPORTANCES_PLOT] = matter
+    return drawn
+
+
+def _unseen(
+    data: Dataset, models: Mapping[int, TrainedModel]
+) -> tuple[DatasetPart, dict[int, TrainedModel]]:
+    """Up to `MAX_ROWS`, and the models that they are asked of: of a trial with folds the one that
+    has not trained on them."""
+    part, asked = data.validation, dict(models)
+    if data.folds:
+        part = data.train.taking(data.folds[0].judged)
+        asked = {n: m.members[0] for n, m in models.items() if isinstance(m, MeanModel)}
+    order = np.random.default_rng(0).permutation(len(part))[:MAX_ROWS]
+    return part.taking(np.sort(order)), asked
+
+
+def _importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> bytes | None:
+    """None: there are too many columns to ask about them all."""
+    unit = data.target_mean, data.target_scale
+
+    def loss(rows: TableRows) -> float:
+        outputs = model.outputs(data.columns, rows)
+        return make_predictions(data.task, outputs, part.y, *unit, data.loss).scored(["loss"])[
+            "loss"
+        ]
+
+    begun = time.perf_counter()
+    before = loss(part.rows)
+    every: list[Column] = [*data.columns.numbers, *data.columns.categories]
+    columns = set(map(source_of, every))
+    n_repeats = n_shuffle_repeats(time.perf_counter() - begun, len(columns))
+    if n_repeats < 1:
+        return None
+    found = importances(data.columns, part.rows, loss, n_repeats=n_repeats, seed=0)
+    shown = found.iloc[:N_BARS]
+    figure = new_figure(8, 1.5 + 0.28 * len(shown))
+    axes = figure.add_subplot(
+        title=_title(f"Columns that matter, the first {len(shown)} of {len(found)}", len(part)),
+        xlabel=f"rise of the loss from {before:.4g} where a column is shuffled",
+    )
+    names = [_short(name) for name in shown.index]
+    axes.barh(range(len(shown)), shown.importance, xerr=shown["std"], color="tab:blue")
+    axes.set_yticks(range(len(shown)), names, parse_math=False)
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.3)
+    return png_bytes(figure)
+
+
+def n_shuffle_repeats(one_seconds: float, n_columns: int) -> int:
+    """How often each column may be shuffled; asking once takes so long."""
+    if not n_columns:
+        return 0
+    return min(N_REPEATS, int(IMPORTANCE_SECONDS / max(one_seconds * n_columns, 1e-9)))
+
+
+def _labels(data: Dataset, outputs: Floats, *, by_threshold: bool) -> Targets:
+    if not by_threshold:
+        return labels_by(outputs, None)
+    second = second_of_two(outputs)
+    above = thresholds_elsewhere(second, data.judged.y)
+    return labels_by(np.stack([1 - second, second], axis=1), above)
+
+
+def _errors(data: Dataset, taken: Targets) -> bytes:
+    found = confusion(taken, data.judged.y, data.classes, n_most=N_CLASSES)
+    n, names = len(found.names), [_short(name) for name in found.names]
+    figure = new_figure(3.5 + 0.55 * n, 2.5 + 0.5 * n)
+    axes = figure.add_subplot(
+        title=_title("What rows of each class are taken for", len(data.judged)),
+        xlabel="taken for",
+        ylabel="class, and how many rows",
+    )
+    axes.imshow(found.shares, cmap="Blues", vmin=0, vmax=1)
+    counted = [f"{name}  {rows:,}" for name, rows in zip(names, found.n_rows.sum(1), strict=True)]
+    axes.set_xticks(range(n), names, rotation=45, ha="right", parse_math=False)
+    axes.set_yticks(range(n), counted, parse_math=False)
+    for (line, column), share in np.ndenumerate(found.shares):
+        colour = "white" if share > 0.5 else "black"
+        axes.text(column, line, f"{share:.0%}", ha="center", va="center", color=colour)
+    return png_bytes(figure)
+
+
+def _calibration(data: Dataset, outputs: Floats) -> bytes:
+    shares = np.exp(outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True))
+    found = calibration(shares, data.judged.y)
+    of = f"of {_short(str(data.classes[1]))}" if len(data.classes) == 2 else "of each class"
+    figure = new_figure(6, 6)
+    axes = figure.add_subplot(
+        title=_title("Calibration", len(data.judged)),
+        xlabel=f"probability {of} that is predicted",
+        ylabel="share that is of the class",
+        aspect="equal",
+    )
+    axes.xaxis.label.set_parse_math(False)
+    axes.plot([0, 1], [0, 1], color="gray", linestyle="--", label="as it should be")
+    axes.plot(found.said, found.seen, color="tab:blue")
+    sizes = 20 + 180 * found.n / found.n.max()
+    axes.scatter(found.said, found.seen, s=sizes, color="tab:blue", label="larger: more rows")
+    axes.legend(loc="upper left")
+    axes.grid(alpha=0.3)
+    return png_bytes(figure)
+
+
+def _predicted(data: Dataset, outputs: Floats) -> bytes:
+    values = outputs[:, 0] * data.target_scale + data.target_mean
+    true = data.judged.y.astype(np.float64)
+    places = np.random.default_rng(0).permutation(len(true))[:N_POINTS]
+    figure = new_figure(6, 6)
+    axes = figure.add_subplot(
+        title=_title("Predicted against true", len(data.judged)), xlabel="true", ylabel="predicted"
+    )
+    axes.xaxis.label.set_parse_math(False)
+    axes.scatter(true[places], values[places], s=9, alpha=0.4, color="tab:blue", linewidths=0)
+    axes.axline((true.mean(), true.mean()), slope=1, color="gray", linestyle="--")
+    axes.grid(alpha=0.3)
+    return png_bytes(figure)
+
+
+def _title(text: str, n_rows: int) -> str:
+    return f"{text}\n{n_rows:,} rows that no model asked has seen"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else name[:23] + "…"

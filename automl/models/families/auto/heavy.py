@@ -1,0 +1,92 @@
+"""The heavy side of `model=auto`: the families' estimators, each opened when its first trial comes.
+
+A process that is given trials of one family alone never imports what others train with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from automl.config import TrainingConfig
+from automl.models.families.auto.family import FAMILY_PARAM, AutoFamily, FamilyKey, own_params
+from automl.models.family import (
+    NetworkBuilder,
+    PackKey,
+    TrainedModel,
+    TrialEstimator,
+    load_families,
+    load_heavy_side,
+)
+from automl.objectives.goal import FinalReport, StudyGoal
+from automl.objectives.trial_context import TrialContext
+
+
+class AutoEstimator:
+    """See `family.TrialEstimator`."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        training: TrainingConfig,
+        goal: StudyGoal,
+        *,
+        packs_large: bool,
+        n_threads: int,
+    ) -> None:
+        self._dataset, self._training, self._goal = dataset, training, goal
+        self._packs_large, self._n_threads = packs_large, n_threads
+        self._lock = threading.Lock()
+        self._opened: dict[str, TrialEstimator] = {}
+
+    def __call__(self, trial: TrialContext) -> FinalReport | None:
+        name = str(trial.params[FAMILY_PARAM])
+        return self._of(name)(trial.with_params(own_params(name, trial.params)))
+
+    def open_pack(self, key: PackKey, device: str) -> Any:
+        assert isinstance(key, FamilyKey), "of a trial that is one of several families"
+        opened = self._of(key.family).open_pack(key.key, device)
+        own = partial(own_params, key.family)
+        return replace(opened, params=lambda params: opened.params(own(params)))
+
+    def _of(self, name: str) -> TrialEstimator:
+        with self._lock:
+            if name not in self._opened:
+                cls = load_families()[name]
+                family = cls()
+                self._opened[name] = load_heavy_side(cls).open_estimator(
+                    family,
+                    self._dataset,
+                    family.trained(self._training),
+                    self._goal,
+                    packs_large=self._packs_large,
+                    n_threads=self._n_threads,
+                )
+            return self._opened[name]
+
+
+class AutoSide:
+    """See `family.HeavySide`."""
+
+    def open_estimator(
+        self,
+        family: AutoFamily,
+        dataset: Any,
+        training: TrainingConfig,
+        goal: StudyGoal,
+        *,
+        packs_large: bool,
+        n_threads: int,
+    ) -> AutoEstimator:
+        return AutoEstimator(dataset, training, goal, packs_large=packs_large, n_threads=n_threads)
+
+    def read_model(
+        self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None
+    ) -> TrainedModel:
+        raise ValueError("no model is of the family auto: each says its own")
+
+
+SIDE = AutoSide()

@@ -1,0 +1,164 @@
+"""How far one column after another has to change until the target does: learned from the rows.
+
+The likelihood of a Gaussian process (Rasmussen and Williams, 2006, chapter 5,
+https://gaussianprocess.org/gpml/) is climbed by its gradient, for some of the rows: it takes the
+cube of their number. Classes are taken as numbers there, 0 and 1. A column's length is drawn
+towards the one that all have in common; so what few rows do not tell stays alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from automl.data.scoring.metrics import Floats
+from automl.models.families.kernel.family import MAX_OWN, MAX_ROWS, RBF
+
+_SHORTER = (0.0, 1.5)
+"""Logarithms by which the common length is shorter at the start: from long ones alone a wave is
+taken for noise."""
+_FIRST_STEPS, _STEPS = 10, 60
+_LEAST_NOISE = 1e-6
+_LINEAR, _NOISE = -2.0, -1.0
+"""Logarithms, at the start."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedKernel:
+    """How alike two rows are: a smooth part, and a linear one."""
+
+    kind: str
+    per_length: Floats
+    """(D,) one over the columns' lengths."""
+    smooth: float
+    linear: float
+    """How much each part counts, of a target whose variance is 1."""
+    noise: float = _LEAST_NOISE
+    """Likewise what the columns do not tell."""
+
+    def between(self, rows: Floats, others: Floats) -> Floats:
+        """(N, M) of rows (N, D) and (M, D)."""
+        near = kernel_values(
+            self.kind, squared_distances(rows * self.per_length, others * self.per_length)
+        )[0]
+        return self.smooth * near + self.linear * (rows @ others.T)
+
+
+def squared_distances(a: Floats, b: Floats) -> Floats:
+    """(N, M) squared distances of (N, D) and (M, D)."""
+    found: Floats = (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T
+    return found.clip(0)
+
+
+def kernel_values(kind: str, distances: Floats) -> tuple[Floats, Floats]:
+    """From squared distances: 1 for the same, 0 for the farthest; and minus twice how it changes
+    with them."""
+    if kind == RBF:
+        near = np.exp(-distances / 2)
+        return near, near
+    r = np.sqrt(5 * distances)
+    near = np.exp(-r)
+    return (1 + r + r * r / 3) * near, 5 / 3 * (1 + r) * near
+
+
+def learn_kernel(x: Floats, targets: Floats, kind: str, spread: float, seed: int) -> LearnedKernel:
+    """Of rows (N, D) and targets (N, K); `spread` is about by how much the logarithms of lengths
+    differ."""
+    from scipy.optimize import minimize
+
+    if len(x) > MAX_ROWS:
+        some = np.random.default_rng(seed).permutation(len(x))[:MAX_ROWS]
+        x, targets = x[some], targets[some]
+    likelihood = _KernelLikelihood.of(x, targets, kind, spread)
+    found = [
+        minimize(likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": _FIRST_STEPS})
+        for start in likelihood.starts()
+    ]
+    first = min(found, key=lambda one: float(one.fun))
+    best = minimize(likelihood, first.x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return likelihood.kernel(best.x)
+
+
+@dataclass(frozen=True, eq=False)
+class _KernelLikelihood:
+    """Minus its logarithm and the gradient of that. Its place has the logarithms of each column's
+    length beside the common one, where they have their own, of the common one, of how much both
+    parts count, and of the noise."""
+
+    x: Floats
+    targets: Floats
+    """(N, K), of mean 0 and variance 1."""
+    kind: str
+    spread: float
+    common: float
+    """The logarithm of a length as long as rows are apart."""
+
+    @classmethod
+    def of(cls, x: Floats, targets: Floats, kind: str, spread: float) -> _KernelLikelihood:
+        centred = targets - targets.mean(0)
+        variance = max(float(np.mean(centred**2)), 1e-12)
+        apart = float(np.median(squared_distances(x[:200], x[:200])))
+        common = math.log(max(apart, 1e-3)) / 2
+        return cls(x, centred / math.sqrt(variance), kind, spread, common)
+
+    @property
+    def n_own(self) -> int:
+        width = self.x.shape[1]
+        return width if width <= MAX_OWN else 0
+
+    def starts(self) -> list[Floats]:
+        own = np.zeros(self.n_own)
+        return [
+            np.concatenate([own, [self.common - less, 0.0, _LINEAR, _NOISE]]) for less in _SHORTER
+        ]
+
+    def kernel(self, place: Floats) -> LearnedKernel:
+        own = place[: self.n_own] if self.n_own else np.zeros(self.x.shape[1])
+        common, smooth, linear, noise = map(float, place[self.n_own :])
+        return LearnedKernel(
+            self.kind,
+            np.exp(-(own + common)),
+            math.exp(smooth),
+            math.exp(linear) / max(1, self.x.shape[1]),
+            math.exp(noise) + _LEAST_NOISE,
+        )
+
+    def __call__(self, place: Floats) -> tuple[float, Floats]:
+        kernel, x, y = self.kernel(place), self.x, self.targets
+        z = x * kernel.per_length
+        near, slope = kernel_values(self.kind, squared_distances(z, z))
+        alike = x @ x.T
+        both = kernel.smooth * near + kernel.linear * alike
+        inverse, log_determinant = _inverted(both + kernel.noise * np.eye(len(x)))
+        weights = inverse @ y
+        value = (y * weights).sum() / 2 + y.shape[1] * log_determinant / 2
+        # By each cell of the matrix that was inverted: twice minus how the value changes with it.
+        by_cell = weights @ weights.T - y.shape[1] * inverse
+        by_distance = kernel.smooth * by_cell * slope
+        by_length = -((by_distance.sum(1) @ (z * z)) - (z * (by_distance @ z)).sum(0))
+        by_part = [
+            -kernel.smooth * (by_cell * near).sum() / 2,
+            -kernel.linear * (by_cell * alike).sum() / 2,
+            -(kernel.noise - _LEAST_NOISE) * np.trace(by_cell) / 2,
+        ]
+        own = by_length if self.n_own else by_length[:0]
+        gradient = np.concatenate([own, [by_length.sum()], by_part])
+        return self._drawn(place, float(value), gradient)
+
+    def _drawn(self, place: Floats, value: float, gradient: Floats) -> tuple[float, Floats]:
+        """With what draws lengths together, and all towards where they begin."""
+        towards = np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
+        widths = np.concatenate([np.full(self.n_own, self.spread), [1.5, 2.0, 2.0, np.inf]])
+        away = (place - towards) / widths
+        return value + float(away @ away) / 2, gradient + away / widths
+
+
+def _inverted(matrix: Floats) -> tuple[Floats, float]:
+    """The inverse of a positive definite matrix, and the logarithm of its determinant."""
+    from scipy.linalg import cho_solve, cholesky
+
+    lower = cholesky(matrix, lower=True, check_finite=False)
+    inverse: Floats = cho_solve((lower, True), np.eye(len(matrix)), check_finite=False)
+    return inverse, 2 * float(np.log(np.diag(lower)).sum())

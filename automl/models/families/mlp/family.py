@@ -1,0 +1,259 @@
+"""The light side of the built-in network: its params, its memory, what trains together."""
+
+from __future__ import annotations
+
+import enum
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from automl.config import Precision, TrainingConfig
+from automl.errors import ConfigError
+from automl.models.networks.network_family import (
+    CLASS_WEIGHT_PARAM,
+    CLASS_WEIGHT_RULE,
+    TRAINING_NAMES,
+    TRAINING_RULES,
+    NetworkFamily,
+    NetworkKey,
+    TrainingParams,
+    check_param_value,
+    number_check,
+    whole_number_check,
+)
+from automl.trial import UNKNOWN, Params, ParamValue, RequestSource, ResourceRequest, TrainingWork
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
+
+_EVALUATION_ROWS = 8192  # as in trainer.py, which imports torch
+_BASE_BYTES = 32 * 2**20  # libraries' workspaces (cuBLAS keeps 8 to 32 MiB) and small change
+_OPTIMIZER_FLOPS = 10  # for each weight and step, rather Adam's than SGD's
+_LEAST_WIDTH = 16  # narrower layers gain nothing: a vector register of a CPU holds 16 numbers
+
+# Lanes by padded width. Measured on one CPU core (experiments/002-packs): against training alone, 9
+# times as fast up to 32 units, 4 up to 64, 1.6 up to 128; 64 lanes add nothing to 32.
+_LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
+# A GPU is idle under one small network; these bound the memory of activations at batch 256 to
+# some 100 MiB.
+_LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
+
+PLAIN_ENCODING, PIECEWISE_LINEAR_ENCODING = ENCODINGS = ("plain", "piecewise_linear")
+MLP_RULES = {
+    **TRAINING_RULES,
+    "depth": (whole_number_check(0), "a whole number from 0"),
+    "width": (whole_number_check(1), "a whole number from 1"),
+    "dropout": (number_check(0, below=1), "a number from 0 to below 1"),
+    "encoding": (lambda value: value in ENCODINGS, f"one of {', '.join(ENCODINGS)}"),
+    CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
+}
+
+
+class Growth(enum.Enum):
+    """How the width of an MLP goes from layer to layer."""
+
+    constant = "constant"
+    doubling = "doubling"
+
+
+@dataclass(frozen=True)
+class MLPParams(TrainingParams):
+    """The params of one trial; what the space lacks has its default."""
+
+    depth: int = 2
+    """Hidden layers; 0 is a linear model."""
+    width: int = 64
+    """Units per hidden layer (growth constant)."""
+    dropout: float = 0.0
+    """Share of each hidden layer's units that a training step leaves out."""
+    encoding: str = PLAIN_ENCODING
+    """plain: numbers as they are standardised; piecewise_linear: each as how far it fills each of
+    its bins, whose edges are quantiles of the training rows (Gorishniy et al., 2022)."""
+    class_weight: str = "none"
+    """balanced: a row counts the more in the training loss the rarer its class is, all classes the
+    same together; none: each row the same."""
+
+    def __post_init__(self) -> None:
+        for name in MLP_RULES:
+            check_param_value(name, getattr(self, name), MLP_RULES)
+
+    @property
+    def weighs_classes(self) -> bool:
+        return self.class_weight == "balanced"
+
+    @classmethod
+    def of(cls, params: Params) -> MLPParams:
+        """From a trial's params."""
+        return cls(**params)  # type: ignore[arg-type]  # __post_init__ checks each
+
+    def hidden_widths(self, growth: Growth) -> tuple[int, ...]:
+        """Units of each hidden layer, from the input on."""
+        if growth is Growth.doubling:
+            return tuple(2**layer for layer in range(1, self.depth + 1))
+        return (self.width,) * self.depth
+
+
+@dataclass(frozen=True)
+class MLPKey(NetworkKey):
+    """A pack pads its lanes to one width, so that a lane's arithmetic depends on its own params and
+    not on its neighbours'; the padded width is part of the key for that reason."""
+
+    width: int = 0
+    """Units that every hidden layer is padded to; 0 where layers grow and nothing is padded."""
+    depth: int | None = None
+    """Where layers grow, lanes have the same depth; else their depths may differ."""
+    weighs_classes: bool = False
+    """A pack has one loss."""
+    encoding: str = PLAIN_ENCODING
+
+    @property
+    def n_lanes(self) -> int:
+        widest = self.width if self.depth is None else padded_width(2**self.depth)
+        return (_LANES_ON_HOST if self.on_host else _LANES_ON_GPU).get(widest, 1)
+
+    def of_one_trial(self) -> MLPKey:
+        """Wide ones, which no pack of several has, are not padded."""
+        return self if self.n_lanes > 1 else replace(self, width=0)
+
+
+@dataclass
+class LayersFamily(NetworkFamily):
+    """Linear layers with ReLU between them, once or in several members."""
+
+    weighs_classes = True
+
+    @property
+    def users_target(self) -> None:
+        return None
+
+    @property
+    def n_members(self) -> int:
+        """That share what they have in common."""
+        return 1
+
+    @abstractmethod
+    def hidden_widths(self, params: MLPParams) -> tuple[int, ...]:
+        """Units of each hidden layer, from the input on."""
+
+    def n_weights(self, widths: Sequence[int]) -> int:
+        """Of layers of so many units, inputs and outputs included."""
+        return sum((a + 1) * b for a, b in pairwise(widths))
+
+    def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        own = ("depth", "width", *TRAINING_NAMES, "dropout", "encoding", CLASS_WEIGHT_PARAM)
+        return own, ()
+
+    def check_value(self, name: str, value: ParamValue) -> None:
+        check_param_value(name, value, MLP_RULES)
+
+    def request(
+        self, params: Params, dataset: Dataset, training: TrainingConfig
+    ) -> ResourceRequest:
+        """The data, weights with gradient and optimizer state, the activations of a batch and their
+        gradients, and those of a look at the validation part."""
+        mlp = self.checked_params(params, training)
+        if mlp is None:
+            return UNKNOWN
+        item_bytes = 8 if mlp.precision == Precision.float64.value else 4
+        n_train, n_validation = len(dataset.train), len(dataset.validation)
+        widths = self._widths(mlp, dataset)
+        n_inputs, n_weights = widths[0], self.n_weights(widths)
+        n_copies = 3 if mlp.optimizer == "sgd" else 4  # weights, gradient, one or two moments
+        n_copies += 2 if mlp.ema_decay > 0 else 0  # the average, and the weights while it is judged
+        # Per layer: input, linear output, ReLU, mask, product, and gradients of two of them.
+        n_activations = min(mlp.batch_size, n_train) * sum(widths) * 7 * self.n_members
+        n_evaluation = min(_EVALUATION_ROWS, n_validation) * max(widths) * 3
+        n_data = (n_train + n_validation) * (n_inputs + 2)
+        n_items = n_data + n_weights * n_copies + n_activations + n_evaluation
+        return ResourceRequest(_BASE_BYTES + n_items * item_bytes, RequestSource.ESTIMATED)
+
+    def work(
+        self, params: Params, dataset: Dataset, training: TrainingConfig
+    ) -> TrainingWork | None:
+        """Two operations for each weight and row forwards, twice that backwards; what a look at the
+        validation part takes, shared among an epoch's steps."""
+        mlp = self.checked_params(params, training)
+        if mlp is None:
+            return None
+        n_weights, n_train = self.n_weights(self._widths(mlp, dataset)), len(dataset.train)
+        batch = min(mlp.batch_size * mlp.accumulate_steps, n_train)
+        n_steps = math.ceil(n_train / batch)
+        n_looks = len(dataset.validation) / n_steps
+        flops = n_weights * (self.n_members * (6 * batch + 2 * n_looks) + _OPTIMIZER_FLOPS)
+        return TrainingWork(training.n_epochs * n_steps, flops)
+
+    def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:
+        """Units of each layer, inputs and outputs included; with bins, at most."""
+        from automl.data.features import N_BINS, n_features
+
+        n_inputs = n_features(dataset.columns)
+        if mlp.encoding == PIECEWISE_LINEAR_ENCODING:
+            n_inputs += (N_BINS - 1) * len(dataset.columns.numbers)
+        return (n_inputs, *self.hidden_widths(mlp), dataset.n_outputs)
+
+    def checked_params(self, given: Params, training: TrainingConfig) -> MLPParams | None:
+        mlp = super().checked_params(given, training)
+        assert mlp is None or isinstance(mlp, MLPParams)
+        return mlp
+
+    def params(self, given: Params) -> MLPParams:
+        return MLPParams.of(given)
+
+
+@dataclass
+class MLPFamily(LayersFamily):
+    """A multilayer perceptron."""
+
+    heavy = "automl.models.families.mlp.heavy"
+
+    growth: Growth = Growth.constant
+    """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
+
+    def hidden_widths(self, params: MLPParams) -> tuple[int, ...]:
+        return params.hidden_widths(self.growth)
+
+    def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """With growth doubling there is no width to choose."""
+        names, required = super().param_names()
+        if self.growth is Growth.doubling:
+            names = tuple(name for name in names if name != "width")
+        return names, required
+
+    def check_space(self, names: tuple[str, ...]) -> None:
+        if self.growth is Growth.doubling and "width" in names:
+            raise ConfigError(
+                "space.width: with model.growth=doubling layers are 2, 4, 8, … wide and there is "
+                "no width to search. Use space=doubling, or take it out with ~space.width."
+            )
+
+    def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
+        """Alone trains a linear model (depth 0), what accumulates gradients (it has batches too
+        large for the memory, and not small networks), and what descends a loss of the user's (the
+        pass is written by hand, its gradient of the loss too)."""
+        mlp = self.checked_params(params, training)
+        if mlp is None or mlp.depth == 0 or mlp.accumulate_steps > 1 or training.loss_target:
+            return None
+        growing = self.growth is Growth.doubling
+        return MLPKey(
+            on_host,
+            mlp.optimizer,
+            mlp.batch_size,
+            Precision(mlp.precision),
+            mlp.schedule,
+            mlp.ema_decay > 0,
+            width=0 if growing else padded_width(mlp.width),
+            depth=mlp.depth if growing else None,
+            weighs_classes=mlp.weighs_classes,
+            encoding=mlp.encoding,
+        )
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"growth": self.growth.name}
+
+
+def padded_width(width: int) -> int:
+    """16, 32, 64, …: the least that holds `width` units."""
+    return max(_LEAST_WIDTH, 1 << (width - 1).bit_length())

@@ -1,0 +1,107 @@
+"""The heavy side of the built-in network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+
+from automl.data.data_facts import Size
+from automl.data.features import Edges
+from automl.models.families.mlp.family import LayersFamily, MLPFamily, MLPKey, MLPParams
+from automl.models.families.mlp.network import EncodingBins, MLPNetwork, MLPShape, bins_for
+from automl.models.family import NetworkBuilder
+from automl.models.model_file import check_content, is_positive_size
+from automl.models.networks.network_estimator import NetworkSide
+from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
+from automl.models.networks.tensors import DataTensors
+from automl.models.networks.trainer import TrainingProblem
+
+MAX_LAYERS = 10_000
+"""Of a file that is read: a layer takes some kilobytes, however small its weights are."""
+
+NetworkT = TypeVar("NetworkT", bound=MLPNetwork)
+
+
+class MLPSide(NetworkSide[MLPFamily, MLPParams, MLPKey]):
+    """See `network.NetworkFactory`."""
+
+    def network(
+        self,
+        family: MLPFamily,
+        params: MLPParams,
+        n_inputs: Size,
+        n_outputs: Size,
+        get_edges: Callable[[], Edges] = tuple,
+    ) -> MLPNetwork:
+        shape, bins = make_layers(family, params, n_inputs, n_outputs, get_edges)
+        return MLPNetwork(shape, params.dropout, bins)
+
+    def network_of(
+        self,
+        plain: Mapping[str, Any],
+        weights: Mapping[str, torch.Tensor],
+        build: NetworkBuilder | None,
+    ) -> MLPNetwork:
+        shape, bins = read_layers(plain)
+        return check_weights(MLPNetwork(shape, bins=bins), weights)
+
+    def open_pack(
+        self,
+        problem: TrainingProblem,
+        key: MLPKey,
+        data: DataTensors,
+        *,
+        device: str,
+        packs_large: bool,
+    ) -> MLPPackTrainer:
+        return MLPPackTrainer(
+            problem,
+            key.batch_size,
+            key.width,
+            data,
+            device=device,
+            weighs_classes=key.weighs_classes,
+            encoding=key.encoding,
+        )
+
+
+def make_layers(
+    family: LayersFamily,
+    params: MLPParams,
+    n_inputs: Size,
+    n_outputs: Size,
+    get_edges: Callable[[], Edges],
+) -> tuple[MLPShape, EncodingBins | None]:
+    """What a trial's params ask for."""
+    assert isinstance(n_inputs, int), "of a table"
+    assert isinstance(n_outputs, int), "likewise"
+    bins = bins_for(params.encoding, n_inputs, get_edges)
+    n_features = n_inputs if bins is None else bins.n_features
+    return MLPShape(n_features, family.hidden_widths(params), n_outputs), bins
+
+
+def read_layers(plain: Mapping[str, Any]) -> tuple[MLPShape, EncodingBins | None]:
+    """What a file says."""
+    bins = EncodingBins.from_plain(plain)
+    n_features = plain["n_inputs"] if bins is None else bins.n_features
+    widths = plain["hidden_widths"]
+    check_content(
+        isinstance(widths, list | tuple) and len(widths) < MAX_LAYERS, "no layers", widths
+    )
+    sizes = [n_features, *widths, plain["n_outputs"]]
+    check_content(all(map(is_positive_size, sizes)), "no layers", sizes)
+    return MLPShape(n_features, tuple(widths), plain["n_outputs"]), bins
+
+
+def check_weights(network: NetworkT, weights: Mapping[str, torch.Tensor]) -> NetworkT:
+    """The network, whose weights they are. Raises ValueError."""
+    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    check_content(
+        found == network.weight_shapes(), "the weights are not of its layers", network.shape
+    )
+    return network
+
+
+SIDE = MLPSide()

@@ -1,0 +1,107 @@
+"""The light side of forests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from automl.config import TrainingConfig, check
+from automl.models.families.table_family import TableFamily
+from automl.models.networks.network_family import (
+    CLASS_WEIGHT_PARAM,
+    CLASS_WEIGHT_RULE,
+    ParamRule,
+    check_param_value,
+    number_check,
+    whole_number_check,
+)
+from automl.trial import Params, ParamValue
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
+
+KINDS = ("extra_trees", "random_forest")
+MAX_LEAVES = 8192
+"""A forest of 100 such trees takes some 4 MB on disk (experiments/013-tables)."""
+_NODE_BYTES = 64
+"""As scikit-learn keeps it, without what a leaf says."""
+_CELL_SECONDS = 4e-8
+"""Of a core, for a tree and a cell of the rows that train (experiments/020-long)."""
+
+_RULES: Mapping[str, ParamRule] = {
+    "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
+    "max_features": (
+        lambda value: number_check(math.ulp(0.0))(value) and float(value or 0) <= 1,
+        "a share of the columns, above 0 and at most 1",
+    ),
+    "min_samples_leaf": (whole_number_check(1), "a whole number from 1"),
+    "max_leaf_nodes": (
+        lambda value: whole_number_check(2)(value) and int(value or 0) <= MAX_LEAVES,
+        f"a whole number from 2 to {MAX_LEAVES}",
+    ),
+    CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
+}
+
+
+@dataclass(frozen=True)
+class TreesParams:
+    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+
+    kind: str = "extra_trees"
+    """extra_trees: all rows, random thresholds (Geurts et al., 2006); random_forest: a bootstrap
+    sample of the rows, the best thresholds (Breiman, 2001)."""
+    max_features: float = 0.5
+    """Share of the columns that a node looks at."""
+    min_samples_leaf: int = 2
+    """Rows in a leaf, at least."""
+    max_leaf_nodes: int = 1024
+    """Leaves of a tree, at most; those that tell the most apart come first."""
+    class_weight: str = "none"
+    """balanced: a row counts the more the rarer its class is, all classes the same together."""
+
+    def __post_init__(self) -> None:
+        for name in _RULES:
+            check_param_value(name, getattr(self, name), _RULES)
+
+
+@dataclass
+class TreesFamily(TableFamily):
+    """Forests: the mean of trees that are grown by chance, each by itself."""
+
+    heavy = "automl.models.families.trees.heavy"
+    rules: ClassVar[Mapping[str, ParamRule]] = _RULES
+
+    trees_per_epoch: int = 5
+    """Trees that are added between two reports; a whole trial has `training.epochs` times as
+    many."""
+
+    def __post_init__(self) -> None:
+        n_trees = self.trees_per_epoch
+        check(n_trees >= 1, "model.trees_per_epoch", n_trees, "must be at least 1.")
+
+    def params(self, given: Params) -> TreesParams:
+        return TreesParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+
+    def size_bytes(self, params: TreesParams, dataset: Dataset, training: TrainingConfig) -> int:
+        """The view of the rows, what they sum up to and where they are; scikit-learn's nodes of one
+        epoch, and all as they are kept, twice when they are written."""
+        n_train, n_rows = len(dataset.train), len(dataset.train) + len(dataset.validation)
+        n_outputs = dataset.n_outputs
+        n_leaves = min(params.max_leaf_nodes, n_train // params.min_samples_leaf + 1)
+        nodes = 2 * n_leaves * self.trees_per_epoch
+        kept = nodes * training.n_epochs * (6 + 2 * n_outputs) * 2
+        rows = n_rows * (4 * len(dataset.columns.all) + 8 * (n_outputs * 4 + 4))
+        return rows + nodes * (_NODE_BYTES + 8 * n_outputs) + kept
+
+    def trial_seconds(
+        self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
+    ) -> float:
+        """Each cell is looked at for each tree."""
+        one = dataset.of_one_model
+        n_cells = len(one.train) * len(one.columns.all)
+        return dataset.n_models * self.trees_per_epoch * training.n_epochs * n_cells * _CELL_SECONDS
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"family": "trees", "trees_per_epoch": self.trees_per_epoch}

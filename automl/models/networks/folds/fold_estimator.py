@@ -1,0 +1,195 @@
+"""An estimator of trials with folds, over any family's: together as a pack, or call by call.
+
+Loads torch where the family does.
+
+What a trained model says of the rows by which its trial was judged.
+
+Trains the members of an ensemble again, each at its own length (`plan.MemberPlan`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.dataset import Dataset
+from automl.models.family import PackKey, TrainedModel, TrialEstimator, load_heavy_side
+from automl.models.mean_model import MeanModel, mean_outputs
+from automl.models.model_file import make_model_state
+from automl.models.networks.folds.fold_calls import train_by_calls
+from automl.models.networks.folds.fold_course import FoldsProgress
+from automl.models.predictor import MEMBERS_KEY
+from automl.objectives.checkpoints import plain_checkpoint
+from automl.objectives.goal import FinalReport, Patience, StudyGoal
+from automl.objectives.training_plan import TrainingPlan
+from automl.objectives.trial_context import TrialContext
+from automl.record.texts import fit_line
+
+if TYPE_CHECKING:
+    from automl.models.networks.packs.pack import PackSetup
+
+logger = logging.getLogger(__name__)
+
+
+def open_trial_estimator(
+    plan: TrainingPlan, data: Any, *, packs_large: bool, n_threads: int
+) -> TrialEstimator:
+    """The family's, made ready to train on a `Dataset` or an `UserTensors`."""
+    if isinstance(data, Dataset) and data.folds:
+        return FoldsEstimator(plan, data, packs_large=packs_large, n_threads=n_threads)
+    return _open(plan, data, plan.goal, packs_large=packs_large, n_threads=n_threads)
+
+
+def _open(
+    plan: TrainingPlan, data: Any, goal: StudyGoal, *, packs_large: bool, n_threads: int
+) -> TrialEstimator:
+    return load_heavy_side(type(plan.family)).open_estimator(
+        plan.family, data, plan.training, goal, packs_large=packs_large, n_threads=n_threads
+    )
+
+
+class FoldsEstimator:
+    """See `family.TrialEstimator`."""
+
+    def __init__(
+        self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool, n_threads: int = 1
+    ) -> None:
+        self._plan, self._dataset = plan, dataset
+        self._open = partial(_open, plan, packs_large=packs_large, n_threads=n_threads)
+        self._alone: set[PackKey] = set()
+        """Keys of what could not train together."""
+
+    def __call__(self, trial: TrialContext) -> FinalReport | None:
+        opened = self._open_own(trial)
+        if opened is None:
+            return train_by_calls(
+                trial,
+                self._folds,
+                FoldsProgress.of(self._dataset, self._plan.goal),
+                self._patience(trial),
+                partial(self._mean, trial),
+                self._snapshot_of(trial),
+            )
+        return _train(trial, opened)
+
+    def open_pack(self, key: PackKey, device: str) -> PackSetup:
+        """A pack of several trials, with a lane for each fold of each."""
+        return cast("PackSetup", self._whole.open_pack(key, device))
+
+    def _open_own(self, trial: TrialContext) -> PackSetup | None:
+        """A pack for the folds of this trial; None: they cannot train together."""
+        on_host = trial.device == "cpu"
+        key = self._plan.pack_key(trial.params, on_host=on_host)
+        if key is None or key in self._alone:
+            return None
+        try:
+            return self.open_pack(key.of_one_trial(), trial.device)
+        except Exception as error:  # noqa: BLE001  alone each tells what is wrong with it
+            self._alone.add(key)
+            reason = fit_line(f"{type(error).__name__}: {error}")
+            logger.warning("folds train one after another: %s", reason)
+            return None
+
+    @cached_property
+    def _whole(self) -> TrialEstimator:
+        """That of the data with its folds."""
+        return self._open(self._dataset, self._plan.goal)
+
+    @cached_property
+    def _folds(self) -> list[TrialEstimator]:
+        """One for each fold."""
+        endless = replace(self._plan.goal, keeps_last=True)  # the trial says when they end
+        n_folds = len(self._dataset.folds)
+        return [self._open(self._dataset.fold(n), endless) for n in range(n_folds)]
+
+    def _snapshot_of(self, trial: TrialContext) -> Callable[[Any], Any]:
+        """What copies its models, as its checkpoints are written."""
+        if not self._plan.trial_uses_torch(trial.params):
+            return plain_checkpoint.snapshot
+        from automl.objectives.checkpoints import torch_checkpoint
+
+        return torch_checkpoint.snapshot
+
+    def _patience(self, trial: TrialContext) -> Patience:
+        family, own = self._plan.family.of(trial.params)
+        training = family.trained(self._plan.training)
+        n_rows = self._dataset.n_train
+        return Patience(self._plan.goal, family.patience_epochs(own, training, n_rows))
+
+    def _mean(self, trial: TrialContext, members: Sequence[Any]) -> dict[str, Any]:
+        family = self._plan.family.of(trial.params)[0]
+        return make_model_state(family, self._dataset, {MEMBERS_KEY: members})
+
+
+def _train(trial: TrialContext, opened: PackSetup) -> FinalReport | None:
+    """One trial by itself, whose folds are a pack."""
+    from automl.models.networks.trainer import DivergedError
+
+    trainer, number = opened.trainer, trial.number
+    epoch = trainer.add(number, opened.params(trial.params), trial.seed, trial.restore())
+    while epoch < opened.n_epochs and not trainer.has_stopped(number):
+        metrics = trainer.run_epoch()[number]
+        if isinstance(metrics, DivergedError):
+            raise metrics
+        trial.report(epoch, metrics, checkpoint=partial(trainer.state, number, epoch))
+        epoch += 1
+    return opened.told(number)
+
+
+def judged_outputs(model: TrainedModel, dataset: Dataset) -> npt.NDArray[np.float64]:
+    """(N, C) for the rows of `dataset.judged`, as `TrainedModel.outputs`; of a trial with folds
+    each row
+    by the models that never saw it: one of each division of the rows, whose mean counts. Of an
+    ensemble of such trials the weighted mean of what each of them says.
+
+    Raises ValueError for a model that was not trained on these folds.
+    """
+    if not dataset.folds:
+        return model.outputs(dataset.columns, dataset.validation.rows)
+    members, n_folds = (model.members if isinstance(model, MeanModel) else ()), len(dataset.folds)
+    if not members or len(members) % n_folds:
+        raise ValueError(f"{max(1, len(members))} models for {n_folds} folds")
+    begins = range(0, len(members), n_folds)
+    each = [_of_trial(members[begin : begin + n_folds], dataset) for begin in begins]
+    if len(each) == 1:
+        return each[0]
+    assert isinstance(model, MeanModel), "it has members"
+    weights = [sum(model.weights[begin : begin + n_folds]) for begin in begins]
+    return mean_outputs(np.stack(each), dataset.task, weights)
+
+
+def _of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.NDArray[np.float64]:
+    """Likewise of the models of one trial."""
+    n_repeats = max(fold.repeat for fold in dataset.folds) + 1
+    said = np.empty((n_repeats, len(dataset.train), dataset.n_outputs))
+    for fold, member in zip(dataset.folds, members, strict=True):
+        rows = dataset.train.rows.taking(fold.judged)
+        said[fold.repeat, fold.judged] = member.outputs(dataset.columns, rows)
+    judged = said[:, dataset.judged_places]  # the same in each division
+    return mean_outputs(judged, dataset.task)
+
+
+class MembersEstimator:
+    """See `family.TrialEstimator`: one is opened for each trial, since no two are of a length."""
+
+    def __init__(self, plan: TrainingPlan, data: Any, *, n_threads: int) -> None:
+        self._plan, self._data, self._n_threads = plan, data, n_threads
+
+    def __call__(self, trial: TrialContext) -> object:
+        refit = self._plan.refit
+        assert refit is not None, "the caller looked"
+        training = refit.training_of_trial(trial.number, self._plan.training)
+        plan = replace(self._plan, training=training)
+        estimator = open_trial_estimator(
+            plan, self._data, packs_large=False, n_threads=self._n_threads
+        )
+        return estimator(trial)
+
+    def open_pack(self, key: PackKey, device: str) -> Any:
+        raise NotImplementedError("members have no key")

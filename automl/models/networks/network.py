@@ -1,0 +1,155 @@
+"""A network by its description, and one that is trained.
+
+The weights that a `best.pt` of a network holds, checked before a network is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from automl.data.columns import TableColumns
+from automl.data.data_facts import Size
+from automl.data.dataset import TableRows
+from automl.data.features import Edges, n_features, one_hot_features
+from automl.errors import AutoMLError
+from automl.models.model_file import check_content
+from automl.objectives.outcomes import is_out_of_memory
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def parse_weights(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Tensor]:
+    """The weights by name: dense, in memory, and together no larger than the file."""
+    weights = state["weights"]
+    check_content(isinstance(weights, Mapping), "no weights", weights)
+    for name, weight in weights.items():
+        check_content(isinstance(name, str), "a weight without a name", name)
+        dense = isinstance(weight, torch.Tensor) and weight.layout is torch.strided
+        check_content(dense and weight.is_cpu, f"the weight {name[:50]!r}", type(weight))
+    size_bytes = sum(weight.numel() * weight.element_size() for weight in weights.values())
+    check_content(
+        size_bytes <= file_bytes, f"weights larger than the file ({file_bytes} bytes)", size_bytes
+    )
+    return dict(weights)
+
+
+def weights_dtype(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
+    """What the network computes in."""
+    found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
+    check_content(found in _DTYPES, "weights of type", found)
+    assert found is not None
+    return found
+
+
+_ROWS_AT_ONCE = 8192
+
+
+class NetworkDescription(Protocol):
+    """A network by its description: what a trial's params and a data set make of it. Frozen."""
+
+    @property
+    def n_inputs(self) -> Size:
+        """Columns of what it takes, or a row's shape."""
+
+    @property
+    def n_outputs(self) -> Size:
+        """Columns of what it gives: classes, or 1; or a row's shape."""
+
+    @property
+    def n_members(self) -> int:
+        """Above 1 its module gives, while it trains, what each of so many says (B, n_members, …),
+        else their mean."""
+
+    def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
+        """The module with weights that follow from `seed`."""
+
+    def seed_draws(self, module: nn.Module, seed: int) -> None:
+        """Make what the module draws from now on follow from `seed`."""
+
+    def plain(self) -> dict[str, Any]:
+        """All that is needed to build it again, as plain values."""
+
+
+class NetworkFactory(Protocol):
+    """Makes the networks of a family."""
+
+    def network(
+        self,
+        family: Any,
+        params: Any,
+        n_inputs: Size,
+        n_outputs: Size,
+        get_edges: Callable[[], Edges],
+    ) -> NetworkDescription:
+        """The network that a trial's params ask for; `get_edges`: see `TrainingProblem`."""
+
+
+class NetworkModel:
+    """A trained network, on the CPU until it is moved; see `family.Model`."""
+
+    def __init__(self, network: NetworkDescription, weights: Mapping[str, torch.Tensor]) -> None:
+        self._network, self.dtype = network, weights_dtype(weights)
+        """What it computes in."""
+        self._device = torch.device("cpu")
+        self._module = network.build(self.dtype, self._device, seed=0)
+        self._module.load_state_dict(weights)
+        self._module.eval()
+
+    @property
+    def n_outputs(self) -> int:
+        found = self._network.n_outputs
+        check_content(isinstance(found, int), "several dimensions of outputs", found)
+        assert isinstance(found, int)
+        return found
+
+    @property
+    def sizes(self) -> tuple[Size, Size]:
+        """What it takes and what it gives, in a row."""
+        return self._network.n_inputs, self._network.n_outputs
+
+    @property
+    def module(self) -> nn.Module:
+        return self._module
+
+    def to(self, device: str) -> None:
+        """Raises AutoMLError where torch cannot compute there."""
+        try:
+            there = torch.device(device)
+            self._module.to(there)
+        except (AssertionError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise AutoMLError(
+                f"to({device!r}): torch cannot compute there ({str(error).splitlines()[0]}): name "
+                "a device that it sees, such as cpu."
+            ) from error
+        self._device = there
+
+    def check_columns(self, columns: TableColumns) -> None:
+        check_content(
+            n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all)
+        )
+
+    def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
+        n_at_once = _ROWS_AT_ONCE // self._network.n_members
+        begins = range(0, max(1, len(rows)), n_at_once)
+        # Each part is encoded where the one before was: new memory for all costs five times more.
+        return np.concatenate([self._encoded(columns, rows[b:][:n_at_once]) for b in begins])
+
+    def _encoded(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
+        return self.outputs_of(torch.from_numpy(one_hot_features(columns, rows)), len(rows) or 1)
+
+    @torch.no_grad()
+    def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:
+        """(N, …) of rows (N, …), so many at once; whole numbers are given as they are."""
+        x = x.to(self.dtype) if x.is_floating_point() else x
+        parts = (some.to(self._device) for some in torch.split(x, n_at_once))
+        out = torch.cat([self._module(some).cpu() for some in parts])
+        numbers: npt.NDArray[np.float64] = out.double().numpy()
+        return numbers

@@ -1,0 +1,263 @@
+"""Packs of the built-in network: MLPs of one padded width, whose depths may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from automl.config import Precision
+from automl.models.families.mlp.family import PLAIN_ENCODING
+from automl.models.families.mlp.network import MLPNetwork, bins_for
+from automl.models.networks.network import NetworkDescription
+from automl.models.networks.packs.layout import LaneWeights, MLPLayout
+from automl.models.networks.packs.loss import PackLoss, make_pack_loss
+from automl.models.networks.packs.mlp_pass import (
+    LaneDropout,
+    OwnRowsPass,
+    PackedPass,
+    ScratchMemory,
+    TrainingPass,
+)
+from automl.models.networks.packs.trainer import LanePlaces, PackLane, PackTrainer
+from automl.models.networks.tensors import DataTensors, PartTensors
+from automl.models.networks.trainer import TrainingProblem
+from automl.objectives.seeds import RandomStream, stream_seed
+
+# Numbers in one lane's activations while looking at the validation part: 16 lanes then fit the
+# second cache of a CPU. Not by the lanes there are: sums over rows would depend on the neighbours.
+_LOOK_NUMBERS_ON_HOST = 2**14
+_LOOK_NUMBERS_ON_GPU = 2**20
+
+
+class MLPPackTrainer(PackTrainer):
+    """See `PackTrainer`."""
+
+    def __init__(
+        self,
+        problem: TrainingProblem,
+        batch_size: int,
+        width: int,
+        data: DataTensors,
+        *,
+        device: str,
+        weighs_classes: bool = False,
+        encoding: str = PLAIN_ENCODING,
+    ) -> None:
+        """`width` is that of every hidden layer with its padding; 0: nothing is padded, and all
+        lanes are of one shape."""
+        super().__init__(problem, batch_size, data, device=device)
+        dtype = torch.bfloat16 if problem.precision is Precision.bfloat16 else problem.dtype
+        self._width, self._scratch = width, ScratchMemory(dtype, self._device)
+        assert isinstance(problem.n_inputs, int), "of a table"
+        bins = bins_for(encoding, problem.n_inputs, problem.get_edges)
+        encode = nn.Identity() if bins is None else bins.build(problem.dtype, self._device)
+        train, validation = (
+            PartTensors(encode(part.x).to(dtype), part.y) for part in (data.train, data.validation)
+        )
+        self._data = DataTensors(train, validation, data.folds)
+        weighs = weighs_classes and problem.class_weights
+        weights = torch.tensor(problem.class_weights, device=self._device) if weighs else None
+        self._loss = make_pack_loss(problem.task, weights, problem.training.value_loss)
+
+    def make_places(self, lanes: Mapping[int, PackLane]) -> MLPLanePlaces:
+        by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
+        return MLPLanePlaces(
+            [number for number, _ in by_depth],
+            [lane for _, lane in by_depth],
+            width=self._width,
+            max_rows=self._batch_size,
+            data=self._data,
+            loss=self._loss,
+            scratch=self._scratch,
+            dtype=self.problem.dtype,
+        )
+
+    def check_state(self, state: Mapping[str, Any], network: NetworkDescription) -> None:
+        sizes = pairwise(_mlp(network).shape.sizes)
+        wanted = [size for a, b in sizes for size in ((b, a), (b,))]
+        found = [tuple(weight.shape) for weight in state["weights"].values()]
+        if found != wanted:
+            raise ValueError(
+                f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
+                f"{wanted}."
+            )
+
+
+class MLPLanePlaces(LanePlaces[MLPLayout]):
+    """See `LanePlaces`. Weights are padded; the passes are those of `mlp_pass.py`."""
+
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        lanes: Sequence[PackLane],
+        *,
+        width: int,
+        max_rows: int,
+        data: DataTensors,
+        loss: PackLoss,
+        scratch: ScratchMemory,
+        dtype: torch.dtype,
+    ) -> None:
+        layout = MLPLayout([_mlp(lane.network).shape for lane in lanes], width)
+        values, grads = (LaneWeights(layout, dtype, scratch.device) for _ in range(2))
+        super().__init__(numbers, lanes, values, grads)
+        self._data, self._loss, self._scratch, self._dtype = data, loss, scratch, dtype
+        # bfloat16 computes with a rounded copy of float32 weights, as autocast does.
+        self._mixed = scratch.dtype is not dtype
+        self._work_values, self._work_grads = (
+            LaneWeights(layout, scratch.dtype, scratch.device) if self._mixed else own
+            for own in (values, grads)
+        )
+        self._dropouts = [
+            LaneDropout(_mlp(lane.network).dropout, torch.Generator(scratch.device))
+            for lane in lanes
+        ]
+        self._passes: dict[int, TrainingPass] = {}
+        self._looks: dict[int, PackedPass] = {}
+        self._own_looks: dict[int, OwnRowsPass] = {}
+        self._judged = _LaneJudgedRows.of(lanes, data) if data.folds else None
+        self._totals = torch.zeros(
+            len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
+        )
+
+    def begin_epoch(self) -> None:
+        self._totals.zero_()
+        for lane, dropout in zip(self.lanes, self._dropouts, strict=True):
+            if dropout.rate > 0:
+                seed = stream_seed(lane.seed, RandomStream.DROPOUT, lane.epoch)
+                dropout.generator.manual_seed(seed)
+
+    def find_gradients(self, rows: torch.Tensor) -> None:
+        work = self._training_pass(rows.shape[1])
+        rows = rows.reshape(-1)
+        torch.index_select(self._data.train.x, 0, rows, out=work.x)
+        y = self._data.train.y.index_select(0, rows).view(len(self.lanes), -1)
+        self._round_weights()
+        work.draw_masks()
+        out = work.forward().to(self._dtype)
+        self._loss.train(out, y, work.out_g, self._totals[:, :, : work.n_rows])
+        work.backward()
+        if self._mixed:
+            self.grads.flat.copy_(self._work_grads.flat)
+
+    def train_sums(self) -> torch.Tensor:
+        return self._totals.sum((1, 2))
+
+    def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        self._round_weights()
+        device = self._data.train.x.device
+        limit = _LOOK_NUMBERS_ON_HOST if device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
+        n_rows = max(64, limit // max(self.values.layout.widths))
+        looks = (
+            self._look_at_all(n_rows, outputs)
+            if self._judged is None
+            else self._look_at_own(n_rows, outputs)
+        )
+        loss, miss = (
+            torch.zeros(len(self.lanes), dtype=torch.float64, device=device) for _ in "lm"
+        )
+        for more_loss, more_miss in looks:
+            loss, miss = loss + more_loss, miss + more_miss
+        return loss, miss
+
+    def _look_at_all(
+        self, n_rows: int, outputs: torch.Tensor | None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """All lanes at the same rows, so many at once."""
+        x, y = self._data.validation.x, self._data.validation.y
+        begin = 0
+        for some_x, some_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
+            look = self._look(len(some_x))
+            look.rows.copy_(some_x)
+            out = look.forward().to(self._dtype)
+            if outputs is not None:
+                outputs[:, :, begin : begin + len(some_x)] = out
+                begin += len(some_x)
+            yield self._loss.look(out, some_y)
+
+    def _look_at_own(
+        self, n_rows: int, outputs: torch.Tensor | None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Each lane at the rows of its fold."""
+        assert self._judged is not None
+        x, y = self._data.train.x, self._data.train.y
+        places, counts = (torch.split(t, n_rows, dim=1) for t in self._judged)
+        begin = 0
+        for some, weights in zip(places, counts, strict=True):
+            look = self._look_apart(some.shape[1])
+            torch.index_select(x, 0, some.reshape(-1), out=look.x)
+            some_y = y.index_select(0, some.reshape(-1)).view(some.shape)
+            out = look.forward().to(self._dtype)
+            if outputs is not None:
+                outputs[:, :, begin : begin + out.shape[2]] = out
+                begin += out.shape[2]
+            yield self._loss.look(out, some_y, weights)
+
+    def weights(self, position: int) -> dict[str, torch.Tensor]:
+        parts = self.values.of(position)
+        kinds = ("weight", "bias")
+        # Copies all: of some the lane's own memory is in order, too.
+        return {
+            f"layers.{i // 2}.{kinds[i % 2]}": p.clone(memory_format=torch.contiguous_format)
+            for i, p in enumerate(parts)
+        }
+
+    def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
+        self.values.write(position, list(weights.values()))
+
+    def _training_pass(self, n_rows: int) -> TrainingPass:
+        if n_rows not in self._passes:
+            self._passes[n_rows] = TrainingPass(
+                self._work_values, self._work_grads, self._scratch, n_rows, self._dropouts
+            )
+        return self._passes[n_rows]
+
+    def _look(self, n_rows: int) -> PackedPass:
+        """The pass for so many rows of the validation part."""
+        if n_rows not in self._looks:
+            self._looks[n_rows] = PackedPass(self._work_values, self._scratch, n_rows)
+        return self._looks[n_rows]
+
+    def _look_apart(self, n_rows: int) -> OwnRowsPass:
+        """The pass for so many rows of each lane's own."""
+        if n_rows not in self._own_looks:
+            self._own_looks[n_rows] = OwnRowsPass(self._work_values, self._scratch, n_rows)
+        return self._own_looks[n_rows]
+
+    def _round_weights(self) -> None:
+        """Before a pass: bring the rounded copy up to date."""
+        if self._mixed:
+            self._work_values.flat.copy_(self.values.flat)
+
+
+class _LaneJudgedRows(NamedTuple):
+    """The rows (K, M) that judge each lane, filled up with the last where it has fewer than others,
+    and how often each counts: 1, or 0 where it only fills up."""
+
+    places: torch.Tensor
+    counts: torch.Tensor
+
+    @classmethod
+    def of(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
+        rows = [data.folds[lane.fold].judged for lane in lanes if lane.fold is not None]
+        n_rows = [len(some) for some in rows]
+        places = torch.stack(
+            [torch.cat([some, some[-1:].expand(max(n_rows) - len(some))]) for some in rows]
+        )
+        counts = torch.arange(max(n_rows), device=places.device) < torch.tensor(
+            n_rows, device=places.device
+        ).unsqueeze(1)
+        return cls(places, counts)
+
+
+def _mlp(network: NetworkDescription) -> MLPNetwork:
+    assert isinstance(network, MLPNetwork)
+    return network
+
+
+def _hidden_widths(network: NetworkDescription) -> tuple[int, ...]:
+    return _mlp(network).shape.hidden_widths

@@ -1,0 +1,265 @@
+"""Carries a pack of trials out: each is its own trial, with its events, checkpoints and outcome.
+
+The lanes' reports of one epoch are given together, so that lanes that reach a rung together are
+judged together; all else of a trial goes through the same `TrialContext` and `TrialReports` as
+alone. A trial that ends leaves its lane, and the feed's next takes it, at an epoch's end. Where the
+pack itself breaks, its trials end as `InterruptedOutcome(pack_dissolved=True)`, after their
+checkpoints
+were written, and go on alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from automl.models.networks.network_family import TrainingParams
+from automl.models.networks.trainer import DivergedError
+from automl.objectives import outcomes
+from automl.objectives.checkpoints.last_checkpoint import GetScores
+from automl.objectives.goal import FinalReport
+from automl.objectives.reports.memory_peaks import PeakReporter
+from automl.objectives.reports.trial_reports import TrialReports
+from automl.objectives.trial_context import TrialContext
+from automl.record.texts import fit_line
+from automl.trial import (
+    InterruptedOutcome,
+    MetricsReported,
+    OnEvent,
+    OnEvents,
+    Params,
+    TrialEvent,
+    TrialOutcome,
+    TrialSource,
+    TrialSpec,
+    Verdict,
+    run_one_by_one,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class TrialPackTrainer(Protocol):
+    """Trains trials by their numbers, epoch by epoch: see `PackTrainer`."""
+
+    def add(
+        self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
+    ) -> int: ...
+
+    def remove(self, number: int) -> None: ...
+
+    def run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]: ...
+
+    def has_stopped(self, number: int) -> bool: ...
+
+    def scores(self, number: int) -> GetScores | None: ...
+
+    def state(self, number: int, epoch: int) -> dict[str, Any]: ...
+
+    def rewind(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class PackSetup:
+    """A pack without trials yet, and what its estimator makes of a trial's params and weights."""
+
+    trainer: TrialPackTrainer
+    n_epochs: int
+    params: Callable[[Params], TrainingParams]
+    best: Callable[[int], Mapping[str, Any]]
+    """What `best.pt` holds of a trial as it is now."""
+    told: Callable[[int], FinalReport | None] = lambda number: None
+    """What a trial comes to at its end; None: its best report."""
+
+
+@dataclass
+class _TrialLane:
+    """A trial in the pack."""
+
+    trial: TrialContext
+    record: TrialReports
+    epoch: int = 0
+
+
+@dataclass
+class _EventRelay:
+    """A trial's own `on_event`: its report of an epoch was told together with those of others."""
+
+    on_events: OnEvents
+    answer: Verdict | None = None
+    """To the report that comes next, where it was told already."""
+
+    def __call__(self, event: TrialEvent) -> Verdict:
+        if isinstance(event, MetricsReported) and self.answer is not None:
+            return self.answer
+        return run_one_by_one(self.on_events)(event)
+
+
+class _PackBrokenError(Exception):
+    """Raised when a pack cannot go on."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class PackRunner:
+    """One pack, from its first trial to the last that the feed has for it; in one thread."""
+
+    def __init__(
+        self,
+        opened: PackSetup,
+        *,
+        can_join: Callable[[Params], bool],
+        open_trial: Callable[[TrialSpec, OnEvent], tuple[TrialContext, TrialReports]],
+        on_events: OnEvents,
+        teller: PeakReporter | None = None,
+    ) -> None:
+        self._opened, self._trainer = opened, opened.trainer
+        self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
+        self._lanes: dict[int, _TrialLane] = {}
+        self._n_most = 0
+        """The most lanes that were taken at once."""
+        self._teller = teller or PeakReporter()
+
+    def run(self, feed: TrialSource) -> None:
+        """Train until no lane is taken and the feed has no trial.
+
+        Raises only what `on_events` raised, and StorageError for a disk that takes no checkpoint.
+        """
+        try:
+            while self._fill(feed):
+                self._end_epoch(self._run_epoch())
+        except _PackBrokenError as error:
+            self._dissolve(error.cause)
+
+    # --- lanes ----------------------------------------------------------------------------------
+
+    def _fill(self, feed: TrialSource) -> bool:
+        """Give free lanes to the feed's trials; whether any lane is taken."""
+        while len(self._lanes) < feed.n_lanes and (spec := feed.next()) is not None:
+            trial, record = self._open_trial(spec, _EventRelay(self._on_events))
+            lane = _TrialLane(trial, record)
+            self._conclude(lane, self._outcome_of(lane, partial(self._begin, lane)))
+            self._n_most = max(self._n_most, len(self._lanes))
+        return bool(self._lanes)
+
+    def _begin(self, lane: _TrialLane) -> bool:
+        """Put a trial into the pack; False: its checkpoint says that it is trained."""
+        number = lane.trial.number
+        params = self._opened.params(lane.trial.params)
+        assert self._can_join(lane.trial.params), f"a pack was fed {lane.trial.params}"
+        state = lane.trial.restore()
+        try:
+            lane.epoch = self._trainer.add(number, params, lane.trial.seed, state)
+        except torch.OutOfMemoryError as error:  # the pack's, whoever comes last
+            self._lanes[number] = lane
+            raise _PackBrokenError(error) from error
+        self._lanes[number] = lane
+        return self._goes_on(lane)
+
+    def _conclude(self, lane: _TrialLane, ended: TrialOutcome | None) -> None:
+        """Free a lane whose trial has ended, and tell its outcome."""
+        if lane.record.broken is not None:
+            raise lane.record.broken
+        if ended is None:
+            return
+        number = lane.trial.number
+        if self._lanes.pop(number, None) is not None:
+            self._trainer.remove(number)
+        self._on_events([*self._teller.last(number, self._n_most), ended])
+
+    # --- an epoch -------------------------------------------------------------------------------
+
+    def _run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]:
+        try:
+            return self._trainer.run_epoch()
+        except Exception as error:  # alone it happens to one trial only
+            raise _PackBrokenError(error) from error
+
+    def _end_epoch(self, ended: Mapping[int, Mapping[str, float] | DivergedError]) -> None:
+        now = time.time()
+        reports = [
+            MetricsReported(number, now, self._lanes[number].epoch, metrics)
+            for number, metrics in ended.items()
+            if not isinstance(metrics, DivergedError)
+        ]
+        verdicts = self._on_events(reports) if reports else {}
+        for number, metrics in ended.items():
+            lane = self._lanes[number]
+            verdict = verdicts.get(number, Verdict.GO_ON)
+            step = partial(self._report, lane, metrics, verdict)
+            self._conclude(lane, self._outcome_of(lane, step))
+        for number in [*self._lanes][:1]:  # it is all of theirs, and one of them tells it
+            if peaks := [*self._teller.grown(number, self._n_most)]:
+                self._on_events(peaks)
+
+    def _report(
+        self, lane: _TrialLane, metrics: Mapping[str, float] | DivergedError, verdict: Verdict
+    ) -> bool:
+        """What the trial does with its epoch when it is alone; False: it was its last."""
+        if isinstance(metrics, DivergedError):
+            raise metrics
+        assert isinstance(lane.record.on_event, _EventRelay)
+        trainer, number = self._trainer, lane.trial.number
+        lane.record.on_event.answer = verdict
+        try:
+            lane.trial.report(
+                lane.epoch,
+                metrics,
+                checkpoint=partial(trainer.state, number, lane.epoch),
+                best=lambda: self._opened.best(number),
+                scores=trainer.scores(number),
+            )
+        finally:
+            lane.record.on_event.answer = None
+        lane.epoch += 1
+        return self._goes_on(lane)
+
+    def _goes_on(self, lane: _TrialLane) -> bool:
+        """Whether it is to train another epoch."""
+        over = self._trainer.has_stopped(lane.trial.number)
+        return lane.epoch < self._opened.n_epochs and not over
+
+    def _outcome_of(self, lane: _TrialLane, step: Callable[[], bool]) -> TrialOutcome | None:
+        """The outcome of a trial that ends with this step; None: it goes on."""
+        try:
+            if step():
+                return None
+            told = self._opened.told(lane.trial.number)
+            value = None if told is None else lane.record.tell(told)
+            lane.record.write()
+            return outcomes.outcome_of_return(value, lane.record)
+        except _PackBrokenError:
+            raise
+        except BaseException as error:  # noqa: BLE001  as alone: whatever it raised is its outcome
+            return outcomes.outcome_of_exception(error, lane.record)
+
+    # --- the end of a broken pack ---------------------------------------------------------------
+
+    def _dissolve(self, error: Exception) -> None:
+        """End all trials as interrupted; what they have trained is written where it can be."""
+        cause = fit_line(f"its pack broke: {type(error).__name__}: {error}")
+        logger.warning("%d trials go on alone; %s", len(self._lanes), cause)
+        readable = self._try(self._trainer.rewind)
+        for number, lane in self._lanes.items():
+            if readable:
+                self._try(lane.record.write)
+            if lane.record.broken is not None:
+                raise lane.record.broken
+            self._on_events([InterruptedOutcome(number, time.time(), cause, pack_dissolved=True)])
+
+    def _try(self, action: Callable[[], None]) -> bool:
+        """Whether it could be done: what broke the pack may have taken the device with it."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  the trial goes on from an earlier one
+            logger.warning("no checkpoint after its pack broke: %s", error)
+            return False
+        return True

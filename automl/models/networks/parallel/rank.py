@@ -1,0 +1,117 @@
+"""One process of a training in several: `python -m automl.models.networks.parallel.rank FD`.
+
+Started by `launcher.py` alone, which speaks to it over the socket FD; when that closes, the trial's
+process is gone, and so is this one, at once.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+
+from automl.models.networks.network_estimator import NetworkEstimator
+from automl.models.networks.parallel.messages import (
+    EpochEnded,
+    RankAnswer,
+    RankFailed,
+    RankQuestion,
+    RankRemark,
+    RankTask,
+    receive_pickled,
+    send_pickled,
+)
+from automl.models.networks.parallel.process_group import LostRankError, TorchRankGroup
+from automl.models.networks.trainer import NetworkTrainer
+from automl.objectives.checkpoints import torch_checkpoint
+from automl.objectives.training_session import open_objective
+from automl.record.stop_signals import leave_to_sweep
+from automl.record.texts import fit_line
+
+
+def main(fd: int) -> None:
+    """Train until told to end; what goes wrong is told."""
+    leave_to_sweep()
+    parent = Connection(fd)
+    words: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_listen, args=(parent, words), daemon=True).start()
+    try:
+        _train(words.get(), parent, words)
+        send_pickled(parent, None)
+    except BaseException as error:  # noqa: BLE001  told, as a trial alone would end with it
+        send_pickled(parent, RankFailed(_sendable(error), isinstance(error, LostRankError)))
+    threading.Event().wait()  # until the parent closes; others would think that this one died
+
+
+def _listen(parent: Connection, words: SimpleQueue[Any]) -> None:
+    while True:
+        try:
+            words.put(receive_pickled(parent))
+        except (EOFError, OSError):
+            os._exit(0)
+
+
+def _train(task: RankTask, parent: Connection, words: SimpleQueue[Any]) -> None:
+    torch.set_num_threads(task.setup.n_threads)
+    if on_gpu := task.device != "cpu":
+        torch.cuda.set_device(task.device)
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, "lo")  # they are of one machine, whatever it is called
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        init_method=f"file://{task.meeting}",
+        rank=task.rank,
+        world_size=task.n_ranks,
+    )
+    plan = task.setup.plan
+    assert plan.refit is not None, "only a final training takes several processes"
+    alone = replace(plan, refit=replace(plan.refit, n_ranks=1))
+    estimator = cast(NetworkEstimator, open_objective(replace(task.setup, plan=alone)))
+    with estimator.trainer(task.params, task.device, task.seed, ranks=TorchRankGroup()) as trainer:
+        _run(task, estimator, trainer, parent, words)
+
+
+def _run(
+    task: RankTask,
+    estimator: NetworkEstimator,
+    trainer: NetworkTrainer,
+    parent: Connection,
+    words: SimpleQueue[Any],
+) -> None:
+    if task.rank == 0 and trainer.splits_batch_norm:
+        said = "batch norm: on CPUs each process normalises its own share of a batch"
+        send_pickled(parent, RankRemark(said))
+    start = 0 if task.state is None else trainer.load_state(task.state)
+    for epoch in range(start, estimator.n_epochs):
+        if trainer.has_stopped:  # in all of them: they have the same metrics
+            break
+        metrics = trainer.run_epoch(epoch)
+        if task.rank > 0:
+            continue
+        is_last = epoch + 1 == estimator.n_epochs or trainer.has_stopped
+        send_pickled(parent, EpochEnded(epoch, metrics, is_last))
+        while (asked := words.get()) is not None:
+            best = asked is RankQuestion.BEST
+            state = estimator.best_of(trainer) if best else trainer.state(epoch)
+            send_pickled(parent, RankAnswer(torch_checkpoint.snapshot(state)))
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """The error itself where it can be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  whatever an exception of the user's brings about
+        return RuntimeError(fit_line(f"{type(error).__name__}: {error}"))
+    return error
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,173 @@
+"""Checkpoint files of torch's: whole or not there, and readable with `weights_only=True`.
+
+What a checkpoint file may consist of, looked at before torch opens it: anyone may have made it.
+
+`weights_only` lets a pickle run no code. It still makes what the pickle asks for, `bytearray(n)`
+or `torch.Tensor(n)`, and unpacks what was compressed: a file of a kilobyte could take all memory.
+Ours hold stored tensors and plain values, and no other file is read.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import re
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import torch
+
+from automl.objectives.checkpoints.plain_checkpoint import write_files
+from automl.record.lease import TrialFolderFence
+
+_WRITTEN = re.compile(
+    r"collections (OrderedDict|Counter)|_codecs encode|torch (device|Size|\w+Storage)|"
+    r"torch\.storage UntypedStorage|torch\._utils _rebuild_\w+|torch\.serialization _get_layout"
+)
+"""What the pickles that `checkpoint.save` writes ask for, besides torch's dtypes."""
+_IMPORTS = ("GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4")
+
+
+def refuse_foreign_archive(path: Path) -> None:
+    """Raises ValueError, saying why, for a file that `checkpoint.save` did not write; OSError."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_parts(archive.infolist())
+            for info in archive.infolist():
+                if info.filename.lower().endswith(".pkl"):
+                    _check_pickle(archive.read(info))
+    except zipfile.BadZipFile as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_parts(parts: list[zipfile.ZipInfo]) -> None:
+    if any(part.file_size != part.compress_size for part in parts):
+        raise ValueError("it is compressed, and automl compresses none")
+    if len({part.filename.lower() for part in parts}) < len(parts):
+        raise ValueError("two of its parts have one name")
+
+
+def _check_pickle(pickled: bytes) -> None:
+    for operation, argument, _ in pickletools.genops(pickled):
+        if operation.name in _IMPORTS and not _is_ours(str(argument)):
+            raise ValueError(f"it asks for {str(argument)[:100]!r}, which automl writes into none")
+
+
+def _is_ours(name: str) -> bool:
+    module, _, attribute = name.partition(" ")
+    if module == "torch" and isinstance(getattr(torch, attribute, None), torch.dtype):
+        return True
+    return _WRITTEN.fullmatch(name) is not None
+
+
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+# Kept as they are, because weights_only knows them; other mappings become dict.
+_MAPPINGS: tuple[type[dict[Any, Any]], ...] = (OrderedDict, Counter)
+
+
+def snapshot(state: object, where: str = "checkpoint") -> Any:
+    """A copy of `state` that later training does not change: tensors on the CPU, values plain.
+
+    Raises TypeError naming the place of a value that `weights_only=True` would refuse to read.
+    """
+    if isinstance(state, torch.Tensor):
+        own = state.detach() if state.requires_grad else state  # a state_dict's are detached
+        return own.clone() if own.is_cpu else own.cpu()
+    if type(state) in _PLAIN:
+        return state
+    if (plain := _plain(state)) is not state:
+        return plain if isinstance(plain, torch.Tensor) else snapshot(plain, where)
+    if isinstance(state, Mapping):
+        copied = {_key(k, where): snapshot(v, f"{where}[{k!r}]") for k, v in state.items()}
+        return next((kind(copied) for kind in _MAPPINGS if isinstance(state, kind)), copied)
+    if isinstance(state, list | tuple) and all(type(v) in _PLAIN for v in state):
+        # A table's categories come by the hundred: one by one they cost 90 µs a report.
+        return list(state) if isinstance(state, list) else tuple(state)
+    if isinstance(state, list | tuple):
+        items = [snapshot(v, f"{where}[{i}]") for i, v in enumerate(state)]
+        return items if isinstance(state, list) else tuple(items)
+    raise TypeError(
+        f"{where} is a {type(state).__module__}.{type(state).__qualname__}: a checkpoint holds "
+        "tensors, numbers, strings, None, and lists, tuples and dicts of them. "
+        f"{_remedy(state)}"
+    )
+
+
+def _key(key: object, where: str) -> Any:
+    """The key of a mapping, plain. Raises TypeError."""
+    return key if type(key) in _PLAIN else snapshot(key, f"{where}: the key {key!r}")
+
+
+def _plain(state: object) -> object:
+    """What tells the whole of a value and is plain; the value itself where nothing does.
+
+    A dataclass becomes a dict of its fields, unless it has more than these.
+    """
+    if isinstance(state, PurePath):
+        return str(state)
+    if isinstance(state, np.ndarray):
+        return _of_array(state)
+    if isinstance(state, np.generic):
+        item = state.item()
+        return item if type(item) in _PLAIN else state
+    if not is_dataclass(state) or isinstance(state, type | Mapping | list | tuple):
+        return state
+    names = [field.name for field in fields(state)]
+    if set(getattr(state, "__dict__", ())) - set(names):
+        return state
+    return {name: getattr(state, name) for name in names}
+
+
+def _of_array(array: np.ndarray[Any, Any]) -> object:
+    """A tensor of the same type and values; the array where torch has no such type."""
+    if array.dtype == np.uint64:  # a tensor's cannot be read above 2**63; Philox keeps such
+        return array.tolist()
+    try:
+        return torch.from_numpy(np.array(array, order="C"))
+    except (TypeError, ValueError):
+        return array
+
+
+def _remedy(state: object) -> str:
+    if isinstance(state, np.random.Generator | np.random.BitGenerator):
+        return "Give its state: `rng.bit_generator.state` of a generator can be set again."
+    if isinstance(state, np.random.RandomState):
+        return "Give its state: what `get_state()` returns, `set_state` takes again."
+    if isinstance(state, np.ndarray):
+        return f"torch has no numbers of this kind ({state.dtype}); store a list of plain values."
+    if is_dataclass(state) and not isinstance(state, type):
+        return "It has more than its fields; store what is needed of it in a dict."
+    return "Use state_dict() for a model or optimizer."
+
+
+def save(
+    folder: Path, contents: Mapping[str, Mapping[str, Any]], fence: TrialFolderFence | None = None
+) -> None:
+    """Write checkpoints into `folder` under their names; see `write_files`, which says what is
+    raised."""
+    write_files(folder, contents, torch.save, fence)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What a checkpoint file holds, tensors on the CPU.
+
+    Raises FileNotFoundError, and ValueError for a file that is no checkpoint.
+    """
+    try:
+        refuse_foreign_archive(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # torch raises many kinds for a file that is not its own
+        raise ValueError(f"{path}: not a readable checkpoint ({_first_line(error)}).") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: not a checkpoint of automl (it holds no dict).")
+    return content
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error)[:300].splitlines()), type(error).__name__)

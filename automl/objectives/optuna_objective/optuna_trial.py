@@ -1,0 +1,319 @@
+"""What an objective written for Optuna is called with: `optuna.trial.Trial` as far as it uses it.
+
+Optuna is not imported here: the worker has it where the objective's own module imports it.
+
+What of Optuna cannot be had in a trial, said with the rule and the remedy.
+
+What `trial.study` is where the study is in another process: its direction, and no more.
+
+An objective written for Optuna, as a session calls it: with a `TrialContext`.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, cast
+
+from automl.objectives.optuna_objective.suggestion_entries import (
+    CategoricalChoices,
+    float_entry,
+    int_entry,
+)
+from automl.objectives.outcomes import PrunedWithoutReports, is_optuna_pruning
+from automl.objectives.reports.report_values import MAX_TAG_CHARACTERS
+from automl.objectives.reports.trial_reports import TrialReports
+from automl.objectives.trial_context import (
+    TrialContext,
+    TrialInterrupted,
+    TrialPruned,
+    UnfitObjectiveError,
+)
+from automl.record.texts import cut
+from automl.trial import (
+    Direction,
+    ParamAnswer,
+    ParamQuestion,
+    ParamRefusal,
+    ParamsNotSuggested,
+    ParamValue,
+    SpaceEntry,
+    Verdict,
+)
+
+
+class NotInATrialError(AttributeError):
+    """Raised when an objective looks for what its process does not have.
+
+    An AttributeError, so that `hasattr` says that it is not there.
+    """
+
+
+_OTHERS = "a trial has no part in the others' results; decide by its own reports"
+_STORAGE = (
+    'for Lightning under DDP give automl.integrations.lightning.Report(trial, "val_loss") in place '
+    "of Optuna's callback"
+)
+_REMEDIES = {
+    "trial.storage": _STORAGE,
+    "trial._trial_id": _STORAGE,
+    "trial.study._storage": _STORAGE,
+    "pickling trial": _STORAGE,
+    "trial.study.best_params": _OTHERS,
+    "trial.study.best_trial": _OTHERS,
+    "trial.study.best_value": _OTHERS,
+    "trial.study.get_trials": _OTHERS,
+    "trial.study.trials": _OTHERS,
+    "trial.study.stop": "the end is set by study.n_trials and study.timeout_seconds",
+    "trial.study.optimize": "the sweep calls the objective",
+    "trial.study.enqueue_trial": "what is tried first is set by study.enqueue",
+    "trial.study.set_user_attr": "note it with trial.set_user_attr",
+    "trial.set_constraint": "raise optuna.TrialPruned for what must not be",
+    "trial.constraints": "raise optuna.TrialPruned for what must not be",
+}
+
+
+def not_in_trial_error(name: str, there: str) -> NotInATrialError:
+    """For `name` (`trial.storage`), in place of which there is what is `there`."""
+    remedy = _REMEDIES.get(name)
+    return NotInATrialError(
+        f"{name}: a trial trains in a process of its own, away from Optuna's study, and has "
+        f"{there}{'.' if remedy is None else f'; {remedy}.'}"
+    )
+
+
+class OptunaStudyView:
+    """Callbacks of Optuna's compare the direction with their metric's."""
+
+    def __init__(self, direction: Direction) -> None:
+        self._direction = direction
+
+    @property
+    def direction(self) -> Any:
+        """Optuna's own `StudyDirection`: who compares with it has imported it."""
+        optuna_study = sys.modules.get("optuna.study")
+        if optuna_study is None:
+            return self._direction
+        return getattr(optuna_study.StudyDirection, self._direction.name.upper())
+
+    @property
+    def directions(self) -> list[Any]:
+        return [self.direction]
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_in_trial_error(f"trial.study.{name}", "direction and directions")
+
+
+class OptunaTrial:
+    """One trial; for one thread. A `suggest_…` that the sweep has not foreseen is a question to it.
+
+    Reports are those of `study.metric`. Intermediate values are compared with other trials' at the
+    pruner's rungs only; between them `should_prune` costs next to nothing, and at one it waits for
+    the verdict on the report just made.
+    """
+
+    def __init__(self, record: TrialReports) -> None:
+        self._record = record
+        self._params: dict[str, Any] = {}
+        self._user_attrs: dict[str, Any] = {}
+        self._reported: set[int] = set()
+        self._pruned = False
+        self._study = OptunaStudyView(record.goal.direction)
+        self.datetime_start: datetime | None = datetime.now()
+
+    # --- params ---
+
+    def suggest_float(
+        self,
+        name: str,
+        low: float,
+        high: float,
+        *,
+        step: float | None = None,
+        log: bool = False,
+    ) -> float:
+        return float(self._suggest(name, float_entry(low, high, step=step, log=log)))
+
+    def suggest_uniform(self, name: str, low: float, high: float) -> float:
+        return self.suggest_float(name, low, high)
+
+    def suggest_loguniform(self, name: str, low: float, high: float) -> float:
+        return self.suggest_float(name, low, high, log=True)
+
+    def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
+        return self.suggest_float(name, low, high, step=q)
+
+    def suggest_int(
+        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
+    ) -> int:
+        return int(self._suggest(name, int_entry(low, high, step=step, log=log)))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        categories = CategoricalChoices.of(name, choices)
+        return self._suggest(name, categories.entry, categories)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Those that were suggested so far."""
+        return dict(self._params)
+
+    # --- reports ---
+
+    def report(self, value: float, step: int) -> None:
+        """Raises only what ends a trial because the sweep does, and for what is no number."""
+        number, at = _value(value), _step(step)
+        if at in self._reported:
+            warnings.warn(f"step {at} was reported before: this value is ignored", stacklevel=2)
+            return
+        self._reported.add(at)
+        try:
+            self._record.report(at, {self._record.goal.metric: number}, None, None)
+        except TrialPruned:  # the objective asks for it, or goes on
+            self._hear_of_pruning()
+
+    def should_prune(self) -> bool:
+        """Whether to raise `optuna.TrialPruned`, by all that was reported."""
+        verdict = Verdict.GO_ON
+        if not self._pruned and self._record.line is not None:
+            verdict = self._record.line.verdict(self.number)
+        if verdict is Verdict.STOP:
+            raise TrialInterrupted("the sweep stops")
+        self._pruned |= verdict is Verdict.PRUNE
+        return self._pruned
+
+    # --- the rest ---
+
+    @property
+    def number(self) -> int:
+        return self._record.spec.number
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        """A tag of the trial's run in MLflow, as text; what is too long for one is cut."""
+        self._user_attrs[key] = value
+        try:
+            self._record.set_tag(key, cut(str(value), MAX_TAG_CHARACTERS))
+        except ValueError as error:  # to Optuna it is no error
+            warnings.warn(f"set_user_attr({key!r}) is not kept: {error}", stacklevel=2)
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        return dict(self._user_attrs)
+
+    @property
+    def study(self) -> OptunaStudyView:
+        return self._study
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_in_trial_error(
+            f"trial.{name}",
+            "suggest_…, report, should_prune, set_user_attr, user_attrs, params, number, "
+            "datetime_start and study.direction",
+        )
+
+    def __reduce__(self) -> Any:
+        """It belongs to this process; Lightning would pickle it for ranks in others."""
+        raise not_in_trial_error("pickling trial", "its line to the sweep there alone")
+
+    # --- for the session ---
+
+    def tell_unasked(self) -> None:
+        """The objective has trained: of what was drawn for it, what it did not ask for."""
+        unasked = tuple(n for n in self._record.spec.params if n not in self._params)
+        if unasked and self._record.line is not None:
+            self._record.line.ask(ParamsNotSuggested(self.number, unasked))
+
+    def _suggest(
+        self, name: str, entry: SpaceEntry, categories: CategoricalChoices | None = None
+    ) -> Any:
+        if not isinstance(name, str):
+            raise TypeError(f"suggest({name!r}): the name of a param is a string.")
+        if name not in self._params:
+            value = self._given(name, entry)
+            self._params[name] = value if categories is None else categories.choice(value)
+        return self._params[name]
+
+    def _given(self, name: str, entry: SpaceEntry) -> ParamValue:
+        spec = self._record.spec
+        if spec.entries.get(name) == entry or (self._record.line is None and name in spec.params):
+            return spec.params[name]
+        if self._record.line is None:
+            raise ValueError(
+                f"suggest {name!r}: nobody draws params here; write it: space.{name}=…"
+            )
+        reply = self._record.line.ask(ParamQuestion(self.number, name, entry))
+        match reply:
+            case ParamAnswer(value):
+                self._record.spec = replace(spec, params={**spec.params, name: value})
+                return value
+            case ParamRefusal(cause):
+                raise ValueError(cause)
+        raise TrialInterrupted("the sweep stops")
+
+    def _hear_of_pruning(self) -> None:
+        self._pruned = True
+        self._record.verdict = Verdict.GO_ON  # what it reports from here on counts all the same
+
+
+def register_as_optuna_trial() -> None:
+    """Have `isinstance(trial, optuna.trial.Trial)` hold, where somebody has imported that."""
+    optuna_trial = sys.modules.get("optuna.trial")
+    if optuna_trial is not None:
+        optuna_trial.Trial.register(OptunaTrial)
+
+
+def _value(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]  # the except clause is the check
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"report(value={value!r}): a {type(value).__name__} is no number; report a float."
+        ) from error
+
+
+def _step(step: object) -> int:
+    try:
+        return int(step)  # type: ignore[call-overload,no-any-return]  # the except clause is the check
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"report(step={step!r}): a step is a whole number from 0.") from error
+
+
+class OptunaObjective:
+    """Calls `function(trial)` with a trial of Optuna's kind."""
+
+    def __init__(self, function: Callable[[Any], object]) -> None:
+        self._function = function
+        register_as_optuna_trial()
+
+    def __call__(self, context: TrialContext) -> object:
+        """What the function returns, one number of it. Raises what it raises."""
+        record = cast(TrialReports, context._record)
+        trial = OptunaTrial(record)
+        try:
+            returned = self._function(trial)
+        except TrialPruned:  # of a callback of ours
+            trial.tell_unasked()
+            raise
+        except Exception as error:
+            if not is_optuna_pruning(error):
+                raise
+            if not record.n_reports:
+                raise PrunedWithoutReports(str(error)) from error
+            trial.tell_unasked()
+            raise
+        trial.tell_unasked()
+        return _one(returned)
+
+
+def _one(returned: object) -> object:
+    """Optuna takes a sequence of one value, too."""
+    if isinstance(returned, str) or not isinstance(returned, Sequence):
+        return returned
+    if len(returned) != 1:
+        raise UnfitObjectiveError(
+            f"the objective returned {len(returned)} values, and a sweep has one objective "
+            "(study.metric): return one number, such as a weighted sum of them."
+        )
+    return returned[0]

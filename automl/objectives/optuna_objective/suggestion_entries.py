@@ -1,0 +1,110 @@
+"""What `trial.suggest_…` asks for, as entries of a search space and back. No Optuna.
+
+What is known of an objective written for Optuna before its first trial. No torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from automl.errors import ConfigError
+from automl.objectives.function_call import ObjectiveDeclaration
+from automl.objectives.trial_context import declared_arguments
+from automl.trial import ParamValue, SpaceEntry
+
+
+@dataclass(frozen=True)
+class CategoricalChoices:
+    """Choices by the texts and numbers that a study can keep.
+
+    Optuna lets a choice be any object. One that is no number, text, true, false or None goes by its
+    name or its `repr`, and the objective is given the object itself.
+    """
+
+    labels: tuple[ParamValue, ...]
+    choices: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, name: str, choices: Sequence[Any]) -> CategoricalChoices:
+        """Raises ValueError where two choices have one name."""
+        choices = tuple(choices)
+        labels = tuple(map(_label, choices))
+        repeated = [label for i, label in enumerate(labels) if label in labels[:i]]
+        if repeated and not all(map(_is_plain, choices)):
+            raise ValueError(
+                f"suggest_categorical({name!r}): two choices are both called {repeated[0]!r}; "
+                "choose among texts, and look the objects up by them."
+            )
+        return cls(labels, choices)
+
+    @property
+    def entry(self) -> SpaceEntry:
+        return {"choices": list(self.labels)}
+
+    def choice(self, value: ParamValue) -> Any:
+        """The choice of this label; a value of the space that was written may be none of them."""
+        for label, choice in zip(self.labels, self.choices, strict=True):
+            if label == value and isinstance(label, bool) == isinstance(value, bool):
+                return choice
+        return value
+
+
+def float_entry(low: float, high: float, *, step: float | None, log: bool) -> SpaceEntry:
+    """As `suggest_float` takes them."""
+    return _entry(float(low), float(high), None if step is None else float(step), log)
+
+
+def int_entry(low: int, high: int, *, step: int, log: bool) -> SpaceEntry:
+    """As `suggest_int` takes them: every whole number is one in steps of 1."""
+    return _entry(int(low), int(high), None if step == 1 else int(step), log)
+
+
+def _entry(low: float, high: float, step: float | None, log: bool) -> SpaceEntry:
+    return {"low": low, "high": high, "log": bool(log), "step": step}
+
+
+def _is_plain(choice: object) -> bool:
+    return choice is None or isinstance(choice, bool | int | float | str)
+
+
+def _label(choice: object) -> ParamValue:
+    """Of any object, the same in each process."""
+    if choice is None or type(choice) in (bool, int, float, str):
+        return choice  # type: ignore[return-value]  # it is one of these
+    if isinstance(choice, str):
+        return str(choice)
+    try:
+        return operator.index(choice)  # type: ignore[arg-type]  # the except clause is the check
+    except TypeError:
+        pass
+    if isinstance(choice, float):
+        return float(choice)
+    name = getattr(choice, "__qualname__", None)
+    if name is not None:
+        return f"{getattr(choice, '__module__', '')}.{name}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(choice))
+
+
+def declaration_of_optuna_objective(
+    function: Callable[..., Any], what: str
+) -> ObjectiveDeclaration:
+    """It may ask for any params, and needs none to be written.
+
+    Raises ConfigError, with `what` as the setting that names the function, where it cannot be
+    called with a trial alone.
+    """
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError as error:
+        raise ConfigError(
+            f"{what}: {error}. Optuna calls an objective with one argument, the trial; bind others "
+            "in your module: objective = functools.partial(train, data=…)."
+        ) from error
+    except ValueError:  # a builtin without a signature: the first trial will tell
+        pass
+    return ObjectiveDeclaration(None, (), declared_arguments(function).metrics)

@@ -1,0 +1,221 @@
+"""How a trial ended: from what its objective returned or raised to one `TrialOutcome`. No effects.
+
+What Optuna's exception of a pruned trial means here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from automl.models.networks.parallel.messages import RankDiedError
+from automl.objectives.reports.trial_reports import TrialReports
+from automl.objectives.trial_context import (
+    MissingParamError,
+    TrialInterrupted,
+    TrialPruned,
+    UnfitObjectiveError,
+)
+from automl.record.texts import fit, fit_line
+from automl.trial import (
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    OutOfMemoryOutcome,
+    Params,
+    PrunedOutcome,
+    TrialOutcome,
+    Verdict,
+)
+
+
+class PrunedWithoutReports(TrialPruned):
+    """Raised for an objective that raised `optuna.TrialPruned` before it reported anything: Optuna
+    takes it for a trial that is known to be bad."""
+
+
+def is_optuna_pruning(error: BaseException) -> bool:
+    """Whether it is `optuna.TrialPruned`. Optuna is not imported for it: who raised it has."""
+    pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
+    return isinstance(pruned, type) and isinstance(error, pruned)
+
+
+_MAX_CAUSE_CHARACTERS = 500
+_MAX_DETAILS_CHARACTERS = 10_000
+_WRONG_ARGUMENT = re.compile(r"unexpected keyword argument|missing \d+ required")
+_NO_MEMORY_TEXTS = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't allocate memory",  # the host's, a plain RuntimeError
+    "DefaultCPUAllocator: not enough memory",
+)
+
+_DEVICE_FAILED_TEXTS = (
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "CUDA error: unknown error",
+    "CUDA error: unspecified launch failure",
+    "CUDA error: the launch timed out",
+    "CUDA-capable device(s) is/are busy or unavailable",
+    "No CUDA GPUs are available",
+    "no CUDA-capable device is detected",
+)
+"""What CUDA says of a device that was lost, erred, or was taken by others; some of it also of a
+bug, for which it is taken the second time."""
+
+
+def outcome_of_return(returned: object, record: TrialReports) -> TrialOutcome:
+    """The outcome of an objective that returned."""
+    if record.verdict is Verdict.PRUNE:  # it swallowed the exception
+        return outcome_of_exception(TrialPruned("pruned"), record)
+    if record.verdict is Verdict.STOP:
+        return outcome_of_exception(TrialInterrupted("the sweep stops"), record)
+    number = record.spec.number
+    if isinstance(returned, Mapping):  # its metrics are reported; one of them is the value
+        returned = returned.get(record.goal.metric)
+    if returned is None:
+        value, cause = record.best_value, _no_value(record)
+    else:
+        value, cause = _finite(returned)
+    if value is None:
+        never = returned is None and _never_reported(record)
+        return FailedOutcome(number, time.time(), cause, hopeless=never)
+    return FinishedOutcome(number, time.time(), value)
+
+
+def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOutcome:
+    """The outcome of an objective that raised."""
+    number = record.spec.number
+    if isinstance(error, RankDiedError):
+        cause = fit_line(str(error))
+        return InterruptedOutcome(number, time.time(), cause, by_worker_death=True, killed=True)
+    if isinstance(error, TrialInterrupted | KeyboardInterrupt):
+        return InterruptedOutcome(number, time.time(), fit_line(str(error)) or type(error).__name__)
+    if isinstance(error, PrunedWithoutReports):
+        return PrunedOutcome(number, time.time(), step=0, value=math.nan)
+    if is_pruning(error):
+        if record.best_value is None or record.last_step is None:
+            cause = f"TrialPruned was raised, but {_no_value(record)}"
+            return FailedOutcome(number, time.time(), cause)
+        value = math.nan if record.goal.at_end else record.best_value
+        return PrunedOutcome(number, time.time(), record.last_step, value)
+    if is_out_of_memory(error):
+        return OutOfMemoryOutcome(number, time.time(), _one_line(error))
+    if record.on_gpu and is_device_failure(error):
+        cause = f"its GPU failed: {_one_line(error)}"
+        return InterruptedOutcome(number, time.time(), cause, by_worker_death=True)
+    cause = _one_line(error) + _hint(error, record.spec.params)
+    details = fit("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
+    hopeless = isinstance(error, UnfitObjectiveError) or (
+        isinstance(error, MissingParamError) and error.name not in record.goal.space
+    )
+    return FailedOutcome(number, time.time(), cause, details, hopeless)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device or the host had no room. torch has a class for it, but not everywhere."""
+    if isinstance(error, MemoryError) or _is_torchs(error, "OutOfMemoryError"):
+        return True
+    return isinstance(error, RuntimeError) and mentions_out_of_memory(_said(error))
+
+
+def mentions_out_of_memory(text: str) -> bool:
+    """Whether what was said is that the device or the host had no room."""
+    return any(known in text for known in _NO_MEMORY_TEXTS)
+
+
+def is_device_failure(error: BaseException) -> bool:
+    """Whether the GPU failed under a trial that has one, whose process is of no more use."""
+    return isinstance(error, RuntimeError) and mentions_device_failure(_said(error))
+
+
+def mentions_device_failure(text: str) -> bool:
+    """Whether what was said is that the GPU failed."""
+    return any(known in text for known in _DEVICE_FAILED_TEXTS)
+
+
+def is_pruning(error: BaseException) -> bool:
+    """Whether it ends a trial as pruned: our `TrialPruned`, or Optuna's, which an objective written
+    for Optuna raises."""
+    return isinstance(error, TrialPruned) or is_optuna_pruning(error)
+
+
+def _is_torchs(value: Any, name: str) -> bool:
+    """Without importing torch: whoever made the value has."""
+    kind = getattr(sys.modules.get("torch"), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _finite(returned: Any) -> tuple[float | None, str]:
+    """The returned value as a finite float, or None and why not."""
+    remedy = "return a finite number, a dict of metrics, or None and report the study's metric."
+    if _is_torchs(returned, "Tensor") and returned.numel() == 1 and not returned.is_complex():
+        returned = returned.item()
+    if isinstance(returned, bool) or not isinstance(returned, Real):
+        shown = f"{reprlib.repr(returned)} ({type(returned).__name__})"
+        return None, f"the objective returned {shown}: {remedy}"
+    value = float(returned)
+    if not math.isfinite(value):
+        return None, f"the objective returned {value}: {remedy}"
+    return value, ""
+
+
+def _never_reported(record: TrialReports) -> bool:
+    """Whether there were reports, and none had the study's metric: no other trial's will."""
+    return _has_seen(record) and record.goal.metric not in record.metric_names
+
+
+def _has_seen(record: TrialReports) -> bool:
+    """Whether it was told any value: what a library logs is seen, and no report."""
+    return bool(record.n_reports or record.metric_names)
+
+
+def _no_value(record: TrialReports) -> str:
+    """Why the reports hold no value of the study's metric."""
+    goal = record.goal
+    if not _has_seen(record):
+        return (
+            "nothing returned and nothing reported: return a number, or call "
+            f"trial.report(step, {{{goal.metric!r}: …}})."
+        )
+    if _never_reported(record):
+        return (
+            f"study.metric={goal.metric} was never reported. Wanted: {goal.metric}; "
+            f"reported: {', '.join(sorted(record.metric_names)) or 'none'}. Set study.metric to "
+            "one of these, or report it."
+        )
+    return f"{goal.metric} was never a finite number in {record.n_reports} reported steps."
+
+
+def _hint(error: BaseException, params: Params) -> str:
+    """The names of the trial's params, where one that is there or not may be the reason."""
+    key: Any = error.args[0] if error.args else None
+    missing_key = (isinstance(error, KeyError) and not isinstance(error, MissingParamError)) and (
+        isinstance(key, str) and key not in params
+    )
+    wrong_argument = (
+        isinstance(error, TypeError) and _WRONG_ARGUMENT.search(_said(error)) is not None
+    )
+    if missing_key or wrong_argument:
+        return f" (the trial's params: {', '.join(params) or 'none'})"
+    return ""
+
+
+def _one_line(error: BaseException) -> str:
+    """`ValueError: what it says`, on one line of bounded length."""
+    text = _said(error).removeprefix(f"{type(error).__module__}.")
+    return fit_line(text, _MAX_CAUSE_CHARACTERS)
+
+
+def _said(error: BaseException) -> str:
+    """`ValueError: what it says`, also where the exception cannot say it."""
+    return "".join(traceback.format_exception_only(error))

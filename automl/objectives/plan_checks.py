@@ -1,0 +1,168 @@
+"""What a plan, a space and a table must have for each other. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from automl.config import LOSSES, ObjectiveKind, Task
+from automl.config.metrics import (
+    METRIC_OF,
+    OF_CLASSES,
+    OF_VALUES,
+    PREFIX,
+    SQUARED_ERROR,
+    ValueLoss,
+    direction_of,
+    metrics_of,
+    reported_metric,
+)
+from automl.data.dataset import Dataset
+from automl.errors import ConfigError
+from automl.models.judged_rows import THRESHOLD_METRIC
+from automl.models.networks.network_family import CLASS_WEIGHT_PARAM
+from automl.objectives.function_call import ObjectiveDeclaration
+from automl.objectives.training_plan import TrainingPlan
+from automl.trial import Direction, ParamValue
+
+
+def check_space(declaration: ObjectiveDeclaration, names: Iterable[str], metric: str) -> None:
+    """Raise ConfigError where a space or the study's metric does not fit the objective."""
+    space = tuple(names)
+    if declaration.params is not None:
+        for name in space:
+            _check_known(f"space.{name}", name, declaration.params, "the objective takes")
+    missing = [name for name in declaration.required if name not in space]
+    if missing:
+        raise ConfigError(
+            f"space: {', '.join(missing)} not there, which the objective requires. "
+            f"The space has: {', '.join(space) or 'nothing'}. Add space.{missing[0]}=…"
+        )
+    if declaration.metrics is not None:
+        _check_known(f"study.metric={metric}", metric, declaration.metrics, "the objective reports")
+
+
+def check_conditions(declaration: ObjectiveDeclaration, conditional: Iterable[str]) -> None:
+    """Raise ConfigError where a param that not every trial has is one that each must be given."""
+    for name in conditional:
+        if name in declaration.always:
+            raise ConfigError(
+                f"space.{name}: a trial has it only under its condition (when), and the "
+                f"objective's argument {name} must always be given. Give that a default, or take "
+                "the condition out."
+            )
+
+
+def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]]) -> None:
+    """Raise ConfigError where the built-in objective cannot take a bound or choice of the space.
+
+    `values` holds, for each param, the values to look at. A user's objective takes anything.
+    """
+    if plan.objective.kind is not ObjectiveKind.builtin:
+        return
+    for name, candidates in values.items():
+        for value in candidates:
+            try:
+                plan.family.check_value(name, value)
+            except ValueError as error:
+                raise ConfigError(f"space.{error} Change space.{name}.") from error
+
+
+def check_metric(
+    metric: str, direction: Direction, task: Task, loss: ValueLoss = SQUARED_ERROR
+) -> None:
+    """Raise ConfigError where a metric of the built-in training is not one of such targets, or
+    is wanted the wrong way round."""
+    if metric not in reported_metric(Task.auto):
+        return  # told by `check_space`, with those that there are
+    if metric not in reported_metric(task):
+        targets = "numbers" if task is Task.regression else "classes"
+        suit = ", ".join(f"{PREFIX}{name}" for name in metrics_of(task, loss))
+        raise ConfigError(
+            f"study.metric={metric}: does not suit the targets, which are {targets} "
+            f"(data.task={task.value}). Those that do: {suit}."
+        )
+    own = {f"{PREFIX}{name}": named for named, name in METRIC_OF.items()}
+    if metric in own and own[metric] != loss.name:
+        raise ConfigError(
+            f"study.metric={metric}: it is that of training.loss={own[metric]}, and models here "
+            f"descend {loss.name}: add training.loss={own[metric]}, or take another metric."
+        )
+    good = direction_of(metric)
+    if direction is not good:
+        size = "large" if good is Direction.maximize else "small"
+        raise ConfigError(
+            f"study.direction={direction.value}: of {metric} {size} values are good. Leave "
+            f"study.direction out, or set it to {good.value}."
+        )
+
+
+def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
+    """Raise ConfigError where a space weighs classes that there are not, or in a loss that is not
+    ours."""
+    weighing = [n for n in names if n == CLASS_WEIGHT_PARAM or n.endswith(f"_{CLASS_WEIGHT_PARAM}")]
+    if not weighing or (task is Task.classification and loss in LOSSES):
+        return
+    why = (
+        f"training.loss={loss} is a loss of your own, which can weigh them itself"
+        if task is Task.classification
+        else f"the targets are numbers (data.task={task.value}), and have no classes"
+    )
+    raise ConfigError(f"space.{weighing[0]}: {why}. Take it out with ~space.{weighing[0]}.")
+
+
+def check_loss(name: str, task: Task) -> None:
+    """Raise ConfigError where `training.loss` is not one of such targets."""
+    suits = OF_VALUES if task is Task.regression else OF_CLASSES
+    if name not in (*suits, "auto") and name in LOSSES:
+        targets = "numbers" if task is Task.regression else "classes"
+        other = Task.classification if task is Task.regression else Task.regression
+        raise ConfigError(
+            f"training.loss={name}: the targets are {targets} (data.task={task.value}), whose loss "
+            f"is {' or '.join(suits)}. Leave training.loss out, or set data.task={other.value} if "
+            "they are meant otherwise."
+        )
+
+
+def threshold_notes(metric: str, dataset: Dataset) -> tuple[str, ...]:
+    """What is to be said where labels go by no threshold although F1 is what counts."""
+    n_classes = len(dataset.classes)
+    if metric != THRESHOLD_METRIC or n_classes <= 2:
+        return ()
+    return (
+        f"study.metric={metric}: of {n_classes} classes a row is said to be of the likeliest; a "
+        "threshold of their own is found for two classes alone. Where rare ones matter, "
+        "space.class_weight=none,balanced tries both.",
+    )
+
+
+def check_counts(dataset: Dataset) -> None:
+    """Raise ConfigError where rates are wanted of targets that are no counts."""
+    if dataset.loss.name != "poisson":
+        return
+    parts = dataset.train, dataset.validation
+    n_below = sum(int((part.y < 0).sum()) for part in parts)
+    if n_below or not any((part.y > 0).any() for part in parts):
+        what = f"{n_below:,} rows are below 0" if n_below else "all are 0"
+        raise ConfigError(
+            f"training.loss=poisson: targets are counts, or other amounts from 0 on, and {what} in "
+            "what trains and judges: take squared_error, or leave those rows out."
+        )
+
+
+def check_batch(name: str, n_train: int, smallest: int) -> None:
+    """Raise ConfigError where even the smallest batch of a space needs more rows than there are."""
+    if smallest > n_train:
+        raise ConfigError(
+            f"space.batch_size={smallest}: the training part of {name} has only {n_train} "
+            f"rows, fewer than the smallest batch. Allow batches of {n_train} or less, or give "
+            "more rows."
+        )
+
+
+def _check_known(what: str, name: str, known: tuple[str, ...], rule: str) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    guess = f" Did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"{what}: unknown here; {rule}: {', '.join(known) or 'nothing'}.{guess}")

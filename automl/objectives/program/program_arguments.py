@@ -1,0 +1,189 @@
+"""What a program is given: its arguments and its environment. Pure.
+
+The words of `objective.command` with their places filled in. A place that is a word by itself may
+become several; within a word it stays one, quoted as a shell would want it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from automl.errors import ConfigError
+from automl.trial import Params, ParamValue
+
+_PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
+FLAGS, OVERRIDES, JSON = "params", "overrides", "json"
+OWN = ("seed", "trial", "checkpoint_dir", "trial_dir", "n_devices")
+_ALL = (FLAGS, OVERRIDES, JSON)
+"""Places for all params that have none of their own."""
+RESERVED = (*OWN, *_ALL)
+_PREFIX = "AUTOML_"
+_NOT_IN_A_NAME = re.compile(r"\W")
+_PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)
+"""Texts that Hydra takes for themselves."""
+_WORDS_OF_HYDRA = frozenset(("null", "true", "false", "yes", "no", "on", "off", "nan", "inf"))
+
+
+@dataclass(frozen=True)
+class ProgramFlags:
+    """How a program spells its flags, as far as it was asked."""
+
+    by_param: Mapping[str, str] = field(default_factory=dict)
+    """`batch_size` → `--batch-size`; of others `--name` is assumed."""
+    switches: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    """Of params whose flag takes no value: what says true, and what false; None: nothing does."""
+
+    def of(self, name: str, value: ParamValue) -> list[str]:
+        """`--name=value`, or a switch."""
+        if isinstance(value, bool) and name in self.switches:
+            flag = self.switches[name][0 if value else 1]
+            return [] if flag is None else [flag]
+        return [f"{self.by_param.get(name, f'--{name}')}={written(value)}"]
+
+
+@dataclass(frozen=True)
+class ProgramInputs:
+    """What a trial gives to its program besides params."""
+
+    seed: int
+    trial: int
+    checkpoint_dir: str
+    trial_dir: str
+    n_devices: int
+    json: str
+    """The path of the file with the params."""
+
+
+def command_words(command: str) -> list[str]:
+    """The words of a command, with their places."""
+    return shlex.split(command)
+
+
+def placeholders_in(words: Iterable[str]) -> set[str]:
+    """What stands in braces."""
+    return {match[1] for word in words for match in _PLACE.finditer(word) if match[1]}
+
+
+def appended_params(words: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
+    """The params that are given as flags: those without a place of their own, where no `{json}` or
+    `{overrides}` holds them."""
+    there = placeholders_in(words)
+    if FLAGS not in there and not there.isdisjoint(_ALL):
+        return ()
+    return tuple(name for name in names if name not in there)
+
+
+def program_arguments(
+    words: Sequence[str], params: Params, given: ProgramInputs, flags: ProgramFlags | None = None
+) -> list[str]:
+    """The program and its arguments. Raises ConfigError for a place that nothing fills."""
+    flags, there = flags or ProgramFlags(), placeholders_in(words)
+    rest = {name: value for name, value in params.items() if name not in there}
+    lists = {
+        FLAGS: [word for name, value in rest.items() for word in flags.of(name, value)],
+        OVERRIDES: [f"{name}={override_text(value)}" for name, value in rest.items()],
+    }
+    texts = _texts(params, given) | {name: shlex.join(items) for name, items in lists.items()}
+    found: list[str] = []
+    for word in words:
+        match = _PLACE.fullmatch(word)
+        if match and match[1] in lists:
+            found += lists[match[1]]
+        else:
+            found.append(_filled(word, texts))
+    return found if not there.isdisjoint(_ALL) else [*found, *lists[FLAGS]]
+
+
+def program_environment(params: Params, given: ProgramInputs) -> dict[str, str]:
+    """The variables that say the same: `AUTOML_LR`, `AUTOML_TRIAL_DIR`, …"""
+    texts = _texts(params, given) | {FLAGS: json.dumps(dict(params))}
+    return {variable(name): text.replace("\0", "") for name, text in texts.items()}
+
+
+def _texts(params: Params, given: ProgramInputs) -> dict[str, str]:
+    own = {name: str(getattr(given, name)) for name in (*OWN, JSON)}
+    return {name: written(value) for name, value in params.items()} | own
+
+
+def variable(name: str) -> str:
+    """`batch_size` → `AUTOML_BATCH_SIZE`."""
+    return _PREFIX + _NOT_IN_A_NAME.sub("_", name).upper()
+
+
+def written(value: ParamValue) -> str:
+    """Numbers as Python writes them: some programs tell 0.0 from 0."""
+    return value if isinstance(value, str) else repr(value)
+
+
+def override_text(value: ParamValue) -> str:
+    """A value in Hydra's grammar of overrides."""
+    if value is None:
+        return "null"
+    if not isinstance(value, str):
+        return repr(value)
+    if _PLAIN_TEXT.fullmatch(value) and value.lower() not in _WORDS_OF_HYDRA:
+        return value
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
+    escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
+    return f"'{escaped}'"
+
+
+def check_command_params(command: str, names: Iterable[str], optional: Iterable[str] = ()) -> None:
+    """Raise ConfigError where a command and the params of a space contradict each other.
+
+    `optional` are those that some trials lack.
+    """
+    words, names, optional = command_words(command), tuple(names), tuple(optional)
+    key = f"objective.command={command}"
+    if taken := [name for name in names if name in RESERVED]:
+        raise ConfigError(
+            f"space.{taken[0]}: {{{taken[0]}}} is what the trial itself gives to a command. Call "
+            f"the param otherwise, and say where it goes: --{taken[0]} {{my_{taken[0]}}}"
+        )
+    if unknown := sorted(placeholders_in(words) - {*names, *RESERVED}):
+        known = ", ".join(f"{{{name}}}" for name in (*names, *RESERVED))
+        raise ConfigError(
+            f"{key}: nothing fills {{{unknown[0]}}}. There are {known}; braces of the program's "
+            "own are written {{ and }}."
+        )
+    if missing := sorted(placeholders_in(words).intersection(optional)):
+        raise ConfigError(
+            f"{key}: {missing[0]} is not in every trial (it has a `when`), so that nothing would "
+            f"fill {{{missing[0]}}} there. Leave it out: it is appended where it is."
+        )
+    flags = {
+        word.partition("=")[0].lstrip("-").replace("-", "_") for word in words if word[:1] == "-"
+    }
+    if twice := [name for name in appended_params(words, names) if name.replace("-", "_") in flags]:
+        raise ConfigError(
+            f"{key}: {twice[0]} stands in the command and in the space. Take one away, or say by "
+            f"{{{twice[0]}}} where the trial's value goes."
+        )
+    _check_variables(names)
+
+
+def _check_variables(names: Iterable[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        before = seen.setdefault(variable(name), name)
+        if before != name:
+            raise ConfigError(
+                f"space.{name}: the program could not tell it from {before}, both are "
+                f"{variable(name)} in its environment. Call one otherwise."
+            )
+
+
+def _filled(word: str, texts: Mapping[str, str]) -> str:
+    def text(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]  # {{ and }}
+        try:
+            return texts[match[1]]
+        except KeyError:
+            raise ConfigError(f"{word}: this trial has nothing for {match[0]}.") from None
+
+    return _PLACE.sub(text, word)

@@ -1,0 +1,106 @@
+"""What an objective logs through another library becomes events, and its metric a report."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from automl.objectives.reports.report_values import (
+    MAX_NAME_CHARACTERS,
+    MAX_TAG_CHARACTERS,
+    MAX_TAGS,
+    RESERVED_TAGS,
+    is_same_metric_value,
+)
+from automl.objectives.reports.trial_reports import TrialReports
+from automl.record.study_files import LOGGED_FILES
+from automl.record.texts import cut
+from automl.trial import MAX_STEP, LoggedPoint, Params, ValuesLogged
+
+logger = logging.getLogger(__name__)
+
+
+class LoggedSide:
+    """See `automl.trial.library_redirect.LoggingTrial`. Made in the trial's own thread."""
+
+    def __init__(self, record: TrialReports) -> None:
+        self._record = record
+        self._thread = threading.get_ident()
+        self._tags: set[str] = set()
+
+    @property
+    def number(self) -> int:
+        return self._record.spec.number
+
+    @property
+    def params(self) -> Params:
+        return self._record.spec.params
+
+    @property
+    def folder(self) -> Path:
+        return Path(self._record.spec.checkpoint_dir).absolute() / LOGGED_FILES
+
+    def log(
+        self,
+        points: Sequence[LoggedPoint] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `LoggingTrial.log`."""
+        own_thread = threading.get_ident() == self._thread
+        with self._record.lock:
+            if own_thread:
+                self._record.raise_verdict()
+            others = [other for point in points if (other := self._take(point)) is not None]
+            if others or params:
+                self._record.log(
+                    ValuesLogged(self.number, time.time(), tuple(others), params or {})
+                )
+            for name, text in (tags or {}).items():
+                self._tag(name, text)
+            if own_thread:  # elsewhere a checkpoint would be asked for in the midst of training
+                self._record.write_if_due()
+                self._record.raise_verdict()
+
+    def _take(self, point: LoggedPoint) -> LoggedPoint | None:
+        """What is left to be logged: the study's own metric is reported.
+
+        Where the objective reports it itself, the library's values of it are no second reports:
+        those that it has reported are told already, others stand under a name of their own.
+        """
+        record, metric = self._record, self._record.goal.metric
+        if point.name != metric:
+            return point
+        if record.reports_itself:
+            steps = (point.step, record.last_step)
+            told = [record.reports.get(step, {}).get(metric) for step in steps if step is not None]
+            known = any(
+                value is not None and is_same_metric_value(value, point.value) for value in told
+            )
+            return None if known else point._replace(name=f"logged.{metric}")
+        record.take_part(self._free_step(point.step), {metric: point.value})
+        return None
+
+    def _free_step(self, step: int) -> int:
+        """One that has no value of the metric: reports are counted on, where it has."""
+        reports, metric = self._record.reports, self._record.goal.metric
+        if 0 <= step <= MAX_STEP and metric not in reports.get(step, {}):
+            return step
+        step = -1 if self._record.last_step is None else self._record.last_step
+        while step < 0 or metric in reports.get(step, {}):
+            step += 1
+        return step
+
+    def _tag(self, name: str, text: str) -> None:
+        """Unlike `TrialContext.set_tag` it refuses nothing: the library did not."""
+        if name.startswith(RESERVED_TAGS) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
+            return
+        room = len(self._tags) < MAX_TAGS // 2 and self._record.n_tags < MAX_TAGS
+        if name in self._tags or room:  # as many are left for `set_tag`
+            self._tags.add(name)
+            self._record.set_tag(name, cut(text, MAX_TAG_CHARACTERS))
+        else:
+            logger.warning("a trial logs more than %d tags: the others are not kept", MAX_TAGS // 2)

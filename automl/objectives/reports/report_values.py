@@ -1,0 +1,98 @@
+"""What an objective tells of its trial, checked and made plain: steps, metrics, tags."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection
+from typing import SupportsIndex
+
+from automl.trial import MAX_STEP
+
+MAX_NAME_CHARACTERS = 250
+"""Of a metric or tag: what every tracker takes."""
+MAX_TAG_CHARACTERS = 5000
+"""Likewise, of a tag's value."""
+MAX_TAGS = 100
+"""Of one trial: each is kept in memory for as long as the trial runs."""
+RESERVED_TAGS = ("automl.", "mlflow.")
+
+
+def parse_step(step: SupportsIndex) -> int:
+    """The step of a report as a plain number. Raises ValueError."""
+    number = _whole(step)
+    if number is None or not 0 <= number <= MAX_STEP:
+        raise ValueError(
+            f"report(step={step!r}): a step is a whole number from 0 to {MAX_STEP} (2**53); "
+            "count epochs or batches from 0."
+        )
+    return number
+
+
+def parse_metric_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"report(metrics): the name {name!r} is no string.")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise ValueError(
+            f"report(metrics): the name {name[:40]!r}… has {len(name)} characters; give it at most "
+            f"{MAX_NAME_CHARACTERS}."
+        )
+    return name
+
+
+def parse_metric_value(name: str, value: object) -> float:
+    """A metric as float; tensors and arrays of one value count. Raises TypeError."""
+    if not isinstance(value, str | bytes | bool | None):
+        try:
+            return float(value)  # type: ignore[arg-type]  # the except clause is the check
+        except (TypeError, ValueError, RuntimeError):
+            pass
+    raise TypeError(
+        f"report(metrics): {name!r} is {value!r} ({type(value).__name__}); a metric is a number."
+    )
+
+
+def parse_tag(name: object, value: object) -> tuple[str, str]:
+    """Name and text of a tag. Raises TypeError or ValueError."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        raise ValueError(
+            f"set_tag({str(name)[:40]!r}): a tag's name is a string of 1 to {MAX_NAME_CHARACTERS} "
+            "characters."
+        )
+    if name.startswith(RESERVED_TAGS):
+        raise ValueError(
+            f"set_tag({name!r}): names that begin with {' or '.join(RESERVED_TAGS)} are taken; "
+            "give it another."
+        )
+    text = str(value)
+    if len(text) > MAX_TAG_CHARACTERS:
+        raise ValueError(
+            f"set_tag({name!r}): its value has {len(text)} characters; give it at most "
+            f"{MAX_TAG_CHARACTERS}, and write longer texts into a file."
+        )
+    return name, text
+
+
+def refuse_too_many_tags(name: str, there: Collection[str]) -> None:
+    """Raises ValueError where a trial has too many for this one."""
+    if name not in there and len(there) >= MAX_TAGS:
+        raise ValueError(
+            f"set_tag({name!r}): a trial has at most {MAX_TAGS} tags; report what changes by step "
+            "as a metric."
+        )
+
+
+def is_same_metric_value(a: float, b: float) -> bool:
+    """Whether two values of a metric are one."""
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of whatever library (numpy's, a tensor of one); None: it is not one."""
+    if type(value) is int:
+        return value
+    truth = "bool" in str(getattr(value, "dtype", type(value).__name__))
+    try:
+        return None if truth else operator.index(value)  # type: ignore[arg-type]  # the except clause is the check
+    except TypeError:
+        return None

@@ -1,0 +1,357 @@
+"""An objective made ready once in a process, and one trial after another carried out with it.
+
+What is of torch is imported where the plan uses it: a process that fits trees never loads it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from automl.config import DataKind, ObjectiveKind
+from automl.models.family import PackKey, TrialEstimator
+from automl.models.networks.folds.fold_estimator import MembersEstimator, open_trial_estimator
+from automl.models.networks.parallel.launcher import RankLauncher
+from automl.objectives import outcomes
+from automl.objectives.function_call import objective_call
+from automl.objectives.goal import FinalReport
+from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
+from automl.objectives.reports import step_counter
+from automl.objectives.reports.logged_values import LoggedSide
+from automl.objectives.reports.memory_peaks import MemoryCaps, MemoryPeakMeter, PeakReporter
+from automl.objectives.reports.trial_reports import TrialReports
+from automl.objectives.seeds import trial_seed
+from automl.objectives.training_plan import SessionSetup, TrainingPlan
+from automl.objectives.trial_context import TrialContext
+from automl.objectives.user_code import open_inside, resolve_builder, resolve_objective
+from automl.record.texts import fit_line
+from automl.trial import (
+    DeviceShare,
+    OnEvent,
+    OnEvents,
+    OutOfMemoryOutcome,
+    Placement,
+    SweepChannel,
+    TrialIsolation,
+    TrialOutcome,
+    TrialSource,
+    TrialSpec,
+    Verdict,
+    run_one_by_one,
+)
+from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
+
+if TYPE_CHECKING:
+    from automl.models.networks.network_estimator import NetworkEstimator
+    from automl.models.networks.packs.pack import PackSetup
+
+logger = logging.getLogger(__name__)
+
+
+def open_session(setup: SessionSetup) -> TrainingSession:
+    """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
+    if setup.plan.uses_torch:
+        _prepare_torch(setup.n_threads)
+    inside = open_inside(setup.inside)
+    with inside.importing():
+        objective = open_objective(setup)
+    return TrainingSession(setup.plan, objective, inside)
+
+
+def _prepare_torch(n_threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(n_threads)
+    step_counter.count_optimizer_steps()
+
+
+def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
+    """What is called for each trial: a user's function, or an estimator. Raises ConfigError."""
+    plan = setup.plan
+    if plan.objective.kind is ObjectiveKind.builtin:
+        if plan.refit is not None and plan.refit.n_ranks > 1:
+            return RankLauncher(setup, plan.refit.n_ranks)
+        data: Any = setup.dataset
+        if plan.data.kind is DataKind.python:
+            from automl.objectives.user_data.source import open_data
+
+            data = open_data(setup)
+        assert data is not None, "the built-in objective is given its data"
+        if plan.users_target is not None:  # what its module does at its top is of no trial
+            resolve_builder(plan.users_target[1])
+        if plan.refit is not None and plan.refit.members:
+            return MembersEstimator(plan, data, n_threads=setup.n_threads)
+        estimator = open_trial_estimator(
+            plan, data, packs_large=setup.packs_large, n_threads=setup.n_threads
+        )
+        if plan.refit is not None and plan.refit.trains_alone:
+            networks = cast("NetworkEstimator", estimator)
+            networks.warm_up = plan.refit.warm_up
+            networks.data_parallel = plan.refit.data_parallel
+        return estimator
+    assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
+    called, target = setup.called, plan.objective.target
+    function = resolve_objective(target) if called is None else called.load(target)
+    if plan.objective.kind is ObjectiveKind.optuna:
+        return OptunaObjective(function)
+    return partial(objective_call(function, plan.space, target), function)
+
+
+class TrainingSession:
+    """See `automl.trial.ObjectiveSession`. `run` may be called from many threads at once."""
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        objective: Callable[[TrialContext], object],
+        inside: LoggingRedirect | None = None,
+    ) -> None:
+        self._plan, self._objective = plan, objective
+        self._inside = inside or NoLoggingRedirect()
+        self._devices = _TorchDevices()
+        self._peaks = MemoryPeakMeter()
+        self._caps = MemoryCaps()
+        self._apart: TrialIsolation = _NothingApart()
+        self._alone: set[PackKey] = set()
+        """Keys of what could not train together."""
+
+    def run(
+        self,
+        spec: TrialSpec,
+        placement: Placement,
+        on_event: OnEvent,
+        line: SweepChannel | None = None,
+    ) -> None:
+        """Carry out one trial; its last event is its outcome.
+
+        Raises only what `on_event` raised, and StorageError for a disk that takes no checkpoint.
+        """
+        devices = self._devices.of(placement)
+        with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
+            teller = PeakReporter(get_peak)
+            on_gpu = not placement.on_host
+            trial, record = self._open_trial(devices, spec, on_event, teller, on_gpu=on_gpu)
+            record.line = line
+            with self._apart():
+                ended = self._carry_out(trial, record)
+            peaks = [*teller.last(spec.number)]
+        if isinstance(ended, OutOfMemoryOutcome):
+            self.give_back_memory()
+        if record.broken is not None:
+            raise record.broken
+        for event in (*peaks, ended):
+            on_event(event)
+
+    def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
+        """Train the feed's trials together; see `automl.trial.ObjectiveSession` and
+        `packs/pack.py`.
+
+        What cannot train together (an objective of the user's, a network that torch cannot stack)
+        trains one after another.
+        """
+        first = feed.next()
+        if first is None:
+            return
+        key = self._plan.pack_key(first.params, on_host=placement.on_host)
+        if key is None or not self._run_together(
+            key, _PeekedFeed(first, feed), placement, on_events
+        ):
+            self._run_singly(_PeekedFeed(first, feed), placement, on_events)
+
+    def _run_singly(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
+        spec = feed.next()
+        while spec is not None:
+            self.run(spec, placement, run_one_by_one(on_events))
+            spec = None if self._apart.spent else feed.next()
+
+    def _run_together(
+        self, key: PackKey, feed: TrialSource, placement: Placement, on_events: OnEvents
+    ) -> bool:
+        """Whether they can be; then all is done."""
+        devices = self._devices.of(placement)
+        key_of = partial(self._plan.pack_key, on_host=placement.on_host)
+        with self._apart():
+            if (opened := self._open_pack(key, devices[0])) is None:
+                return False
+            from automl.models.networks.packs.pack import PackRunner
+
+            with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
+                PackRunner(
+                    opened,
+                    can_join=lambda params: key_of(params) == key,
+                    open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
+                    on_events=on_events,
+                    teller=PeakReporter(get_peak),
+                ).run(feed)
+        return True
+
+    def _open_pack(self, key: PackKey, device: str) -> PackSetup | None:
+        """A pack for trials of this key; None: they train alone."""
+        if key in self._alone:
+            return None
+        try:
+            opened: PackSetup = cast(TrialEstimator, self._objective).open_pack(key, device)
+            return opened
+        except Exception as error:  # noqa: BLE001  alone each trial tells what is wrong with it
+            self._alone.add(key)
+            reason = next(iter(str(error).splitlines()), "")
+            reason = fit_line(f"{type(error).__name__}: {reason}")
+            logger.warning("trials train one by one: %s", reason)
+            return None
+
+    def held_bytes(self) -> Sequence[int]:
+        """Memory that torch holds of each of its devices, its caches included; any thread."""
+        if not self._uses_cuda():
+            return ()
+        import torch
+
+        return [torch.cuda.memory_reserved(n) for n in range(torch.cuda.device_count())]
+
+    @property
+    def n_steps(self) -> int:
+        """Those of all trials: optimizer steps, or reports where none are seen."""
+        return step_counter.n_steps_taken()
+
+    @property
+    def programs_bytes(self) -> int:
+        """None are started."""
+        return 0
+
+    def cap_memory(self, caps_bytes: Sequence[int]) -> None:
+        """Hold torch to that much of each of its devices, once it uses them; any thread."""
+        if self._uses_cuda():
+            import torch
+
+            self._caps.apply(caps_bytes[: torch.cuda.device_count()])
+
+    def keep_apart(self, apart: TrialIsolation) -> None:
+        """See `ObjectiveSession.keep_apart`. What is built in leaves nothing behind."""
+        if self._plan.users_target is not None:
+            self._apart = apart
+
+    def give_back_memory(self) -> None:
+        """Empty torch's caches on the devices."""
+        if self._uses_cuda():
+            import torch
+
+            torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """Nothing is to be ended."""
+
+    def _uses_cuda(self) -> bool:
+        """Whether this process has touched a GPU by torch; asking does not."""
+        if not self._plan.uses_torch:
+            return False
+        import torch
+
+        used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        return used
+
+    def _open_trial(
+        self,
+        devices: tuple[str, ...],
+        spec: TrialSpec,
+        on_event: OnEvent,
+        teller: PeakReporter | None = None,
+        *,
+        on_gpu: bool,
+    ) -> tuple[TrialContext, TrialReports]:
+        """What the objective sees of a trial, and the side of it that the objective does not."""
+        record = TrialReports(
+            spec=spec,
+            goal=self._plan.goal,
+            on_event=on_event,
+            checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
+            teller=teller or PeakReporter(),
+            on_gpu=on_gpu,
+            without_torch=not self._plan.trial_uses_torch(spec.params),
+        )
+        seed = trial_seed(spec.study_seed, spec.number)
+        refit = self._plan.refit is not None
+        return TrialContext(spec, devices=devices, seed=seed, record=record, refit=refit), record
+
+    def _carry_out(self, trial: TrialContext, record: TrialReports) -> TrialOutcome:
+        """Call the objective; whatever it raises is this trial's outcome."""
+        try:
+            return outcomes.outcome_of_return(self._train(trial, record), record)
+        except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
+            return outcomes.outcome_of_exception(error, record)
+
+    def _train(self, trial: TrialContext, record: TrialReports) -> object:
+        """What the objective returns; `last.pt` and `best.pt` are written, always at the end."""
+        try:
+            with self._inside.trial(LoggedSide(record)):
+                returned = self._objective(trial)
+        except BaseException as error:
+            if outcomes.is_pruning(error):  # by its own decision too: its best report can be the
+                record.write()  # study's best
+            raise
+        if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
+            record.conclude(returned)
+        if isinstance(returned, FinalReport):
+            returned = record.tell(returned)
+        record.write()
+        return returned
+
+
+class _NothingApart:
+    """An `TrialIsolation` where there is nothing to keep apart."""
+
+    spent = False
+
+    def __call__(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class _PeekedFeed:
+    """A feed whose first trial was looked at."""
+
+    def __init__(self, first: TrialSpec, rest: TrialSource) -> None:
+        self._first: TrialSpec | None = first
+        self._rest, self.n_lanes = rest, rest.n_lanes
+
+    def next(self) -> TrialSpec | None:
+        first, self._first = self._first, None
+        return first or self._rest.next()
+
+
+class _TorchDevices:
+    """Which of torch's devices a placement means in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uuids: list[str] | None = None
+        self._said: set[str] = set()
+
+    def of(self, placement: Placement) -> tuple[str, ...]:
+        """`cuda:0` and so on, or `cpu` where torch cannot use those GPUs, which is said once."""
+        if placement.on_host:
+            return ("cpu",)
+        with self._lock:
+            if self._uuids is None:
+                from automl.models.cuda_uuids import cuda_uuids
+
+                self._uuids = cuda_uuids()
+            missing = [s for s in placement.shares if s.device.uuid not in self._uuids]
+            if not missing:
+                return tuple(f"cuda:{self._uuids.index(d.uuid)}" for d in placement.devices)
+            for share in missing:
+                self._warn(share)
+        return ("cpu",)
+
+    def _warn(self, share: DeviceShare) -> None:
+        if share.device.uuid not in self._said:
+            import torch
+
+            self._said.add(share.device.uuid)
+            logger.warning(
+                "torch %s cannot use %s (%s): its trials train on the CPU.",
+                torch.__version__,
+                share.device_name,
+                share.device.uuid,
+            )

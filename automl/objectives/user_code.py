@@ -1,0 +1,212 @@
+"""Finds what a user names by `module:function`, and says in plain words why it cannot be had.
+
+A user's file imported, as `python FILE` would find it, and without the sweep's arguments.
+
+What stands in for the libraries that an objective logs through, as the sweep names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import pkgutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from automl.errors import ConfigError
+from automl.models.networks.network_family import TRAINING_NAMES
+from automl.trial import ProcessEntry
+from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
+
+_importing = threading.RLock()
+"""Several threads look networks up; a module may have another looked up while it is imported."""
+_files: dict[Path, ModuleType] = {}
+"""Those that were imported, by path."""
+
+
+def import_file(key: str, file: str, target: str) -> ModuleType:
+    """The module that a file holds, made once per process; its folder is on the Python path then.
+
+    Raises ConfigError where it is not there, or what its code raises.
+    """
+    path = Path(file).resolve()
+    with _importing:
+        if path in _files:
+            return _files[path]
+        if not path.is_file():
+            raise ConfigError(
+                f"{key}={target}: there is no file {file} in {Path.cwd()}. Start from the folder "
+                "it is in, or give its path."
+            )
+        name = _module_name(path)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None, "it ends in .py"
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        if str(path.parent) not in sys.path:  # where its own imports look, and other processes
+            sys.path.insert(0, str(path.parent))
+        sys.modules[name] = module
+        try:
+            with script_argv(file):
+                spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:  # the user's file may raise anything at its top
+            del sys.modules[name]
+            raise import_failed(key, file, target, error) from error
+        _files[path] = module
+        return module
+
+
+@contextmanager
+def script_argv(program: str) -> Iterator[None]:
+    """A script that parses arguments as it is imported sees none, rather than the sweep's."""
+    with _importing:
+        before = sys.argv
+        sys.argv = [program]
+        try:
+            yield
+        finally:
+            sys.argv = before
+
+
+def import_failed(key: str, program: str, target: str, error: BaseException) -> ConfigError:
+    """What is said where a module or a file raises while it is imported."""
+    tried = f"python {program}" if program.endswith(".py") else f"python -c 'import {program}'"
+    return ConfigError(
+        f"{key}={target}: importing {program} failed with "
+        f"{type(error).__name__}: {error}. Mend it until `{tried}` works."
+    )
+
+
+def _module_name(path: Path) -> str:
+    """The file's own, by which what it defines is pickled, unless that is another module's."""
+    name = path.stem.replace(".", "_")
+    taken = name in sys.modules or name in sys.stdlib_module_names
+    return f"_automl_{name}" if taken else name
+
+
+def resolve_objective(target: str) -> Callable[..., Any]:
+    """The function that `objective.target` names, from the current folder or the Python path, or
+    from a file (`train-model.py:train`).
+
+    Raises ConfigError with the module's own message where it is missing, fails on import, or has no
+    such function. How it is called is in `function_call.py`.
+    """
+    found = _resolve("objective.target", target)
+    if not callable(found):
+        raise _no_function("objective.target", target, found, "an automl.TrialContext, or params")
+    return found  # type: ignore[no-any-return]
+
+
+def resolve_builder(target: str) -> Callable[..., Any]:
+    """The function, or class, that `model.target` names. Raises ConfigError as above."""
+    found = _resolve("model.target", target)
+    if not callable(found):
+        raise _no_function("model.target", target, found, "n_inputs, n_outputs and params")
+    return found  # type: ignore[no-any-return]
+
+
+def resolve_source(target: str) -> Callable[..., Any]:
+    """The function that `data.source` names. Raises ConfigError as above."""
+    found = _resolve("data.source", target)
+    if not callable(found):
+        raise _no_function("data.source", target, found, "no arguments, and returns the data")
+    return found  # type: ignore[no-any-return]
+
+
+def resolve_loss(target: str) -> Callable[..., Any]:
+    """The function that `training.loss` names. Raises ConfigError as above."""
+    found = _resolve("training.loss", target)
+    if not callable(found):
+        raise _no_function("training.loss", target, found, "outputs and targets, both tensors")
+    return found  # type: ignore[no-any-return]
+
+
+def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Names of the params that `model.target` takes (None: any), and of those it must be given.
+
+    Raises ConfigError as above, and where it does not take `n_inputs, n_outputs` first, or takes a
+    param that belongs to the training.
+    """
+    try:
+        parameters = inspect.signature(resolve_builder(target)).parameters.values()
+    except ValueError:  # a builtin without a signature: the first trial will tell
+        return None, ()
+    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(by_place) < 2 and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise ConfigError(
+            f"model.target={target}: it is called as build(n_inputs, n_outputs, **params), and "
+            f"takes only ({', '.join(map(str, parameters))})."
+        )
+    named = [
+        p
+        for p in parameters
+        if p not in by_place[:2] and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    if taken := [p.name for p in named if p.name in TRAINING_NAMES]:
+        raise ConfigError(
+            f"model.target={target}: {taken[0]} is a param of the training and not given to the "
+            f"network; these are: {', '.join(TRAINING_NAMES)}. Give yours another name."
+        )
+    required = tuple(p.name for p in named if p.default is p.empty)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None, required
+    return tuple(p.name for p in named), required
+
+
+def _resolve(key: str, target: str) -> Any:
+    module_name, _, path = target.rpartition(":")
+    is_file = module_name.endswith(".py")
+    found: Any = (import_file if is_file else _import)(key, module_name, target)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise ConfigError(
+                f"{key}={target}: {module_name} has no {path}. "
+                f"It has: {', '.join(_functions_of(found)) or 'no functions'}."
+            )
+        found = getattr(found, name)
+    return found
+
+
+def _import(key: str, module_name: str, target: str) -> ModuleType:
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())  # a console script does not look there by itself
+    if module_name not in sys.modules:  # a network is looked up for every trial
+        # A file written since the last look into its folder is else not seen.
+        importlib.invalidate_caches()
+    try:
+        with script_argv(module_name):
+            return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"{key}={target}: there is no module {error.name} in {os.getcwd()} or "
+                "on the Python path. Start from the folder it is in, or set PYTHONPATH."
+            ) from error
+        raise import_failed(key, module_name, target, error) from error
+    except (Exception, SystemExit) as error:  # the user's module may raise anything at its top
+        raise import_failed(key, module_name, target, error) from error
+
+
+def _no_function(key: str, target: str, found: object, takes: str) -> ConfigError:
+    return ConfigError(
+        f"{key}={target}: this is no function but a {type(found).__name__}. "
+        f"Name a function that takes {takes}."
+    )
+
+
+def _functions_of(found: object) -> list[str]:
+    return [name for name, _ in inspect.getmembers(found, inspect.isfunction)]
+
+
+def open_inside(entry: ProcessEntry | None) -> LoggingRedirect:
+    """What the entry's function makes, once for a process; None: nothing does."""
+    if entry is None:
+        return NoLoggingRedirect()
+    return cast(LoggingRedirect, pkgutil.resolve_name(entry.target)(entry.config))

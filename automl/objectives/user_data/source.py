@@ -1,0 +1,189 @@
+"""Calls a function of the user's for its data, and makes it ready to train on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from automl.config import Task
+from automl.data.data_facts import NetworkOutputs, Size, UserDataFacts
+from automl.errors import AutoMLError, ConfigError
+from automl.objectives.training_plan import SessionSetup, TrainingPlan
+from automl.objectives.user_code import open_inside, resolve_source
+from automl.objectives.user_data.loader import UserTensors
+from automl.objectives.user_data.parts import (
+    ArrayRows,
+    DatasetItems,
+    SourceParts,
+    holds_whole_numbers,
+    parse_parts,
+    regroup_for_refit,
+)
+
+
+def describe_data(setup: SessionSetup) -> UserDataFacts:
+    """Call the plan's source to see what it gives, to be called in a process that may import it.
+
+    Raises ConfigError where it gives nothing to train on.
+    """
+    with open_inside(setup.inside).importing():
+        return read_parts(setup.plan)[1]
+
+
+def open_data(setup: SessionSetup) -> UserTensors:
+    """What the plan's source gives, which must be what it gave before the first trial."""
+    parts, facts = read_parts(setup.plan)
+    before = setup.facts
+    if before is not None and facts.digest != before.digest:
+        raise ConfigError(
+            f"data.source={setup.plan.data.source} gave other data than when the sweep began "
+            f"({facts.n_train:,} and {facts.n_validation:,} rows, {before.n_train:,} and "
+            f"{before.n_validation:,} before): it is called in every process that trains, and must "
+            "give each of them the same. Seed what it draws, its split above all."
+        )
+    n_workers = setup.plan.training.loader_workers
+    return UserTensors(parts, facts, n_workers=n_workers, room_bytes=setup.request_bytes)
+
+
+def read_parts(plan: TrainingPlan) -> tuple[SourceParts, UserDataFacts]:
+    """What the plan's source gives, its test part too. Raises ConfigError."""
+    source = str(plan.data.source)
+    function = resolve_source(source)
+    try:
+        returned = function()
+    except AutoMLError:
+        raise
+    except (Exception, SystemExit) as error:  # it is the user's, and may raise anything
+        raise ConfigError(
+            f"data.source={source} failed with {type(error).__name__}: {error}. It is called "
+            "without arguments; mend it until that works."
+        ) from error
+    parts = parse_parts(returned, source)
+    facts = facts_of(parts, source, plan.data.task, own_loss=bool(plan.training.loss_target))
+    facts = replace(facts, loss=plan.training.value_loss)
+    wanted = None if plan.refit is None else plan.refit.own_rows
+    if wanted is None:
+        return parts, facts
+    parts = regroup_for_refit(parts, wanted, plan.data.split_seed)
+    decides = f"{facts.digest} {asdict(wanted)}"
+    return parts, replace(
+        facts,
+        n_train=len(parts.train),
+        n_validation=len(parts.validation),
+        size_bytes=_size_bytes(parts),
+        digest=hashlib.sha256(decides.encode()).hexdigest(),
+    )
+
+
+def facts_of(
+    parts: SourceParts, source: str, task: Task, *, own_loss: bool = False
+) -> UserDataFacts:
+    """Raises ConfigError where the targets do not suit the task."""
+    key = f"data.source={source}"
+    x, y = parts.train.row()
+    if task is Task.auto:
+        task = Task.classification if holds_whole_numbers(y) else Task.regression
+    if task is Task.classification and not holds_whole_numbers(y):
+        raise ConfigError(
+            f"{key}: data.task=classification needs class numbers from 0 as targets, and they are "
+            f"{str(y.dtype).removeprefix('torch.')}: give y.long(), or leave data.task out."
+        )
+    n_outputs: Size = _size(y.shape)
+    outputs = NetworkOutputs.ANY if own_loss else NetworkOutputs.NUMBERS
+    if task is Task.classification:
+        outputs, n_outputs = _classes(parts, key, own_loss=own_loss)
+    return UserDataFacts(
+        name=source,
+        task=task,
+        outputs=outputs,
+        n_train=len(parts.train),
+        n_validation=len(parts.validation),
+        n_inputs=_size(x.shape),
+        n_outputs=n_outputs,
+        takes_integers=holds_whole_numbers(x),
+        size_bytes=_size_bytes(parts),
+        digest=_digest(parts),
+        notes=_notes(parts, source, x, y),
+    )
+
+
+def _size(shape: torch.Size) -> Size:
+    return tuple(shape) if len(shape) > 1 else math.prod(shape)
+
+
+def _classes(parts: SourceParts, key: str, *, own_loss: bool) -> tuple[NetworkOutputs, int]:
+    """Those of all parts; or as the source says. A loss of the user's may know negative ones."""
+    ends = [part.y.long().aminmax() for part in parts.all.values() if isinstance(part, ArrayRows)]
+    least = min((int(end.min) for end in ends), default=0)
+    most = max((int(end.max) for end in ends), default=-1)
+    if least < 0 and not own_loss:
+        raise ConfigError(
+            f"{key}: its targets are whole numbers down to {least}; class numbers begin with 0. "
+            "Give data.task=regression where they are amounts, or training.loss=module:function "
+            "for a loss that takes them."
+        )
+    if parts.n_outputs is None and not all(isinstance(p, ArrayRows) for p in parts.all.values()):
+        return NetworkOutputs.SCORES, _said_classes(parts, key)
+    if parts.n_outputs is not None and most >= parts.n_outputs:
+        raise ConfigError(
+            f"{key}: its targets go up to {most}, and n_outputs says {parts.n_outputs} classes: "
+            f"they are numbers from 0 to {parts.n_outputs - 1}."
+        )
+    return NetworkOutputs.SCORES if least >= 0 else NetworkOutputs.ANY, parts.n_outputs or max(
+        1, most + 1
+    )
+
+
+def _said_classes(parts: SourceParts, key: str) -> int:
+    """By a Dataset, as those of torchvision do."""
+    classes: Any = (
+        getattr(parts.train.items, "classes", None)
+        if isinstance(parts.train, DatasetItems)
+        else None
+    )
+    if not classes:
+        raise ConfigError(
+            f'{key}: nobody says how many classes its Dataset has: add "n_outputs": 10 (say) to '
+            "what it returns, or give the Dataset an attribute `classes`."
+        )
+    return len(classes)
+
+
+def _size_bytes(parts: SourceParts) -> int | None:
+    """As float32, where they are not whole numbers; None: they are no tensors."""
+    total = 0
+    for part in (parts.train, parts.validation):
+        if not isinstance(part, ArrayRows):
+            return None
+        total += part.x.numel() * (part.x.element_size() if holds_whole_numbers(part.x) else 4)
+        total += part.y.numel() * 8
+    return total
+
+
+def _digest(parts: SourceParts) -> str:
+    digest = hashlib.sha256()
+    for name, part in parts.all.items():
+        sides = (part.x, part.y) if isinstance(part, ArrayRows) else part.row()
+        digest.update(f"{name} {len(part)} {parts.n_outputs}".encode())
+        for side in sides:
+            digest.update(f"{tuple(side.shape)} {side.dtype}".encode())
+            if isinstance(part, ArrayRows):
+                digest.update(side.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _notes(parts: SourceParts, source: str, x: torch.Tensor, y: torch.Tensor) -> tuple[str, ...]:
+    rows = ", ".join(f"{len(part):,} {name}" for name, part in parts.all.items())
+    kinds = " and ".join(str(t.dtype).removeprefix("torch.") for t in (x, y))
+    of = f"rows {tuple(x.shape)} with targets {tuple(y.shape)} ({kinds})"
+    notes = [f"{source}: {rows}; {of}."]
+    if any(isinstance(part, DatasetItems) for part in parts.all.values()):
+        notes.append(
+            f"{source}: of a Dataset the content is not looked at before, so that no change of it "
+            "is noticed when the study goes on."
+        )
+    return tuple(notes)

@@ -1,0 +1,358 @@
+"""The event log of a study: every event, once, append-only, one line of JSON each.
+
+`append` hands a line to the kernel at once, so that it survives the death of this process; it is
+on disk within 50 ms, or before `append` returns where losing it would cost a trial; how, is said
+in `append_only.py`. `record` is what the log held when it was opened, for taking trials over.
+Delivering it to MLflow is another process (`delivery.py`); nothing here waits for it.
+
+An event as a line of JSON and back. The line says its kind in `event`, then its fields by name,
+and last its checksum.
+
+Floats go through `json` as Python writes them: `NaN` and `Infinity` are read back as such. A field
+that a newer version added is ignored, one that it left out takes its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from automl.errors import StorageError
+from automl.record.append_only import AppendOnlyFile, cannot, is_line_damaged, seal_line
+from automl.record.disk import open_at_once
+from automl.record.study_record import StudyFold
+from automl.record.texts import (
+    MAX_CAUSE_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    cut,
+    cut_middle,
+    fit,
+    fit_line,
+    redact_settings,
+    redact_tag,
+)
+from automl.trial import (
+    CheckpointKind,
+    CheckpointWritten,
+    DeviceKind,
+    EnsembleBuilt,
+    Event,
+    ExportTuned,
+    FailedOutcome,
+    FinishedOutcome,
+    InterruptedOutcome,
+    LoggedPoint,
+    MemoryPeakMeasured,
+    MetricsReported,
+    ModelsEvaluated,
+    OutOfMemoryOutcome,
+    PaceMeasured,
+    ParamsSuggested,
+    PrunedOutcome,
+    RequestSource,
+    RowsKind,
+    ScoreDifference,
+    ScoreInterval,
+    SweepEnded,
+    SweepStarted,
+    TooLargeOutcome,
+    TrialOutcome,
+    TrialStarted,
+    TrialState,
+    TrialTagged,
+    ValuesLogged,
+)
+
+EVENT_KINDS: dict[str, type[Any]] = {
+    "Started": TrialStarted,
+    "Suggested": ParamsSuggested,
+    "Reported": MetricsReported,
+    "Tagged": TrialTagged,
+    "Logged": ValuesLogged,
+    "Checkpointed": CheckpointWritten,
+    "MemoryPeak": MemoryPeakMeasured,
+    "Finished": FinishedOutcome,
+    "Pruned": PrunedOutcome,
+    "TooLarge": TooLargeOutcome,
+    "Interrupted": InterruptedOutcome,
+    "Failed": FailedOutcome,
+    "OutOfMemory": OutOfMemoryOutcome,
+    "SweepStarted": SweepStarted,
+    "SweepEnded": SweepEnded,
+    "Paced": PaceMeasured,
+    "Evaluated": ModelsEvaluated,
+    "Ensembled": EnsembleBuilt,
+    "Tuned": ExportTuned,
+}
+"""The class of each event by the name that event logs have for it. Logs of earlier versions have
+the
+same names, so a class may be renamed and a name here may not."""
+EVENT_NAMES = {kind: name for name, kind in EVENT_KINDS.items()}
+_FIELDS = {
+    kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in EVENT_KINDS.values()
+}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes", "n_rows"), int),
+    "allocated_bytes": int,
+    "predicted_bytes": (int, NoneType),
+    "execution": (int, NoneType),
+    "refit_of": (int, NoneType),
+    **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
+    **dict.fromkeys(("params", "metrics", "settings", "scores", "members", "figures"), dict),
+    **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),
+    **dict.fromkeys(("model", "chosen"), str),
+}
+"""What each field is, whoever wrote it: what is folded from events relies on it."""
+_TYPED = {
+    kind: tuple((name, _TYPES[name]) for name in names if name in _TYPES)
+    for kind, names in _FIELDS.items()
+}
+# `json.dumps` with separators builds an encoder per call, which doubles its time.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class UnreadableLineError(ValueError):
+    """Raised when a line of an event log is damaged, or no event of this version."""
+
+
+def encode(event: Event, attempt: int | None = None) -> bytes:
+    """The line of `event`, newline included, in ASCII; its texts are cut and masked.
+
+    `attempt` is the trial's, in a study that several sweeps may work on.
+    """
+    kind = type(event)
+    fields: dict[str, object] = {"event": EVENT_NAMES[kind]}
+    for name in _FIELDS[kind]:
+        fields[name] = getattr(event, name)
+    match event:
+        case MetricsReported():
+            fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
+        case TrialTagged():
+            fields |= redact_tag(event.name, event.text)
+        case ValuesLogged():
+            fields["params"] = redact_settings(event.params)
+        case TrialStarted() | ParamsSuggested():
+            fields["params"] = dict(event.params)
+        case CheckpointWritten():
+            fields["kind"] = event.kind.value
+        case MemoryPeakMeasured():
+            fields["source"] = None if event.source is None else event.source.value
+        case FailedOutcome():
+            fields |= {"cause": fit_line(event.cause), "details": fit(event.details)}
+        case InterruptedOutcome() | OutOfMemoryOutcome() | TooLargeOutcome():
+            fields["cause"] = fit_line(event.cause)
+        case SweepStarted():
+            fields["settings"] = redact_settings(event.settings)
+        case ExportTuned():
+            fields["model"] = fit_line(event.model)
+        case PaceMeasured() | ModelsEvaluated():
+            fields["kind"] = event.kind.value
+        case SweepEnded():
+            fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
+    if attempt is not None:
+        fields["attempt"] = attempt
+    return seal_line(_encode(fields).encode("ascii")) + b"\n"
+
+
+def decode(line: bytes) -> Event:
+    """The event of a line. Raises UnreadableLineError."""
+    if is_line_damaged(line.rstrip(b"\n")):
+        raise UnreadableLineError("it is not what its checksum was made of")
+    try:
+        fields = json.loads(line)
+        kind = EVENT_KINDS[fields["event"]]
+        event: Event = kind(**_values(kind, fields))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise UnreadableLineError(f"{type(error).__name__}: {error}") from error
+    return event
+
+
+def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
+    for name, wanted in _TYPED[kind]:
+        if name in values and not isinstance(values[name], wanted):
+            raise TypeError(f"{name} is a {type(values[name]).__name__}")
+    if "cause" in values:  # earlier versions wrote them of any length
+        values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
+    if "details" in values:
+        values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
+    if kind is MetricsReported:
+        values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
+    elif kind is ValuesLogged:
+        values["points"] = tuple(LoggedPoint(*point) for point in values.get("points", ()))
+        _check_logged(values["points"], values.get("params", {}))
+    elif kind is CheckpointWritten:
+        values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
+    elif kind is MemoryPeakMeasured:
+        if values.get("source") is not None:
+            values["source"] = RequestSource(values["source"])
+        values["on_each_bytes"] = tuple(map(int, values.get("on_each_bytes", ())))
+    elif kind is PaceMeasured:
+        values["kind"] = DeviceKind(values["kind"])
+    elif kind is ModelsEvaluated:
+        differences = values.get("differences", {}).items()
+        values |= {
+            "kind": RowsKind(values["kind"]),
+            "trials": tuple(map(int, values["trials"])),
+            "scores": {name: _scores(of) for name, of in values["scores"].items()},
+            "differences": {name: _differences(of) for name, of in differences},
+        }
+    elif kind is ExportTuned:
+        values["figures"] = {
+            name: {figure: float(value) for figure, value in of.items()}
+            for name, of in values["figures"].items()
+        }
+    elif kind is EnsembleBuilt:
+        values |= {
+            "members": {int(n): float(weight) for n, weight in values["members"].items()},
+            "scores": {name: float(value) for name, value in values["scores"].items()},
+            "rows_per_second": {
+                int(n): float(speed) for n, speed in values.get("rows_per_second", {}).items()
+            },
+            "alone": {
+                int(n): {name: float(value) for name, value in of.items()}
+                for n, of in values.get("alone", {}).items()
+            },
+        }
+    elif kind is SweepEnded:
+        n_by_state = values["n_by_state"].items()
+        values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}
+    return values
+
+
+def _scores(metrics: Mapping[str, Any]) -> dict[str, ScoreInterval]:
+    return {name: ScoreInterval(*map(float, three)) for name, three in metrics.items()}
+
+
+def _differences(metrics: Mapping[str, Any]) -> dict[str, ScoreDifference]:
+    return {
+        name: ScoreDifference(float(value), float(low), float(high), str(verdict))
+        for name, (value, low, high, verdict) in metrics.items()
+    }
+
+
+def _check_logged(points: Iterable[LoggedPoint], params: Mapping[str, Any]) -> None:
+    """Raises TypeError for what is none: whoever wrote it."""
+    for point in points:
+        numbers = isinstance(point.value, int | float) and isinstance(point.step, int)
+        if not (isinstance(point.name, str) and numbers and isinstance(point.time_ms, int)):
+            raise TypeError(f"{point} is no value of a metric")
+    if not all(isinstance(text, str) for text in params.values()):
+        raise TypeError("a param that was logged is text")
+
+
+_FLUSHED_AT_ONCE = (TrialOutcome, SweepStarted, SweepEnded)
+
+logger = logging.getLogger(__name__)
+
+
+def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
+    """Each event from byte `offset` on, with the offset after it; whole lines only.
+
+    A line that is no event (of this version) is skipped with a warning; no file is no events.
+    """
+    with suppress(FileNotFoundError), open(path, "rb", opener=open_at_once) as file:
+        if offset:
+            file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return  # being written, or torn
+            offset += len(line)
+            try:
+                event = decode(line)
+            except UnreadableLineError as error:
+                logger.warning(
+                    "%s: the line before byte %d is no event and is left out (%s)",
+                    *(path, offset, error),
+                )
+                continue
+            yield event, offset
+
+
+class EventLog:
+    """Append events from any thread of the one process that holds the study directory's lock.
+
+    After a failed write nothing more is taken: every later `append` raises StorageError.
+    """
+
+    def __init__(self, path: Path, file: AppendOnlyFile, fold: StudyFold) -> None:
+        self.record = fold.record()
+        """What the log held when it was opened."""
+        self._path = path
+        self._file = file
+        self._lock = threading.Lock()  # guards the one below, and that what it knows is written
+        self._seen = fold.seen
+
+    @classmethod
+    def open(cls, path: Path) -> EventLog:
+        """Open or make the log; a torn last line is cut off and kept in a file beside it.
+
+        Raises StudyInUseError when another process has it open, StorageError when the file cannot
+        be opened, read or mended.
+        """
+        file, fold = AppendOnlyFile.open(path), StudyFold()
+        try:
+            for event, _ in read_events(path):
+                fold.take(event)
+        except OSError as error:
+            file.close()
+            raise StorageError(cannot(path, "read", error)) from error
+        return cls(path, file, fold)
+
+    def append(self, event: Event) -> bool:
+        """Write what is new of `event`; False when nothing is: metrics or tags that are logged, a
+        trial that has ended.
+
+        Returns when the line is with the kernel; for an outcome, and for the begin and end of a
+        sweep, when it is on disk. Raises StorageError when it cannot be written, then ever after.
+        """
+        line = self._line(event)
+        with self._lock:
+            self._file.check()  # a step that could not be written is no step that is logged
+            new = self._seen.news(event)
+            if new is None:
+                return False
+            if new is not event:
+                line = self._line(new)
+            appended = self._file.append(line)
+        if isinstance(event, _FLUSHED_AT_ONCE):
+            self._file.flush(appended)
+        else:
+            self._file.flush_soon()
+        return True
+
+    def attempt(self, trial: int) -> int:
+        """Which of a trial that several sweeps may have; 0: nobody else can."""
+        return 0
+
+    def close(self) -> None:
+        """Flush and close; a second call does nothing.
+
+        Raises StorageError when a flush failed and nobody was told yet.
+        """
+        self._file.close()
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _line(self, event: Event) -> bytes:
+        return encode(self._movable(event))
+
+    def _movable(self, event: Event) -> Event:
+        """With the path of a checkpoint relative to the study, which may be moved or copied."""
+        if not isinstance(event, CheckpointWritten):
+            return event
+        path, folder = Path(event.path), self._path.parent
+        inside = path.is_relative_to(folder)
+        return replace(event, path=str(path.relative_to(folder))) if inside else event

@@ -1,0 +1,154 @@
+"""The folder of a shared study, made or brought up to date from the database alone.
+
+For commands that no sweep is needed for, and for folders that know only a URL and a name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from automl.config import StudyConfig
+from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.record.disk import write_durably
+from automl.record.lease import is_on_this_machine
+from automl.record.sharing import study_tables
+from automl.record.sharing.database import Database
+from automl.record.sharing.shared_log import OUTBOX, SharedLogCopy, ship_lines
+from automl.record.sharing.study_tables import StoredStudy
+from automl.record.study_directory import StudyDirectory
+from automl.record.study_files import StudyFiles
+from automl.record.study_place import read_place
+
+MAX_EVENTS = 10_000
+"""Copied in one transaction."""
+
+
+@dataclass(frozen=True)
+class FetchedStudy:
+    """What the database says of a study now."""
+
+    n_trials: int
+    identity: Mapping[str, Any]
+    at_work: Mapping[str, int]
+    """Trials that run, by the name of the machine."""
+
+    @property
+    def where_at_work(self) -> str:
+        """`2 on one, 4 on two`."""
+        return ", ".join(f"{n} on {host}" for host, n in sorted(self.at_work.items()))
+
+
+def fetch_study(study: StudyConfig) -> FetchedStudy:
+    """Make the folder of `study`, or bring it up to date; what earlier sweeps there could not ship
+    is shipped. One that a sweep works in is left to it.
+
+    Raises ConfigError when the database cannot be used or has no such study, StorageError.
+    """
+    assert study.storage is not None
+    assert study.name is not None
+    database = Database(study.storage)
+    database.check()
+    try:
+        found = _find(database, study.name)
+        try:
+            with StudyDirectory.open(study, must_exist=False) as directory:
+                _bring_up(database, found, directory.files)
+        except StudyInUseError:
+            pass  # its sweep does the same all the time
+        with database.transaction() as cursor:
+            opened, now = study_tables.open_trials(cursor, found.id), is_on_this_machine()
+    finally:
+        database.close()
+    alive = [t.holder.host for t in opened if t.holder and not (t.lapsed or t.holder.is_gone(now))]
+    return FetchedStudy(found.n_trials, found.identity, Counter(alive))
+
+
+def stored_config(study: StudyConfig) -> str | None:
+    """The config that `study` was begun with, as YAML; None: it is not in its database yet.
+
+    Raises ConfigError when the database cannot be used, StorageError.
+    """
+    assert study.storage is not None
+    assert study.name is not None
+    database = Database(study.storage)
+    database.check()
+    try:
+        with database.transaction() as cursor:
+            found = _look_up(cursor, database.where, study.name)
+    finally:
+        database.close()
+    return None if found is None else found.config
+
+
+def ship_left(database: Database, study: StoredStudy, directory: Path) -> None:
+    """What sweeps of this folder had logged when they were killed, or cut off. Raises
+    StorageError."""
+    for path in sorted((directory / OUTBOX).glob("*.log")):
+        with database.transaction() as cursor:
+            known = study_tables.is_sweep(cursor, study.id, path.stem)
+        if not known:
+            raise StorageError(
+                f"{path}: {database.where} knows no such sweep of study {study.name}: it was set "
+                "back, or is another. Name the one that the study was begun with, or move the file "
+                "away."
+            )
+        while ship_lines(database, study.id, path.stem, path):
+            pass
+        path.unlink()
+
+
+def check_place(copy: SharedLogCopy, study: StoredStudy, directory: Path, where: str) -> None:
+    """Raises ConfigError where the folder is of another study, or knows more than the database."""
+    place = read_place(directory)
+    if place is not None and place.study_uuid != study.uuid:
+        raise ConfigError(
+            f"study.name={study.name}: {where} holds another study of this name than {directory}. "
+            "Name the database that this one was begun with, or another study.name or study.dir."
+        )
+    if copy.n_lines > study.n_events:
+        raise ConfigError(
+            f"study.name={study.name}: {directory} has {copy.n_lines} events of the study, and "
+            f"{where} has {study.n_events}: the database was set back, or is another. Name the one "
+            "that it was begun with, or another study.dir."
+        )
+
+
+def _find(database: Database, name: str) -> StoredStudy:
+    with database.transaction() as cursor:
+        found = _look_up(cursor, database.where, name)
+        if found is not None:
+            return found
+        names = study_tables.study_names(cursor) if study_tables.has_tables(cursor) else []
+    there = f"it has: {', '.join(names)}" if names else "it has none"
+    raise ConfigError(f"study.name={name}: no such study in {database.where}; {there}.")
+
+
+def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | None:
+    """None: it is not there, or no tables are."""
+    if not study_tables.has_tables(cursor):
+        return None
+    study_tables.make_tables(cursor, where)  # they are there: looks at their version
+    return study_tables.find_study(cursor, name)
+
+
+def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None:
+    copy = SharedLogCopy(files.events)
+    try:
+        check_place(copy, study, files.path, database.where)
+        ship_left(database, study, files.path)
+        while True:
+            with database.transaction() as cursor:
+                stored = study_tables.events_after(cursor, study.id, copy.n_lines, MAX_EVENTS)
+            copy.add(stored)
+            if len(stored) < MAX_EVENTS:
+                break
+    finally:
+        copy.close()
+    if not files.config.exists():
+        write_durably(files.config, study.config)

@@ -1,0 +1,363 @@
+"""The tables of shared studies, and the transactions on them; each function is one, or a part.
+
+Whatever counts or orders takes the study's advisory lock first, so that these happen one after
+another: trials have consecutive numbers and are never more than `n_trials`; events have consecutive
+places, and those of an attempt stand before those of the next. A statement after the lock sees all
+that was done before it, as each has a snapshot of its own.
+
+An attempt is the fencing token of a trial: taken with its lease, raised by whoever takes the trial
+over, compared under the lock when events come in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from automl.errors import ConfigError
+from automl.record.lease import LEASE_SECONDS, TrialHolder
+from automl.record.sharing import delivery_tables
+
+VERSION = 2
+_LOCKS = 0x6175746D  # "autm": apart from the advisory locks of other programs
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS automl_version (version int NOT NULL);
+CREATE TABLE IF NOT EXISTS automl_studies (
+    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL UNIQUE,
+    uuid text NOT NULL,
+    identity text NOT NULL,
+    config text NOT NULL,
+    n_trials int NOT NULL,
+    n_asked int NOT NULL DEFAULT 0,
+    n_events bigint NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS automl_sweeps (
+    sweep text PRIMARY KEY,
+    study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
+    holder text NOT NULL,
+    since timestamptz NOT NULL DEFAULT clock_timestamp(),
+    shipped bigint NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS automl_trials (
+    study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
+    number int NOT NULL,
+    params text NOT NULL,
+    attempt int NOT NULL DEFAULT 1,
+    sweep text,
+    lease_until timestamptz NOT NULL,
+    ended boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (study, number)
+);
+CREATE INDEX IF NOT EXISTS automl_trials_open ON automl_trials (study, number) WHERE NOT ended;
+CREATE TABLE IF NOT EXISTS automl_events (
+    study int NOT NULL,
+    place bigint NOT NULL,
+    sweep text NOT NULL,
+    byte_offset bigint NOT NULL,
+    line text NOT NULL,
+    PRIMARY KEY (study, place),
+    UNIQUE (sweep, byte_offset)
+);
+"""
+
+_LEASE = f"clock_timestamp() + interval '{LEASE_SECONDS} seconds'"
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study as the database has it."""
+
+    id: int
+    name: str
+    uuid: str
+    identity: Mapping[str, Any]
+    config: str
+    n_trials: int
+    n_asked: int
+    n_events: int
+
+
+@dataclass(frozen=True)
+class OpenTrial:
+    """A trial that has not ended, and who holds it."""
+
+    number: int
+    sweep: str | None
+    """None: it was given back."""
+    lapsed: bool
+    holder: TrialHolder | None
+
+
+@dataclass(frozen=True)
+class StoredEvent:
+    """A line of the table, which is one of `events.log`."""
+
+    sweep: str
+    line: bytes
+
+
+def make_tables(cursor: psycopg.Cursor, where: str) -> None:
+    """Where they are not there. Raises ConfigError for those of another version."""
+    cursor.execute("SELECT to_regclass('automl_version')")
+    if _one(cursor)[0] is None:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
+        cursor.execute(_TABLES)
+        cursor.execute(delivery_tables.TABLES)
+        cursor.execute(
+            "INSERT INTO automl_version SELECT %s WHERE NOT EXISTS (SELECT FROM automl_version)",
+            (VERSION,),
+        )
+    cursor.execute("SELECT max(version) FROM automl_version")
+    version = _one(cursor)[0]
+    if version != VERSION:
+        raise ConfigError(
+            f"study.storage={where}: its tables are of version {version} of automl's, and this "
+            f"automl knows version {VERSION}. Use the automl that made them on every machine, or "
+            "name another database."
+        )
+
+
+def has_tables(cursor: psycopg.Cursor) -> bool:
+    """Whether anything of ours is there."""
+    cursor.execute("SELECT to_regclass('automl_version')")
+    return _one(cursor)[0] is not None
+
+
+def find_study(cursor: psycopg.Cursor, name: str) -> StoredStudy | None:
+    """The study of that name; None: there is none."""
+    cursor.execute(
+        "SELECT id, name, uuid, identity, config, n_trials, n_asked, n_events "
+        "FROM automl_studies WHERE name = %s",
+        (name,),
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    study, name, uuid, identity, *rest = row
+    return StoredStudy(study, name, uuid, json.loads(identity), *rest)
+
+
+def study_names(cursor: psycopg.Cursor) -> list[str]:
+    """All that the database has."""
+    cursor.execute("SELECT name FROM automl_studies ORDER BY name")
+    return [str(row[0]) for row in cursor]
+
+
+def add_study(
+    cursor: psycopg.Cursor,
+    name: str,
+    uuid: str,
+    identity: Mapping[str, Any],
+    config: str,
+    n_trials: int,
+) -> None:
+    """Unless somebody else was first."""
+    cursor.execute(
+        "INSERT INTO automl_studies (name, uuid, identity, config, n_trials) "
+        "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (name) DO NOTHING",
+        (name, uuid, json.dumps(identity), config, n_trials),
+    )
+
+
+def raise_n_trials(cursor: psycopg.Cursor, study: int, n_trials: int) -> None:
+    """It is never lowered: others may count on it."""
+    cursor.execute(
+        "UPDATE automl_studies SET n_trials = %s WHERE id = %s AND n_trials < %s",
+        (n_trials, study, n_trials),
+    )
+
+
+def add_sweep(cursor: psycopg.Cursor, study: int, sweep: str, holder: TrialHolder) -> None:
+    """A sweep begins; one whose log is shipped by a later one is there already."""
+    cursor.execute(
+        "INSERT INTO automl_sweeps (sweep, study, holder) VALUES (%s, %s, %s) "
+        "ON CONFLICT (sweep) DO NOTHING",
+        (sweep, study, holder.text()),
+    )
+
+
+def is_sweep(cursor: psycopg.Cursor, study: int, sweep: str) -> bool:
+    """Whether it is one of the study's."""
+    cursor.execute("SELECT FROM automl_sweeps WHERE sweep = %s AND study = %s", (sweep, study))
+    return cursor.fetchone() is not None
+
+
+def n_asked(cursor: psycopg.Cursor, study: int) -> int:
+    """Trials that the study has."""
+    cursor.execute("SELECT n_asked FROM automl_studies WHERE id = %s", (study,))
+    return int(_one(cursor)[0])
+
+
+# --- trials ---
+
+
+def lock_study(cursor: psycopg.Cursor, study: int) -> None:
+    """Until the end of the transaction."""
+    cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCKS, study))
+
+
+def claim(
+    cursor: psycopg.Cursor, study: int, sweep: str, number: int, params: Mapping[str, Any]
+) -> None:
+    """Make trial `number`, if it is the next and the study wants one more: `was_claimed` tells.
+
+    One statement after the lock, so that all can be sent at once.
+    """
+    cursor.execute(
+        "WITH more AS (UPDATE automl_studies SET n_asked = n_asked + 1 "
+        "WHERE id = %s AND n_asked = %s AND n_asked < n_trials RETURNING id) "
+        "INSERT INTO automl_trials (study, number, params, sweep, lease_until) "
+        f"SELECT id, %s, %s, %s, {_LEASE} FROM more RETURNING number",
+        (study, number, number, json.dumps(params), sweep),
+    )
+
+
+def take_over(
+    cursor: psycopg.Cursor,
+    study: int,
+    sweep: str,
+    gone: Collection[str],
+    but: Collection[int],
+    doubted: Collection[int] = (),
+) -> tuple[int, int] | None:
+    """Number and new attempt of a trial whose holder gave it back, lost its lease or is `gone`, or
+    which the sweep itself holds and does not know of (`doubted`), but none of those numbered;
+    None: there is none."""
+    lock_study(cursor, study)
+    cursor.execute(
+        f"UPDATE automl_trials SET attempt = attempt + 1, sweep = %s, lease_until = {_LEASE} "
+        "WHERE study = %s AND number = (SELECT number FROM automl_trials "
+        "WHERE study = %s AND NOT ended AND number <> ALL(%s) "
+        "AND (sweep IS NULL OR lease_until < clock_timestamp() OR sweep = ANY(%s) "
+        "OR (sweep = %s AND number = ANY(%s))) "
+        "ORDER BY number LIMIT 1) RETURNING number, attempt",
+        (sweep, study, study, [*but], [*gone], sweep, [*doubted]),
+    )
+    row = cursor.fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def renew(
+    cursor: psycopg.Cursor, study: int, sweep: str, held: Collection[int]
+) -> Mapping[int, int]:
+    """The attempts of those trials that are still the sweep's, by number; their leases are new."""
+    cursor.execute(
+        f"UPDATE automl_trials SET lease_until = {_LEASE} WHERE study = %s AND sweep = %s "
+        "AND NOT ended AND number = ANY(%s) RETURNING number, attempt",
+        (study, sweep, [*held]),
+    )
+    return dict(cursor.fetchall())
+
+
+def give_back(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
+    """All trials that the sweep holds and did not end."""
+    cursor.execute(
+        "UPDATE automl_trials SET sweep = NULL WHERE study = %s AND sweep = %s AND NOT ended",
+        (study, sweep),
+    )
+
+
+def trials_from(
+    cursor: psycopg.Cursor, study: int, number: int
+) -> Sequence[tuple[int, Mapping[str, Any]]]:
+    """Number and params of each from that number on."""
+    cursor.execute(
+        "SELECT number, params FROM automl_trials WHERE study = %s AND number >= %s "
+        "ORDER BY number",
+        (study, number),
+    )
+    return [(number, json.loads(params)) for number, params in cursor]
+
+
+def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
+    """Those that have not ended."""
+    cursor.execute(
+        "SELECT t.number, t.sweep, t.lease_until < clock_timestamp(), s.holder "
+        "FROM automl_trials t LEFT JOIN automl_sweeps s ON s.sweep = t.sweep "
+        "WHERE t.study = %s AND NOT t.ended ORDER BY t.number",
+        (study,),
+    )
+    return [
+        OpenTrial(number, sweep, lapsed, None if holder is None else TrialHolder.of(holder))
+        for number, sweep, lapsed, holder in cursor
+    ]
+
+
+# --- events ---
+
+
+def shipped(cursor: psycopg.Cursor, sweep: str) -> int:
+    """Up to which byte of the sweep's own log the database has looked at its lines."""
+    cursor.execute("SELECT shipped FROM automl_sweeps WHERE sweep = %s", (sweep,))
+    return int(_one(cursor)[0])
+
+
+def attempts(
+    cursor: psycopg.Cursor, study: int, numbers: Collection[int]
+) -> Mapping[int, int | None]:
+    """The current attempt of each of these trials; None: it has ended."""
+    cursor.execute(
+        "SELECT number, attempt, ended FROM automl_trials WHERE study = %s AND number = ANY(%s)",
+        (study, [*numbers]),
+    )
+    return {number: None if ended else attempt for number, attempt, ended in cursor}
+
+
+def add_events(
+    cursor: psycopg.Cursor, study: int, sweep: str, lines: Sequence[tuple[int, str]]
+) -> None:
+    """Each with the byte after it in the sweep's own log, in order."""
+    cursor.execute(
+        "WITH before AS (UPDATE automl_studies SET n_events = n_events + %s WHERE id = %s "
+        "RETURNING n_events - %s AS n) "
+        "INSERT INTO automl_events (study, place, sweep, byte_offset, line) "
+        "SELECT %s, before.n + l.nth, %s, l.byte_offset, l.line FROM before, "
+        "unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS l(byte_offset, line, nth)",
+        (
+            *(len(lines), study, len(lines), study, sweep),
+            [offset for offset, _ in lines],
+            [line for _, line in lines],
+        ),
+    )
+
+
+def end_trials(cursor: psycopg.Cursor, study: int, numbers: Collection[int]) -> None:
+    """Their last events are in the table."""
+    cursor.execute(
+        "UPDATE automl_trials SET ended = true WHERE study = %s AND number = ANY(%s)",
+        (study, [*numbers]),
+    )
+
+
+def set_shipped(cursor: psycopg.Cursor, sweep: str, offset: int) -> None:
+    """All lines up to that byte were taken or refused."""
+    cursor.execute("UPDATE automl_sweeps SET shipped = %s WHERE sweep = %s", (offset, sweep))
+
+
+def events_after(
+    cursor: psycopg.Cursor, study: int, place: int, limit: int
+) -> Sequence[StoredEvent]:
+    """In their order; at most `limit`."""
+    cursor.execute(
+        "SELECT sweep, line FROM automl_events WHERE study = %s AND place > %s "
+        "ORDER BY place LIMIT %s",
+        (study, place, limit),
+    )
+    return [StoredEvent(sweep, _whole(line)) for sweep, line in cursor]
+
+
+def _whole(line: str) -> bytes:
+    """One line, whoever wrote it."""
+    return line.encode("ascii", "replace").replace(b"\n", b"?") + b"\n"
+
+
+def _one(cursor: psycopg.Cursor) -> tuple[Any, ...]:
+    row = cursor.fetchone()
+    assert row is not None, "the query has a row"
+    return row

@@ -1,0 +1,201 @@
+"""The study directory: its name, and the lock that gives a study one sweep at a time.
+
+Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
+dies, however that comes, so that there is no stale lock to remove. What stands in the directory is
+said in `files.py`.
+
+A folder of its own for a sweep that joins in a folder of studies where another is at work.
+
+Machines that share their disk give the same command in the same place. The first sweep has the
+study's own folder; each further one gets `joined/HOST-N/NAME` in it, with all that a sweep writes
+but the checkpoints: those lie together, so that whoever takes a trial over goes on from its last
+one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+from automl.config import StudyConfig
+from automl.errors import ConfigError, StudyInUseError
+from automl.record.disk import flush_folder, make_folder, opener
+from automl.record.studies import existing
+from automl.record.study_files import CHECKPOINTS, StudyFiles
+
+_ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
+_ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
+
+
+LOOKING_SECONDS = 0.2
+"""A lock that is held for longer is a sweep's."""
+
+
+def make_name() -> str:
+    """A study name that can be said aloud: `brave-otter-3f9a`."""
+    return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
+
+
+def command_line(command: str, study: StudyConfig) -> str:
+    """What to type to have `command` done with the study."""
+    where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
+    return f"python -m automl {command} study.name={study.name}{where}"
+
+
+class StudyDirectory:
+    """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
+
+    def __init__(self, files: StudyFiles, *, fresh: bool, lock_fd: int) -> None:
+        self.files = files
+        self.fresh = fresh
+        """Made by this sweep: it is removed again if the sweep cannot begin."""
+        self._lock_fd = lock_fd
+        self._stays_locked = False
+
+    @classmethod
+    def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
+        """Make or take the directory `study.dir/study.name`.
+
+        Raises ConfigError where it must exist and does not, or cannot be made; StudyInUseError
+        when a living sweep holds it.
+        """
+        assert config.name is not None
+        path = Path(config.dir).absolute() / config.name
+        files = StudyFiles(path)
+        if must_exist and not path.is_dir():
+            raise ConfigError(
+                f"study.name={config.name}: there is no such study in {config.dir}; "
+                f"{existing(path.parent)}"
+            )
+        fresh = not path.exists()
+        try:
+            for folder in make_folder(path):
+                flush_folder(folder)
+            lock_fd = opener(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConfigError(
+                f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
+                "name another folder with study.dir=…"
+            ) from error
+        _lock(lock_fd, config)
+        return cls(files, fresh=fresh, lock_fd=lock_fd)
+
+    @property
+    def path(self) -> Path:
+        return self.files.path
+
+    def __enter__(self) -> StudyDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._stays_locked:
+            return
+        if kind is not None and self.fresh and not self.files.config.exists():
+            # Refused before it began: leave nothing behind, if that can be.
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock_fd)
+
+    def stay_locked(self) -> None:
+        """The lock goes back when this process ends, and not before: trials of it run on."""
+        self._stays_locked = True
+
+
+def _lock(lock_fd: int, study: StudyConfig) -> None:
+    if not _take_lock(lock_fd):
+        holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
+        os.close(lock_fd)
+        raise StudyInUseError(
+            f"study.name={study.name}: another sweep works on this study "
+            f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
+            f"See it with: {command_line('status', study)}"
+        )
+    me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
+    with contextlib.suppress(OSError):  # full: what cannot do without the disk says so
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+
+
+def _take_lock(lock_fd: int) -> bool:
+    """Whether it is ours now; who only looks (`is_held`) has it for a moment, and is waited for."""
+    deadline = time.monotonic() + LOOKING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOKING_SECONDS / 40)
+
+
+def _holder_text(holder: str) -> str:
+    try:
+        who = json.loads(holder)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
+        return f"pid {who['pid']} of {who['user']} on {who['host']}, since {since}"
+    except (ValueError, KeyError, TypeError):
+        return "it has not written its name yet"
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
+    seen, as in a study of another user's."""
+    try:
+        # Should it be a pipe, nobody waits for its other end.
+        fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+JOINED = "joined"
+
+
+def open_joined(study: StudyConfig) -> StudyDirectory:
+    """The first such folder of this machine that no sweep is in. Raises ConfigError."""
+    assert study.name is not None
+    main = Path(study.dir) / study.name
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
+    for n in count():
+        own = replace(study, dir=str(main / JOINED / f"{host}-{n}"))
+        with suppress(StudyInUseError):
+            directory = StudyDirectory.open(own, must_exist=False)
+            _share_checkpoints(main, directory.path)
+            return directory
+    raise AssertionError("one is free")
+
+
+def has_others_checkpoints(directory: Path) -> bool:
+    """Whether trials of another sweep of the disk can go on there."""
+    return (directory / CHECKPOINTS).is_symlink() or (directory / JOINED).is_dir()
+
+
+def _share_checkpoints(main: Path, joined: Path) -> None:
+    make_folder(main / CHECKPOINTS)
+    link = joined / CHECKPOINTS
+    if not link.is_symlink():
+        link.symlink_to(Path("..", "..", "..", CHECKPOINTS))

@@ -1,0 +1,135 @@
+"""Where a study stands: `place.json` in its directory, by which a copy of it is noticed.
+
+The file travels with a copy, the directory's inode does not. It also says which study the folder's
+trials are in MLflow: two folders with one uuid would write into the same runs. It is replaced as a
+whole: whoever is killed has taken the new place, uuid included, or has not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from automl.config import STUDY_NAME, StudyConfig
+from automl.errors import ConfigError, StorageError
+from automl.record.disk import write_durably
+from automl.record.study_directory import StudyDirectory
+from automl.record.study_files import StudyFiles
+
+_UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+@dataclass(frozen=True)
+class StudyPlace:
+    """The study of a folder, and where the folder stood when it was last opened."""
+
+    study_uuid: str
+    """By which its runs in MLflow are found."""
+    path: str
+    device: int
+    inode: int
+    former_names: tuple[str, ...] = ()
+    """Under which its experiment in MLflow may still stand."""
+
+    def __post_init__(self) -> None:
+        whole = type(self.device) is int and type(self.inode) is int
+        names = all(STUDY_NAME.fullmatch(name) for name in self.former_names)
+        if not (_UUID.fullmatch(self.study_uuid) and whole and names):
+            raise ValueError(f"{self} is no place of a study")
+
+    @property
+    def name(self) -> str:
+        """The study's name when it stood there."""
+        return Path(self.path).name
+
+
+def settle_place(
+    directory: Path, study: StudyConfig, study_uuid: str, stored_name: str
+) -> StudyPlace:
+    """Where the study stands, and which it is from now on; kept. For whoever holds its lock.
+
+    `study_uuid` and `stored_name` are what its storage says. Raises ConfigError when it was moved
+    or copied and `study.copy` does not say which.
+    """
+    kept = read_place(directory)
+    here = _look(directory, study_uuid)
+    if kept is None and stored_name == here.name:
+        kept = here  # as far as anybody can tell
+    before = kept or replace(here, path=str(directory.with_name(stored_name)), inode=0)
+    place = decide_place(before, here, study.copy)
+    files = StudyFiles(directory)
+    in_database = study.storage is not None or not files.journal.exists()
+    if in_database and place.study_uuid != before.study_uuid:
+        raise _no_copy(study)
+    if place != read_place(directory):
+        write_durably(files.place, json.dumps(asdict(place)) + "\n")
+    return place
+
+
+def settle_place_unlocked(directory: Path, study: StudyConfig) -> StudyPlace | None:
+    """As `settle_place`, for one who holds no lock; None: no place was kept yet.
+
+    The lock is taken only where something is new, as a running sweep has settled it already.
+    """
+    kept = read_place(directory)
+    if kept is None or decide_place(kept, _look(directory, kept.study_uuid), study.copy) == kept:
+        return kept
+    with StudyDirectory.open(study, must_exist=True):
+        return settle_place(directory, study, kept.study_uuid, kept.name)
+
+
+def decide_place(kept: StudyPlace, here: StudyPlace, copy: bool | None) -> StudyPlace:
+    """The place from now on, of a study that stood at `kept` and stands `here`.
+
+    The same inode was renamed at most. The device's number alone tells nothing: it may change when
+    a disk is mounted again, or from one machine of a cluster to the next.
+    """
+    same = (kept.device, kept.inode) == (here.device, here.inode)
+    if not same and (kept.path, kept.inode) != (here.path, here.inode):
+        if copy is None:
+            raise _question(kept, here)
+        if copy:
+            return replace(here, study_uuid=uuid.uuid4().hex)
+    former = [*kept.former_names] if kept.name == here.name else [*kept.former_names, kept.name]
+    names = tuple(dict.fromkeys(name for name in former if name != here.name))
+    return replace(here, study_uuid=kept.study_uuid, former_names=names)
+
+
+def read_place(directory: Path) -> StudyPlace | None:
+    """None where none was kept yet. Raises StorageError when it cannot be read."""
+    path = StudyFiles(directory).place
+    try:
+        values = json.loads(path.read_bytes())
+        return StudyPlace(**values | {"former_names": tuple(values["former_names"])})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise StorageError(
+            f"{path} cannot be read ({type(error).__name__}); restore it from a copy, or remove it "
+            "if this is the only folder of the study."
+        ) from error
+
+
+def _look(directory: Path, study_uuid: str) -> StudyPlace:
+    found = directory.stat()
+    return StudyPlace(study_uuid, str(directory.absolute()), found.st_dev, found.st_ino)
+
+
+def _question(kept: StudyPlace, here: StudyPlace) -> ConfigError:
+    return ConfigError(
+        f"study.name={here.name}: {here.path} is not where this study was ({kept.path!r}): it was "
+        "moved or copied, and nothing tells which. Say it once, with the same command: "
+        "study.copy=false if it was moved (it keeps its runs in MLflow), study.copy=true if it is "
+        "a copy (it gets runs of its own there, and those of the original are not touched)."
+    )
+
+
+def _no_copy(study: StudyConfig) -> ConfigError:
+    return ConfigError(
+        "study.copy=true: the trials of this study are in a database (study.storage), which is not "
+        f"copied with its folder. Begin a new study.name in the place of {study.name}, or go on "
+        "with this folder alone: study.copy=false."
+    )

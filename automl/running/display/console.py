@@ -1,0 +1,123 @@
+"""Where commands print: tables and lines, with nothing that a stranger wrote taken for markup.
+
+Values as people read them: times, params, the names of devices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from automl.models.families.auto.family import FAMILY_PARAM
+from automl.record.texts import fit_line
+from automl.trial import Params, ParamValue
+
+_ANY_WIDTH = 10_000
+_GAP = 2
+"""Blanks between two columns of a table."""
+
+
+class CommandConsole(Console):
+    """rich ends the program when whoever reads stdout has gone; here that is the caller's to do."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+    def say(self, text: str, style: str = "") -> None:
+        """Lines, however long: a path or a command in them is copied whole."""
+        self.print(Text(text, style), soft_wrap=True)
+
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int = 1
+    ) -> None:
+        """The first `n_left` columns begin at the left, the others are figures.
+
+        A row is a line; on a screen that has no room for it, cells are broken.
+        """
+        widths = _widths(columns, rows)
+        if self.is_terminal and sum(widths) + _GAP * (len(widths) - 1) > self.width:
+            self.print(_broken_to_fit(columns, rows, n_left))
+            return
+        self.say(_line(columns, widths, n_left), "bold")
+        self.say("\n".join(_line(row, widths, n_left) for row in rows))  # rich's: 0.5 ms a row
+
+    def width_of(self, shown: RenderableType) -> int:
+        """Columns that it would take if there were room."""
+        unbounded = self.options.update_width(_ANY_WIDTH)
+        return self.measure(shown, options=unbounded).maximum
+
+
+def open_console() -> CommandConsole:
+    """On stdout."""
+    return CommandConsole(highlight=False, markup=False, emoji=False)
+
+
+def aligned_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int = 1
+) -> list[str]:
+    """The lines of a table, for those who print lines; see `CommandConsole.table`."""
+    widths = _widths(columns, rows)
+    return [_line(row, widths, n_left) for row in (columns, *rows)]
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], n_left: int) -> str:
+    padded = []
+    for index, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        blanks = " " * (width - cell_len(cell))
+        padded.append(cell + blanks if index < n_left else blanks + cell)
+    return (" " * _GAP).join(padded).rstrip()
+
+
+def _broken_to_fit(columns: Sequence[str], rows: Sequence[Sequence[str]], n_left: int) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < n_left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def params_text(params: Params) -> str:
+    """`depth 3, lr 0.012`; of a trial of one of several families `mlp: depth 3, lr 0.012`."""
+    family = params.get(FAMILY_PARAM)
+    own = {name: of for name, of in params.items() if name.startswith(f"{family}_")}
+    if not own or len(own) < len(params) - 1:
+        return ", ".join(f"{name} {value_text(value)}" for name, value in params.items())
+    shown = (f"{n.removeprefix(f'{family}_')} {value_text(value)}" for n, value in own.items())
+    return f"{family}: {', '.join(shown)}"
+
+
+def value_text(value: ParamValue) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else fit_line(str(value))
+
+
+def duration_text(seconds: float) -> str:
+    """`12 s`, `3:05`, `1:02:03`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def short_device_name(device: str) -> str:
+    """`NVIDIA H200 GPU-8f3a12b4-…` → `H200 GPU-8f3a12b4`: enough to tell the GPUs of a machine."""
+    text = re.sub(r"\b((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]+", r"\1", device)
+    return re.sub(r"^NVIDIA (GeForce )?", "", text)
+
+
+def cut_to_width(text: str, width: int) -> str:
+    """`text` in one line of at most `width` columns."""
+    line = Text(text)
+    line.truncate(max(1, width), overflow="ellipsis")
+    return line.plain

@@ -1,0 +1,100 @@
+"""The failed trials of a study by cause: how many, and which was the first; and what is said where
+a process died or a declared size was too small. For people alone."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+from automl.admission.refusals import gib
+from automl.admission.requests import OOM_GROWTH, SEEN_MARGIN
+from automl.record.texts import fit_line
+from automl.record.trial_record import TrialRecord
+from automl.running.display.view import FailureRow
+from automl.running.loop.messages import AdmittedExecution, LoopMessage, TrialEnded
+from automl.trial import FailedOutcome, InterruptedOutcome, OutOfMemoryOutcome, RequestSource
+
+MAX_CAUSES = 1_000
+"""Kept apart; whatever fails for another reason after so many is only counted."""
+MAX_SHOWN = 5
+_MAX_CHARACTERS = 300
+_NUMBER = re.compile(r"\d+")
+
+
+class FailureCounts:
+    """Counts; bounded, whatever ten thousand trials find to say. For one thread."""
+
+    def __init__(self, before: Mapping[int, TrialRecord]) -> None:
+        """`before`: the trials of earlier sweeps."""
+        self._rows: dict[str, FailureRow] = {}
+        """By the cause without its numbers, which are often the trial's, a row's or a size."""
+        self._trials: set[int] = set()
+        for trial in before.values():
+            if isinstance(trial.outcome, FailedOutcome):
+                self.add(trial.outcome)
+
+    def add(self, failed: FailedOutcome) -> None:
+        """Count a failed trial; one that was counted changes nothing."""
+        if failed.trial in self._trials:
+            return
+        self._trials.add(failed.trial)
+        cause = fit_line(failed.cause, _MAX_CHARACTERS)
+        key = _NUMBER.sub("0", cause)
+        row = self._rows.get(key)
+        if row is not None:
+            self._rows[key] = FailureRow(row.n + 1, row.cause, row.first)
+        elif len(self._rows) < MAX_CAUSES:
+            self._rows[key] = FailureRow(1, cause, failed.trial)
+
+    def rows(self) -> tuple[FailureRow, ...]:
+        """The most frequent causes first, a few of them."""
+        return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])
+
+
+def death_line(message: LoopMessage) -> str | None:
+    """A process that died is never passed over in silence, even if its trial goes on."""
+    match message:
+        case TrialEnded(InterruptedOutcome(by_worker_death=True) as outcome):
+            return f"trial {outcome.trial}: {outcome.cause}; it goes on in another"
+        case TrialEnded(InterruptedOutcome(lease_ended=True) as outcome):
+            return f"trial {outcome.trial} ended: {outcome.cause}; it goes on where it is not lost"
+        case TrialEnded(InterruptedOutcome(pack_dissolved=True) as outcome):
+            return f"trial {outcome.trial} goes on alone: {outcome.cause}"
+    return None
+
+
+class DeclaredMemoryAdvice:
+    """Says, the first time that memory runs out in what the user declared, what to declare."""
+
+    def __init__(self) -> None:
+        self._said_bytes = 0
+
+    def line(self, message: LoopMessage, executions: Iterable[AdmittedExecution]) -> str | None:
+        """To be asked before the loop takes the message. Said again only for a larger size; not
+        where others took the memory, nor of a pack, whose trials go on alone."""
+        if not isinstance(message, TrialEnded) or not isinstance(
+            message.outcome, OutOfMemoryOutcome
+        ):
+            return None
+        number = message.outcome.trial
+        was = next(execution for execution in executions if number in execution.members)
+        declared, held = was.request.memory_bytes, was.peak_bytes
+        if declared is None or was.request.source is not RequestSource.DECLARED:
+            return None
+        if was.n_lanes > 1 or was.disturbed:
+            return None
+        enough = math.ceil(max(OOM_GROWTH * declared, SEEN_MARGIN * held))
+        if enough <= self._said_bytes:
+            return None
+        self._said_bytes = enough
+        seen = f", it held {gib(held)} by then" if held > declared else ""
+        return (
+            f"trial {number} ran out of memory: admission.request={_mib(declared)} is too little "
+            f"for it{seen}; declare admission.request={_mib(enough)}. It runs again with more"
+        )
+
+
+def _mib(size_bytes: int) -> str:
+    """A size as it is declared, rounded up."""
+    return f"{math.ceil(size_bytes / 2**20)}MiB"

@@ -1,0 +1,233 @@
+"""A view as people see it: the block of the live table and of `status`, and the plain line.
+
+The table of the trials that run, fitted to the width of a screen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from automl.admission.refusals import GIB
+from automl.record.study_files import StudyFiles
+from automl.record.texts import fit_line
+from automl.running.display.console import (
+    cut_to_width,
+    duration_text,
+    params_text,
+    short_device_name,
+)
+from automl.running.display.device_lines import DeviceLines
+from automl.running.display.view import BestRow, EnsembleRow, RunningRow, SweepView
+from automl.trial import TrialState
+
+_LEAST_PARAMS = 10
+"""Columns of the screen in which params still say something."""
+_NARROW = 18
+"""Columns that a metric and its value are given before any other column of the table."""
+
+
+class RunningTable:
+    """The running trials. On a narrow screen the value of the study's metric stays whole: cut are
+    first the params, then the other metrics; then columns are left out, then the metric's name."""
+
+    def __init__(self, rows: Sequence[RunningRow], metric: str) -> None:
+        self._rows, self._metric = rows, metric
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = {
+            "trial": [str(row.number) for row in self._rows],
+            "device": [short_device_name(row.device) for row in self._rows],
+            "time": [duration_text(row.seconds) for row in self._rows],
+            "step": ["" if row.step is None else str(row.step) for row in self._rows],
+        }
+        if any(row.peak_bytes for row in self._rows):
+            columns["memory"] = [memory_text(row) for row in self._rows]
+        least = max(_width(_report_text(r.metrics, self._metric, _NARROW)) for r in self._rows)
+        for name in ("memory", "device", "time", "step"):
+            if _room(columns, options.max_width) < least:
+                columns.pop(name, None)
+        room = _room(columns, options.max_width)
+        params = [params_text(row.params) for row in self._rows]
+        n_params = max(map(_width, ["params", *params]))
+        n_report = min(room, max(least, room - 2 - n_params))
+        reports = [_report_text(row.metrics, self._metric, n_report) for row in self._rows]
+        columns["last report"] = reports
+        n_report = max(map(_width, ["last report", *reports]))
+        if (left := room - 2 - n_report) >= _LEAST_PARAMS:
+            columns["params"] = [cut_to_width(text, left) for text in params]
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in columns:
+            table.add_column(cut_to_width(name, room), no_wrap=True)
+        for cells in zip(*columns.values(), strict=True):
+            table.add_row(*cells)
+        yield table
+
+
+def memory_text(row: RunningRow) -> str:
+    """`1.2/3.0 GiB`: what it holds at most, of what it asked for."""
+    asked = "?" if row.request_bytes is None else f"{row.request_bytes / GIB:.1f}"
+    return f"{row.peak_bytes / GIB:.1f}/{asked} GiB" if row.peak_bytes else ""
+
+
+def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
+    """What other columns leave of the width, for one more."""
+    return width - sum(max(map(_width, [name, *cells])) + 2 for name, cells in columns.items())
+
+
+def _width(text: str) -> int:
+    return cell_len(text)
+
+
+def _report_text(metrics: Mapping[str, float], first: str, width: int) -> str:
+    """`val_loss 0.03  train_loss 0.02` on at most `width` columns.
+
+    The study's metric comes before the others; its name is cut, its value is not.
+    """
+    texts = {name: f" {value:.4g}" for name, value in metrics.items()}
+    value = texts.pop(first, "")
+    begin = value and cut_to_width(fit_line(first), width - _width(value)) + value
+    others = "  ".join(fit_line(name) + text for name, text in texts.items())
+    if not begin:
+        return cut_to_width(others, width)
+    left = width - _width(begin) - 2
+    return f"{begin}  {cut_to_width(others, left)}" if others and left > 1 else begin
+
+
+_STATE_STYLES = {
+    TrialState.FINISHED: "green",
+    TrialState.PRUNED: "yellow",
+    TrialState.FAILED: "red",
+    TrialState.RUNNING: "cyan",
+    TrialState.INTERRUPTED: "magenta",
+}
+_MAX_RUNNING_ROWS = 12
+_MAX_WAITING_ROWS = 3
+_MAX_FAMILY_ROWS = 8
+
+
+def render_view(view: SweepView) -> RenderableType:
+    """The whole view as one block, readable from 80 columns on."""
+    parts: list[RenderableType] = [*_head(view)]
+    if view.ensemble is not None:
+        parts.extend(_ensemble(view.ensemble))
+    if view.devices and view.ended is None:
+        parts.append(DeviceLines(view.devices))
+    if view.running:
+        rows = [replace(r, number=view.shown(r.number)) for r in view.running[:_MAX_RUNNING_ROWS]]
+        parts.append(RunningTable(rows, view.metric))
+        if (more := len(view.running) - _MAX_RUNNING_ROWS) > 0:
+            parts.append(Text(f"… and {more} more running", "dim"))
+    if view.ended is None:
+        parts.extend(_waiting_lines(view))
+    if view.trouble:
+        trouble = fit_line(view.trouble)
+        parts.append(Text(f"MLflow: {trouble}; {view.n_undelivered} events wait", "red"))
+    return Group(*parts)
+
+
+def _head(view: SweepView) -> Iterator[RenderableType]:
+    yield Text.assemble((fit_line(view.study), "bold"), "  ", (_time_text(view), "dim"))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        ProgressBar(total=1.0, completed=view.share_done, width=16),
+        Text(view.progress, no_wrap=True),
+        _counts_text(view),
+    )
+    yield grid
+    if view.best is not None:
+        yield Text(f"best {_best_text(view, view.best)}", "green")
+
+
+def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:
+    yield Text(ensemble_text(row), "green")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("family")
+    for name in ("best", "in the ensemble"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for family in row.families[:_MAX_FAMILY_ROWS]:
+        weight = f"{family.weight:.0%}" if family.weight else "–"
+        table.add_row(fit_line(family.name), f"{family.best:.5g}", weight)
+    yield table
+
+
+def ensemble_text(row: EnsembleRow) -> str:
+    """`ensemble loss 0.27 of 4 models`."""
+    models = "1 model" if row.n_models == 1 else f"{row.n_models} models"
+    return f"ensemble {fit_line(row.metric)} {row.value:.5g} of {models}"
+
+
+def _waiting_lines(view: SweepView) -> Iterator[Text]:
+    rows = view.waiting
+    for row in rows[:_MAX_WAITING_ROWS]:
+        who = "next trial" if row.number is None else f"trial {view.shown(row.number)}"
+        reason = fit_line(row.reason)  # it names other people's processes
+        yield Text(f"{who} {reason}", "dim" if row.as_it_should else "yellow")
+    if (more := len(rows) - _MAX_WAITING_ROWS) > 0:
+        yield Text(f"… and {more} more waiting", "yellow")
+
+
+def _counts_text(view: SweepView) -> Text:
+    text = Text()
+    for state, style in _STATE_STYLES.items():
+        if n := view.counts.get(state.value, 0):
+            text.append("  " if text else "").append(f"{n} {state.value}", style)
+    return text
+
+
+def _time_text(view: SweepView) -> str:
+    text = duration_text(view.seconds)
+    if view.seconds_left is not None and view.ended is None:
+        text += f", about {duration_text(view.seconds_left)} left"
+    return text
+
+
+def progress_line(view: SweepView) -> str:
+    """The whole view in one line."""
+    counts = ", ".join(f"{n} {state}" for state, n in view.counts.items() if n)
+    line = f"{view.progress} trials"
+    line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
+    if view.best is not None:
+        line += f"; best {_best_text(view, view.best)}"
+    if view.ensemble is not None:
+        line += f"; {ensemble_text(view.ensemble)}"
+    first = view.waiting[0] if view.waiting else None
+    if first is not None and not first.as_it_should:
+        who = "the next trial" if first.number is None else f"trial {view.shown(first.number)}"
+        line += f"; {who} {first.reason}"
+    if view.trouble:
+        line += f"; MLflow: {view.trouble}; {view.n_undelivered} events wait"
+    return line
+
+
+def _best_text(view: SweepView, best: BestRow) -> str:
+    return best_text(view.metric, replace(best, number=view.shown(best.number)))
+
+
+def best_text(metric: str, best: BestRow) -> str:
+    return (
+        f"{fit_line(metric)} {best.value:.5g} by trial {best.number} ({params_text(best.params)})"
+    )
+
+
+def failure_lines(view: SweepView) -> Iterator[str]:
+    """The failed trials by cause, and where to read on."""
+    if not view.failures:
+        return
+    yield "failed by cause"
+    for row in view.failures:
+        log = StudyFiles(Path(view.directory)).log(row.first)
+        see = f", see {os.path.relpath(log)}" if log.exists() else ""
+        times = "1 time" if row.n == 1 else f"{row.n} times"
+        yield f"  {times}  {fit_line(row.cause)} (first trial {view.shown(row.first)}{see})"
+    n_told = sum(row.n for row in view.failures)
+    if (n_more := view.counts.get(TrialState.FAILED.value, 0) - n_told) > 0:
+        yield f"  and {n_more} more of other causes"

@@ -1,0 +1,337 @@
+"""What a sweep looks like at one moment.
+
+The sweep writes the view to `status.json` about once a second; commands read it from any other
+process.
+
+What a sweep, or one that only looks, shows of each device: whose its memory is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from automl.admission.accounting.account import DeviceAccount
+from automl.config import MANY_TRIALS
+from automl.devices.device_reading import DeviceProcess, DeviceReading
+from automl.errors import ConfigError
+from automl.record.disk import open_at_once, write_atomically
+from automl.record.studies import not_readable
+from automl.trial import LOCAL_NODE, Params, TrialState
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """A device. Memory is ours, reserved, foreign or free; what a device does not tell is None."""
+
+    uuid: str
+    """`host`: the machine."""
+    name: str
+    total_bytes: int
+    ours_bytes: int = 0
+    """Held by processes of the sweep."""
+    reserved_bytes: int = 0
+    """Promised, and not taken yet."""
+    foreign_bytes: int = 0
+    load: float | None = None
+    """0 to 1."""
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
+    nvml_number: int | None = None
+    cuda_number: int | None = None
+    fault: str | None = None
+    pids: tuple[int, ...] = ()
+    """Of those processes there."""
+    node: str = LOCAL_NODE
+
+    @property
+    def free_bytes(self) -> int:
+        """Neither taken nor promised."""
+        taken = self.ours_bytes + self.reserved_bytes + self.foreign_bytes
+        return max(0, self.total_bytes - taken)
+
+
+def device_row(a: DeviceAccount, reading: DeviceReading) -> DeviceRow:
+    """As admission adds it up."""
+    device = a.device
+    elsewhere = reading.promised_elsewhere_on(device.address)
+    taken = device.total_bytes - device.free_bytes
+    foreign = min(taken, max(0, a.foreign_bytes - elsewhere))
+    ours = taken - foreign
+    own = {process.pid for process in a.own_processes}
+    return DeviceRow(
+        uuid=device.address.uuid,
+        node=device.address.node,
+        name=device.name,
+        total_bytes=device.total_bytes,
+        ours_bytes=ours,
+        reserved_bytes=max(0, a.hold_bytes + a.pending_bytes + elsewhere - ours),
+        foreign_bytes=foreign,
+        load=device.utilisation,
+        power_watts=device.power_watts,
+        temperature_celsius=device.temperature_celsius,
+        nvml_number=device.nvml_number,
+        cuda_number=device.cuda_number,
+        fault=device.fault,
+        pids=tuple(p.pid for p in device.processes if p.owner in own),
+    )
+
+
+def add_sweep_memory(seen: DeviceRow, rows: Sequence[DeviceRow]) -> DeviceRow:
+    """A device as one sees it that runs no trials, with what the sweeps there say is theirs."""
+    here = [row for row in rows if (row.node, row.uuid) == (seen.node, seen.uuid)]
+    taken = seen.ours_bytes + seen.foreign_bytes
+    ours = min(taken, sum(row.ours_bytes for row in here))
+    reserved = max([seen.reserved_bytes, *(row.reserved_bytes for row in here)])
+    return replace(
+        seen,
+        ours_bytes=ours,
+        foreign_bytes=taken - ours,
+        reserved_bytes=reserved,
+        pids=tuple(pid for row in here for pid in row.pids),
+    )
+
+
+def foreign_processes(processes: Sequence[DeviceProcess], row: DeviceRow) -> list[DeviceProcess]:
+    """Who is on the device besides the sweeps, those who hold most first."""
+    found = [p for p in processes if p.pid not in row.pids]
+    return sorted(found, key=lambda p: p.used_bytes or 0, reverse=True)
+
+
+MAX_BYTES = 2**24
+"""Read of a `status.json`; one of a thousand waiting trials takes a tenth of a MiB."""
+
+
+@dataclass(frozen=True)
+class RunningRow:
+    """A trial that runs."""
+
+    number: int
+    device: str
+    params: Params
+    seconds: float
+    step: int | None
+    metrics: Mapping[str, float]
+    request_bytes: int | None = None
+    """What it asked for, or its pack; None: of unknown size."""
+    peak_bytes: int = 0
+    """The most that it, or its pack, was seen to hold so far; 0: not known."""
+    seconds_per_step: float | None = None
+    """By the reports of this execution; None before the second."""
+
+
+@dataclass(frozen=True)
+class WaitingRow:
+    """A trial that waits, or the next one that is not asked for yet (number None)."""
+
+    number: int | None
+    reason: str
+    as_it_should: bool = False
+    """It waits for nothing but its turn."""
+
+
+@dataclass(frozen=True)
+class BestRow:
+    number: int
+    value: float
+    params: Params
+
+
+@dataclass(frozen=True)
+class FamilyRow:
+    """Trials of one kind."""
+
+    name: str
+    best: float
+    """By the study's metric."""
+    weight: float
+    """What its models have in the ensemble: 0 to 1."""
+
+
+@dataclass(frozen=True)
+class EnsembleRow:
+    """What finished trials are together, so far."""
+
+    metric: str
+    value: float
+    n_models: int
+    families: tuple[FamilyRow, ...] = ()
+    """The best first."""
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """Trials that failed for one cause."""
+
+    n: int
+    cause: str
+    """Of the first of them, whose number is:"""
+    first: int
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """All that the live table, `status.json` and the plain lines are made from."""
+
+    study: str
+    directory: str
+    time: float
+    n_trials: int
+    metric: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Trials by state (`TrialState.value`)."""
+    best: BestRow | None = None
+    ensemble: EnsembleRow | None = None
+    running: tuple[RunningRow, ...] = ()
+    waiting: tuple[WaitingRow, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
+    """As the sweep sees them; none where they cannot be read now."""
+    failures: tuple[FailureRow, ...] = ()
+    """The most frequent causes; `counts` has the number of all that failed."""
+    seconds: float = 0.0
+    """Since this sweep began."""
+    seconds_left: float | None = None
+    """Estimate from the trials that this sweep ended; None before the first."""
+    n_undelivered: int = 0
+    """Events that MLflow has not confirmed yet."""
+    trouble: str | None = None
+    """What keeps events from MLflow."""
+    ended: str | None = None
+    """How the sweep ended; None while it runs."""
+    repeats: tuple[int, ...] = ()
+    """For each trial of a refit, by its number, the number of the study's trial that it repeats;
+    empty: the sweep is no refit."""
+
+    def shown(self, number: int) -> int:
+        """See `shown_number`."""
+        return shown_number(number, self.repeats)
+
+    @property
+    def progress(self) -> str:
+        """`7/20`, or `7` where only time ends the study."""
+        total = f"/{self.n_trials}" if self.n_trials < MANY_TRIALS else ""
+        return f"{self.n_ended}{total}"
+
+    @property
+    def share_done(self) -> float:
+        """Of its trials, or of its time."""
+        if self.n_trials < MANY_TRIALS:
+            return self.n_ended / self.n_trials
+        if self.seconds_left is None:  # nothing has ended, or the last ones run on
+            return float(self.n_ended > 0)
+        return self.seconds / max(self.seconds + self.seconds_left, 1e-9)
+
+    @property
+    def n_ended(self) -> int:
+        return sum(self.counts.get(state.value, 0) for state in TrialState if state.is_final)
+
+
+def shown_number(number: int, repeats: Sequence[int]) -> int:
+    """Return the number by which people know a trial: in a refit that of the study's trial."""
+    return repeats[number] if number < len(repeats) else number
+
+
+def write_view(path: Path, view: SweepView) -> None:
+    write_atomically(path, json.dumps(asdict(view), default=str) + "\n")
+
+
+def read_view(path: Path) -> SweepView:
+    """Raises ConfigError when the file is missing or not ours."""
+    try:
+        return load_view(path)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no status yet; the sweep has not begun.") from None
+    except OSError as error:
+        raise ConfigError(not_readable(path, error)) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}); a running sweep rewrites it."
+        ) from error
+
+
+def load_view(path: Path) -> SweepView:
+    """Raises OSError where the file cannot be read, ValueError where it is torn or none of ours.
+
+    It may be anybody's: it is read to a limit, and a pipe is not waited for.
+    """
+    with open(path, "rb", opener=open_at_once) as file:
+        text = file.read(MAX_BYTES)
+    try:
+        return _checked(_view_of(json.loads(text)))
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(str(error)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _view_of(plain: Any) -> SweepView:
+    best = plain.pop("best")
+    return SweepView(
+        **plain
+        | {
+            "best": None if best is None else BestRow(**best),
+            "ensemble": _ensemble_row(plain.get("ensemble")),
+            "running": tuple(RunningRow(**row) for row in plain["running"]),
+            "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
+            "devices": tuple(_device_row(row) for row in plain.get("devices", ())),
+            "repeats": tuple(plain.get("repeats", ())),
+            "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
+        }
+    )
+
+
+def _ensemble_row(plain: Any) -> EnsembleRow | None:
+    if plain is None:
+        return None
+    return EnsembleRow(**plain | {"families": tuple(FamilyRow(**f) for f in plain["families"])})
+
+
+def _device_row(plain: Any) -> DeviceRow:
+    return DeviceRow(**plain | {"pids": tuple(plain["pids"])})
+
+
+def _checked(view: SweepView) -> SweepView:
+    """Raises TypeError, ValueError or ArithmeticError for what no sweep has written."""
+    best = () if view.best is None else (view.best.value,)
+    for number in (view.time, view.n_trials, *view.counts.values(), *best, *_numbers(view)):
+        if not isinstance(number, int | float):
+            raise TypeError(f"{number!r} is no number")
+        float(number)  # whole numbers have no end
+    for text in (view.study, view.metric, view.ended or "", *_texts(view)):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    if not math.isfinite(view.time):
+        raise ValueError(f"{view.time} is no time")
+    return view
+
+
+def _numbers(view: SweepView) -> Iterator[object]:
+    """Of the rows."""
+    yield from view.repeats
+    if view.ensemble is not None:
+        yield from (view.ensemble.value, view.ensemble.n_models)
+        for family in view.ensemble.families:
+            yield from (family.best, family.weight)
+    for row in view.running:
+        yield from (row.number, row.seconds, row.peak_bytes)
+        yield from (row.step or 0, row.request_bytes or 0, row.seconds_per_step or 0)
+    for device in view.devices:
+        yield from (device.total_bytes, device.ours_bytes, device.reserved_bytes)
+        yield from (device.foreign_bytes, *device.pids)
+        yield from (device.load or 0, device.power_watts or 0, device.temperature_celsius or 0)
+
+
+def _texts(view: SweepView) -> Iterator[object]:
+    if view.ensemble is not None:
+        yield view.ensemble.metric
+        yield from (family.name for family in view.ensemble.families)
+    for row in view.running:
+        yield row.device
+    for waiting in view.waiting:
+        yield waiting.reason
+    for device in view.devices:
+        yield from (device.uuid, device.name, device.node, device.fault or "")

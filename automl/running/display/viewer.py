@@ -1,0 +1,155 @@
+"""Makes the view of a running sweep: what the live table, `status.json` and the closing show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from automl.admission.refusals import AdmissionRefusal, RefusalKind
+from automl.running.display.failures import FailureCounts
+from automl.running.display.view import (
+    BestRow,
+    DeviceRow,
+    EnsembleRow,
+    RunningRow,
+    SweepView,
+    WaitingRow,
+    device_row,
+    shown_number,
+)
+from automl.running.finish.ensemble import MAX_RANKED_TRIALS, GrowingEnsemble
+from automl.running.loop.loop import SweepLoop
+from automl.running.setup.parts import SweepParts
+from automl.running.trials.carrier import TrialCarrier
+from automl.trial import MetricsReported, TrialState
+
+
+class SweepViewer:
+    """Looks at one sweep; for the main thread."""
+
+    def __init__(
+        self,
+        parts: SweepParts,
+        loop: SweepLoop,
+        carrier: TrialCarrier,
+        failures: FailureCounts,
+        ensemble: GrowingEnsemble,
+    ) -> None:
+        self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
+        self._ensemble = ensemble
+        plan = parts.prepared.plan.refit
+        self._repeats = () if plan is None else plan.repeated_trials()
+        self._began_seconds = time.monotonic()
+        self._n_ended_before = self.n_ended
+
+    def shown(self, number: int) -> int:
+        """See `shown_number`."""
+        return shown_number(number, self._repeats)
+
+    def view(self, ended: str | None = None) -> SweepView:
+        """The sweep as it stands."""
+        parts, seconds = self._parts, time.monotonic() - self._began_seconds
+        counts = {state.value: n for state, n in parts.study.counts().items()}
+        left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
+        counts[TrialState.RUNNING.value] = len(self._loop.running)
+        n_waiting = len(self._loop.waiting) + len(self._loop.held_back)
+        counts["waiting"] = n_waiting
+        left -= len(self._loop.running) + n_waiting
+        counts[TrialState.INTERRUPTED.value] = left
+        # Each member of an ensemble has a loss of its own, so that none of them is the best.
+        best = parts.study.best() if len(self._repeats) <= 1 else None
+        return SweepView(
+            study=parts.study.name,
+            directory=str(parts.directory.path),
+            time=time.time(),
+            n_trials=self._loop.asking.n_trials,
+            metric=parts.config.study.metric,
+            counts=counts,
+            best=None if best is None else BestRow(best.number, best.value, best.params),
+            ensemble=self._ensemble_row() if ended is None else None,
+            running=tuple(self._running_rows()),
+            waiting=tuple(self._waiting_rows()),
+            devices=tuple(self._device_rows()),
+            failures=self._failures.rows(),
+            seconds=seconds,
+            seconds_left=self._seconds_left(seconds),
+            n_undelivered=parts.delivery.lag(),
+            trouble=parts.delivery.trouble(),
+            ended=ended,
+            repeats=self._repeats,
+        )
+
+    def _running_rows(self) -> Iterator[RunningRow]:
+        now = time.monotonic()
+        for number, running in sorted(self._loop.running.items()):
+            report = self._carrier.latest.get(number)
+            yield RunningRow(
+                number=number,
+                device=running.placement.label_at(self._parts.machine),
+                params=running.waiting.trial.params,
+                seconds=now - running.since_seconds,
+                step=None if report is None else report.step,
+                metrics={} if report is None else report.metrics,
+                request_bytes=running.request.memory_bytes,
+                peak_bytes=self._carrier.peaks.get(number, 0),
+                seconds_per_step=seconds_per_step(self._carrier.first.get(number), report),
+            )
+
+    def _ensemble_row(self) -> EnsembleRow | None:
+        """Looked after, too: it grows as often as it is shown."""
+        if not self._ensemble.can_grow:
+            return None
+        ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)
+        self._ensemble.look(ranking, time.monotonic())
+        return self._ensemble.row(ranking, self._parts.config.study.metric)
+
+    def _device_rows(self) -> Iterator[DeviceRow]:
+        reading = self._loop.reading
+        if reading is not None and reading.error is None:
+            for account in self._loop.device_accounts():
+                yield device_row(account, reading)
+
+    def _waiting_rows(self) -> Iterator[WaitingRow]:
+        for waiting in (*self._loop.waiting, *self._loop.held_back):
+            yield _waiting_row(waiting.trial.number, waiting.refusal)
+        if (trouble := self._parts.others.trouble()) is not None:
+            yield WaitingRow(None, f"waiting: {trouble}")
+        elif not self._loop.waiting and self._loop.asking.refusal is not None:
+            yield _waiting_row(None, self._loop.asking.refusal)
+
+    @property
+    def n_ended(self) -> int:
+        """Trials of the study that have come to their end."""
+        counts = self._parts.study.counts()
+        return sum(n for state, n in counts.items() if state.is_final)
+
+    def _seconds_left(self, seconds: float) -> float | None:
+        ended = self.n_ended
+        limit = self._parts.config.study.timeout_seconds
+        return seconds_left(
+            seconds, ended - self._n_ended_before, self._loop.asking.n_trials - ended, limit
+        )
+
+
+def seconds_left(
+    seconds: float, n_ended: int, n_to_come: int, timeout_seconds: float | None
+) -> float | None:
+    """At the pace so far, or up to the end of the time given; None before the first trial ended,
+    and after that end, when nobody knows how long the last ones take."""
+    if n_ended <= 0:
+        return None
+    left = seconds / n_ended * n_to_come
+    if timeout_seconds is None:
+        return left
+    return min(left, timeout_seconds - seconds) if seconds < timeout_seconds else None
+
+
+def seconds_per_step(first: MetricsReported | None, latest: MetricsReported | None) -> float | None:
+    """The pace between two reports of one trial; None where there are no two."""
+    if first is None or latest is None or latest.step <= first.step:
+        return None
+    return max(0.0, latest.time - first.time) / (latest.step - first.step)
+
+
+def _waiting_row(number: int | None, refusal: AdmissionRefusal) -> WaitingRow:
+    return WaitingRow(number, refusal.reason, as_it_should=refusal.kind is RefusalKind.FULL)

@@ -1,0 +1,238 @@
+"""What a sweep came to, trained again on all rows at its end.
+
+With one hold-out no model has seen the rows that judged it; with folds their mean has seen all. So
+it is for one hold-out of a table of one's own, where the family is chosen too: who searches one
+family alone waits for nothing that he did not ask for. Where the sweep has a time limit the time
+for it is kept from the trials, as long as that is a small part of it.
+
+How long it takes to train again what a sweep came to, and the time that is kept for it. Pure.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from automl.config import DataKind, EnsembleSetting, ExecutionKind, RefitSetting
+from automl.config.commands import ALL, TRAIN
+from automl.errors import AutoMLError
+from automl.record.study_directory import command_line
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyRecord
+from automl.record.trial_record import TrialRecord
+from automl.running.display.console import duration_text
+from automl.running.refit.member_studies import make_refit_task
+from automl.running.refit.refit_settings import RefitTask, refuse_unfit_settings
+from automl.running.setup.parts import SweepParts
+from automl.running.setup.prepared_config import PreparedStudy
+
+MOST = 0.1
+"""Of a sweep's time that is kept for it: where it takes more, the trials are worth more
+(`experiments/013-tables/auto.md`)."""
+N_LIKELY_TRIALS = 5
+"""The best trials so far, by which the time is guessed: ensembles of many rows have 2 to 5
+members (`experiments/013-tables`)."""
+START_SECONDS = 20.0
+"""The ensemble made and drawn before it, which took 15 s on Adult (two quiet cores, 128 trials),
+its start, and the file that is written after it."""
+
+
+class TrialLengths:
+    """How long trials took from start to end, in one sweep."""
+
+    def __init__(self) -> None:
+        self._began: dict[int, float] = {}
+        self._seconds: dict[int, float] = {}
+
+    def began(self, trial: int, now_seconds: float) -> None:
+        self._began[trial] = now_seconds
+
+    def ended(self, trial: int, now_seconds: float) -> None:
+        if (began := self._began.pop(trial, None)) is not None:
+            self._seconds[trial] = now_seconds - began
+
+    def of(self, trials: Sequence[int]) -> list[float]:
+        """Of those that are known."""
+        return [self._seconds[trial] for trial in trials if trial in self._seconds]
+
+
+def seconds_to_best(trial: TrialRecord) -> float:
+    """How long the trial took to its best report; 0: it was interrupted meanwhile, which tells
+    nothing."""
+    if trial.ended is None or trial.best_step is None or trial.n_starts > 1:
+        return 0.0
+    share = (trial.best_step + 1) / (max(trial.last_step, trial.best_step) + 1)
+    return (trial.ended - trial.started) * share
+
+
+def makespan_seconds(lengths: Sequence[float], n_places: int) -> float:
+    """The longest that trainings of these lengths can take so many at a time, whatever their order
+    (Graham, 1966, Bounds for Certain Multiprocessing Anomalies)."""
+    longest = max(lengths, default=0.0)
+    return longest + (sum(lengths) - longest) / n_places
+
+
+def reserved_refit_seconds(needed_seconds: float, limit_seconds: float) -> float:
+    """Of the sweep's time; 0: none."""
+    kept = START_SECONDS + needed_seconds
+    return kept if needed_seconds and kept <= MOST * limit_seconds else 0.0
+
+
+def refit_time_refusal(
+    needed_seconds: float, left_seconds: float | None, limit_seconds: float | None
+) -> str:
+    """What speaks against it of the time that is left of the sweep's; empty: there is enough."""
+    if left_seconds is None or needed_seconds < left_seconds:
+        return ""
+    return (
+        f"that takes about {duration_text(needed_seconds)}, and of "
+        f"study.timeout_seconds={limit_seconds:g} "
+        f"{duration_text(left_seconds)} are left"
+    )
+
+
+RunRefit: TypeAlias = Callable[[RefitTask, PreparedStudy], int]
+"""Trains it and writes `refit.pt`; returns the exit code. Raises AutoMLError where that failed."""
+
+
+@dataclass(frozen=True)
+class SweepRefitResult:
+    """How it went."""
+
+    code: int = 0
+    """Of the training: 130 or 143 where a signal ended it."""
+    line: str = ""
+    """For people; empty: there is nothing to say."""
+    is_unseen: bool = False
+    """`refit.pt` was made, and not of test rows."""
+
+
+class SweepRefit:
+    """The last step of one sweep; for the main thread."""
+
+    def __init__(
+        self, parts: SweepParts, train: RunRefit | None, deadline_seconds: float | None
+    ) -> None:
+        """`deadline_seconds` (monotonic) is when the sweep's time is up; `train` None: whoever
+        called wants no such step."""
+        self._parts, self._train = parts, train
+        self._deadline_seconds = deadline_seconds
+        self._wanted = train is not None and wants_sweep_refit(parts.prepared)
+        self.lengths = TrialLengths()
+        """Of the trials of this sweep."""
+
+    @property
+    def trials_until_seconds(self) -> float | None:
+        """When trials have to be done (monotonic), by what is known so far; None: there is no
+        limit."""
+        limit = self._parts.config.study.timeout_seconds
+        if limit is None or self._deadline_seconds is None:
+            return None
+        if not self._wanted or reason_against_refit(self._parts.prepared):
+            return self._deadline_seconds
+        best = [trial.number for trial in self._parts.study.ranking(N_LIKELY_TRIALS)]
+        needed = self._needed_seconds(self.lengths.of(best))
+        return self._deadline_seconds - reserved_refit_seconds(needed, limit)
+
+    def after(self, record: StudyRecord) -> SweepRefitResult:
+        """Train what the study came to by its `record` again, and say what came of it."""
+        if not self._wanted:
+            return SweepRefitResult()
+        if is_refit_newest(self._path, record):
+            where = os.path.relpath(StudyFiles(self._path).refit)
+            return SweepRefitResult(line=f"refit, as it was: {where}")
+        try:
+            return self._after(record)
+        except AutoMLError as error:
+            return SweepRefitResult(line=self._not_done(str(error)))
+        except KeyboardInterrupt:
+            return SweepRefitResult(130, self._not_done("Ctrl-C"))
+
+    def _after(self, record: StudyRecord) -> SweepRefitResult:
+        config, best = self._parts.config, record.best()
+        assert best is not None, "the caller has looked"
+        assert self._train is not None, "likewise"
+        if why := reason_against_refit(self._parts.prepared):
+            return SweepRefitResult(line=self._not_done(why))
+        refuse_unfit_settings(config)
+        begun = make_refit_task(config, self._path, record, best)
+        needed = self._needed_seconds([seconds_to_best(one) for one in begun.members or [best]])
+        if why := refit_time_refusal(needed, self._left_seconds, config.study.timeout_seconds):
+            return SweepRefitResult(line=self._not_done(why))
+        self._parts.executor.close()  # what its workers hold is for those that come now
+        begun = replace(begun, timeout_seconds=self._left_seconds)
+        code = self._train(begun, self._parts.prepared)
+        return SweepRefitResult(code, self._not_done("interrupted")) if code else self._done
+
+    @property
+    def _path(self) -> Path:
+        return self._parts.directory.path
+
+    @property
+    def _done(self) -> SweepRefitResult:
+        dataset = self._parts.prepared.dataset
+        assert dataset is not None, "it is one of a table"
+        n_rows, rows = len(dataset.train) + len(dataset.validation), self._parts.config.refit.rows
+        on = "all rows, those of the test, too" if rows == ALL else f"all {n_rows:,} rows"
+        where = os.path.relpath(StudyFiles(self._path).refit)
+        return SweepRefitResult(line=f"trained again on {on}: {where}", is_unseen=rows != ALL)
+
+    @property
+    def _left_seconds(self) -> float | None:
+        deadline = self._deadline_seconds
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def _needed_seconds(self, lengths: Sequence[float]) -> float:
+        """For trials of these lengths, each with more rows."""
+        dataset, config = self._parts.prepared.dataset, self._parts.config
+        assert dataset is not None, "it is one of a table"
+        more = (len(dataset.train) + len(dataset.validation)) / len(dataset.train)
+        again = [more * seconds for seconds in lengths] * config.refit.n_seeds
+        return makespan_seconds(again, self._parts.n_places)
+
+    def _not_done(self, why: str) -> str:
+        again = command_line("refit", self._parts.config.study)
+        there = StudyFiles(self._path).refit
+        old = f"; {os.path.relpath(there)} is of before" if there.exists() else ""
+        return f"not trained again on all rows ({why}{old}); do it by: {again}"
+
+
+def wants_sweep_refit(prepared: PreparedStudy) -> bool:
+    """Whether a sweep by these settings ends so."""
+    config, dataset = prepared.config, prepared.dataset
+    return (
+        config.study.refit is RefitSetting.auto
+        and config.study.ensemble is EnsembleSetting.auto
+        and config.data.kind is DataKind.csv
+        and config.refit.rows != TRAIN
+        and prepared.choice is not None
+        and prepared.plan.refit is None
+        and dataset is not None
+        and not dataset.folds
+    )
+
+
+def reason_against_refit(prepared: PreparedStudy) -> str:
+    """What speaks against it where it is wanted; empty: nothing does."""
+    config = prepared.config
+    if config.study.shared:
+        return "several sweeps work on the study"
+    if config.execution.kind is ExecutionKind.ray:
+        return "it takes this machine alone"
+    if config.data.sweep_rows is not None:
+        return "the search had a part of the rows, and nobody knows how long all of them take"
+    return ""
+
+
+def is_refit_newest(path: Path, record: StudyRecord) -> bool:
+    """Whether there is a `refit.pt` from after the last trial: a sweep that asked for none more,
+    or somebody since, has made it."""
+    try:
+        made = StudyFiles(path).refit.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    return all(made > trial.ended for trial in record.trials.values() if trial.ended is not None)

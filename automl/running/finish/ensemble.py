@@ -1,0 +1,284 @@
+"""The ensemble of a study: made of the models that its trials left, and put into its record.
+
+The ensemble while a sweep goes on: how good what has finished is together.
+
+A process of its own asks each model once, behind the trials, and writes `ensemble.pt` in the end by
+what it has in mind already. The numbers are a picture; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from automl.config import Config, EnsembleSetting, ObjectiveKind, PlotsSetting, check
+from automl.errors import AutoMLError
+from automl.execution.child_calls import AnsweringProcess, NoAnswerError, call_in_child
+from automl.models.ensemble.ensemble_messages import (
+    EnsembleFileJob,
+    EnsembleFileResult,
+    EnsembleQuery,
+    EnsembleQueryResult,
+    EnsembleWorkerSetup,
+)
+from automl.models.families.auto.family import FAMILY_PARAM
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyRecord
+from automl.record.texts import fit_line
+from automl.record.trial_record import TrialRecord
+from automl.running.display.view import EnsembleRow, FamilyRow
+from automl.running.setup.prepared_config import PreparedStudy
+from automl.search.trial_standings import RankedTrial
+from automl.tracking.long_step import long_step
+from automl.trial import CheckpointKind, EnsembleBuilt, Params, ProcessEntry
+
+WRITE = "automl.models.ensemble.ensemble_file:write"
+MIN_ENSEMBLE_MODELS = 2
+MAX_MODELS = 100
+"""The best of a study that are looked at; each is read, and asked about all rows."""
+N_OF_EACH = 5
+"""Of each family so many are among them, however many of another are better: models that err
+otherwise are of more use to each other."""
+MAX_RANKED_TRIALS = 1_000
+"""So many of the best trials are looked through for that."""
+
+
+def write_in_child(asked: EnsembleFileJob) -> EnsembleFileResult:
+    """Write the file, in a process of its own. Raises AutoMLError."""
+    made = call_in_child(ProcessEntry(WRITE, asked))
+    assert isinstance(made, EnsembleFileResult)
+    return made
+
+
+def builder_target(prepared: PreparedStudy) -> str | None:
+    """What builds a network of the user's."""
+    target = prepared.plan.family.users_target
+    return None if target is None else target[1]
+
+
+def ensemble_candidates(ranking: Sequence[TrialRecord] | Sequence[RankedTrial]) -> list[int]:
+    """The trials whose models an ensemble is chosen from, the best first."""
+    n_of: Counter[object] = Counter()
+    firsts = set()
+    for trial in ranking:
+        n_of[family := trial.params.get(FAMILY_PARAM)] += 1
+        if n_of[family] <= N_OF_EACH:
+            firsts.add(trial.number)
+    others = [trial.number for trial in ranking if trial.number not in firsts]
+    chosen = {*firsts, *others[: max(0, MAX_MODELS - len(firsts))]}
+    return [trial.number for trial in ranking if trial.number in chosen]
+
+
+def make_ensemble(
+    prepared: PreparedStudy,
+    path: Path,
+    record: StudyRecord,
+    *,
+    draws: bool,
+    say: Callable[[str], None],
+    write: Callable[[EnsembleFileJob], EnsembleFileResult] = write_in_child,
+) -> EnsembleBuilt | None:
+    """Write `ensemble.pt` into the study at `path`; None: it has not two models to join. `draws`:
+    pictures of what it found, too, as where there are some already, unless the study wants none.
+
+    Raises AutoMLError for models that cannot be read.
+    """
+    dataset, files = prepared.dataset, StudyFiles(path)
+    if dataset is None:
+        return None
+    ranked = ensemble_candidates(record.ranking()[:MAX_RANKED_TRIALS])
+    models = {n: files.checkpoint(n, CheckpointKind.BEST) for n in ranked}
+    there = {n: str(file) for n, file in models.items() if file.exists()}
+    if len(there) < MIN_ENSEMBLE_MODELS:
+        return None
+    draws = prepared.config.study.plots is PlotsSetting.auto and (draws or files.plots.exists())
+    plots = str(files.plots) if draws else None
+    asked = EnsembleFileJob(
+        str(files.ensemble), there, dataset, path.name, builder_target(prepared), plots
+    )
+    drawing = " and drawing what it found" * (plots is not None)
+    with long_step(f"making the ensemble of {len(there)} models{drawing}", say):
+        written = write(asked)
+    if written.not_drawn:
+        say(f"not drawn: {fit_line(written.not_drawn)}")
+    return EnsembleBuilt(
+        time.time(),
+        len(dataset.judged),
+        written.members,
+        written.scores,
+        written.rows_per_second,
+        written.alone,
+    )
+
+
+def refuse_user_models(config: Config) -> None:
+    """Raises ConfigError for a study whose models only its author knows."""
+    kind = config.objective.kind
+    check(
+        kind is ObjectiveKind.builtin,
+        "objective",
+        kind.name,
+        "the models of such a study are not known; an ensemble is of the built-in training's.",
+    )
+
+
+def ensemble_score(scores: Mapping[str, float], metric: str) -> tuple[str, float]:
+    """By the metric of a study, where that is one of the built-in training's, else the loss."""
+    name = metric.removeprefix("val_")
+    known = name if name in scores else "loss"
+    return known, scores[known]
+
+
+def ensemble_lines(
+    event: EnsembleBuilt, record: StudyRecord, choice: str | None, path: Path
+) -> list[str]:
+    """What is said of it."""
+    known, score = ensemble_score(event.scores, record.metric.name)
+    on = f"{event.n_rows:,} rows that none of them trained on"
+    best = record.best()
+    than = ""
+    if best is not None:
+        own = event.alone.get(best.number, {})  # of several divisions its value is their mean
+        name, theirs = (known, own[known]) if known in own else (record.metric.name, best.value)
+        than = f"; the best trial's {name} is {theirs:.5g}"
+    value = f"{known} {score:.5g} on {on}{than}"
+    where = os.path.relpath(StudyFiles(path).ensemble)
+    plots = StudyFiles(path).plots
+    found = [f"what it found: {os.path.relpath(plots)}"] if plots.exists() else []
+    return [f"{_named(event, record, choice)}: {value}", f"ensemble: {where}", *found]
+
+
+def _named(event: EnsembleBuilt, record: StudyRecord, choice: str | None) -> str:
+    first, *others = event.members
+    if not others:
+        return f"ensemble of trial {first} alone, which no other makes better"
+    kinds = Counter(_kind(record.trials[n].params, choice) for n in event.members)
+    of = "" if choice is None else f" ({_counted(kinds)})"
+    return f"ensemble of {len(event.members)} models{of}"
+
+
+def _kind(params: Params, choice: str | None) -> str:
+    return "" if choice is None else str(params.get(choice))
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    named: Iterable[str] = (f"{n} {kind}" for kind, n in Counter(kinds).most_common())
+    return ", ".join(named)
+
+
+GROW = "automl.models.ensemble.ensemble_file:open_growing"
+PAUSE_SECONDS = 5.0
+SHARE = 0.05
+"""Of the time, that making it again takes at most, new models aside, which are asked anyway."""
+MAX_NUMBERS = 2_000_000
+"""That a model gives for all rows (16 MB): of more, the ensemble is made at the end alone."""
+
+logger = logging.getLogger(__name__)
+
+
+class GrowingEnsemble:
+    """Of one sweep; for the main thread. Close it."""
+
+    def __init__(self, prepared: PreparedStudy, path: Path) -> None:
+        """Of the study at `path`."""
+        self._prepared, self._files = prepared, StudyFiles(path)
+        self._process: AnsweringProcess | None = None
+        self.can_grow = grows(prepared)
+        """Else it is made at the end alone."""
+        self._asked: Sequence[int] = ()
+        self._not_before_seconds = 0.0
+        self._grown: EnsembleQueryResult | None = None
+
+    def look(self, ranking: Sequence[RankedTrial], now_seconds: float) -> None:
+        """Take an answer, and ask again where others have finished; never waits."""
+        try:
+            self._take(now_seconds)
+            self._ask(ranking, now_seconds)
+        except (NoAnswerError, AutoMLError) as error:  # it is tried anew at the end
+            logger.info("the ensemble is made at the end alone: %r", error)
+            self.can_grow = False
+            self.close()
+
+    def row(self, ranking: Sequence[RankedTrial], metric: str) -> EnsembleRow | None:
+        """How good it is by what is known; None: nothing is."""
+        choice = self._prepared.choice
+        if self._grown is None or not self._grown.members or choice is None:
+            return None
+        return ensemble_row(self._grown, ranking, metric, choice)
+
+    def write(self, asked: EnsembleFileJob) -> EnsembleFileResult:
+        """Write the file. Raises AutoMLError."""
+        if self._process is not None:
+            try:
+                made = self._process.answer(asked)
+            except NoAnswerError:
+                logger.info("the process of the ensemble has died; another makes it")
+            else:
+                assert isinstance(made, EnsembleFileResult)
+                return made
+        return write_in_child(asked)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    def _take(self, now_seconds: float) -> None:
+        found = None if self._process is None else self._process.poll()
+        if isinstance(found, EnsembleQueryResult):
+            self._grown = found
+            self._not_before_seconds = now_seconds + rebuild_wait_seconds(found.seconds)
+
+    def _ask(self, ranking: Sequence[RankedTrial], now_seconds: float) -> None:
+        busy = self._process is not None and self._process.busy
+        if busy or now_seconds < self._not_before_seconds:
+            return
+        numbers = ensemble_candidates(ranking)
+        if numbers == self._asked or len(numbers) < MIN_ENSEMBLE_MODELS:
+            return
+        self._asked = numbers
+        paths = {n: self._files.checkpoint(n, CheckpointKind.BEST) for n in numbers}
+        models = {n: str(path) for n, path in paths.items() if path.exists()}
+        if len(models) < MIN_ENSEMBLE_MODELS:
+            return
+        if self._process is None:
+            dataset = self._prepared.dataset
+            assert dataset is not None, "it is one of a table"
+            growing = EnsembleWorkerSetup(dataset, builder_target(self._prepared))
+            self._process = AnsweringProcess(ProcessEntry(GROW, growing))
+        self._process.ask(EnsembleQuery(models))
+
+
+def grows(prepared: PreparedStudy) -> bool:
+    """Whether the sweep ends with an ensemble, and its rows are few enough to be kept in mind."""
+    dataset = prepared.dataset
+    if dataset is None or prepared.choice is None or prepared.plan.refit is not None:
+        return False
+    is_small = len(dataset.judged) * dataset.n_outputs <= MAX_NUMBERS
+    return is_small and prepared.config.study.ensemble is EnsembleSetting.auto
+
+
+def rebuild_wait_seconds(took_seconds: float) -> float:
+    """Before it is made again."""
+    return max(PAUSE_SECONDS, took_seconds / SHARE)
+
+
+def ensemble_row(
+    grown: EnsembleQueryResult, ranking: Sequence[RankedTrial], metric: str, choice: str
+) -> EnsembleRow:
+    """The score by the study's metric, and what each family has in it, the best family first."""
+    best: dict[str, float] = {}
+    family: dict[int, str] = {}
+    for trial in ranking:
+        name = family[trial.number] = str(trial.params.get(choice))
+        best.setdefault(name, trial.value)
+    weights: Mapping[str, float] = {
+        name: sum(w for n, w in grown.members.items() if family.get(n) == name) for name in best
+    }
+    name, value = ensemble_score(grown.scores, metric)
+    rows = tuple(FamilyRow(name, best[name], weights[name]) for name in best)
+    return EnsembleRow(name, value, len(grown.members), rows)

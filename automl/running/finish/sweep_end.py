@@ -1,0 +1,306 @@
+"""The end of a sweep: the summary, the last events to MLflow, the closing table, the exit code."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+
+from automl.config import EnsembleSetting, ObjectiveKind, TrackingStore
+from automl.errors import AutoMLError, StorageError, SweepFailedError
+from automl.models.model_scoring import HeldOutScores
+from automl.record.studies import read_study
+from automl.record.study_directory import command_line
+from automl.record.study_files import STATUS
+from automl.record.study_record import StudyRecord
+from automl.running.display.console import duration_text, open_console
+from automl.running.display.display_failures import ViewFailureLog
+from automl.running.display.live_display import Display
+from automl.running.display.rendering import failure_lines
+from automl.running.display.view import BestRow, SweepView, write_view
+from automl.running.finish import result_tables
+from automl.running.finish.automatic_refit import SweepRefit, SweepRefitResult
+from automl.running.finish.ensemble import GrowingEnsemble, ensemble_lines, make_ensemble
+from automl.running.finish.result_tables import (
+    baseline_scores,
+    no_skill_warning,
+    print_best,
+    result_table,
+    score_on_test_rows,
+    sweep_result,
+)
+from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import StopReason
+from automl.running.setup.parts import SweepParts
+from automl.search.trial_standings import RankedTrial
+from automl.tracking.long_step import long_step
+from automl.trial import CheckpointKind, EnsembleBuilt, SweepEnded, TrialState
+
+DRAIN_SECONDS = 600.0
+"""How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
+DRAWS_SECONDS = 60.0
+"""A sweep of so long draws what its ensemble found."""
+SETTLE_SECONDS = 30.0
+"""How long the end waits for the database of a shared study."""
+N_BEST_SHOWN = 5
+EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
+
+
+class SweepFinisher:
+    """Finishes one sweep."""
+
+    def __init__(
+        self,
+        parts: SweepParts,
+        loop: SweepLoop,
+        display: Display,
+        view: Callable[[str], SweepView],
+        pictures: ViewFailureLog,
+        growing: GrowingEnsemble,
+        at_end: SweepRefit,
+    ) -> None:
+        self._parts = parts
+        self._loop = loop
+        self._display = display
+        self._say = display.say
+        self._view = view
+        self._pictures = pictures
+        self._growing = growing
+        self._at_end = at_end
+        self._ensemble: Sequence[str] = ()
+        """What is said of it."""
+        self._joined: EnsembleBuilt | None = None
+        self._scored: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+        """Columns and rows: how good the result is."""
+        self._doubt = ""
+        """What is said of a result that is good for nothing."""
+        self._refit = SweepRefitResult()
+        self._interrupted = False
+        """While these were made."""
+
+    @property
+    def _stop(self) -> StopReason | None:
+        return self._loop.stop
+
+    def finish(self) -> int:
+        """Returns the exit code. Raises AutoMLError when the sweep failed."""
+        with self._pictures.of("the display"):
+            self._display.show(self._view(self._how()))  # with the trials that ended last
+        self._display.end()
+        if self._stop is not StopReason.BROKEN:
+            self._record_end()
+            self._settle()
+        if self._stop is not StopReason.BROKEN:
+            with self._pictures.of("the ensemble"):
+                self._join_models()
+            with self._pictures.of("the refit"):
+                self._train_again()
+            with self._pictures.of("the scores"):
+                self._score_result()
+            self._deliver()
+        with self._pictures.of(STATUS):
+            write_view(self._parts.directory.files.status, self._view(self._how()))
+        with self._pictures.of("the results"):
+            self._show_results()
+        for waiting in self._loop.held_back:
+            shown = self._view(self._how()).shown(waiting.trial.number)
+            self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
+        if self._stop is not None or self._loop.held_back:
+            self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
+        if self._parts.config.tracking.store is TrackingStore.mlflow:
+            address = self._parts.delivery.address()
+            self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
+        self._raise_failure()
+        stop = StopReason.INTERRUPTED if self._interrupted else self._stop
+        return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
+
+    def _how(self) -> str:
+        """Return the word that `list` shows for how the sweep ended."""
+        if self._stop is not None:
+            return self._stop.value
+        return "done" if self._counts().get(TrialState.FINISHED) else "failed"
+
+    def _record_end(self) -> None:
+        best = self._parts.study.best()
+        ended = SweepEnded(
+            time=time.time(),
+            done=self._stop in (None, StopReason.TIMEOUT),
+            failed=self._stop is StopReason.FAILING,
+            n_by_state=self._counts(),
+            best_trial=None if best is None else best.number,
+            best_value=None if best is None else best.value,
+        )
+        try:
+            self._parts.log.append(ended)
+        except StorageError as error:  # raised after the line that goes on has been printed
+            self._loop.break_off(error)
+
+    def _settle(self) -> None:
+        """Where others work on the study, too, they are to have what this sweep did."""
+        if (why := self._parts.others.settle(SETTLE_SECONDS)) is not None:
+            again = command_line("sync", self._parts.config.study)
+            self._say(
+                f"the database has not taken all that this sweep did ({why}); nothing is lost: it "
+                f"lies in {self._parts.directory.path} and goes there by: {again}"
+            )
+
+    def _join_models(self) -> None:
+        """Of a sweep that came to its end: what was interrupted goes on. Without an ensemble the
+        trials are what they are, so that what keeps it from being made is only said."""
+        prepared, path = self._parts.prepared, self._parts.directory.path
+        if self._parts.config.study.ensemble is not EnsembleSetting.auto or not self._has_result:
+            return
+        try:
+            event = make_ensemble(
+                prepared,
+                path,
+                self._record,
+                draws=self._is_long,
+                say=self._say,
+                write=self._growing.write,
+            )
+        except (AutoMLError, KeyboardInterrupt) as error:
+            self._interrupted = isinstance(error, KeyboardInterrupt)
+            again = command_line("ensemble", self._parts.config.study)
+            why = str(error) or "Ctrl-C"
+            self._ensemble = [f"no ensemble was made ({why}); make it with: {again}"]
+            return
+        if event is None:
+            return
+        try:
+            self._parts.log.append(event)
+        except StorageError as error:  # as in `_record_end`
+            self._loop.break_off(error)
+        else:
+            self._joined = event
+            self._ensemble = ensemble_lines(event, self._record, prepared.choice, path)
+
+    def _train_again(self) -> None:
+        """Of a sweep with an ensemble, what it came to."""
+        if self._joined is None or self._stop is StopReason.BROKEN:
+            return
+        self._growing.close()
+        path = self._parts.directory.path
+        self._refit = self._at_end.after(read_study(path))  # which knows the ensemble, too
+        self._interrupted = self._interrupted or bool(self._refit.code)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether pictures, which take about a second, are a small part of the sweep."""
+        return self._view(self._how()).seconds >= DRAWS_SECONDS
+
+    @property
+    def _has_result(self) -> bool:
+        """Whether a sweep over any family came to its end."""
+        prepared = self._parts.prepared
+        of_any = prepared.choice is not None and prepared.plan.refit is None
+        return of_any and self._stop in (None, StopReason.TIMEOUT)
+
+    @cached_property
+    def _record(self) -> StudyRecord:
+        """As the last trial left it: to read it takes as long as the log is."""
+        return read_study(self._parts.directory.path)
+
+    def _score_result(self) -> None:
+        """Of the ensemble, or of the best trial."""
+        prepared, directory = self._parts.prepared, self._parts.directory
+        if not self._has_result or self._interrupted or prepared.dataset is None:
+            return
+        result = sweep_result(self._record, self._joined, directory.files)
+        if result is None:
+            return
+        test: HeldOutScores | None = None
+        try:
+            refit = directory.files.refit if self._refit.is_unseen else None
+            test = score_on_test_rows(prepared, result, refit, self._say)
+        except (AutoMLError, KeyboardInterrupt) as error:
+            self._interrupted = isinstance(error, KeyboardInterrupt)
+            again = command_line("evaluate", self._parts.config.study)
+            self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {again}")
+        study, dataset = self._parts.config.study, prepared.dataset
+        baseline = baseline_scores(dataset)
+        self._scored = result_table(result, dataset, baseline, test, study.metric)
+        self._doubt = no_skill_warning(result, dataset, baseline, study.metric, study.towards)
+
+    def _deliver(self) -> None:
+        delivery = self._parts.delivery
+        lag, to_go = delivery.lag(), lambda: f"{delivery.lag()} to go"
+        name = f"delivering {lag} events to MLflow"
+        with long_step(name, self._say, detail=to_go) if lag else nullcontext():
+            delivered = delivery.drain(DRAIN_SECONDS)
+        if not delivered:
+            self._say(
+                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
+                f"lost. Deliver them with: {command_line('sync', self._parts.config.study)}"
+            )
+
+    def _show_results(self) -> None:
+        study, refit = self._parts.study, self._parts.prepared.plan.refit
+        ranking, view = study.ranking(N_BEST_SHOWN), self._view(self._how())
+        if ranking and not (refit and refit.members):  # whose losses are no ranking
+            rows = [
+                (BestRow(view.shown(r.number), r.value, r.params), r.state.value) for r in ranking
+            ]
+            print_best(
+                rows,
+                self._parts.config.study.metric,
+                {view.shown(number): of for number, of in self._metrics_of(ranking).items()},
+                out_of_fold=self._parts.prepared.plan.n_models > 1,
+            )
+        for line in self._loop.asking.questions.found(at_end=True):
+            self._say(line)
+        for line in failure_lines(view):
+            self._say(line)
+        counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
+        self._say(f"{self._name}: {counts} in {duration_text(view.seconds)}")
+        if (memory := self._loop.memory.line()) is not None:
+            self._say(memory)
+        best = study.best()
+        if best is not None and self._parts.config.refit.of is None:  # a refit has its own file
+            path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
+            if path.exists():
+                self._say(f"best model: {os.path.relpath(path)}")
+        for line in (*self._ensemble, *filter(None, [self._refit.line])):
+            self._say(line)
+        if self._has_result:
+            self._say(result_tables.disk_usage_line(self._parts.directory.path))
+        if self._scored is not None:
+            open_console().table(*self._scored, n_left=2)
+        if self._doubt:
+            self._say(self._doubt)
+
+    def _metrics_of(self, ranking: Sequence[RankedTrial]) -> Mapping[int, Mapping[str, float]]:
+        """What else the best reports of these trials told, where the metrics are ours."""
+        if self._parts.config.objective.kind is not ObjectiveKind.builtin:
+            return {}
+        trials = self._record.trials
+        return {row.number: trials[row.number].best_metrics for row in ranking}
+
+    def _counts(self) -> dict[TrialState, int]:
+        """Trials by state; what the study still calls running has been interrupted by now."""
+        counts = dict(self._parts.study.counts())
+        n_left = counts.pop(TrialState.RUNNING, 0)
+        return counts | {TrialState.INTERRUPTED: counts.get(TrialState.INTERRUPTED, 0) + n_left}
+
+    @property
+    def _name(self) -> str:
+        return self._parts.study.name
+
+    def _raise_failure(self) -> None:
+        loop = self._loop
+        if self._stop is StopReason.BROKEN:
+            assert loop.error is not None
+            if isinstance(loop.error, AutoMLError):
+                raise loop.error
+            raise AutoMLError(f"{type(loop.error).__name__}: {loop.error}") from loop.error
+        if self._stop is StopReason.FAILING:
+            assert loop.last_failure is not None
+            raise SweepFailedError(
+                f"stopped: trials keep failing with one error: {loop.last_failure.cause}"
+            )
+        if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
+            return
+        cause = "" if loop.last_failure is None else f"; the last error: {loop.last_failure.cause}"
+        raise SweepFailedError(f"no trial finished{cause}")

@@ -1,0 +1,101 @@
+"""Which new trials the loop asks for, and when: as late as can be, for the sampler then knows most.
+
+A trial is asked for when a place is free for the least that one may want. One more is asked for
+ahead of that where it may join a pack, or pass the one that waits, as long as no more pend than the
+sampler bears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from automl.admission.refusals import AdmissionRefusal, RefusalKind
+from automl.running.loop.messages import LoopPorts, PeerSweepsObserved, PlannedTrial
+from automl.running.loop.placing import TrialPlacer
+from automl.running.loop.waiting_lines import DeferredTrials
+from automl.running.trials.suggestion_answers import (
+    LEARNING_SPACE,
+    NoParamQuestions,
+    ParamQuestions,
+)
+
+
+@dataclass
+class TrialAsker:
+    """How many trials there are and may be, and why no new one is asked for. For the main
+    thread."""
+
+    ports: LoopPorts
+    n_trials: int
+    """Total of the study."""
+    n_asked: int
+    """Trials that the study has, those to be taken over included."""
+    questions: ParamQuestions | NoParamQuestions = field(default_factory=NoParamQuestions)
+    """What answers running trials that ask for params."""
+    others: PeerSweepsObserved = field(default_factory=PeerSweepsObserved)
+    """Sweeps on other machines that work on the study; by default there are none."""
+    refusal: AdmissionRefusal | None = None
+    """Why no new trial is asked for now."""
+    _exhausted: bool = False
+    _in_vain: bool = False
+    """The database was away as it was asked, and nothing was heard of it since."""
+
+    @property
+    def wants_more(self) -> bool:
+        return not self._exhausted and (self.n_asked < self.n_trials or self.others.n_left > 0)
+
+    @property
+    def n_left(self) -> int:
+        """New trials that are still to be asked for."""
+        return self.n_trials - self.n_asked if self.wants_more else 0
+
+    @property
+    def may_come(self) -> bool:
+        """Whether a trial may yet come, be it one that another sweep leaves."""
+        return self.wants_more or self._in_vain or self.others.run or self.others.may_run()
+
+    def heard_of(self, others: PeerSweepsObserved) -> None:
+        """They may have raised the total, or left trials."""
+        n_asked = others.hear()
+        begun_since = n_asked > self.n_asked  # which `others.run` may not know of yet
+        self.others = replace(others, run=others.run or begun_since)
+        self.n_trials = max(self.n_trials, others.n_trials)
+        self.n_asked = max(self.n_asked, n_asked)
+        self._exhausted = self._in_vain = False
+
+    def refused(
+        self, placing: TrialPlacer, held_back: DeferredTrials, n_running: int, now_seconds: float
+    ) -> AdmissionRefusal | None:
+        """Why none is asked for now, though more are wanted; None: it may be, by `next`."""
+        if self.questions.one_at_a_time and placing.executions:
+            return LEARNING_SPACE
+        smallest = placing.place(placing.least, now_seconds)
+        if isinstance(smallest, AdmissionRefusal):
+            if smallest.kind is not RefusalKind.NEVER:
+                placing.make_room(smallest)
+            return smallest
+        drained = held_back.drained
+        # As many as may pend run, or wait for a device that may come back: each further one might
+        # do so too, until all that are left were proposed blindly.
+        if drained and not self._may_pend(len(drained) + n_running, placing):
+            return drained[-1].refusal
+        return None
+
+    def may_ask_ahead(self, n_pending: int, placing: TrialPlacer) -> bool:
+        """Whether one more may be asked for though so many wait or run."""
+        if not self.wants_more or self.questions.one_at_a_time:
+            return False
+        return self._may_pend(n_pending, placing)
+
+    def next(self) -> PlannedTrial | None:
+        """The next trial, be it one that another sweep left; None: there is none."""
+        asked = self.ports.ask() if self.wants_more else None
+        if asked is None:
+            self._exhausted, self._in_vain = True, self.others.may_run()
+            return None
+        self.n_asked = max(self.n_asked, asked.number + 1)  # it may be one that others left
+        return asked
+
+    def _may_pend(self, n_pending: int, placing: TrialPlacer) -> bool:
+        most = self.ports.n_may_pend()
+        return most is None or n_pending < max(most, placing.n_side_by_side)

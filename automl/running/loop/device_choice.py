@@ -1,0 +1,367 @@
+"""To which kind of device each waiting trial goes, where a sweep has the CPU and GPUs.
+
+It goes where it ends first, by what trials before it took there (`admission/pace.py`), its wait
+counted (`admission/choice.py`). Those that wait are looked at in their order, and each kind of
+device has a line of its own: who waits for a GPU holds nobody back who goes to the CPU, and nobody
+behind it takes its place. What a trial waits for is chosen anew each time; where it started it
+stays for life, as its numbers depend on it.
+
+Nothing known yet: until the CPU was timed (`cpu_probe.py`) nobody goes there who may go to a GPU.
+Where that failed a prior tells how fast it is, by which a trial goes to the CPU only where it would
+be faster there even if a GPU were free; so the small ones measure it. Of a trial whose work nobody
+knows one at a time tries the CPU, when no GPU takes it, until one has finished there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from automl.admission.refusals import SURVEYING, AdmissionRefusal, RefusalKind, no_reading_of
+from automl.admission.training_pace import (
+    DeviceOption,
+    DeviceQueue,
+    DeviceSplit,
+    TrialSecondsByKind,
+    best_split,
+    first_to_end,
+)
+from automl.running.display.console import duration_text
+from automl.running.loop.messages import (
+    AdmittedExecution,
+    ExecutionStart,
+    RunningTrial,
+    WaitingTrial,
+)
+from automl.running.loop.packing import TrialDurations
+from automl.running.loop.placing import TrialPlacer
+from automl.running.loop.trial_paces import DevicePaceModel, ExecutionTiming
+from automl.running.loop.waiting_lines import (
+    DEVICE_GONE_KINDS,
+    AllTrialsWait,
+    RefusedTrial,
+    SingleQueue,
+    TrialQueues,
+    TryStart,
+)
+from automl.trial import DeviceKind, Params, Placement, ResourceRequest, TrainingWork
+
+MOST_BEYOND = 8.0
+"""So many times the work of the largest trial that was timed on the CPU is known by it."""
+MOST_OF_ALL = 0.5
+"""Of the time that all trials to come take, which only those asked for tell: so much a trial may
+take on the CPU that could end sooner on a GPU. One that ends last there is waited for by all."""
+N_LIKE = 64
+"""Trials that tell what those are like which are to come."""
+BEHIND = AdmissionRefusal("waiting: for those before it", RefusalKind.FULL)
+
+
+@dataclass(frozen=True)
+class DeviceKindChoice:
+    """What was decided of one that waits: `waiting` says for which kind."""
+
+    waiting: WaitingTrial
+    request: ResourceRequest
+    refusal: AdmissionRefusal | None
+    """None: it can start there now."""
+    seconds: float = math.inf
+
+
+@dataclass
+class DeviceKindQueues:
+    """The lines of a sweep with several kinds of device. For the main thread."""
+
+    chooser: DevicePaceModel
+    placing: TrialPlacer
+    durations: TrialDurations
+    running: Mapping[int, RunningTrial]
+    n_ahead: int = 0
+    """How many behind the first are looked at."""
+    _timed: dict[int, ExecutionTiming] = field(default_factory=dict)
+    """By execution."""
+    _works: deque[TrainingWork] = field(init=False)
+    """Of those asked for last; as long as they are few, and of trials drawn from the space."""
+
+    def __post_init__(self) -> None:
+        self._works = deque(self.chooser.likely[:N_LIKE], maxlen=N_LIKE)
+
+    @property
+    def executions(self) -> Mapping[int, AdmittedExecution]:
+        return self.placing.executions
+
+    # --- what is learned ---
+
+    def asked(self, params: Params) -> None:
+        """The study has asked for one with these."""
+        if (work := self.chooser.work(params)) is not None:
+            self._works.append(work)
+
+    def observe(self, now_seconds: float) -> None:
+        """The devices were read: how many steps has taken what runs?"""
+        steps = self.placing.ports.n_steps()
+        self._timed = {key: self._timed.get(key) or ExecutionTiming() for key in self.executions}
+        for key, execution in self.executions.items():
+            n_live = len(execution.live)
+            if key in steps and n_live:
+                timing = self._timed[key]
+                timing.take(steps[key], n_live, now_seconds)
+                if (step_seconds := timing.step_seconds) is not None:
+                    self._learn(execution, n_live, step_seconds, timing)
+
+    def finished(
+        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
+    ) -> None:
+        """A trial has come to its end."""
+        seconds, kind = now_seconds - running.since_seconds, running.placement.kind
+        number = running.waiting.trial.number
+        work = self.chooser.work(running.waiting.trial.params)
+        timing = self._timed.setdefault(execution.key, ExecutionTiming())
+        if work is None:
+            self.chooser.paces.finished(number, kind, seconds)
+        elif timing.step_seconds is None:  # it was too short
+            self._learn(execution, execution.n_lanes, seconds / work.n_steps, timing)
+
+    def _learn(
+        self,
+        execution: AdmittedExecution,
+        n_lanes: int,
+        step_seconds: float,
+        timing: ExecutionTiming,
+    ) -> None:
+        first = next(iter(execution.members.values()))
+        work = self.chooser.work(first.trial.params)
+        if work is None:
+            return
+        flops, kind = n_lanes * work.step_flops, execution.placement.kind
+        self.chooser.timed(execution.key, kind, flops, step_seconds)
+        if timing.is_due:
+            timing.n_noted = timing.n_passes
+            self.chooser.note(kind, flops, step_seconds, execution.key)
+
+    # --- who is next ---
+
+    def look(
+        self,
+        waiting: Sequence[WaitingTrial],
+        n_to_come: int,
+        try_start: TryStart,
+        now_seconds: float,
+    ) -> ExecutionStart | RefusedTrial | AllTrialsWait:
+        """Who starts next, in the order in which they wait, each on the kind chosen for it."""
+        found: list[RefusedTrial] = []
+        n_waiting = len(waiting)  # more may be asked for meanwhile
+        look = self._begin(n_waiting + n_to_come, now_seconds)
+        for one in [*islice(waiting, self._n_looked_at + 1)]:
+            chosen = look.choose(one)
+            decided = chosen.refusal or try_start(chosen.waiting, chosen.request)
+            if isinstance(decided, ExecutionStart):
+                return decided
+            refused = RefusedTrial(replace(chosen.waiting, refusal=decided), chosen.request)
+            if refused.is_put_aside:
+                return refused
+            look.waits(refused, chosen.seconds)
+            found.append(refused)
+        return AllTrialsWait(found, self._takes_more(look, n_waiting, now_seconds))
+
+    def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
+        """It stays there for life."""
+        return replace(waiting, kind=kind)
+
+    def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
+        """The same, but where the sweep has none of that kind any more."""
+        return kind if kind in self.chooser.kinds else None
+
+    def _begin(self, n_to_come: int, now_seconds: float) -> QueuePass:
+        left: dict[DeviceKind, list[float]] = {kind: [] for kind in DeviceKind}
+        for execution in self.executions.values():
+            end_seconds = self.durations.end(execution, self.running, now_seconds)
+            left[execution.placement.kind].append(max(0.0, end_seconds - now_seconds))
+        lines = {kind: DeviceQueue(ends) for kind, ends in left.items()}
+        return QueuePass(self, lines, self._split(), n_to_come, now_seconds)
+
+    def _split(self) -> DeviceSplit:
+        """As those that were asked for last would be shared."""
+        places = self.placing.n_places
+        n_cpu, n_gpu = places.get(DeviceKind.CPU, 0), places.get(DeviceKind.GPU, 0)
+        if not (n_cpu and n_gpu):
+            return DeviceSplit()
+        paces, trials = self.chooser.paces, []
+        for work in self._works:
+            cpu, gpu = (paces.seconds(work, kind) for kind in (DeviceKind.CPU, DeviceKind.GPU))
+            if cpu and gpu:
+                trials.append(TrialSecondsByKind(cpu, gpu))
+        return best_split(trials, n_cpu, n_gpu)
+
+    @property
+    def n_idle_on_cpu(self) -> int:
+        """Places there that nobody has."""
+        places = self.placing.n_places.get(DeviceKind.CPU, 0)
+        return max(0, places - sum(e.placement.on_host for e in self.executions.values()))
+
+    @property
+    def _n_looked_at(self) -> int:
+        """Behind the first: as many more as cores have nothing to do, since those that wait for a
+        GPU may be all that were asked for."""
+        return self.n_ahead + self.n_idle_on_cpu if self.n_ahead else 0
+
+    def _takes_more(self, look: QueuePass, n_waiting: int, now_seconds: float) -> bool:
+        """Whether a device that nobody waits for could take the least that a trial asks for."""
+        idle = self.chooser.kinds - look.awaited
+        if self.chooser.is_probing:
+            idle -= {DeviceKind.CPU}
+        if n_waiting > self._n_looked_at:
+            return False
+        least = (replace(self.placing.least, kinds=frozenset({kind})) for kind in idle)
+        return any(isinstance(self.placing.place(one, now_seconds), Placement) for one in least)
+
+
+def make_trial_queues(
+    chooser: DevicePaceModel | None,
+    placing: TrialPlacer,
+    durations: TrialDurations,
+    running: Mapping[int, RunningTrial],
+    n_ahead: int,
+) -> TrialQueues:
+    """One for each kind of device, if there are several."""
+    if chooser is None:
+        return SingleQueue(placing)
+    return DeviceKindQueues(chooser, placing, durations, running, n_ahead)
+
+
+@dataclass
+class QueuePass:
+    """One look at all that wait."""
+
+    choosing: DeviceKindQueues
+    lines: Mapping[DeviceKind, DeviceQueue]
+    split: DeviceSplit
+    n_to_come: int
+    """Trials that wait or are still to be asked for."""
+    now_seconds: float
+    awaited: set[DeviceKind] = field(default_factory=set)
+    """Kinds that one before waits for: nobody passes it there."""
+
+    def choose(self, waiting: WaitingTrial) -> DeviceKindChoice:
+        """Where this one goes."""
+        found = {kind: self._ask(waiting, kind) for kind in self._kinds_of(waiting)}
+        open_ = {k: c for k, c in found.items() if c.refusal is None or not _is_closed(c.refusal)}
+        if not open_:
+            away = [
+                c
+                for c in found.values()
+                if c.refusal is not None and c.refusal.kind in DEVICE_GONE_KINDS
+            ]
+            return (away or list(found.values()))[0]
+        kind = self._kind(waiting, open_)
+        return _with_reason(open_[kind], open_)
+
+    def waits(self, refused: RefusedTrial, seconds: float) -> None:
+        """It does not start now. Who lacks main memory or a core beside a GPU is not passed by
+        those who would take these for the CPU."""
+        kind = refused.waiting.where
+        assert kind is not None
+        self.awaited |= {kind, DeviceKind.CPU} if refused.refusal.of_host else {kind}
+        self.lines[kind].join(seconds)
+
+    def _kinds_of(self, waiting: WaitingTrial) -> list[DeviceKind]:
+        """Where it may go and can run at all; one that can run nowhere is refused anywhere."""
+        can = self.choosing.placing.request(replace(waiting, chosen=None)).kinds
+        kinds = self.choosing.chooser.kinds_of(waiting)
+        # What cannot run elsewhere goes to the CPU whether or not its work is known.
+        others = [kind for kind in self.choosing.chooser.kinds if kind in can]
+        return [kind for kind in kinds if kind in can] or others or kinds[:1]
+
+    def _ask(self, waiting: WaitingTrial, kind: DeviceKind) -> DeviceKindChoice:
+        there, placing = replace(waiting, chosen=kind), self.choosing.placing
+        seconds = self.choosing.chooser.seconds(waiting, kind)
+        seconds = math.inf if seconds is None else seconds
+        known = placing.known_request(there) if kind is DeviceKind.GPU else None
+        request = known or placing.request(there)
+        if known is None and kind is DeviceKind.GPU:
+            return DeviceKindChoice(there, request, SURVEYING, seconds)
+        found = BEHIND if kind in self.awaited else self._place(request)
+        return DeviceKindChoice(
+            there, request, None if isinstance(found, Placement) else found, seconds
+        )
+
+    def _place(self, request: ResourceRequest) -> Placement | AdmissionRefusal:
+        """Devices that do not answer now are waited for."""
+        placing = self.choosing.placing
+        away = request.kinds & self.choosing.chooser.kinds - placing.kinds
+        if away and not request.kinds & placing.kinds and placing.has_read:
+            return no_reading_of(request)
+        return placing.place(request, self.now_seconds)
+
+    def _kind(
+        self, waiting: WaitingTrial, found: Mapping[DeviceKind, DeviceKindChoice]
+    ) -> DeviceKind:
+        if len(found) == 1:
+            return next(iter(found))
+        if self.choosing.chooser.is_probing:
+            return DeviceKind.GPU
+        if any(math.isinf(chosen.seconds) for chosen in found.values()):
+            return self._untold(found)
+        on_cpu, on_gpu = found[DeviceKind.CPU].seconds, found[DeviceKind.GPU].seconds
+        if on_cpu > on_gpu and not self._is_known(waiting):
+            return DeviceKind.GPU
+        options = [DeviceOption(k, self._wait(k, c), c.seconds) for k, c in found.items()]
+        return DeviceKind.CPU if self._helps(found) else first_to_end(options).kind
+
+    def _helps(self, found: Mapping[DeviceKind, DeviceKindChoice]) -> bool:
+        """Whether all end sooner where this one starts on the CPU now."""
+        cpu, gpu = found[DeviceKind.CPU], found[DeviceKind.GPU]
+        if cpu.refusal is not None or not self.choosing.n_idle_on_cpu:
+            return False
+        is_best_there = cpu.seconds <= self.split.most_ratio * gpu.seconds
+        all_seconds = self.n_to_come * self.split.trial_seconds
+        return is_best_there and cpu.seconds <= MOST_OF_ALL * all_seconds
+
+    def _wait(self, kind: DeviceKind, chosen: DeviceKindChoice) -> float:
+        return 0.0 if chosen.refusal is None else self.lines[kind].wait_seconds(chosen.seconds)
+
+    def _untold(self, found: Mapping[DeviceKind, DeviceKindChoice]) -> DeviceKind:
+        """Of a trial whose seconds nobody knows on some kind."""
+        cpu = found[DeviceKind.CPU]
+        tries = math.isinf(cpu.seconds) and cpu.refusal is None and not self._runs_on_cpu()
+        waits = found[DeviceKind.GPU].refusal is not None
+        return DeviceKind.CPU if waits and tries else DeviceKind.GPU
+
+    def _runs_on_cpu(self) -> bool:
+        return any(e.placement.on_host for e in self.choosing.executions.values())
+
+    def _is_known(self, waiting: WaitingTrial) -> bool:
+        """Whether its pace on the CPU is known by trials like it."""
+        chooser = self.choosing.chooser
+        work = chooser.work(waiting.trial.params)
+        most = chooser.paces.most_timed(DeviceKind.CPU)
+        return work is None or work.step_flops <= MOST_BEYOND * most
+
+
+def _is_closed(refusal: AdmissionRefusal) -> bool:
+    """Whether it does not start there however long it waits."""
+    return refusal.kind is RefusalKind.NEVER or refusal.kind in DEVICE_GONE_KINDS
+
+
+def _with_reason(
+    chosen: DeviceKindChoice, found: Mapping[DeviceKind, DeviceKindChoice]
+) -> DeviceKindChoice:
+    """Why it waits for this kind, where it could have gone to the other.
+
+    `waiting for a GPU (about 40 s there, 5:10 on the CPU): 1 trial is on GPU-8f…: …`
+    """
+    refusal = chosen.refusal
+    if refusal is None or refusal is SURVEYING or len(found) == 1:
+        return chosen
+    where = {DeviceKind.GPU: "a GPU", DeviceKind.CPU: "the CPU"}
+    kind = chosen.waiting.where
+    (other,) = (other for other in found if other is not kind)
+    assert kind is not None
+    text = f"waiting for {where[kind]}"
+    if math.isfinite(chosen.seconds) and math.isfinite(found[other].seconds):
+        there, elsewhere = duration_text(chosen.seconds), duration_text(found[other].seconds)
+        text += f" (about {there} there, {elsewhere} on {where[other]})"
+    why = refusal.reason.removeprefix("waiting: ")
+    return replace(chosen, refusal=replace(refusal, reason=f"{text}: {why}"))

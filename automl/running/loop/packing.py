@@ -1,0 +1,170 @@
+"""Which waiting trials start together as one pack, and who may take a lane of one that runs.
+
+How long trials take, roughly: for backfill, which needs no more.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from automl.admission.refusals import AdmissionRefusal
+from automl.admission.requests import RequestMaker
+from automl.running.loop.messages import (
+    AdmittedExecution,
+    ExecutionStart,
+    LoopPorts,
+    PackKind,
+    RunningTrial,
+    WaitingTrial,
+)
+from automl.trial import DeviceKind, Placement, ResourceRequest
+
+
+@dataclass
+class PackPlanner:
+    """Knows the kinds of those that wait. For the main thread."""
+
+    ports: LoopPorts
+    requests: RequestMaker
+    _kinds: dict[tuple[int, bool], PackKind | None] = field(default_factory=dict)
+    """By number and whether on the host; asked for once."""
+
+    def kind(self, waiting: WaitingTrial, *, on_host: bool) -> PackKind | None:
+        """What it can go together with on such a device; None: it trains alone there."""
+        key = (waiting.trial.number, on_host)
+        if waiting.may_pack and key not in self._kinds:
+            self._kinds[key] = self.ports.kind_of(waiting.trial, on_host=on_host)
+        return self._kinds[key] if waiting.may_pack else None
+
+    def started(self, number: int) -> None:
+        """It waits no more."""
+        for on_host in (True, False):
+            self._kinds.pop((number, on_host), None)
+
+    def request(self, members: Sequence[WaitingTrial], kind: DeviceKind) -> ResourceRequest:
+        """What they ask for as one pack."""
+        return self.requests.of_pack([waiting.trial.params for waiting in members], kind)
+
+    def same(
+        self,
+        first: WaitingTrial,
+        waiting: Iterable[WaitingTrial],
+        one_more: Callable[[], WaitingTrial | None],
+        *,
+        on_host: bool,
+    ) -> list[WaitingTrial]:
+        """The first and those of its kind, at most its lanes; `one_more` asks for another."""
+        kind = self.kind(first, on_host=on_host)
+        if kind is None:
+            return [first]
+        where = DeviceKind.CPU if on_host else DeviceKind.GPU
+        now = (first if w.trial == first.trial else w for w in waiting)  # as it has chosen now
+        there = (w for w in now if w.may_go(where))
+        same = [w for w in there if self.kind(w, on_host=on_host) == kind]
+        while len(same) < kind.n_lanes and (another := one_more()) is not None:
+            if self.kind(another, on_host=on_host) == kind:
+                same.append(another)
+        return same[: kind.n_lanes]
+
+    def placed(
+        self,
+        group: Sequence[WaitingTrial],
+        request: ResourceRequest,
+        placement: Placement,
+        place: Callable[[ResourceRequest], Placement | AdmissionRefusal],
+    ) -> ExecutionStart:
+        """As many of the group as fit as one pack; else its first alone, for which this request has
+        this placement."""
+        while len(group) > 1:
+            pack = self.request(group, placement.kind)
+            decision = place(pack)
+            if isinstance(decision, Placement):
+                return ExecutionStart(group, pack, decision)
+            group = group[: len(group) // 2]
+        return ExecutionStart(group, request, placement)
+
+    def for_lane(
+        self, execution: AdmittedExecution, waiting: Iterable[WaitingTrial]
+    ) -> WaitingTrial | None:
+        """Who takes a lane of this pack that came free; None: another waits first."""
+        on_host, where = execution.placement.on_host, execution.placement.kind
+        head = next((w for w in waiting if w.may_go(where)), None)
+        if head is None or self.kind(head, on_host=on_host) != execution.kind:
+            return None
+        return head if self.is_promised(execution, head) else None
+
+    def is_promised(self, execution: AdmittedExecution, head: WaitingTrial) -> bool:
+        """Whether a pack's promise is enough with the head in its free lane. It is for all that is
+        no larger than what the pack began with, whatever was learned since."""
+        kind = execution.placement.kind
+        request = self.request([*execution.live, head], kind)
+        has_room = execution.has_room_for(request)
+        if has_room or request.memory_bytes is None:
+            return has_room
+        began = list(execution.members.values())[: execution.n_lanes]
+        first_bytes = self.request(began, kind).memory_bytes
+        return first_bytes is not None and request.memory_bytes <= first_bytes
+
+
+def fair_lane_count(n_lanes: int, n_waiting: int, n_free: int) -> int:
+    """When nothing is left to ask for, the rest is divided among those that could run it."""
+    return min(n_lanes, math.ceil(n_waiting / max(1, n_free)))
+
+
+GetProgress = Callable[[int], float | None]
+"""How much of a running trial has been reported, above 0 to 1; None: not known."""
+Predict = Callable[[WaitingTrial, DeviceKind], float | None]
+"""Seconds that a trial takes on such a device; None: not known."""
+
+
+class TrialDurations:
+    """Learns from the trials that finished. For the main thread; no clock."""
+
+    def __init__(
+        self,
+        progress: GetProgress = lambda number: None,
+        predict: Predict = lambda waiting, kind: None,
+    ) -> None:
+        self._progress, self._predict = progress, predict
+        self._finished: list[float] = []
+        """Seconds, in order."""
+
+    def finished(self, seconds: float) -> None:
+        """A trial took so long to its end."""
+        bisect.insort(self._finished, seconds)
+
+    def of(self, waiting: WaitingTrial, share: float = 0.5) -> float:
+        """Seconds that a trial which has not started will take: as predicted for where it goes,
+        else those in which such a share of those that finished was over, by default the median;
+        infinite before the first."""
+        predicted = None if waiting.where is None else self._predict(waiting, waiting.where)
+        return self._at(share, self._finished) if predicted is None else predicted
+
+    def left(self, running: RunningTrial, now_seconds: float) -> float:
+        """Seconds that one which runs will still take: as fast as so far where its reports tell how
+        far it is, else as predicted, else by those that finished and took longer than it has."""
+        so_far = now_seconds - running.since_seconds
+        done = self._progress(running.waiting.trial.number)
+        if done:
+            return so_far * (1 - done) / done
+        predicted = self._predict(running.waiting, running.placement.kind)
+        if predicted is not None:
+            return predicted - so_far if predicted > so_far else so_far
+        if not self._finished:
+            return math.inf
+        longer = self._finished[bisect.bisect_right(self._finished, so_far) :]
+        return self._at(0.5, longer) - so_far if longer else so_far
+
+    def end(
+        self, execution: AdmittedExecution, running: Mapping[int, RunningTrial], now_seconds: float
+    ) -> float:
+        """When the last of its trials will have ended."""
+        live = [running[w.trial.number] for w in execution.live if w.trial.number in running]
+        return now_seconds + max((self.left(r, now_seconds) for r in live), default=0.0)
+
+    @staticmethod
+    def _at(share: float, ordered: list[float]) -> float:
+        return ordered[int(share * len(ordered))] if ordered else math.inf

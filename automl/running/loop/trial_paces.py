@@ -1,0 +1,133 @@
+"""What a sweep that has the CPU and GPUs knows of how long trials take on each.
+
+Of the built-in network the work is arithmetic. What a step takes is told by probes of the CPU
+(`cpu_probe.py`), by the trials that run, and by the record of earlier sweeps of the study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from automl.admission.training_pace import TrainingPaces
+from automl.record.study_record import StudyRecord
+from automl.running.loop.messages import CpuProbed, WaitingTrial
+from automl.trial import DeviceKind, FinishedOutcome, Params, TrainingWork
+
+WINDOW_SECONDS = 1.0
+WINDOW_STEPS = 5
+"""Steps of a trial that runs tell its pace once they took so long, and are so many."""
+Note = Callable[[DeviceKind, float, float, "int | None"], None]
+"""Takes what a pace was found to be, for the record: kind of device, operations and seconds of a
+step, and the execution; None: a probe."""
+
+
+def _forget(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
+    """Where there is no record."""
+
+
+@dataclass
+class DevicePaceModel:
+    """What is known of the trials of a sweep that has several kinds of device. For the main
+    thread."""
+
+    work: Callable[[Params], TrainingWork | None]
+    """Of a whole trial; None: nobody knows."""
+    kinds: frozenset[DeviceKind]
+    """That the sweep has, whether they answer now or not."""
+    anyone_to_cpu: bool = False
+    """Those, too, whose work nobody knows."""
+    likely: Sequence[TrainingWork] = ()
+    """Of trials drawn from the space, before any is asked for."""
+    paces: TrainingPaces = field(default_factory=TrainingPaces)
+    note: Note = _forget
+    is_probing: bool = False
+    """The CPU is being timed: until then nobody goes there who may go to a GPU."""
+    _n_probed: int = 0
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether the CPU was timed, in this sweep or before."""
+        return self._n_probed > 0
+
+    def seconds(self, waiting: WaitingTrial, kind: DeviceKind) -> float | None:
+        """That it will take on such a device; None: nobody knows."""
+        return self.paces.seconds(self.work(waiting.trial.params), kind)
+
+    def kinds_of(self, waiting: WaitingTrial) -> list[DeviceKind]:
+        """Where it may go, GPUs first."""
+        if waiting.kind is not None:
+            return [waiting.kind]
+        kinds = sorted(self.kinds, key=lambda kind: kind is DeviceKind.CPU)
+        if self.anyone_to_cpu or self.work(waiting.trial.params) is not None:
+            return kinds
+        return [kind for kind in kinds if kind is not DeviceKind.CPU] or kinds
+
+    def probed(self, found: CpuProbed) -> None:
+        """The CPU was timed: trials may go there from now on."""
+        self.is_probing = False
+        for params, step_seconds in found.steps:
+            if (work := self.work(params)) is not None:
+                self._take_probe(DeviceKind.CPU, work.step_flops, step_seconds)
+                self.note(DeviceKind.CPU, work.step_flops, step_seconds, None)
+
+    def timed(
+        self, execution: int, kind: DeviceKind, step_flops: float, step_seconds: float
+    ) -> None:
+        """Steps of an execution took so long so far."""
+        self.paces.add(execution, kind, step_flops, step_seconds)
+
+    def learn(self, record: StudyRecord) -> None:
+        """Take what earlier sweeps of the study found."""
+        for found in record.paces:
+            if found.execution is None:
+                self._take_probe(found.kind, found.step_flops, found.step_seconds)
+            else:
+                self.timed(found.execution, found.kind, found.step_flops, found.step_seconds)
+        for trial in record.trials.values():
+            whole = isinstance(trial.outcome, FinishedOutcome) and trial.n_starts == 1
+            packed = any(n_lanes > 1 for n_lanes in trial.peaks)  # of whose time each had a part
+            if trial.kind is not None and trial.outcome is not None and whole and not packed:
+                seconds = trial.outcome.time - trial.started
+                self.paces.finished(trial.number, trial.kind, seconds)
+
+    def _take_probe(self, kind: DeviceKind, step_flops: float, step_seconds: float) -> None:
+        self._n_probed += 1
+        self.paces.add(-self._n_probed, kind, step_flops, step_seconds)
+
+
+@dataclass
+class ExecutionTiming:
+    """Steps of an execution, from the first that was seen."""
+
+    n_steps: int | None = None
+    at_seconds: float = 0.0
+    has_begun: bool = False
+    n_passes: float = 0.0
+    """Of all lanes of a pack at once, each of which counts its steps."""
+    seconds: float = 0.0
+    n_noted: float | None = None
+    """As many passes had been seen when it was noted last; None: it never was."""
+
+    def take(self, n_steps: int, n_lanes: int, now_seconds: float) -> None:
+        """So many in all, as of now."""
+        if self.n_steps is not None and n_steps > self.n_steps:
+            if self.has_begun:
+                self.n_passes += (n_steps - self.n_steps) / n_lanes
+                self.seconds += now_seconds - self.at_seconds
+            self.has_begun = True
+        elif self.has_begun:
+            return  # a step that takes longer than a reading: its time counts when it ends
+        self.n_steps, self.at_seconds = n_steps, now_seconds
+
+    @property
+    def step_seconds(self) -> float | None:
+        """None: not known yet."""
+        if self.seconds < WINDOW_SECONDS or self.n_passes < WINDOW_STEPS:
+            return None
+        return self.seconds / self.n_passes
+
+    @property
+    def is_due(self) -> bool:
+        """Whether twice as much is known as was noted: of one that is killed half is kept."""
+        return self.n_noted is None or self.n_passes >= 2 * max(self.n_noted, WINDOW_STEPS / 2)

@@ -1,0 +1,171 @@
+"""The batch and the learning rate of a refit that takes several devices. Pure.
+
+A batch k times as large takes a learning rate k times as large with SGD (Goyal et al., 2017,
+Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, https://arxiv.org/abs/1706.02677), which
+rises from the trial's own over the first epochs, and √k times with Adam (Malladi et al., 2022, On
+the SDEs and Scaling Rules for Adaptive Gradient Algorithms, https://arxiv.org/abs/2205.10287, whose
+rule scales β₁, β₂ and ε too: these stay as the trial had them).
+
+How many devices a refit takes, and how. Pure.
+
+On a CPU `auto` is one process with all threads, or with one where steps are small: several
+processes there are no faster (`experiments/011-refit`). Several seeds fill the devices by
+themselves, one after another on each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from automl.config import ParallelKind, RefitConfig
+from automl.errors import ConfigError
+from automl.models.networks.network_family import TrainingParams
+from automl.objectives.training_plan import WarmUp
+from automl.trial import Params, TrainingWork
+
+WARM_UP_EPOCHS = 5
+"""Goyal et al.; but at most a quarter of all."""
+_DEFAULTS = {entry.name: entry.default for entry in fields(TrainingParams)}
+
+
+@dataclass(frozen=True)
+class ScaledParams:
+    """Params for another batch size."""
+
+    params: Params
+    warm_up: WarmUp | None
+    """None: the batch is no larger than the trial's."""
+    note: str = ""
+    """For people."""
+
+
+def scale_to_batch(
+    params: Params, wanted: Any, n_parts: int, n_rows: int, epochs: int
+) -> ScaledParams:
+    """The trial's params for batches of `wanted` rows (auto: its own on each of `n_parts`; None:
+    its own), of a training part of `n_rows`."""
+    before = min(batch_size_of(params), n_rows)
+    size = before * n_parts if wanted == "auto" else before if wanted is None else int(wanted)
+    size = min(size, n_rows)
+    clipped = {**params, "batch_size": size} if "batch_size" in params else params
+    if size == before:
+        return ScaledParams(clipped, None)
+    is_sgd = params.get("optimizer", _DEFAULTS["optimizer"]) == "sgd"
+    factor = size / before if is_sgd else math.sqrt(size / before)
+    lr = float(params.get("lr", _DEFAULTS["lr"]))  # type: ignore[arg-type]  # the family checks it
+    note = (
+        f"batch size {before} → {size}, learning rate {lr:.4g} → {lr * factor:.4g} "
+        f"({'linearly, for sgd' if is_sgd else 'by the square root, for Adam'})"
+    )
+    warm_up = None
+    if factor > 1:
+        warm_up = WarmUp(max(1, min(WARM_UP_EPOCHS, epochs // 4)), 1 / factor)
+        note += f", rising over {warm_up.epochs} epochs"
+    return ScaledParams({**params, "batch_size": size, "lr": lr * factor}, warm_up, note)
+
+
+def batch_size_of(params: Params) -> int:
+    """Rows per step of the trial."""
+    size = params.get("batch_size", _DEFAULTS["batch_size"])
+    assert isinstance(size, int), "checked by the family"
+    return size
+
+
+LARGE_STEP_FLOPS = 2e7
+"""Where several threads begin to pay: of the steps that `gain` times in its manual one of 1e6
+operations took two threads 0.84 times as fast as one, one of 3e8 1.37 times."""
+
+
+@dataclass(frozen=True)
+class RefitResources:
+    """What there is to train on."""
+
+    n_gpus: int
+    n_cores: int
+
+
+@dataclass(frozen=True)
+class RefitDevices:
+    """What one training takes."""
+
+    n_gpus: int = 1
+    """All of them or none; of no meaning where there are none."""
+    n_ranks: int = 1
+    """Processes that train together."""
+    n_threads: int = 1
+    """Of each."""
+    data_parallel: bool = False
+    why: str = ""
+    """For people."""
+
+    @property
+    def n_parts(self) -> int:
+        """Into so many parts a batch is split."""
+        return self.n_gpus if self.data_parallel else self.n_ranks
+
+
+def devices_for_builtin(
+    refit: RefitConfig, machine: RefitResources, work: TrainingWork | None
+) -> RefitDevices:
+    """For the built-in training; `work` is that of the trial, where it is known. Raises
+    ConfigError."""
+    if machine.n_gpus == 0:
+        return _on_cpu(refit, machine, work)
+    n = _n_gpus(refit, machine)
+    if refit.parallel is ParallelKind.none or n == 1:
+        return RefitDevices(why="on one GPU")
+    if refit.parallel is ParallelKind.dataparallel:
+        return RefitDevices(n_gpus=n, data_parallel=True, why=f"one process with {n} GPUs")
+    if refit.parallel is ParallelKind.auto and refit.n_seeds > 1:
+        return RefitDevices(why="a GPU for each seed, or pack of seeds")
+    return RefitDevices(n_gpus=n, n_ranks=n, why=f"{n} processes, a GPU for each")
+
+
+def devices_for_user_code(refit: RefitConfig, machine: RefitResources) -> RefitDevices:
+    """For a training of the user's own: all that there is, or so many GPUs. Raises ConfigError."""
+    n = _n_gpus(refit, machine)
+    if machine.n_gpus == 0:
+        return RefitDevices(n_threads=machine.n_cores, why="with all threads")
+    return RefitDevices(n_gpus=n, why=f"on {n} GPUs")
+
+
+def _n_gpus(refit: RefitConfig, machine: RefitResources) -> int:
+    """That are to be taken. Raises ConfigError."""
+    if refit.devices == "all":
+        return machine.n_gpus
+    if machine.n_gpus == 0:
+        raise ConfigError(
+            f"refit.devices={refit.devices}: it counts GPUs, of which there is none here, or the "
+            "processes of refit.parallel=ddp. Leave it out, or give that, too."
+        )
+    if refit.devices > machine.n_gpus:
+        raise ConfigError(
+            f"refit.devices={refit.devices}: there are {machine.n_gpus} GPUs. Give fewer, or all."
+        )
+    return int(refit.devices)
+
+
+def _on_cpu(refit: RefitConfig, machine: RefitResources, work: TrainingWork | None) -> RefitDevices:
+    if refit.parallel is ParallelKind.dataparallel:
+        raise ConfigError(
+            "refit.parallel=dataparallel: it is for GPUs, and there is none here. Leave it out, or "
+            "take refit.parallel=ddp, which trains in several processes."
+        )
+    if refit.parallel is ParallelKind.ddp:
+        n = machine.n_cores if refit.devices == "all" else int(refit.devices)
+        threads = max(1, machine.n_cores // n)
+        return RefitDevices(n_ranks=n, n_threads=threads, why=f"{n} processes on the CPU")
+    _n_gpus(refit, machine)
+    if refit.n_seeds > 1:
+        return RefitDevices(why="seeds side by side, a thread for each, or as a pack")
+    if work is not None and work.step_flops < LARGE_STEP_FLOPS:
+        return RefitDevices(
+            why="one process with one thread, which its small steps are fastest with"
+        )
+    n = machine.n_cores
+    return RefitDevices(
+        n_threads=n,
+        why=f"one process with all {n} threads, which on a CPU is as fast as several processes",
+    )

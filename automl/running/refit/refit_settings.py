@@ -1,0 +1,88 @@
+"""What of a refit is looked at before anything heavy is loaded: its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.config import Config, DataKind, ObjectiveKind, RefitMembers
+from automl.errors import ConfigError
+from automl.models.family import Family, family_name
+from automl.models.networks.network_family import NetworkFamily
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyRecord
+from automl.record.trial_record import TrialRecord
+from automl.trial import EnsembleBuilt, Params
+
+
+@dataclass(frozen=True)
+class RefitTask:
+    """A refit whose settings were looked at, and its winner."""
+
+    config: Config
+    """Of the study."""
+    path: Path
+    winner: TrialRecord
+    """The best trial, or the one that was named."""
+    ensemble: EnsembleBuilt | None = None
+    """What is trained again in its place; None: it is the winner."""
+    members: Sequence[TrialRecord] = ()
+    """Of the ensemble, in its order."""
+    timeout_seconds: float | None = None
+    """After so many its trainings are stopped; None: they take what they take."""
+
+
+def ensemble_to_refit(record: StudyRecord, config: Config, path: Path) -> EnsembleBuilt | None:
+    """The ensemble of the study at `path`, where it is what `refit` trains again; None: it is a
+    trial."""
+    refit = config.refit
+    if refit.trial is not None or refit.members is RefitMembers.none:
+        return None
+    there = StudyFiles(path).ensemble.exists()
+    return record.best_ensemble if there else None
+
+
+def refuse_unfit_settings(config: Config) -> None:
+    """What can be said of the settings alone. Raises ConfigError."""
+    kind = config.objective.kind
+    if kind is ObjectiveKind.called:
+        raise ConfigError(
+            f"study.name={config.study.name}: its function was given to automl.sweep(…) and is "
+            "stored nowhere. Put it into a module and begin a study with "
+            "objective=python objective.target=module:function, which can be refitted."
+        )
+    if kind is ObjectiveKind.builtin:
+        _refuse_seeds_of_arrays(config)
+        return
+    what = "your own training decides that; it is told by trial.refit (AUTOML_REFIT=1)"
+    refit = config.refit
+    if refit.n_seeds > 1:
+        raise ConfigError(
+            f"refit.n_seeds={refit.n_seeds}: what your own training makes cannot be averaged here. "
+            "Leave it out, and train several in your function when trial.refit is true."
+        )
+    for key, value in (("hold_out", refit.hold_out), ("batch_size", refit.batch_size)):
+        if value is not None:
+            raise ConfigError(f"refit.{key}={value}: {what}. Leave it out.")
+
+
+def _refuse_seeds_of_arrays(config: Config) -> None:
+    if config.data.kind is DataKind.python and config.refit.n_seeds > 1:
+        raise ConfigError(
+            f"refit.n_seeds={config.refit.n_seeds}: models of rows that a function of your own "
+            f"gives (data.source={config.data.source}) are not averaged. Leave it out."
+        )
+
+
+def refuse_unfit_batch(config: Config, params: Params) -> None:
+    """Raises ConfigError where what these params make of the built-in training has none."""
+    if config.refit.batch_size is None or config.objective.kind is not ObjectiveKind.builtin:
+        return
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family, _ = config.model.of(params)  # of `model=auto` the trial's own
+    if not isinstance(family, NetworkFamily):
+        raise ConfigError(
+            f"refit.batch_size={config.refit.batch_size}: model={family_name(family)} trains in "
+            "no batches. Leave it out."
+        )

@@ -1,0 +1,249 @@
+"""A refit as a small study: its settings from those of the study and its winner. Pure.
+
+A space of the winner's params alone, a trial for each seed, nothing that proposes or prunes. So a
+refit is admitted, interrupted, resumed, packed and shown in MLflow as any trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from automl.config import Config, ObjectiveKind, TrainingConfig
+from automl.config.commands import TRAIN
+from automl.models.family import Family
+from automl.models.networks.network_family import NetworkFamily
+from automl.objectives.training_plan import RefitPlan
+from automl.record.study_files import REFITS
+from automl.record.trial_record import TrialRecord
+from automl.running.refit.refit_devices import RefitDevices, batch_size_of, scale_to_batch
+from automl.running.refit.refit_settings import RefitTask
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import IndependentSampler
+from automl.trial import Direction, Params, trial_name
+
+
+@dataclass(frozen=True)
+class TrainRowCounts:
+    """Rows that train, in the search and now."""
+
+    before: int
+    now: int
+
+
+@dataclass(frozen=True)
+class RefitDecision:
+    """What is trained, decided."""
+
+    trial: int
+    params: Params
+    epochs: int
+    ema_decay: float
+    """As `training.ema_decay`."""
+    plan: RefitPlan
+    taken: RefitDevices
+    notes: tuple[str, ...]
+    """For people."""
+
+
+def decide_refit(
+    config: Config, winner: TrialRecord, sizes: TrainRowCounts | None, taken: RefitDevices
+) -> RefitDecision:
+    """Params and length of the final training; `sizes` is None for an objective of the user's,
+    which knows them itself."""
+    what = f"refit of trial {winner.number} of study {config.study.name}"
+    if sizes is None:
+        note = f"{what}: your own training, {taken.why}, with trial.refit"
+        plan, decay = RefitPlan(), config.training.ema_decay
+        epochs = config.training.epochs or 1  # whatever it says, it is no matter
+        return RefitDecision(winner.number, winner.params, epochs, decay, plan, taken, (note,))
+    keeps_last = config.refit.hold_out is None
+    epochs = refit_epochs(config, winner, sizes)
+    n_parts = taken.n_parts
+    found = scale_to_batch(winner.params, config.refit.batch_size, n_parts, sizes.now, epochs)
+    plan = RefitPlan(keeps_last, found.warm_up, taken.n_ranks, taken.data_parallel)
+    decay = ema_decay_for_rows(config, found.params, sizes.now)
+    notes = (
+        f"{what}: {rows_summary(config, sizes)}, "
+        f"{_length(config, epochs)}{_averaged(config, decay)}",
+        *([f"{taken.why}"] if taken.why else []),
+        *([found.note] if found.note else []),
+    )
+    return RefitDecision(winner.number, found.params, epochs, decay, plan, taken, notes)
+
+
+def refit_epochs(config: Config, winner: TrialRecord, sizes: TrainRowCounts) -> int:
+    """As long as the trial trained to its best epoch, or, where rows are held out to stop by, as
+    the study's. What has no batches (trees) takes as many epochs, whatever the rows are."""
+    if config.refit.hold_out is not None:
+        return _most_epochs(config, winner.params)
+    assert winner.best_step is not None, "the built-in training reports"
+    if _is_network(config, winner.params):
+        found = epochs_for_steps(winner.best_step, sizes, batch_size_of(winner.params))
+        return min(found, _most_epochs(config, winner.params))
+    return winner.best_step + 1
+
+
+def as_single_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
+    """Where each trial is of a family of its own (`model=auto`): the winner as one of that."""
+    if config.objective.kind is not ObjectiveKind.builtin:
+        return config, winner
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family, params = config.model.of(winner.params)
+    return replace(config, model=family), replace(winner, params=params)
+
+
+def _most_epochs(config: Config, params: Params) -> int:
+    return _length_of(config, params).n_epochs
+
+
+def _length_of(config: Config, params: Params) -> TrainingConfig:
+    """The training with the length and the patience that its family has, where none is said."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    return config.model.of(params)[0].trained(config.training)
+
+
+def _is_network(config: Config, params: Params) -> bool:
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    return isinstance(config.model.of(params)[0], NetworkFamily)
+
+
+def epochs_for_steps(best_step: int, sizes: TrainRowCounts, batch_size: int) -> int:
+    """Epochs over the rows now that are as many steps as the trial took to its best epoch (whole
+    ones, at least one)."""
+    n_steps = (best_step + 1) * _n_batches(sizes.before, batch_size)
+    return max(1, round(n_steps / _n_batches(sizes.now, batch_size)))
+
+
+def ema_decay_for_rows(config: Config, params: Params, n_rows: int) -> float:
+    """Of the moving average of weights: over the steps of an epoch, where nobody said another.
+
+    A trial's model is the best of its epochs by rows that the refit trains on. At a constant
+    learning rate the weights of one step are off by chance, which that choice takes out and their
+    average does better (Polyak and Juditsky, 1992; `experiments/011-refit`).
+    """
+    own = config.training.ema_decay
+    if not _is_network(config, params):
+        return own
+    if not config.refit.average or own > 0 or "ema_decay" in params:
+        return own
+    together = params.get("accumulate_steps", config.training.accumulate_steps)
+    assert isinstance(together, int), "checked by the family"
+    return 1 - 1 / math.ceil(_n_batches(n_rows, batch_size_of(params)) / together)
+
+
+def derive_refit_config(
+    config: Config, again: RefitDecision, identity: Mapping[str, Any]
+) -> Config:
+    """The settings of the refit; `identity` is that of the study, data included."""
+    builtin = config.objective.kind is ObjectiveKind.builtin
+    asks = config.objective.kind is ObjectiveKind.optuna
+    threads = config.execution.threads_per_trial
+    threads = again.taken.n_threads if threads == 1 else threads
+    alone = again.plan.n_ranks > 1
+    own = derive_small_study(
+        config, refit_name(again, config, identity), keeps_last=again.plan.keeps_last
+    )
+    given = [dict(again.params)] * config.refit.n_seeds if asks else []
+    return replace(
+        own,
+        study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=given),
+        space=config.space if asks else dict(again.params),
+        training=replace(
+            _length_of(config, again.params), epochs=again.epochs, ema_decay=again.ema_decay
+        )
+        if builtin
+        else config.training,
+        admission=replace(
+            config.admission,
+            devices_per_trial=again.taken.n_gpus,
+            max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
+        ),
+        execution=replace(config.execution.here, threads_per_trial=threads),
+        refit=replace(own.refit, trial=again.trial),
+    )
+
+
+def derive_small_study(config: Config, name: str, *, keeps_last: bool) -> Config:
+    """What the settings of any refit are: a study in the folder of refits, of which nothing
+    proposes or prunes."""
+    study = config.study
+    assert study.name is not None, "a refit is of a study that is there"
+    metric, direction = study.metric, study.towards
+    if keeps_last:
+        metric, direction = "train_loss", Direction.minimize
+    return replace(
+        config,
+        study=replace(
+            study,
+            name=name,
+            dir=str(Path(study.dir) / study.name / REFITS),
+            timeout_seconds=None,
+            metric=metric,
+            direction=direction,
+            storage=None,
+        ),
+        sampler=IndependentSampler(),
+        pruner=NoPruner(),
+        refit=replace(config.refit, of=study.name),
+    )
+
+
+def limit_refit_time(own: Config, begun: RefitTask) -> Config:
+    """The settings of a refit, in the time that there is for it."""
+    return replace(own, study=replace(own.study, timeout_seconds=begun.timeout_seconds))
+
+
+def refit_name(again: RefitDecision, config: Config, identity: Mapping[str, Any]) -> str:
+    """`trial-00007-3fa9c2d1`: the same for the same refit, whose seeds may become more, and whose
+    devices others."""
+    refit, warm_up = config.refit, again.plan.warm_up
+    decides = {
+        "study": identity,
+        "params": dict(again.params),
+        "epochs": again.epochs,
+        "ema_decay": again.ema_decay,
+        "rows": [refit.rows, refit.hold_out],
+        "warm_up": None if warm_up is None else asdict(warm_up),
+    }
+    return f"{trial_name(again.trial)}-{refit_digest(decides)}"
+
+
+def refit_digest(decides: Mapping[str, Any]) -> str:
+    """Of what decides a refit, as its folder is called by it."""
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def rows_summary(config: Config, sizes: TrainRowCounts) -> str:
+    """On which rows, for people."""
+    return ", ".join(_parts(config, sizes))
+
+
+def _parts(config: Config, sizes: TrainRowCounts) -> Iterator[str]:
+    refit = config.refit
+    yield f"{sizes.now:,} rows ({refit.rows})"
+    if refit.hold_out is not None:
+        yield f"{refit.hold_out:g} held out to stop by"
+    elif refit.rows == TRAIN and config.data.folds == 1:
+        yield "the validation part is looked at, and decides nothing"
+    if refit.n_seeds > 1:
+        yield f"{refit.n_seeds} seeds"
+
+
+def _length(config: Config, epochs: int) -> str:
+    if config.refit.hold_out is not None:
+        return f"the best of {epochs} epochs"
+    return f"{epochs} epochs, as many steps as its best one took"
+
+
+def _averaged(config: Config, decay: float) -> str:
+    return ", weights averaged over the last one" if decay > config.training.ema_decay else ""
+
+
+def _n_batches(n_rows: int, batch_size: int) -> int:
+    return math.ceil(n_rows / min(batch_size, n_rows))

@@ -1,0 +1,114 @@
+"""What is said of a table on which a trial takes minutes, before the first begins. Pure.
+
+A sweep asks nobody whether it may take long. So that nobody waits for an hour who wanted an answer
+in a minute, it says about what a trial takes, and what is quicker.
+
+In which order what did well on many tables is tried on this one. Pure.
+
+A family's turn comes by the order in which `model=auto` names them. Where a trial of some family
+takes minutes, a sweep with little time would end with what it has begun and not with what it could
+have had: there the quick families of each turn go first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from automl.config import Config, DataKind
+from automl.data.dataset import Dataset
+from automl.models.family import Family, family_name
+from automl.trial import Params, ParamValue
+
+LONG_TRIAL_SECONDS = 60.0
+MANY_ROWS = 100_000
+ENOUGH_ROWS = 50_000
+"""Trials on a part of so many rank mostly as on all, and a refit has all."""
+
+
+def long_trial_warnings(
+    config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
+) -> tuple[str, ...]:
+    """A line, where trials of some family are long; `ends` are those of the space's params."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    seconds = seconds_by_family(config, dataset, ends)
+    long = {
+        name: need
+        for name, need in seconds.items()
+        if need is not None and need > LONG_TRIAL_SECONDS
+    }
+    if not long:
+        return ()
+    needs = ", ".join(f"{name} {_minutes(need)}" for name, need in long.items())
+    n_rows, n_columns = dataset.of_one_model.n_train, len(dataset.columns.all)
+    models = f", {dataset.n_models} models a trial" if dataset.n_models > 1 else ""
+    line = (
+        f"a trial takes minutes of a core ({n_rows:,} rows of {n_columns:,} columns{models}; "
+        f"about: {needs})."
+    )
+    quicker = "; ".join(_quicker(config, dataset, seconds, long))
+    return (f"{line} Quicker: {quicker}." if quicker else line,)
+
+
+def seconds_by_family(
+    config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
+) -> dict[str, float | None]:
+    """See `Family.trial_seconds`; None: not known."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    searched = set(ends.get(config.model.choice or "", config.model.by_choice))
+    members = {name: one for name, one in config.model.by_choice.items() if name in searched}
+    training = config.training
+    if not members:
+        own = config.model.trial_seconds(dataset, config.model.trained(training), ends)
+        return {family_name(config.model): own}
+    return {
+        name: one.trial_seconds(
+            dataset,
+            one.trained(training),
+            {param.removeprefix(f"{name}_"): of for param, of in ends.items()},
+        )
+        for name, one in members.items()
+    }
+
+
+def _quicker(
+    config: Config,
+    dataset: Dataset,
+    seconds: Mapping[str, float | None],
+    long: Mapping[str, float],
+) -> Iterable[str]:
+    if dataset.n_models > 1:
+        yield f"data.folds=1 trains one model in place of {dataset.n_models}"
+    elif _may_take_a_part(config) and dataset.n_train > MANY_ROWS:
+        yield f"data.sweep_rows={ENOUGH_ROWS} (trials have so many rows, refit all)"
+    short = [name for name in seconds if name not in long]
+    if short and len(seconds) > 1:
+        yield f"model.families=[{','.join(short)}]"
+    elif "linear" not in seconds:
+        yield "model=linear"
+    if len(seconds) > 1 and config.study.timeout_seconds is None:
+        yield "study.timeout_seconds=60 ends with what there is by then"
+
+
+def _may_take_a_part(config: Config) -> bool:
+    return config.data.kind is DataKind.csv and config.data.sweep_rows is None
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else "1 min"
+
+
+def order_quick_families_first(
+    points: Sequence[Params], choice: str, seconds: Mapping[str, float | None]
+) -> Sequence[Params]:
+    """`points`, each turn's by the `seconds` of a trial of its family where some takes minutes
+    (None: not known, and little); `choice` is the param that names it."""
+    if all((need or 0.0) <= LONG_TRIAL_SECONDS for need in seconds.values()):
+        return points
+    n_before = Counter[str]()
+    order = []
+    for params in points:
+        family = str(params.get(choice))
+        order.append((n_before[family], seconds.get(family) or 0.0))
+        n_before[family] += 1
+    return [points[place] for place in sorted(range(len(points)), key=order.__getitem__)]

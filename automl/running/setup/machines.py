@@ -1,0 +1,153 @@
+"""Where a sweep's trials may run: this machine, or the nodes of a cluster.
+
+The devices of a cluster's nodes, for who only looks (`devices execution=ray`).
+
+As a sweep has them read: by an agent on each node, which ends with the look. None of the user's
+code goes there, nothing is claimed, and no node is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from automl.config import Config, ExecutionKind, ObjectiveKind
+from automl.config.execution import LOCAL
+from automl.devices.device_reader import FIRST_SECONDS, open_reader
+from automl.devices.device_reading import (
+    DeviceReader,
+    DeviceReading,
+    NodeReading,
+    NodesReader,
+    without_free_memory,
+)
+from automl.errors import AutoMLError
+from automl.execution.cluster.nodes import ClusterNodes
+from automl.execution.cluster.ray_cluster import RayCluster
+from automl.running.setup.node_agent import NodeSettings
+from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.setup.warm_start import training_preloads
+from automl.trial import DeviceKind
+
+AGENT_TARGET = "automl.running.setup.node_agent:open_agent"
+GIVEN_GPU = "automl.devices.torch_gpus:given_gpu"
+
+
+@dataclass(frozen=True)
+class SweepMachines:
+    """What is read of devices, and the nodes that they belong to."""
+
+    reader: DeviceReader
+    nodes: ClusterNodes | None = None
+    """None: they are this machine's."""
+
+
+@contextmanager
+def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
+    """Raises ConfigError where there is none that can be used, AutoMLError where none answers."""
+    if prepared.config.execution.kind is not ExecutionKind.ray:
+        beside = prepared.uses_cpu_beside_gpus
+        with closing(open_reader(prepared.devices, beside_gpus=beside)) as reader:
+            yield SweepMachines(reader)
+        return
+    with closing(_nodes(prepared)) as nodes:
+        nodes.open()
+        yield SweepMachines(NodesReader(lambda: node_readings(nodes)), nodes)
+
+
+def _nodes(prepared: PreparedStudy) -> ClusterNodes:
+    from automl.execution.cluster.autoscaler import GrowingCluster
+    from automl.execution.cluster.claims import ClaimedResources, ResourceClaim
+    from automl.execution.cluster.node_files import CodeFolder, code_of
+    from automl.execution.cluster.nodes import ClusterNodes
+    from automl.execution.cluster.ray_cluster import RayCluster
+
+    config, folder = prepared.config, Path.cwd()
+    code = CodeFolder(folder, ())
+    if config.ray.address != LOCAL:
+        away = [Path(config.study.dir), *_tables(config)]
+        code = code_of(folder, config.ray.max_code_bytes, away)
+    settings = _settings(prepared)
+    cluster = RayCluster(config.ray, code, AGENT_TARGET, settings)
+    nodes = ClusterNodes(cluster)
+
+    def ask(kind: DeviceKind) -> ResourceClaim:
+        return cluster.claim(kind, GIVEN_GPU, settings.cores_per_trial, nodes.name_of)
+
+    if config.ray.claim:
+        nodes.claims = ClaimedResources(ask, nodes.end_idle)
+    else:
+        nodes.claims = GrowingCluster(cluster.autoscaler, settings.cores_per_trial)
+    return nodes
+
+
+def _tables(config: Config) -> list[Path]:
+    """What the sweep reads itself, and shares."""
+    paths = (config.data.path, config.data.test_path)
+    is_read = config.objective.kind is ObjectiveKind.builtin
+    return [Path(path) for path in paths if path is not None and is_read]
+
+
+def _settings(prepared: PreparedStudy) -> NodeSettings:
+    config = prepared.config
+    return NodeSettings(
+        devices=prepared.devices,
+        beside_gpus=prepared.uses_cpu_beside_gpus,
+        cores_per_trial=config.execution.threads_per_trial + prepared.n_loaders,
+        max_on_host=config.admission.max_concurrent_trials,
+        modules=training_preloads(config),
+    )
+
+
+def node_readings(nodes: ClusterNodes) -> Sequence[NodeReading]:
+    """What each node said last, by our clock; of a cluster that is shared, what of it is held."""
+    found, held = [], nodes.claims.held()
+    for node in nodes.present():
+        reading = None if node.last is None else node.last.reading
+        if isinstance(reading, DeviceReading):
+            begun = reading.begun_seconds + node.offset_seconds
+            ours = replace(reading, begun_seconds=begun)
+            ours = ours if held is None else without_free_memory(ours, held)
+            found.append(NodeReading(node.name, ours, node.heard_seconds))
+    return found
+
+
+_STEP_SECONDS = 0.05
+
+
+@contextmanager
+def open_cluster_nodes(config: Config) -> Iterator[ClusterNodes]:
+    """The nodes of the cluster that the config names, once each was read, or `FIRST_SECONDS` went
+    by. Raises ConfigError where it cannot be used, AutoMLError where no node answers."""
+    with closing(
+        ClusterNodes(RayCluster(config.ray, None, AGENT_TARGET, _looking_settings(config)))
+    ) as nodes:
+        nodes.open()
+        ends = time.monotonic() + FIRST_SECONDS
+        while unread_nodes(nodes) and time.monotonic() < ends:
+            time.sleep(_STEP_SECONDS)
+        if not node_readings(nodes):
+            raise AutoMLError(
+                f"no node's devices have answered for {FIRST_SECONDS:g} s; does nvidia-smi answer "
+                f"on {', '.join(unread_nodes(nodes)) or 'its nodes'}?"
+            )
+        yield nodes
+
+
+def unread_nodes(nodes: ClusterNodes) -> Sequence[str]:
+    """The nodes whose agents have not said yet what their devices are."""
+    read = {reading.node for reading in node_readings(nodes)}
+    return sorted(node.name for node in nodes.present() if node.name not in read)
+
+
+def _looking_settings(config: Config) -> NodeSettings:
+    return NodeSettings(
+        devices=config.devices,
+        beside_gpus=False,
+        cores_per_trial=config.execution.threads_per_trial,
+        max_on_host=config.admission.max_concurrent_trials,
+        modules=(),
+    )

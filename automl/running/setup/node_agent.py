@@ -1,0 +1,48 @@
+"""What a node of a cluster is for a sweep: a reader of its devices, and workers under an agent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from automl.config import DevicesConfig
+from automl.devices.device_reader import DeviceReader, open_reader, take_reading
+from automl.devices.device_reading import DeviceReading, address_on_node
+from automl.devices.host import usable_cores
+from automl.execution.cluster.agent import NodeAgent, ReadHeld
+from automl.execution.worker_process import preload_fork_server
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What of the config concerns each node."""
+
+    devices: DevicesConfig
+    beside_gpus: bool
+    cores_per_trial: int
+    max_on_host: int | None
+    """None: as many as the cores allow."""
+    modules: Sequence[str]
+    """What the server is to load that workers are forked from."""
+
+    def n_places(self, n_cpus: float) -> int:
+        """How many trials its host trains at once, of which the cluster gives so many CPUs."""
+        if n_cpus < 1:
+            return 0
+        per_core = max(1, min(usable_cores(), int(n_cpus)) // self.cores_per_trial)
+        return self.max_on_host or per_core
+
+
+def open_agent(config: tuple[str, float, NodeSettings]) -> NodeAgent:
+    """The agent of the node of that name and so many CPUs. Raises ConfigError."""
+    name, n_cpus, settings = config
+    reader = open_reader(settings.devices, beside_gpus=settings.beside_gpus)
+    preload_fork_server(*settings.modules)
+    read = partial(_read, reader, name, settings.n_places(n_cpus))
+    return NodeAgent(read, settings.devices.interval_seconds, leave=partial(os._exit, 1))
+
+
+def _read(reader: DeviceReader, name: str, n_places: int, held: ReadHeld) -> DeviceReading:
+    return address_on_node(take_reading(reader, held), name, n_places)

@@ -1,0 +1,290 @@
+"""The open parts of one sweep: opened in the order in which they can refuse, closed in reverse.
+
+What the study knows and the event log has lost: put back when both are open.
+
+The end of the log can be lost while the study is whole (a repaired file system, an old copy), and
+MLflow is made from the log alone. The other way round, an outcome that only the log has is told to
+the study when the sweep takes its trials over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from automl.config import Config, ExecutionKind, StudyConfig, TrackingStore
+from automl.devices.device_reader import DeviceReader
+from automl.devices.device_reading import NodesReader
+from automl.devices.host import n_oom_kills
+from automl.errors import StorageError, StudyInUseError
+from automl.execution.checkpoint_store import CheckpointStore
+from automl.execution.executor import Executor
+from automl.execution.inline_executor import InlineExecutor
+from automl.execution.worker_messages import JudgedReports
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
+from automl.record.disk import write_durably
+from automl.record.event_log import EventLog
+from automl.record.lease import this_holder
+from automl.record.study_directory import StudyDirectory
+from automl.record.study_files import EVENTS
+from automl.record.study_place import settle_place
+from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.setup.unshared_sweep import NoPeerSweeps
+from automl.search.study import Study
+from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
+from automl.tracking.deliver.process import DELIVERY_NICENESS, NICENESS_BELOW_RAY
+from automl.tracking.view.run_update import StudyRef
+from automl.trial import LOCAL_NODE, TrialStarted
+
+if TYPE_CHECKING:
+    from automl.execution.cluster.nodes import ClusterNodes
+    from automl.running.setup.shared_sweep import PeerSweeps
+
+
+def restore_lost_events(study: Study, log: EventLog) -> int:
+    """Append to the log how trials ended, where it lacks that, and that they began, where it lacks
+    that too. Returns the number of trials. Raises StorageError.
+
+    Reports are not put back: MLflow may have them, and with other times they would be there twice.
+    """
+    trials = log.record.trials
+    known = {number for number, trial in trials.items() if trial.state.is_final}
+    lost = study.ended(but=known)
+    for trial in lost:
+        before = trials.get(trial.number)
+        if before is None or not before.n_starts:
+            log.append(TrialStarted(trial.number, trial.began, trial.params, device="unknown"))
+        log.append(trial.outcome)
+    return len(lost)
+
+
+MAX_THREADS = 10_000
+"""That carry trials on the nodes of a cluster; a thread is begun when it is needed."""
+MAX_WORKERS = 512
+"""Of a node."""
+READY_SECONDS = 60.0
+"""How long MLflow may take to open its store."""
+
+
+@dataclass(frozen=True)
+class SweepParts:
+    """The open parts of one sweep."""
+
+    prepared: PreparedStudy
+    directory: StudyDirectory
+    reader: DeviceReader
+    study: Study
+    log: EventLog
+    delivery: DeliverySupervisor | NoDelivery
+    executor: Executor
+    others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
+    """Who else works on the study."""
+    nodes: ClusterNodes | None = None
+    """Of a cluster; None: trials run on this machine."""
+
+    @property
+    def config(self) -> Config:
+        return self.prepared.config
+
+    @property
+    def stored(self) -> CheckpointStore | None:
+        """Where this machine keeps checkpoints besides; None: nowhere, or its nodes do."""
+        return (
+            None if self.nodes is not None else checkpoint_store(self.config.study, self.study.uuid)
+        )
+
+    @property
+    def machine(self) -> str:
+        """What this machine is called where a trial's device is told: by its name where sweeps of
+        others may work on the study, too, which the database knows by theirs."""
+        return this_holder().host if self.config.study.shared else LOCAL_NODE
+
+    @property
+    def n_places(self) -> int:
+        """The most trials, or packs, at once."""
+        return n_places(self.prepared, self.reader)
+
+    @property
+    def n_threads(self) -> int:
+        """The most that may be needed to carry them: nodes may come."""
+        return self.n_places if self.nodes is None else MAX_THREADS
+
+
+def n_places(prepared: PreparedStudy, reader: DeviceReader) -> int:
+    """The most trials, or packs, at once over all devices, those included that do not answer."""
+    limits = prepared.limits
+    if isinstance(reader, NodesReader):
+        limits = limits.by(reader.take().devices)
+    return limits.at_once(reader.addresses)
+
+
+def make_executor(
+    prepared: PreparedStudy,
+    directory: StudyDirectory,
+    max_workers: int,
+    nodes: ClusterNodes | None = None,
+    study_uuid: str = "",
+) -> Executor:
+    """The executor that the config names. Raises ConfigError."""
+    if nodes is not None:
+        from automl.execution.cluster.nodes_executor import NodesExecutor
+
+        limits, shared = worker_limits(prepared, MAX_WORKERS), prepared.config.study.shared
+        where, stored = directory.path, checkpoint_store(prepared.config.study, study_uuid)
+        return NodesExecutor(
+            nodes, prepared.entry, where, limits, stored=stored, stores_shared=shared
+        )
+    if prepared.config.execution.kind is ExecutionKind.inline:
+        return InlineExecutor(prepared.entry, directory.files.logs)
+    limits = worker_limits(prepared, max_workers)
+    return WorkersExecutor(prepared.entry, directory.files.logs, limits)
+
+
+def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | None:
+    """Where checkpoints of the study are kept besides; None: nowhere."""
+    return None if study.checkpoints is None else CheckpointStore(study.checkpoints, study_uuid)
+
+
+def _niceness(nodes: ClusterNodes | None) -> int:
+    """Of delivering to MLflow, below what trains."""
+    return DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY
+
+
+def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
+    """What worker processes are held to; they wait for a verdict at the study's own rungs."""
+    execution = prepared.config.execution
+    return WorkerLimits(
+        max_workers=max_workers,
+        trial_timeout_seconds=execution.trial_timeout_seconds,
+        silence_timeout_seconds=execution.silence_timeout_seconds,
+        recycle_after_trials=execution.recycle_after_trials,
+        recycle_growth_bytes=execution.recycle_growth_bytes,
+        n_oom_kills=n_oom_kills,
+        max_devices=prepared.config.admission.devices_per_trial,
+        judging=JudgedReports(prepared.config.study.metric, prepared.rungs),
+    )
+
+
+def _store_config(directory: StudyDirectory, stored_config: str) -> None:
+    """No picture: without it the study cannot be resumed. Raises StorageError."""
+    path = directory.files.config
+    try:
+        write_durably(path, stored_config)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}): make room or mend the disk, then give "
+            "the same command again."
+        ) from error
+
+
+def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirectory:
+    """The study's directory, for a sweep; where another is at work there on a study that may be
+    shared, one beside. Raises as `StudyDirectory.open`."""
+    try:
+        return StudyDirectory.open(study, must_exist=must_exist)
+    except StudyInUseError:
+        if not study.shared:
+            raise
+    from automl.record.study_directory import open_joined
+
+    return open_joined(study)
+
+
+@contextmanager
+def open_sweep_parts(
+    prepared: PreparedStudy,
+    directory: StudyDirectory,
+    reader: DeviceReader,
+    *,
+    stored_config: str,
+    deliverer: DelivererProcess | None,
+    nodes: ClusterNodes | None = None,
+) -> Iterator[SweepParts]:
+    """Open study, event log, MLflow's delivery and executor; close them in the other order."""
+    config = prepared.config
+    if config.study.shared:
+        opened = _open_shared(prepared, directory, reader, stored_config, deliverer, nodes)
+        with opened as parts:
+            yield parts
+        return
+    with ExitStack() as stack:
+        study = Study.open(config.study, prepared.rules, directory.path)
+        stack.callback(study.close)
+        place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
+        study.keep_uuid(place.study_uuid)
+        ref = StudyRef(place.study_uuid, place.name, place.former_names)
+        # Not before the study has agreed: the process makes MLflow's database where there is none.
+        delivery: DeliverySupervisor | NoDelivery = NoDelivery()
+        if config.tracking.store is TrackingStore.mlflow:
+            delivery = DeliverySupervisor.start(
+                directory.path,
+                config.tracking,
+                deliverer,
+                study=ref,
+                n_known_trials=study.n_asked,
+                before_trials=prepared.plan.refit is None,  # whose study has begun
+                niceness=_niceness(nodes),
+            )
+        stack.callback(delivery.stop)
+        log = EventLog.open(directory.files.events)  # while MLflow is being loaded
+        stack.callback(log.close)
+        delivery.wait_usable(READY_SECONDS)
+        if n_lost := restore_lost_events(study, log):
+            note = f"{EVENTS} had lost how {n_lost} trials ended: put back from what Optuna keeps"
+            prepared = replace(prepared, notes=(*prepared.notes, note))
+        _store_config(directory, stored_config)
+        executor = make_executor(
+            prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
+        )
+        stack.callback(executor.close)
+        yield SweepParts(prepared, directory, reader, study, log, delivery, executor, nodes=nodes)
+
+
+@contextmanager
+def _open_shared(
+    prepared: PreparedStudy,
+    directory: StudyDirectory,
+    reader: DeviceReader,
+    stored_config: str,
+    deliverer: DelivererProcess | None,
+    nodes: ClusterNodes | None,
+) -> Iterator[SweepParts]:
+    """As `open_sweep_parts`, of a study that other sweeps work on, too: the database has what is
+    left of
+    trials, and the event log cannot have lost what it has."""
+    from automl.running.setup.shared_sweep import PeerSweeps, join_shared_study
+
+    config = prepared.config
+    with ExitStack() as stack:
+        shared, study = join_shared_study(prepared, directory, stored_config)
+        together = PeerSweeps(shared, study, directory, config.study.checkpoints)
+        stack.callback(together.close)
+        place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
+        ref = StudyRef(place.study_uuid, place.name, place.former_names)
+
+        delivery: DeliverySupervisor | NoDelivery = NoDelivery()
+        if config.tracking.store is TrackingStore.mlflow:
+            shares = together.deliveries(config.study, config.tracking)
+            delivery = DeliverySupervisor.start(
+                directory.path,
+                config.tracking,
+                deliverer,
+                study=ref,
+                shared=shares,
+                niceness=_niceness(nodes),
+            )
+        stack.callback(delivery.stop)
+        delivery.wait_usable(READY_SECONDS)
+        _store_config(directory, stored_config)
+        executor = make_executor(
+            prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
+        )
+        stack.callback(executor.close)
+        yield SweepParts(
+            *(prepared, directory, reader, study, shared.log, delivery, executor),
+            others=together,
+            nodes=nodes,
+        )

@@ -1,0 +1,77 @@
+"""How a study goes on, which depends on what began it: a command line, or a call from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+from automl.config import Config, ObjectiveConfig, ObjectiveKind, RefitConfig, StudyConfig
+from automl.errors import ConfigError
+from automl.objectives.function_call import CalledFunction
+from automl.record.study_directory import command_line
+from automl.record.study_files import REFITS, StudyFiles
+
+
+def resume_command(config: Config, *, from_python: bool = False, **changed: object) -> str:
+    """Return what goes on with the study, with settings of `study.` changed: a command, or the
+    same call of a sweep that was called from Python."""
+    if config.refit.of is not None:
+        return _refit_line(config.study, config.refit.of, _plain(config.refit))
+    if from_python or config.objective.kind is ObjectiveKind.called:
+        return _same_call(config.study, changed)
+    words = [f" study.{key}={value}" for key, value in changed.items()]
+    return command_line("resume", config.study) + "".join(words)
+
+
+def resume_command_from_settings(study: StudyConfig, settings: Mapping[str, str]) -> str:
+    """The same from the flat settings that a record holds."""
+    if (of := settings.get("refit.of")) is not None:
+        given = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
+        return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in given.items()})
+    if settings.get("objective.kind") == ObjectiveKind.called.name:
+        return f"{_same_call(study, {})}, in {settings.get('objective.file', 'the same program')}"
+    return command_line("resume", study)
+
+
+def _refit_line(refit: StudyConfig, of: str, given: Mapping[str, str]) -> str:
+    """What to type to go on with a refit, which stands in a folder of its study."""
+    study = StudyConfig(name=of, dir=str(Path(refit.dir).parent.parent))
+    defaults = _plain(RefitConfig())
+    words = [f" refit.{k}={v}" for k, v in given.items() if defaults.get(k) != v]
+    return command_line("refit", study) + "".join(words)
+
+
+def _plain(refit: RefitConfig) -> dict[str, str]:
+    """Of what is set, as it is typed."""
+    values = {k: v for k, v in vars(refit).items() if v is not None and k != "of"}
+    return {k: v.name if isinstance(v, Enum) else str(v) for k, v in values.items()}
+
+
+def _same_call(study: StudyConfig, changed: Mapping[str, object]) -> str:
+    given = "".join(f", {key}={value!r}" for key, value in changed.items())
+    return f"the same call with name={study.name!r}{given}"
+
+
+def refuse_refit_folder(study: StudyConfig) -> None:
+    """Raises ConfigError for the folder of a refit, whose settings are made from its study's."""
+    of = Path(study.dir).absolute().parent
+    if Path(study.dir).name != REFITS or not StudyFiles(of).config.exists():
+        return
+    again = command_line("refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent)))
+    raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {again}")
+
+
+def refuse_missing_function(config: Config, called: CalledFunction | None) -> None:
+    """Raises ConfigError where a study is of a function that only its caller has."""
+    if config.objective.kind is ObjectiveKind.called and called is None:
+        raise ConfigError(
+            f"study.name={config.study.name}: this study is called from Python, and its function "
+            f"is stored nowhere. Go on with it in {config.objective.file}: {resume_command(config)}"
+        )
+
+
+def function_parts(objective: ObjectiveConfig) -> Mapping[str, str]:
+    """What a called function was made of, by name."""
+    split = (part.partition("=") for part in objective.parts)
+    return {name: digest for name, _, digest in split}

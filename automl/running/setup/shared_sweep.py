@@ -1,0 +1,138 @@
+"""A study that several sweeps work on, wired into one of them; nothing of it is loaded for others.
+
+What the others do comes as messages (`PeerSweepsObserved`), from the thread that keeps in touch
+with them.
+Each delivers to MLflow the trials that it holds; `tracking/divided.py` says what else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from automl.config import StudyConfig, TrackingConfig
+from automl.errors import ConfigError
+from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
+from automl.record.study_directory import JOINED, StudyDirectory, has_others_checkpoints
+from automl.running.loop.messages import PeerSweepsObserved, SweepFailed
+from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.setup.unshared_sweep import (
+    EndLostTrials,
+    ExtendLease,
+    ListBusyTrials,
+    PostMessage,
+)
+from automl.search.shared_study import SharedStudy, open_shared_storage
+from automl.tracking.deliver.division import SharedDeliveryJob, mlflow_store_name
+
+
+def refuse_unshareable_study(prepared: PreparedStudy) -> None:
+    """Raises ConfigError for what only one sweep can do."""
+    if prepared.asks_for_params:
+        raise ConfigError(
+            "objective=optuna: params that an objective asks for while it runs are not shared "
+            "between sweeps. Write them as the space (space.NAME=…), or leave study.storage out; "
+            "postgresql+psycopg2://… keeps the study in Optuna's own tables, for one sweep."
+        )
+    if prepared.called is not None and prepared.called.changed:
+        raise ConfigError(
+            "changed=True: a function that goes on as it is now would be another on each machine "
+            "of a shared study. Begin a new study.name with it."
+        )
+
+
+def join_shared_study(
+    prepared: PreparedStudy, directory: StudyDirectory, stored_config: str
+) -> tuple[SharedRecord, SharedStudy]:
+    """Take part in the study, which is made if it is not there. Raises AutoMLError."""
+    refuse_unshareable_study(prepared)
+    config = prepared.config
+    shared = SharedRecord.open(config.study, directory.path)
+    try:
+        opened = open_shared_storage(shared, stored_config)
+        study = SharedStudy.open(config.study, prepared.rules, directory.path, opened)
+    except BaseException:
+        shared.close()
+        raise
+    return shared, study
+
+
+class PeerSweeps:
+    """The others of a shared study, for one sweep."""
+
+    may_run = True
+
+    def __init__(
+        self,
+        shared: SharedRecord,
+        study: SharedStudy,
+        directory: StudyDirectory,
+        checkpoints: str | None = None,
+    ) -> None:
+        """`checkpoints` is where all sweeps keep theirs, if there is such a place."""
+        self._shared, self._study, self._directory = shared, study, directory
+        self._checkpoints = checkpoints
+
+    def is_lost(self, trial: int) -> bool:
+        """Whether a trial of this sweep is another's by now. From any thread."""
+        return not self._shared.log.holds(trial)
+
+    def deliveries(self, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob:
+        """What this sweep delivers to MLflow, from now on. Raises AutoMLError."""
+        assert study.storage is not None
+        assert study.name is not None
+        store = mlflow_store_name(tracking)
+        self._shared.attend(store)
+        return SharedDeliveryJob(
+            study.storage, study.name, store, self._shared.sweep, attends=False
+        )
+
+    def start(
+        self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease
+    ) -> None:
+        """From now on `post` hears once a second how the study stands, `end` which trials are
+        another sweep's by now and did not stop by themselves, and `lend` until when workers may run
+        without being seen to."""
+
+        def tell(standing: SharedStudyStanding) -> None:
+            held = self._shared.log.holds
+            left, run = standing.n_left, standing.others_run
+            post(PeerSweepsObserved(standing.n_trials, left, run, held, self._may_run, self._hear))
+
+        self._shared.start(busy, tell, lambda error: post(SweepFailed(error)), end, lend)
+
+    def greeting(self) -> Iterator[str]:
+        """What a trial that is taken over has of its past; lines for people."""
+        path, checkpoints = self._directory.path, self._checkpoints
+        if path.parent.parent.name == JOINED:
+            yield f"another sweep is at work in this folder: this one joins it, in {path}"
+        elif checkpoints is None and not has_others_checkpoints(path):
+            yield (
+                "trials that are taken over from a machine with another study.dir begin again: "
+                "their checkpoints are there; what they reported is not told twice "
+                "(study.checkpoints=s3://BUCKET/PATH keeps them where all machines see them)"
+            )
+
+    def settle(self, timeout_seconds: float) -> str | None:
+        """Have all that was logged in the database, and the study's copy whole; returns why that
+        cannot be now."""
+        if self._shared.drain(timeout_seconds):
+            self._study.hear()
+            return None
+        return self._shared.trouble or "it takes too long"
+
+    def trouble(self) -> str | None:
+        """Why the database does not answer now."""
+        return self._shared.trouble
+
+    def close(self) -> None:
+        """Give back the trials that have not ended."""
+        self._shared.close()
+
+    def _may_run(self) -> bool:
+        """Who asks hears of trials that others began after the keeper has looked; of those before,
+        the keeper knows better which have ended."""
+        return self._shared.is_away or self._study.others_run(self._shared.standing.n_asked)
+
+    def _hear(self) -> int:
+        self._study.hear()
+        return self._study.n_asked

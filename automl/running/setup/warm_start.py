@@ -1,0 +1,58 @@
+"""What takes long to load begins to, side by side, before the sweep itself is even imported:
+torch in the server that worker processes are forked from, MLflow in the delivering process, which
+also opens the store if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind, TrackingStore
+from automl.execution.worker_process import preload_fork_server
+from automl.models.family import Family
+from automl.tracking.deliver.delivery import DelivererProcess, spawn_deliverer
+from automl.tracking.tracking_uri import resolve_uri
+
+_DRIVER = Path("/proc/driver/nvidia")
+"""There where Linux has NVIDIA's driver; elsewhere each survey loads what it needs."""
+
+
+@contextmanager
+def warm_up_processes(config: Config) -> Iterator[DelivererProcess | None]:
+    """Gives the delivering process, if there is something to deliver to; one that is not needed
+    after all is ended.
+
+    Raises ConfigError for a tracking URI that cannot be.
+    """
+    if config.execution.kind not in (ExecutionKind.inline, ExecutionKind.ray):
+        preload_fork_server(*training_preloads(config), *_for_surveys(config))
+    if config.tracking.store is TrackingStore.none:
+        yield None
+        return
+    with spawn_deliverer(Path.cwd(), resolve_uri(config.tracking)) as deliverer:
+        try:
+            yield deliverer
+        finally:
+            deliverer.kill()
+
+
+def training_preloads(config: Config) -> list[str]:
+    """What a server loads that workers are forked from.
+
+    A program loads torch itself, if it wants it; a family brings its own library."""
+    if config.objective.kind is ObjectiveKind.command:
+        return ["automl.objectives.program.command_session"]
+    if config.objective.kind is ObjectiveKind.builtin:
+        assert isinstance(config.model, Family), "Hydra makes it by its schema"
+        return ["automl.objectives.training_session", *config.model.modules]
+    return ["automl.objectives.training_session", "torch"]
+
+
+def _for_surveys(config: Config) -> list[str]:
+    """What surveys need of torch takes 1.4 s to load, each time or once in the server."""
+    is_users = config.objective.target is not None or hasattr(config.model, "target")
+    may_find_gpus = config.devices.kind is not DevicesKind.host and _DRIVER.exists()
+    wanted = is_users and may_find_gpus and config.may_survey
+    return ["automl.measure.survey.survey_run"] if wanted else []

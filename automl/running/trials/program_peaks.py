@@ -1,0 +1,104 @@
+"""What programs as objectives were seen to hold of GPUs, where no torch of ours counts it.
+
+By the driver's bytes of their processes; where it tells none of any process, by what the device has
+less since the program began, if it had the device to itself of ours.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
+from automl.trial import DeviceId, MemoryPeakMeasured, Placement, ProcessId
+
+GROWTH = 1.05
+"""A peak that grew by so much is told again."""
+
+
+@dataclass
+class _MeasuredProgram:
+    """One that runs."""
+
+    trial: int
+    process: ProcessId
+    """The worker that started it, to which the driver's reader counts it."""
+    placement: Placement
+    tell: Callable[[MemoryPeakMeasured], None]
+    free_before: dict[DeviceId, int] = field(default_factory=dict)
+    told_bytes: tuple[int, ...] = ()
+
+
+class ProgramPeaks:
+    """Looks at each reading; any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # held while a peak is told: none is after `end`
+        self._programs: dict[int, _MeasuredProgram] = {}
+        self._last: DeviceReading | None = None
+
+    def begin(
+        self,
+        trial: int,
+        process: ProcessId,
+        placement: Placement,
+        tell: Callable[[MemoryPeakMeasured], None],
+    ) -> None:
+        """A trial's program is about to start; `tell` takes each new peak of it."""
+        with self._lock:
+            free = {} if self._last is None else _free(self._last)
+            self._programs[trial] = _MeasuredProgram(trial, process, placement, tell, free)
+
+    def end(self, trial: int) -> None:
+        """It has ended, if it had begun."""
+        with self._lock:
+            self._programs.pop(trial, None)
+
+    def read(self, reading: DeviceReading) -> None:
+        """Tell what has grown. Raises what a `tell` raises."""
+        with self._lock:
+            self._last = reading
+            snapshots = {device.address: device for device in reading.devices}
+            for program in self._programs.values():
+                others = [other for other in self._programs.values() if other is not program]
+                sizes = tuple(
+                    _held(program, snapshots.get(device), others)
+                    for device in program.placement.devices
+                )
+                if _exceeds(sizes, program.told_bytes):
+                    program.told_bytes = sizes
+                    program.tell(_peak(program.trial, sizes))
+
+
+def _held(
+    program: _MeasuredProgram, device: DeviceSnapshot | None, others: Iterable[_MeasuredProgram]
+) -> int:
+    """Of one device; 0: not known."""
+    if device is None:
+        return 0
+    here = device.address
+    if any(process.used_bytes is not None for process in device.processes):
+        return sum(
+            process.used_bytes or 0
+            for process in device.processes
+            if ProcessId(here.node, process.owner) == program.process
+        )
+    if any(here in other.placement.devices for other in others):
+        return 0
+    return max(0, program.free_before.get(here, device.free_bytes) - device.free_bytes)
+
+
+def _free(reading: DeviceReading) -> dict[DeviceId, int]:
+    return {device.address: device.free_bytes for device in reading.devices}
+
+
+def _exceeds(sizes: tuple[int, ...], told: tuple[int, ...]) -> bool:
+    before = told or (0,) * len(sizes)
+    return any(new > GROWTH * old for new, old in zip(sizes, before, strict=True))
+
+
+def _peak(trial: int, sizes: tuple[int, ...]) -> MemoryPeakMeasured:
+    on_each = sizes if len(sizes) > 1 else ()
+    return MemoryPeakMeasured(trial, time.time(), max(sizes), on_each_bytes=on_each)

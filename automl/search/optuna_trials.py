@@ -1,0 +1,163 @@
+"""The search space in Optuna's words, and a trial as Optuna writes one down.
+
+How the trials of a study ended, read back from what Optuna keeps of them.
+
+What is written into a study for those who look at it with Optuna's own tools.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import RandomSampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from automl.record.texts import fit_line
+from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
+from automl.search.samplers.memory_wall import AT_LEAST_KEY, BARE_KEY, EXCESS_KEY, stored_excess
+from automl.search.search_space import SearchSpace, SpaceParam
+from automl.search.storage import load_optuna_study
+from automl.trial import (
+    FailedOutcome,
+    FinishedOutcome,
+    Params,
+    PrunedOutcome,
+    TooLargeOutcome,
+    TrialOutcome,
+    TrialState,
+)
+
+
+def optuna_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
+    """Optuna's distribution for each param that is searched."""
+    return {param.name: optuna_distribution(param) for param in space.params if param.is_searched}
+
+
+def optuna_distribution(param: SpaceParam) -> BaseDistribution:
+    """Of a param that is searched."""
+    match param.domain:
+        case ChoiceDomain(values):
+            return CategoricalDistribution(values)
+        case RangeDomain(low=int(low), high=int(high), log=log, step=step):
+            return IntDistribution(low, high, log=log, step=int(step or 1))
+        case RangeDomain(low=low, high=high, log=log, step=step):
+            return FloatDistribution(low, high, log=log, step=step)
+        case FixedDomain():
+            raise AssertionError(f"{param.name} is fixed and not searched")
+
+
+def optuna_running_trial(
+    number: int,
+    params: Mapping[str, Any] | None = None,
+    distributions: Mapping[str, BaseDistribution] | None = None,
+    user_attrs: Mapping[str, Any] | None = None,
+) -> FrozenTrial:
+    """A trial as it begins."""
+    return FrozenTrial(
+        number=number,
+        trial_id=-1,  # the storage gives it one
+        state=optuna.trial.TrialState.RUNNING,
+        value=None,
+        datetime_start=datetime.now(),
+        datetime_complete=None,
+        params=dict(params or {}),
+        distributions=dict(distributions or {}),
+        user_attrs=dict(user_attrs or {}),
+        system_attrs={},
+        intermediate_values={},
+    )
+
+
+@dataclass(frozen=True)
+class EndedTrial:
+    """A trial that has ended, as the study tells it; what it does not keep is said in the cause."""
+
+    number: int
+    params: Params
+    began: float
+    """When it was asked for (Unix seconds)."""
+    outcome: FinishedOutcome | PrunedOutcome | TooLargeOutcome | FailedOutcome
+
+
+def trial_state_of(trial: FrozenTrial) -> TrialState:
+    """Of a trial that has ended."""
+    if trial.state is OptunaState.COMPLETE:
+        return TrialState.FINISHED
+    if trial.state is OptunaState.PRUNED and BARE_KEY not in trial.constraints:
+        return TrialState.PRUNED
+    return TrialState.FAILED
+
+
+def trial_outcome_of(
+    trial: FrozenTrial,
+) -> FinishedOutcome | PrunedOutcome | TooLargeOutcome | FailedOutcome:
+    """How a trial ended, of which Optuna keeps no more than state, value, time and excess."""
+    number, at = trial.number, unix_seconds(trial.datetime_complete)
+    value = trial.values[0] if trial.values else math.nan
+    match trial_state_of(trial):
+        case TrialState.FINISHED:
+            return FinishedOutcome(number, at, value)
+        case TrialState.PRUNED if (known := stored_excess(trial)) is not None:
+            return TooLargeOutcome(number, at, _NO_ROOM, *known)
+        case TrialState.PRUNED:
+            return PrunedOutcome(number, at, step=trial.last_step or 0, value=value)
+        case _ if trial.state is OptunaState.PRUNED:
+            return FailedOutcome(number, at, _NO_ROOM)
+        case _:
+            return FailedOutcome(
+                number, at, "unknown: the event log lost it, and the study keeps no cause"
+            )
+
+
+_NO_ROOM = "does not fit in any device's memory (the event log lost the rest)"
+
+
+def unix_seconds(time: datetime | None) -> float:
+    """Unix seconds; 0 where it is not known."""
+    return 0.0 if time is None else time.timestamp()
+
+
+MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
+"""User attributes of a trial."""
+MAX_CAUSE_CHARACTERS = 500
+
+
+def note_trial_end(
+    storage: BaseStorage, trial_id: int, outcome: TrialOutcome, device: str | None
+) -> None:
+    """For optuna-dashboard: a line in the journal, two for a trial that failed."""
+    if device is not None:
+        storage.set_trial_user_attr(trial_id, DEVICE, device)
+    if isinstance(outcome, FailedOutcome | TooLargeOutcome):
+        cause = fit_line(outcome.cause, MAX_CAUSE_CHARACTERS)
+        storage.set_trial_user_attr(trial_id, CAUSE, cause)
+
+
+def name_metric(storage: BaseStorage, study_name: str, metric: str) -> None:
+    """Optuna shows values under this name; written once, to studies of earlier versions too."""
+    study = load_optuna_study(RandomSampler(), storage, study_name)
+    if study.metric_names != [metric]:
+        study.set_metric_names([metric])
+
+
+def set_excess(
+    storage: BaseStorage, study_name: str, trial_id: int, outcome: TooLargeOutcome
+) -> None:
+    """By how much a trial is too large, as a constraint; once."""
+    key = AT_LEAST_KEY if outcome.at_least else EXCESS_KEY
+    if key not in storage.get_trial(trial_id).constraints:
+        study = optuna.load_study(study_name=study_name, storage=storage, sampler=RandomSampler())
+        optuna.trial.Trial(study, trial_id).set_constraint(key, outcome.excess)

@@ -1,0 +1,182 @@
+"""The search space: named params, the values each may take, and when it is there at all.
+
+    depth:     {low: 2, high: 8}                           integers: an integer range
+    lr:        {low: 1e-4, high: 1e-1, log: true}          floats: a float range
+    optimizer: {choices: [sgd, adam]}
+    momentum:  {low: 0.0, high: 0.99, when: {optimizer: sgd}}
+    dropout:   0.1                                         a bare value is fixed
+
+`when` names other params and the value, or list of values, that they must have; all must hold.
+A param whose condition does not hold is absent from the trial. Hydra's own spellings
+(`interval(…)`) were turned into these entries by `cli/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from automl.config.checks import defaults_of
+from automl.errors import ConfigError
+from automl.search.domains import Domain, FixedDomain, is_same_value, parse_domain
+from automl.trial import Params, ParamValue
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]{0,249}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class SpaceParam:
+    """A name, the values it may take, and the values of others under which it is there."""
+
+    name: str
+    domain: Domain
+    when: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
+
+    @property
+    def is_searched(self) -> bool:
+        return not isinstance(self.domain, FixedDomain)
+
+    def is_active(self, params: Params) -> bool:
+        """Whether the param is there, given those before it (an absent one fulfils nothing)."""
+        return all(
+            name in params and any(is_same_value(params[name], value) for value in values)
+            for name, values in self.when.items()
+        )
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """All params, each after those that its condition names."""
+
+    params: tuple[SpaceParam, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(param.name for param in self.params)
+
+    def __getitem__(self, name: str) -> SpaceParam:
+        return next(param for param in self.params if param.name == name)
+
+    def fill(self, choose: Callable[[SpaceParam], ParamValue]) -> dict[str, ParamValue]:
+        """The params of one trial; `choose` is asked for each one that is active and searched."""
+        params: dict[str, ParamValue] = {}
+        for param in self.params:
+            if param.is_active(params):
+                domain = param.domain
+                params[param.name] = (
+                    domain.value if isinstance(domain, FixedDomain) else choose(param)
+                )
+        return params
+
+    def plain(self) -> dict[str, Any]:
+        """Canonical entries, which JSON can hold and `parse_space` reads back."""
+        return {param.name: _plain(param) for param in self.params}
+
+    def defaults(self) -> dict[str, Any]:
+        """Of `plain`, what it says of keys that an entry does not give."""
+        return {param.name: defaults_of(type(param.domain)) for param in self.params}
+
+    def has(self, params: Params) -> bool:
+        """Whether they, some or all of a trial's, can occur together."""
+        try:
+            self.check(params)
+        except ConfigError:
+            return False
+        return True
+
+    def check(
+        self, params: Params, key: str = "study.enqueue", *, may_have_others: bool = False
+    ) -> None:
+        """Raises ConfigError unless `params` (some or all of a trial's) can occur together; params
+        that are not in the space are refused, unless a trial may have others."""
+        fixed = {p.name: p.domain.value for p in self.params if isinstance(p.domain, FixedDomain)}
+        for name, value in params.items():
+            if name not in self.names:
+                if may_have_others:
+                    continue
+                raise ConfigError(
+                    f"{key}.{name}: no such param in the space ({', '.join(self.names)})."
+                )
+            param = self[name]
+            if not param.domain.contains(value):
+                raise ConfigError(f"{key}.{name}={value}: must be {param.domain} (space.{name}).")
+            if not param.is_active({**fixed, **params}):
+                raise ConfigError(
+                    f"{key}.{name}={value}: {name} is only there when {_words(param.when)}; name "
+                    f"that too, or leave {name} out."
+                )
+
+
+def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
+    """Read the `space` of a config. Raises ConfigError naming `space.NAME`, value and remedy."""
+    given = {name: _parse_param(name, entry) for name, entry in entries.items()}
+    for param in given.values():
+        _check_condition(param, given)
+    return SearchSpace(_parents_first(given))
+
+
+def _parse_param(name: object, entry: object) -> SpaceParam:
+    key = f"space.{name}"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{key}: the name of a param is up to 250 letters, digits, '_', '-' or '.', and starts "
+            "with a letter or '_'."
+        )
+    when: object = None
+    if isinstance(entry, Mapping):
+        when = entry.get("when")
+        entry = {k: v for k, v in entry.items() if k != "when"}
+    return SpaceParam(name, parse_domain(key, entry), _parse_condition(f"{key}.when", when))
+
+
+def _parse_condition(key: str, when: object) -> dict[str, tuple[ParamValue, ...]]:
+    if when is None:
+        return {}
+    if not isinstance(when, Mapping) or not when:
+        raise ConfigError(f"{key}={when}: names a param and its value, such as {{optimizer: sgd}}.")
+    listed = {n: v if isinstance(v, list | tuple) else [v] for n, v in when.items()}
+    if empty := [name for name, values in listed.items() if not values]:
+        raise ConfigError(f"{key}.{empty[0]}=[]: no value; name at least one.")
+    return {str(name): tuple(values) for name, values in listed.items()}
+
+
+def _check_condition(param: SpaceParam, given: Mapping[str, SpaceParam]) -> None:
+    for name, values in param.when.items():
+        key = f"space.{param.name}.when.{name}"
+        if name not in given:
+            raise ConfigError(f"{key}: no such param in the space ({', '.join(given)}).")
+        for value in values:
+            if not given[name].domain.contains(value):
+                raise ConfigError(
+                    f"{key}={value}: can never hold; space.{name} is {given[name].domain}."
+                )
+
+
+def _parents_first(given: Mapping[str, SpaceParam]) -> tuple[SpaceParam, ...]:
+    """The order given, but for params that stand before one that their condition names."""
+    placed: dict[str, SpaceParam] = {}
+    while left := [param for param in given.values() if param.name not in placed]:
+        ready = next((param for param in left if param.when.keys() <= placed.keys()), None)
+        if ready is None:
+            raise ConfigError(
+                f"space: the conditions of {', '.join(p.name for p in left)} wait for each other; "
+                "drop one `when`."
+            )
+        placed[ready.name] = ready
+    return tuple(placed.values())
+
+
+def _plain(param: SpaceParam) -> Any:
+    if not param.when:
+        return param.domain.plain()
+    when = {name: list(values) for name, values in param.when.items()}
+    return param.domain.plain() | {"when": when}
+
+
+def _words(when: Mapping[str, tuple[ParamValue, ...]]) -> str:
+    return " and ".join(
+        f"{name} is {' or '.join(map(str, values))}" for name, values in when.items()
+    )

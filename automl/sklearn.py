@@ -1,0 +1,231 @@
+"""`automl.sklearn`: the best model of a table as a classifier and a regressor of scikit-learn.
+
+What `automl.fit` does, behind scikit-learn's interface: for pipelines, `cross_val_score`, grid
+searches. Its name is `automl.sklearn`; it stands in a folder that the package is searched in, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from automl.api.fit_call import fit
+from automl.cli.space_overrides import override_text
+from automl.data.tables.frames import frame_of_cells
+from automl.record.disk import open_replacing
+
+if TYPE_CHECKING:
+    from automl.data.tables.frames import Frame
+    from automl.models.predictor import Predictor
+
+__all__ = ["Classifier", "Regressor"]
+
+_TARGET = "target"
+_MODEL = "model.pt"
+
+
+class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
+    """What both are. `n_trials`, `timeout_seconds` and `overrides` are those of `automl.fit`;
+    `families` are those that are tried, None: all. The study is kept in `folder`, and with None
+    nothing is. Results go to MLflow where `overrides` say so (`tracking.store=mlflow`)."""
+
+    _task: str
+
+    def __init__(
+        self,
+        *,
+        n_trials: int | None = None,
+        timeout_seconds: float | None = None,
+        families: Sequence[str] | None = None,
+        overrides: Sequence[str] = (),
+        folder: str | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.n_trials = n_trials
+        self.timeout_seconds = timeout_seconds
+        self.families = families
+        self.overrides = overrides
+        self.folder = folder
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit(self, frame: Frame, y: Any) -> Self:
+        """The best model for `y` (N,), numbers."""
+        frame = frame.assign(**{self._target: y})
+        with tempfile.TemporaryDirectory() as scratch, self._said():
+            study = fit(
+                frame,
+                self._target,
+                n_trials=self.n_trials,
+                timeout_seconds=self.timeout_seconds,
+                overrides=[*self._settings(scratch), *self.overrides],
+            )
+            self.leaderboard_ = study.leaderboard()
+            self._take(study.save(Path(scratch) / _MODEL).read_bytes())
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803  as scikit-learn calls it
+        """(N,) labels as they were in `y`, or values."""
+        return self._labels(self._asked().predict(self._given(X)))
+
+    def explain(self, X: Any, y: Any) -> Frame:  # noqa: N803
+        """How much each column matters for the loss on these rows: see `automl.load`."""
+        return self._asked().explain(self._given(X), self._codes(y))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model to a file for `automl.load`, `predict` and `export`; classes are there by
+        their places in `classes_`."""
+        check_is_fitted(self)
+        with open_replacing(Path(path)) as file:
+            file.write(self.model_bytes_)
+        return Path(path)
+
+    def _labels(self, predicted: Any) -> Any:
+        return predicted
+
+    def _codes(self, y: Any) -> Any:
+        return y
+
+    def _asked(self) -> Predictor:
+        check_is_fitted(self)
+        return self._model
+
+    def _given(self, X: Any) -> Frame:  # noqa: N803
+        return self._frame(X, reset=False)
+
+    @property
+    def _target(self) -> str:
+        """No column of a table that is given has its name."""
+        name = _TARGET
+        while name in getattr(self, "feature_names_in_", ()):
+            name += "_"
+        return name
+
+    def _settings(self, scratch: str) -> list[str]:
+        seed = check_random_state(self.random_state).randint(2**31)
+        lines = [
+            f"study.dir={override_text(self.folder or scratch)}",
+            f"study.seed={seed}",
+            f"data.task={self._task}",
+            "tracking.store=none",
+        ]
+        if self.families is not None:
+            lines.append(f"model.families={override_text(list(self.families))}")
+        return lines
+
+    def _said(self) -> contextlib.AbstractContextManager[object]:
+        """Where goes what a sweep says."""
+        if self.verbose:
+            return contextlib.nullcontext()
+        return contextlib.redirect_stdout(io.StringIO())
+
+    def _checked(self, X: Any, y: Any) -> tuple[Frame, Any]:  # noqa: N803
+        """The table, and `y` (N,). Raises ValueError."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        frame = self._frame(X, n_least=2)
+        check_consistent_length(frame, y)
+        return frame, y
+
+    def _frame(self, X: Any, *, reset: bool = True, n_least: int = 1) -> Frame:  # noqa: N803
+        """A table keeps its columns, whatever they hold; an array has x0, x1, …"""
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            frame: Frame = X.reset_index(drop=True)
+            return frame
+        cells = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=None,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=n_least,
+        )
+        return frame_of_cells(cells)
+
+    def _take(self, model_bytes: bytes) -> None:
+        from automl.models.predictor import load_table_model
+
+        self.model_bytes_ = model_bytes
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / _MODEL
+            path.write_bytes(model_bytes)
+            self._model = load_table_model(path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_model"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "model_bytes_"):
+            self._take(self.model_bytes_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+class Classifier(ClassifierMixin, _SklearnEstimator):  # type: ignore[misc]
+    """The best classifier for a table, of any family, by `automl.fit`."""
+
+    _task = "classification"
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Raises AutoMLError for a table that cannot be learned from, ValueError for one that
+        scikit-learn refuses."""
+        frame, y = self._checked(X, y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y has one class alone, {self.classes_[0]}: a classifier needs rows of two."
+            )
+        return self._fit(frame, codes)
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """(N, C) probabilities, columns as in `classes_`."""
+        model = self._asked()
+        shares = np.zeros((len(X), len(self.classes_)))
+        given = model.predict_probabilities(self._given(X))
+        shares[:, np.asarray(model.classes, dtype=np.int64)] = given
+        return shares
+
+    def _labels(self, predicted: Any) -> Any:
+        return self.classes_[np.asarray(predicted, dtype=np.int64)]
+
+    def _codes(self, y: Any) -> Any:
+        return np.searchsorted(self.classes_, np.asarray(y))
+
+
+class Regressor(RegressorMixin, _SklearnEstimator):  # type: ignore[misc]
+    """The best regressor for a table, of any family, by `automl.fit`."""
+
+    _task = "regression"
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Raises AutoMLError for a table that cannot be learned from, ValueError for one that
+        scikit-learn refuses."""
+        frame, y = self._checked(X, y)
+        return self._fit(frame, y.astype(np.float64))

@@ -1,0 +1,96 @@
+"""Whether the files of runs can go to a server, asked before the first trial.
+
+A server may serve no artifacts (`--no-serve-artifacts`), keep them on a disk of its own, or be
+unable to write them; a proxy before it may pass no PUT. Otherwise each trial would learn it. Where
+they go is the experiment's, for ever, from its creation on: it is made here, if it is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+from automl.errors import ConfigError
+from automl.tracking.deliver.artifacts import is_folder_here, local_folder
+from automl.tracking.deliver.mlflow_runs import MlflowRuns
+from automl.tracking.mlflow_store import (
+    RunDeletedError,
+    RunGoneError,
+    ValueNotTakenError,
+    explain_error,
+    unusable_store_error,
+)
+from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.view.run_update import StudyRef
+
+PROBE = "automl-probe.txt"
+"""Of one name, so that at most one is left where a server lets nothing be deleted."""
+_TEXT = "Written to see whether this server takes artifacts; it may be deleted.\n"
+
+logger = logging.getLogger(__name__)
+
+
+def check_artifacts(
+    client: MlflowClient, runs: MlflowRuns, uri: TrackingUri, study: StudyRef, parent: str | None
+) -> None:
+    """Raises ConfigError when the artifacts of the study's runs could go nowhere.
+
+    `parent` is the study's own run, if it is known; it tells the experiment, whatever its name.
+    """
+    try:
+        known = _find(runs, study, parent)
+        experiment = known or runs.open_experiment(study.name)
+        place = str(client.get_experiment(experiment).artifact_location)
+        if (refusal := _refusal(place, uri)) is None:
+            return
+        if known is None:  # under its name a later one would never get another place
+            client.rename_experiment(experiment, f"{study.name} (refused: {experiment})")
+            client.delete_experiment(experiment)
+    except (MlflowException, ValueNotTakenError, RunDeletedError, RunGoneError) as error:
+        raise unusable_store_error(uri, error) from error
+    raise ConfigError(
+        f"{uri}: this server takes no artifacts of study {study.name} ({refusal}): start it "
+        "without --no-serve-artifacts, with an --artifacts-destination that it can write, and let "
+        "what stands before it pass PUT; an experiment keeps its old place, then choose another "
+        "study.name; or do without checkpoints in MLflow: tracking.checkpoints=none."
+    )
+
+
+def _find(runs: MlflowRuns, study: StudyRef, parent: str | None) -> str | None:
+    """The study's experiment."""
+    if parent is not None and (found := runs.experiment_of(parent, study.uuid)) is not None:
+        return found
+    names = map(runs.find_experiment, (study.name, *study.former_names))
+    return next((found for found in names if found is not None), None)
+
+
+def _refusal(place: str, uri: TrackingUri) -> str | None:
+    """Why no file can be stored there; None: it can, or it is a bucket, which this machine writes
+    to by itself."""
+    if (folder := local_folder(place)) is not None:
+        return (
+            None
+            if is_folder_here(folder, uri)
+            else f"they would lie at {folder}, on another machine"
+        )
+    if urlsplit(place).scheme != "mlflow-artifacts":
+        return None
+    repository = get_artifact_repository(place, tracking_uri=uri.text)
+    with tempfile.TemporaryDirectory() as own:
+        probe = Path(own, PROBE)
+        probe.write_text(_TEXT, encoding="utf-8")
+        try:
+            repository.log_artifact(str(probe))  # type: ignore[no-untyped-call]
+        except (OSError, MlflowException) as error:
+            return explain_error(error, uri)
+    try:
+        repository.delete_artifacts(PROBE)  # type: ignore[no-untyped-call]
+    except (OSError, MlflowException) as error:
+        logger.warning("%s stays among the study's artifacts: %s", PROBE, explain_error(error, uri))
+    return None

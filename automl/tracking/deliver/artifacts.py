@@ -1,0 +1,108 @@
+"""Where the files of runs go: into a folder of this machine, or through MLflow."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from mlflow import MlflowClient
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+from automl.tracking.tracking_uri import TrackingUri
+
+
+class ArtifactsElsewhereError(Exception):
+    """Raised when a run's files belong on a disk that this machine does not have."""
+
+
+class RunArtifacts:
+    """The files of a store's runs. A run's are stored by one thread at a time."""
+
+    def __init__(self, client: MlflowClient, uri: TrackingUri) -> None:
+        self._client = client
+        self._uri = uri
+        self._places: dict[str, str] = {}
+        """By run, while it is open: asked for again, each would be a request."""
+
+    def note(self, run_id: str, place: str) -> None:
+        """The artifact URI of a run that was just made."""
+        self._places[run_id] = place
+
+    def forget(self, run_id: str) -> None:
+        """Of a run that has ended; it can be asked for again."""
+        self._places.pop(run_id, None)
+
+    def store(self, run_id: str, path: Path, below: str) -> None:
+        """Put the file into the folder `below` of the run's artifacts, by one request at most.
+
+        Raises what MLflow raises, OSError, and ElsewhereError.
+        """
+        if not (self._uri.is_database or self._uri.is_server):
+            self._client.log_artifact(run_id, str(path), below or None)
+            return
+        if (place := self._places.get(run_id)) is None:
+            place = self._places[run_id] = str(self._client.get_run(run_id).info.artifact_uri)
+        if (folder := local_folder(place)) is None:
+            # What the client does, without its search for what we know.
+            repository = get_artifact_repository(place, tracking_uri=self._uri.text)
+            repository.log_artifact(str(path), below or None)  # type: ignore[no-untyped-call]
+            return
+        if self._uri.is_server and not is_folder_here(folder.parents[1], self._uri):
+            raise ArtifactsElsewhereError(
+                f"artifacts lie at {folder}, on another machine than this"
+            )
+        place_file(path, folder / below)
+
+
+def local_folder(place: str) -> Path | None:
+    """Where artifacts lie on a disk; None: in a bucket or behind a server."""
+    if place.startswith("/"):
+        return Path(place)
+    parts = urlsplit(place)
+    return Path(unquote(parts.path)) if parts.scheme == "file" and not parts.netloc else None
+
+
+def is_folder_here(folder: Path, uri: TrackingUri) -> bool:
+    """Whether an experiment's folder on a server's disk is one of this machine's, too.
+
+    Folder and root are made with the first file: before, the server has to be this machine. Whose
+    machine an address of a tunnel means cannot be known.
+    """
+    root = folder.parent
+    return root.is_dir() or (root.parent.is_dir() and _is_own(urlsplit(uri.text).hostname or ""))
+
+
+def _is_own(host: str) -> bool:
+    """Whether an address of that host is one of this machine."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    return any(_can_bind(family, address) for family, _, _, _, address in found)
+
+
+def _can_bind(family: int, address: object) -> bool:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)  # type: ignore[arg-type]
+        except OSError:
+            return False
+    return True
+
+
+def place_file(path: Path, folder: Path) -> None:
+    """Put `path` into `folder`, whole or not at all; the same bytes on one disk are kept once.
+
+    Checkpoints are replaced by renaming, never written in place: a hard link keeps its content.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f".{path.name}.{os.getpid()}"
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(path, beside)
+    except OSError:  # another disk, or one without hard links
+        shutil.copyfile(path, beside)
+    os.replace(beside, folder / path.name)

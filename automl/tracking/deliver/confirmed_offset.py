@@ -1,0 +1,255 @@
+"""What MLflow has taken: `events.read_delivered_runs`, beside the event log.
+
+    {"offset":        123456, "pid":    4121}      of fixed width, overwritten in place
+    {"study": "5b…", "experiment": "3", "parent": "9f…"}     whose runs, in which store
+    {"trial": 7, "run": "3c…"}                     one line per run, appended
+
+The offset is what counts: events before it are in MLflow. The ids save a search. Each line ends
+with a checksum. Whatever is lost or damaged of this file is delivered or looked up again, which
+changes nothing in MLflow.
+
+Counts the lines of a growing file, reading each byte once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.errors import StorageError, StudyInUseError
+from automl.record.append_only import is_line_damaged, seal_line
+from automl.record.disk import opener
+from automl.record.study_files import StudyFiles
+
+_HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}'
+_HEADER_BYTES = len(seal_line(_HEADER.format(offset=0, pid=0).encode()) + b"\n")
+_POLL_SECONDS = 0.05
+
+
+class DeliveryConfirmations:
+    """The open file, under a lock for its whole life: one process delivers a study at a time."""
+
+    def __init__(self, fd: int, offset: int, entries: Sequence[object]) -> None:
+        self._fd = fd
+        self._appending = threading.Lock()
+        self.offset = offset
+        self.study: str | None = None
+        """Uuid of the study that all this speaks of; None where an older version wrote it."""
+        self.experiment: str | None = None
+        self.parent: str | None = None
+        self.runs: dict[int, str] = {}
+        """Run ids by trial number."""
+        for entry in entries:
+            match entry:
+                case {"trial": int(trial), "run": str(run)}:
+                    self.runs[trial] = run
+                case {"experiment": str(experiment), "parent": str(parent), **rest}:
+                    self.study = str(rest["study"]) if "study" in rest else None
+                    self.experiment, self.parent = experiment, parent
+
+    @classmethod
+    def open(cls, log: Path, wait_seconds: float) -> DeliveryConfirmations:
+        """Open the file that belongs to the event log `log`.
+
+        Waits for a predecessor that is just ending. Raises StudyInUseError, StorageError.
+        """
+        path = StudyFiles(log.parent).delivered
+        try:
+            fd = opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be opened ({error.strerror}): mend its rights."
+            ) from error
+        _lock(fd, path, wait_seconds)
+        header, lines = _read(fd)
+        confirmed = cls(fd, _offset(header), [e for line in lines for e in _entries(line)])
+        if len(header) + 1 != _HEADER_BYTES:
+            confirmed._rewrite()
+        confirmed._write_header()
+        return confirmed
+
+    def confirm(self, offset: int) -> None:
+        """MLflow has all events before `offset`. Raises OSError, as all that write here."""
+        if offset != self.offset:
+            self.offset = offset
+            self._write_header()
+
+    def note_study(self, study: str, experiment: str, parent: str) -> None:
+        if (study, experiment, parent) != (self.study, self.experiment, self.parent):
+            self.study, self.experiment, self.parent = study, experiment, parent
+            self._append({"study": study, "experiment": experiment, "parent": parent})
+
+    def forget_others(self, study: str) -> None:
+        """Reset what came with a copied folder, and says what another study's runs have."""
+        of_older_version = self.study is None and self.parent is not None
+        if self.study != study and not of_older_version:  # there the parent's tags tell whose
+            self.reset()
+
+    def note_run(self, trial: int, run_id: str) -> None:
+        self.runs[trial] = run_id
+        self._append({"trial": trial, "run": run_id})
+
+    def note_runs(self, runs: Mapping[int, str]) -> None:
+        """Those that it does not have."""
+        for trial, run_id in runs.items():
+            if self.runs.get(trial) != run_id:
+                self.note_run(trial, run_id)
+
+    def reset(self) -> None:
+        """Nothing is in MLflow: it is another store, or ours was thrown away."""
+        os.ftruncate(self._fd, 0)
+        self.offset, self.study, self.experiment, self.parent = 0, None, None, None
+        self.runs.clear()
+        self._write_header()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _rewrite(self) -> None:
+        """Make room for a header of the width of now."""
+        os.ftruncate(self._fd, 0)
+        self._write_header()
+        if self.experiment is not None and self.parent is not None:
+            study = {} if self.study is None else {"study": self.study}
+            self._append({**study, "experiment": self.experiment, "parent": self.parent})
+        for trial, run_id in self.runs.items():
+            self._append({"trial": trial, "run": run_id})
+
+    def _write_header(self) -> None:
+        header = _HEADER.format(offset=self.offset, pid=os.getpid()).encode()
+        os.pwrite(self._fd, seal_line(header) + b"\n", 0)
+
+    def _append(self, entry: dict[str, object]) -> None:
+        with self._appending:  # several writers note the runs that they make
+            end = max(os.fstat(self._fd).st_size, _HEADER_BYTES)
+            os.pwrite(self._fd, seal_line(json.dumps(entry).encode()) + b"\n", end)
+
+
+@dataclass(frozen=True)
+class DeliveredRuns:
+    """Where a study's runs are, in the store that it was last delivered to."""
+
+    experiment: str
+    parent: str
+    """The study's own run."""
+    runs: Mapping[int, str]
+    """By trial number."""
+
+
+def read_delivered_runs(log: Path) -> DeliveredRuns | None:
+    """Reads only, without the lock; None: it was never delivered, or it cannot be known."""
+    try:
+        text = StudyFiles(log.parent).delivered.read_bytes()
+    except OSError:
+        return None
+    found, runs = None, {}
+    for line in text[: text.rfind(b"\n") + 1].split(b"\n"):
+        for entry in _entries(line):
+            match entry:
+                case {"experiment": str(experiment), "parent": str(parent)}:
+                    found = experiment, parent
+                case {"trial": int(trial), "run": str(run)}:
+                    runs[trial] = run
+    if found is None or not all(map(str.isalnum, (*found, *runs.values()))):
+        return None
+    return DeliveredRuns(*found, runs)
+
+
+def is_fully_delivered(log: Path) -> bool:
+    """Whether the store that it was last delivered to has all of it. Reads only, without the
+    lock."""
+    try:
+        header = StudyFiles(log.parent).delivered.read_bytes().partition(b"\n")[0]
+        return 0 < log.stat().st_size == _offset(header)
+    except OSError:
+        return False
+
+
+def delivered_parent_run(log: Path) -> tuple[str, str] | None:
+    """Experiment and parent run of a study in the store that it was last delivered to.
+
+    Reads only, without the lock; None: it was never delivered, or it cannot be known.
+    """
+    found = read_delivered_runs(log)
+    return None if found is None else (found.experiment, found.parent)
+
+
+def _lock(fd: int, path: Path, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = os.pread(fd, _HEADER_BYTES, 0).decode(errors="replace").strip()
+                os.close(fd)
+                raise StudyInUseError(
+                    f"{path} is held by another process ({holder}) that delivers this study to "
+                    "MLflow; wait until it has ended. A running sweep needs no help."
+                ) from None
+            time.sleep(_POLL_SECONDS)
+
+
+def _read(fd: int) -> tuple[bytes, list[bytes]]:
+    """The header and the lines after it; a torn last line is cut off."""
+    text = os.pread(fd, os.fstat(fd).st_size, 0)
+    whole = text[: text.rfind(b"\n") + 1]
+    if len(whole) < len(text):
+        os.ftruncate(fd, len(whole))
+    header, *lines = whole.split(b"\n")
+    return header, lines
+
+
+def _offset(header: bytes) -> int:
+    """0 where it cannot be read: all is delivered again."""
+    try:
+        return 0 if is_line_damaged(header) else int(json.loads(header)["offset"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def _entries(line: bytes) -> Iterator[object]:
+    """What a line says; nothing where it cannot be read."""
+    if not is_line_damaged(line):
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+_CHUNK_BYTES = 1 << 20
+
+
+class LineCounter:
+    """Lines of `path` up to an offset. Not for several threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._n_lines = 0
+
+    def count(self, offset: int | None = None) -> int:
+        """Lines that end before `offset`, or before the end of the file; 0 where there is none."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return 0
+        try:
+            end = os.fstat(fd).st_size if offset is None else offset
+            if end < self._offset:  # cut back, or delivered anew
+                self._offset, self._n_lines = 0, 0
+            while self._offset < end:
+                chunk = os.pread(fd, min(_CHUNK_BYTES, end - self._offset), self._offset)
+                if not chunk:
+                    break
+                self._offset += len(chunk)
+                self._n_lines += chunk.count(b"\n")
+        finally:
+            os.close(fd)
+        return self._n_lines

@@ -1,0 +1,411 @@
+"""The parent's side of delivering to MLflow: starts the process, follows it, ends it.
+
+Never imports mlflow, and never waits for it while trials run. The process (`process.py`) reads the
+event log by itself; what comes back is only how far it is and what troubles it. One that dies is
+started again.
+
+No delivery: `tracking.store=none`. The event log keeps all that MLflow would be given.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from automl.config import TrackingConfig
+from automl.errors import AutoMLError, ConfigError, StudyInUseError
+from automl.record.disk import opener
+from automl.record.study_files import StudyFiles
+from automl.record.texts import Say, say_on_stdout
+from automl.tracking.deliver.confirmed_offset import LineCounter, delivered_parent_run
+from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.process import DELIVERY_NICENESS, DRAIN_COMMAND, DeliveryJob
+from automl.tracking.long_step import long_step
+from automl.tracking.tracking_uri import TrackingUri, resolve_uri
+from automl.tracking.view.run_update import StudyRef
+from automl.tracking.view.shared_view import runs_view_address
+
+READY_SECONDS = 60.0
+"""`sync` waits this long for MLflow to open its store."""
+PATIENCE_SECONDS = 20.0
+"""Draining gives up after this much unbroken trouble: a dead server is not worth waiting for."""
+MAX_DEATHS = 5
+"""A process that dies so often without having delivered anything is not started again."""
+RESTART_SECONDS = 0.5
+"""Before it is started again; twice as long after each such death."""
+
+logger = logging.getLogger(__name__)
+
+DelivererProcess: TypeAlias = subprocess.Popen[bytes]
+
+
+class DeliverySupervisor:
+    """The delivery of one study. Start it before the event log is written, drain it after."""
+
+    def __init__(
+        self, log: Path, uri: TrackingUri, job: DeliveryJob, warm: DelivererProcess
+    ) -> None:
+        self._log = log
+        self._uri = uri
+        self._job = job
+        self._warm: DelivererProcess | None = warm
+        path = uri.sqlite_path
+        self._new_store = path if path is not None and not path.exists() else None
+        self._errors_path = Path(job.errors)
+        self._folder = Path.cwd()
+        """Where a relative URI leads, even if the objective goes elsewhere later."""
+        self._written = LineCounter(log)
+        self._delivered = LineCounter(log)
+        self._changed = threading.Condition()  # guards all below
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
+        self._confirmed = 0
+        self._refused: AutoMLError | None = None
+        self._trouble: str | None = None
+        self._trouble_since = 0.0
+        self._n_refusals = 0
+        self._last_refusal = ""
+        self._draining = False
+        self._stopping = False
+        self._ended = False
+        self._follower = threading.Thread(target=self._follow, name="delivery", daemon=True)
+
+    @classmethod
+    def start(
+        cls,
+        study_directory: Path,
+        config: TrackingConfig,
+        warm: DelivererProcess | None = None,
+        *,
+        study: StudyRef | None = None,
+        n_known_trials: int = 0,
+        before_trials: bool = False,
+        shared: SharedDeliveryJob | None = None,
+        niceness: int = DELIVERY_NICENESS,
+    ) -> DeliverySupervisor:
+        """Start delivering `events.log` of the study directory; returns at once.
+
+        `warm`, if given, is a process from `spawn_deliverer`, which is this delivery's from now
+        on. `study`
+        is whose runs they are (None: what the log says); for the last three see
+        `deliver.DeliveryJob`.
+        Raises ConfigError when nothing could ever be delivered to that URI.
+        """
+        uri = resolve_uri(config)
+        files = StudyFiles(study_directory.absolute())
+        log, errors = files.events, files.delivery_log
+        _check_writable(errors)
+        job = DeliveryJob(
+            log=str(log),
+            checkpoints=config.checkpoints.value,
+            errors=str(errors),
+            fresh_from=_size(log),
+            n_known_trials=n_known_trials,
+            study=study,
+            before_trials=before_trials,
+            shared=shared,
+            niceness=niceness,
+        )
+        delivery = cls(log, uri, job, warm or spawn_deliverer(Path.cwd(), uri))
+        delivery._follower.start()
+        return delivery
+
+    def address(self) -> str | None:
+        """Where MLflow's server shows the runs; None: it has none yet, or there is no server."""
+        known = delivered_parent_run(self._log)
+        if known is None or not self._uri.is_server:
+            return None
+        return f"{self._uri.without_credentials}/{runs_view_address(known[0])}"
+
+    def wait_usable(self, timeout_seconds: float) -> None:
+        """Return when MLflow is known to take events; raises as `wait_ready` does.
+
+        At once where its database is still to be made: its folder takes a file, nothing that stands
+        there can refuse, and making it takes 2 s, in which trials can train.
+        """
+        if self._new_store is None:
+            self.wait_ready(timeout_seconds)
+            return
+        folder = self._new_store.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"{self._uri}: {folder} takes no file ({error.strerror}); name a file in another "
+                "folder."
+            ) from error
+
+    def wait_ready(self, timeout_seconds: float) -> None:
+        """Return when MLflow has answered. Raises ConfigError when it does not, StudyInUseError
+        when another process delivers this study."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._ended, timeout_seconds)
+            if self._ready:
+                return
+            if self._refused is not None:
+                raise self._refused
+            cause = self._trouble or f"no answer within {timeout_seconds:.0f} s"
+            raise ConfigError(
+                f"{self._uri}: MLflow cannot use it ({cause}); start that server, mend the "
+                "address, or choose another store, such as sqlite:///mlflow.db."
+            )
+
+    def lag(self) -> int:
+        """Events that are written but not confirmed by MLflow."""
+        with self._changed:
+            return max(0, self._written.count() - self._delivered.count(self._confirmed))
+
+    def trouble(self) -> str | None:
+        """What keeps MLflow from taking events now, or what it has refused; None: all is well."""
+        with self._changed:
+            if self._trouble is None and self._n_refusals:
+                return (
+                    f"{self._n_refusals} values refused, the last: {self._last_refusal} "
+                    f"(see {self._errors_path})"
+                )
+            return self._trouble
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Deliver all that is in the log and end; whether that was done.
+
+        Gives up at the time limit, or when MLflow has taken nothing for a while.
+        """
+        begun = time.monotonic()
+        with self._changed:
+            self._draining = True
+            self._say(DRAIN_COMMAND)
+            while not (self._ended or self._is_hopeless(begun)):
+                if time.monotonic() - begun >= timeout_seconds:
+                    break
+                self._changed.wait(0.5)
+            has_ended = self._ended and self._trouble is None
+        self.stop()
+        # Of a shared study the log grows while others work on it.
+        return has_ended if self._job.shared else self.lag() == 0
+
+    def stop(self) -> None:
+        """End the process at once; what it had not confirmed stays in the log. Idempotent."""
+        with self._changed:
+            self._stopping = True
+            if self._process is not None and self._process.poll() is None:
+                self._process.kill()
+            self._changed.notify_all()
+        if self._follower.is_alive():
+            self._follower.join()
+
+    def __enter__(self) -> DeliverySupervisor:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    def _is_hopeless(self, begun: float) -> bool:
+        """Nothing was taken for a while, nor since draining has begun: it may work again by now."""
+        if self._trouble is None:
+            return False
+        since = self._trouble_since if self._troubled_last > begun else begun
+        return time.monotonic() - since > PATIENCE_SECONDS
+
+    def _say(self, line: str) -> None:
+        """One line to the process, unbuffered. The lock is held."""
+        if self._process is not None:
+            _write_line(self._process, line)
+
+    # --- the following thread --------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        try:
+            self._keep_alive()
+        except OSError as error:
+            with self._changed:
+                self._set_trouble(f"the delivering process cannot be started: {error}")
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _keep_alive(self) -> None:
+        """Run the process until it has ended as it should, or cannot be kept alive."""
+        n_deaths = 0
+        while n_deaths < MAX_DEATHS:
+            confirmed = self._confirmed
+            if self._run_once():
+                return
+            n_deaths = 1 if self._confirmed > confirmed else n_deaths + 1
+            fresh_from = _size(Path(self._job.log))
+            self._job = replace(self._job, fresh_from=fresh_from, before_trials=False)
+            with self._changed:
+                pause_seconds = RESTART_SECONDS * 2**n_deaths
+                if self._changed.wait_for(lambda: self._stopping, pause_seconds):
+                    return
+
+    def _run_once(self) -> bool:
+        """Start the process and take its messages to the end; whether it shall stay ended."""
+        process, self._warm = self._warm or spawn_deliverer(self._folder, self._uri), None
+        assert process.stdout is not None
+        with process:
+            with self._changed:
+                self._process = process
+                if self._stopping:
+                    process.kill()
+                self._say(self._job.line())
+                if self._draining:
+                    self._say(DRAIN_COMMAND)
+            for line in process.stdout:
+                self._take(json.loads(line))
+            with self._changed:
+                self._process = None
+        with self._changed:
+            if self._stopping or self._refused is not None or process.returncode == 0:
+                return True
+            self._set_trouble(
+                f"the delivering process died (exit {process.returncode}); see {self._errors_path}"
+            )
+            # One that ended by itself before it was ready would do so again; one that somebody
+            # killed (the kernel, for want of memory) would not.
+            return not self._ready and process.returncode > 0
+
+    def _take(self, message: dict[str, Any]) -> None:
+        with self._changed:
+            match message:
+                case {"ready": True, "confirmed": int(offset)}:
+                    self._ready = True
+                    self._confirmed = offset
+                    self._set_trouble(None)
+                case {"confirmed": int(offset)}:
+                    self._confirmed = offset
+                    self._set_trouble(None)
+                case {"trouble": trouble}:
+                    self._set_trouble(trouble)
+                case {"refusal": str(text)}:
+                    self._n_refusals += 1
+                    self._last_refusal = text
+                case {"refused": str(text), "in_use": bool(in_use)}:
+                    self._refused = (StudyInUseError if in_use else ConfigError)(text)
+                    self._set_trouble(text)
+            self._changed.notify_all()
+
+    def _set_trouble(self, trouble: str | None) -> None:
+        self._troubled_last = time.monotonic()
+        if self._trouble is None and trouble is not None:
+            self._trouble_since = self._troubled_last
+        self._trouble = trouble
+
+
+def _check_writable(errors: Path) -> None:
+    """Raises ConfigError. The process that writes there could only die of it."""
+    try:
+        with open(errors, "ab", opener=opener):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{errors} cannot be written ({error.strerror}), where MLflow's errors are kept: mend "
+            "that, or do this as the user whose study it is."
+        ) from error
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def deliver_study(
+    study_directory: Path,
+    config: TrackingConfig,
+    say: Say = say_on_stdout,
+    study: StudyRef | None = None,
+    shared: SharedDeliveryJob | None = None,
+) -> int:
+    """Deliver what a study's event log still holds for MLflow; returns the exit code.
+
+    Raises ConfigError or StudyInUseError when it cannot begin, AutoMLError when MLflow stops taking
+    events on the way.
+    """
+    log = StudyFiles(study_directory).events
+    if not log.exists():
+        raise ConfigError(
+            f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
+            f"{study_directory.parent}, or name another folder with study.dir=…"
+        )
+    with (
+        long_step(f"delivering study {study_directory.name} to MLflow", say) as step,
+        DeliverySupervisor.start(study_directory, config, study=study, shared=shared) as delivery,
+    ):
+        step.detail = lambda: f"{delivery.lag()} events to go"
+        delivery.wait_ready(READY_SECONDS)
+        n_events = delivery.lag()
+        if not delivery.drain(math.inf):
+            trouble = delivery.trouble()
+            if trouble is None:  # it answers, but no SweepStarted is left to make the run of
+                raise AutoMLError(
+                    f"{log}: the line that begins a sweep cannot be read; "
+                    "resume the study, which writes it again."
+                )
+            raise AutoMLError(
+                f"MLflow has not taken {delivery.lag()} events ({trouble}); nothing is lost: run "
+                "the same command again when it answers."
+            )
+    say(f"MLflow has all of study {study_directory.name}: delivered events: {n_events}")
+    return 0
+
+
+def spawn_deliverer(folder: Path, uri: TrackingUri) -> DelivererProcess:
+    """Start a process that loads MLflow, opens the store if it is there, and waits for its job.
+
+    In a session of its own: Ctrl-C in the terminal does not reach it. It ends with its parent.
+    """
+    root = str(Path(__file__).parents[3])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    process = subprocess.Popen(
+        # -P: a file of the user's named mlflow.py is not imported in its place.
+        [sys.executable, "-P", "-m", "automl.tracking.deliver.process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
+    _write_line(process, json.dumps(vars(uri)))
+    return process
+
+
+def _write_line(process: DelivererProcess, line: str) -> None:
+    """One line to the process, unbuffered."""
+    assert process.stdin is not None
+    try:
+        os.write(process.stdin.fileno(), line.encode() + b"\n")
+    except BrokenPipeError:
+        logger.debug("the delivering process has just died")  # its follower sees to it
+
+
+class NoDelivery:
+    """Stands where a `DeliverySupervisor` does, and has nothing to do."""
+
+    def address(self) -> None:
+        """Nobody shows the runs."""
+
+    def wait_usable(self, timeout_seconds: float) -> None:
+        """It is."""
+
+    def lag(self) -> int:
+        return 0
+
+    def trouble(self) -> None:
+        """There is none."""
+
+    def drain(self, timeout_seconds: float) -> bool:
+        return True
+
+    def stop(self) -> None:
+        """Nothing runs."""

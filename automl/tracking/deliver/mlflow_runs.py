@@ -1,0 +1,412 @@
+"""Runs in MLflow, through its public client: found, made, written, ended.
+
+The only module that calls `MlflowClient` in a sweep. It knows runs, not trials: what to write comes
+as a `RunUpdate`. Errors come out as one of three: try again, the run was deleted, it is gone. What
+the store will never take is left out, that value alone, and the run's tag `automl.refused` says so.
+
+Several writers, each of which takes a whole piece of work at a time: a trial's run.
+
+Threads, as a run's four requests are a few milliseconds of Python and the rest is waiting for the
+server (`experiments/018-mlflow-server`). What belongs to one piece is touched by its writer alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, Run, RunTag, ViewType
+from mlflow.exceptions import MlflowException
+
+from automl.record.study_files import CHECKPOINTS, DELIVERY_LOG
+from automl.tracking.deliver.artifacts import ArtifactsElsewhereError, RunArtifacts
+from automl.tracking.mlflow_store import (
+    DoubtfulCallError,
+    RunDeletedError,
+    RunGoneError,
+    ValueNotTakenError,
+    ValueRefusedError,
+    translate_errors,
+)
+from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.view.run_update import (
+    KIND_TAG,
+    REFUSED_TAG,
+    STUDY_TAG,
+    TRIAL_TAG,
+    RunUpdate,
+    StudyRef,
+    clean_tags,
+)
+
+MAX_WRITERS = 4
+"""Over HTTP. A database has one: MLflow's SQL store starves its own pool of connections."""
+
+
+def write_all(numbers: Iterable[int], write: Callable[[int], None], n_writers: int) -> None:
+    """Call `write` for each number, in their order, by up to `n_writers` at a time.
+
+    One that is not taken (NotTakenError) hinders no other, and is raised at the end; after a
+    second one, or any other error, no more are begun: it is not that one trial. Returns or raises
+    when every call that has begun has ended.
+    """
+    work = _WriteQueue(numbers, write)
+    n_threads = min(n_writers, len(work.left))
+    if n_threads <= 1:
+        work.take_all()
+    else:
+        with ThreadPoolExecutor(n_threads, "mlflow-writer") as pool:
+            for _ in range(n_threads):
+                pool.submit(work.take_all)
+    work.raise_worst()
+
+
+class _WriteQueue:
+    def __init__(self, numbers: Iterable[int], write: Callable[[int], None]) -> None:
+        self.left = deque(numbers)
+        self._write = write
+        self._lock = threading.Lock()  # guards all below, and what is taken
+        self._not_taken: list[ValueNotTakenError] = []
+        self._others: list[BaseException] = []
+
+    def take_all(self) -> None:
+        """Until nothing is left, or it is of no use to begin another."""
+        while (number := self._next()) is not None:
+            try:
+                self._write(number)
+            except ValueNotTakenError as error:
+                with self._lock:
+                    self._not_taken.append(error)
+            except BaseException as error:  # noqa: BLE001  # raised where all have ended
+                with self._lock:
+                    self._others.append(error)
+
+    def _next(self) -> int | None:
+        with self._lock:
+            if self._others or len(self._not_taken) > 1 or not self.left:
+                return None
+            return self.left.popleft()
+
+    def raise_worst(self) -> None:
+        for error in (*self._others, *self._not_taken):
+            raise error
+
+
+ARTIFACT_FOLDER = CHECKPOINTS
+_PAGE = 1000
+MAX_REFUSALS = 20
+"""Told on a run."""
+N_PROOFS = 3
+"""So often a value that may be refused is tried again, each time after one that is taken."""
+
+logger = logging.getLogger(__name__)
+
+
+_Value: TypeAlias = Metric | Param | RunTag
+
+
+class MlflowRuns:
+    """The runs of one store. `refused` is told of what MLflow will never take, in words."""
+
+    def __init__(
+        self, client: MlflowClient, uri: TrackingUri, refused: Callable[[str], None]
+    ) -> None:
+        self._client = client
+        self._uri = uri
+        self._refused = refused
+        self._artifacts = RunArtifacts(client, uri)
+        self._refusals: dict[str, list[str]] = {}
+        """By run, while it is open."""
+
+    @property
+    def may_double(self) -> bool:
+        """A request can arrive twice, as there is a network between."""
+        return not self._uri.is_database
+
+    @property
+    def n_writers(self) -> int:
+        """So many threads may write, each a run of its own."""
+        return MAX_WRITERS if self._uri.is_server else 1
+
+    def open_experiment(self, name: str) -> str:
+        """The id of the experiment, made where it is missing, restored where it was deleted."""
+        with translate_errors(self._uri):
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is None:
+                return self._make_experiment(name)
+            if experiment.lifecycle_stage != "active":
+                self._client.restore_experiment(experiment.experiment_id)
+            return str(experiment.experiment_id)
+
+    def find_experiment(self, name: str) -> str | None:
+        """The id of the experiment, be it deleted; None: there is none."""
+        with translate_errors(self._uri):
+            experiment = self._client.get_experiment_by_name(name)
+        return None if experiment is None else str(experiment.experiment_id)
+
+    def keep_experiment(self, experiment: str, study: StudyRef) -> None:
+        """Restore the study's experiment where it was deleted; rename it where the study was.
+
+        It keeps a name that somebody gave it in the UI, or that it shares with another study.
+        """
+        with translate_errors(self._uri):
+            found = self._client.get_experiment(experiment)
+            if found.lifecycle_stage != "active":
+                self._client.restore_experiment(experiment)
+        if found.name == study.name or found.name not in study.former_names:
+            return
+        parents = self._search(experiment, f"tags.`{KIND_TAG}` = 'study'")
+        if self.find_experiment(study.name) is not None or any(
+            run.data.tags.get(STUDY_TAG) != study.uuid for run in parents
+        ):
+            logger.warning("%s: its runs stay in experiment %s", study.name, found.name)
+            return
+        with translate_errors(self._uri):
+            self._client.rename_experiment(experiment, study.name)
+
+    def experiment_of(self, run_id: str, study_uuid: str) -> str | None:
+        """The experiment that holds this run of the study's; None: the store has none such."""
+        with translate_errors(self._uri):
+            try:
+                run = self._client.get_run(run_id)
+            except MlflowException as error:
+                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    return None
+                raise
+        ours = run.data.tags.get(STUDY_TAG) == study_uuid
+        return str(run.info.experiment_id) if ours else None
+
+    def not_yet_ended(self, run_id: str, update: RunUpdate) -> RunUpdate:
+        """`update` without the metrics of a trial's end that the run has already.
+
+        They may have been put back from the study under another time, and stood there twice.
+        """
+        with translate_errors(self._uri):
+            there = self._client.get_run(run_id).data.metrics
+        known = [key for key in update.once if key in there]
+        new = (p for p in update.metrics if p.key not in known or p.value != there[p.key])
+        return replace(update, metrics=tuple(new))
+
+    def share_view(self, experiment: str, tag: str, view: str) -> None:
+        """Keep a view of the experiment's runs, unless it is there; one refused is only logged."""
+        try:
+            with translate_errors(self._uri):
+                if self._client.get_experiment(experiment).tags.get(tag) != view:
+                    self._client.set_experiment_tag(experiment, tag, view)
+        except (ValueNotTakenError, RunDeletedError) as error:
+            logger.warning("the view of the runs is not shared: %s", error)
+
+    def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
+        """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""
+        terms = (f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        runs = list(self._search(experiment, " and ".join(terms)))
+        return self._only(runs, keep)
+
+    def find_trials(self, experiment: str, study_uuid: str) -> dict[int, str]:
+        """All runs of a study's trials, by trial number."""
+        by_trial: dict[int, list[Run]] = defaultdict(list)
+        for run in self._search(experiment, f"tags.`{STUDY_TAG}` = '{study_uuid}'"):
+            number = run.data.tags.get(TRIAL_TAG)
+            if number is not None:
+                by_trial[int(number)].append(run)
+        only = {number: self._only(runs) for number, runs in by_trial.items()}
+        return {number: run_id for number, run_id in only.items() if run_id is not None}
+
+    def delete_doubles(self, experiment: str, study_uuid: str, kept: Mapping[int, str]) -> None:
+        """Delete what a server made of a create that arrived twice (a proxy's second try).
+
+        Such a run has its tags and nothing else, so that it is looked for among those that are
+        RUNNING: as few as trials run, however many there were. `kept` are the trials' runs.
+        """
+        terms = f"attributes.status = 'RUNNING' and tags.`{STUDY_TAG}` = '{study_uuid}'"
+        for run in list(self._search(experiment, terms, ViewType.ACTIVE_ONLY)):
+            number = int(run.data.tags.get(TRIAL_TAG, -1))
+            if run.info.run_id != kept.get(number, run.info.run_id):
+                with translate_errors(self._uri):
+                    self._client.delete_run(run.info.run_id)
+
+    def create(self, experiment: str, update: RunUpdate) -> str:
+        """Make the run with all its tags. After an error it may be there or not: look first."""
+        with translate_errors(self._uri):
+            run = self._client.create_run(
+                experiment,
+                start_time=update.start_ms,
+                tags={**update.key, **update.birth_tags, **update.tags},
+                run_name=update.name,
+            )
+        run_id = str(run.info.run_id)
+        self._artifacts.note(run_id, run.info.artifact_uri)
+        return run_id
+
+    def delete(self, run_id: str) -> None:
+        """Of a run that was made twice."""
+        with translate_errors(self._uri):
+            self._client.delete_run(run_id)
+        self._artifacts.forget(run_id)
+
+    def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
+        """Write what is new; a run just `created` has its tags and lacks its params.
+
+        Artifacts stand in the directory `study`.
+        """
+        params = {**(update.params if update.begins or created else {}), **update.logged_params}
+        tags = {} if created else update.tags
+        n_refusals = len(self._refusals.get(run_id, ()))
+        values: list[_Value] = [Metric(p.key, p.value, p.time_ms, p.step) for p in update.metrics]
+        values += [Param(key, value) for key, value in params.items()]
+        values += [RunTag(key, value) for key, value in tags.items()]
+        known = [RunTag(key, value) for key, value in update.key.items()]
+        self._log(run_id, values, known)
+        for text in update.refused:
+            self._refuse(run_id, text)
+        for path, below in (
+            *((path, ARTIFACT_FOLDER) for path in update.artifacts),
+            *((path, "") for path in update.files),
+            *update.own_files,
+        ):
+            if is_path_below(study, path):
+                self._store_artifact(run_id, study / path, below)
+            else:
+                self._refuse(run_id, f"{path} is a link out of its place; it was not stored")
+        if len(refusals := self._refusals.get(run_id, ())) > n_refusals:
+            text = clean_tags({REFUSED_TAG: "\n".join(refusals)})[REFUSED_TAG]
+            self._log(run_id, [RunTag(REFUSED_TAG, text)], known)
+        if update.status is None:
+            return
+        with translate_errors(self._uri):
+            if update.end_ms is None:
+                self._client.update_run(run_id, status=update.status)
+            else:
+                self._client.set_terminated(run_id, update.status, update.end_ms)
+        if update.end_ms is not None:
+            self._artifacts.forget(run_id)
+            self._refusals.pop(run_id, None)
+
+    def revive(self, experiment: str, run_id: str | None) -> None:
+        """Restore what was deleted in the UI while its study goes on."""
+        with translate_errors(self._uri):
+            if self._client.get_experiment(experiment).lifecycle_stage != "active":
+                self._client.restore_experiment(experiment)
+            if run_id is None:
+                return
+            if self._client.get_run(run_id).info.lifecycle_stage != "active":
+                self._client.restore_run(run_id)
+
+    def _make_experiment(self, name: str) -> str:
+        try:
+            return str(self._client.create_experiment(name))
+        except MlflowException as error:
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is None:
+                raise
+            logger.info("experiment %s was made by another process (%s)", name, error.error_code)
+            return str(experiment.experiment_id)
+
+    def _search(self, experiment: str, terms: str, view: int = ViewType.ALL) -> Iterator[Run]:
+        token = None
+        while True:
+            with translate_errors(self._uri):
+                page = self._client.search_runs(
+                    [experiment], terms, view, max_results=_PAGE, page_token=token
+                )
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _only(self, runs: Sequence[Run], keep: str | None = None) -> str | None:
+        """One run of those that are meant to be the same; the others are deleted."""
+
+        def rank(run: Run) -> tuple[bool, bool, str]:
+            info = run.info
+            return info.run_id != keep, info.lifecycle_stage != "active", info.run_id
+
+        ranked = sorted(runs, key=rank)
+        for double in ranked[1:]:
+            if double.info.lifecycle_stage == "active":
+                with translate_errors(self._uri):
+                    self._client.delete_run(double.info.run_id)
+        return str(ranked[0].info.run_id) if ranked else None
+
+    def _log(self, run_id: str, values: Sequence[_Value], known: Sequence[_Value]) -> None:
+        """Log `values`; those that MLflow will never take are left out and told, they alone.
+
+        `known` is what it has taken before: see `_is_hopeless`.
+        """
+        if not values:
+            return
+        try:
+            self._log_batch(run_id, values)
+        except (ValueRefusedError, DoubtfulCallError) as error:
+            if len(values) > 1:  # one bad value refuses all: look for it
+                middle = len(values) // 2
+                self._log(run_id, values[:middle], known)
+                self._log(run_id, values[middle:], known)
+            elif isinstance(error, ValueRefusedError) or self._is_hopeless(run_id, values, known):
+                self._refuse(run_id, f"{_named(values[0])}: {error}")
+
+    def _is_hopeless(self, run_id: str, value: Sequence[_Value], known: Sequence[_Value]) -> bool:
+        """Whether a doubtful value fails again and again while the store takes others.
+
+        False: it was taken after all. Raises NotTakenError when the store takes nothing now.
+        """
+        for _ in range(N_PROOFS):
+            self._log_batch(run_id, known)
+            try:
+                self._log_batch(run_id, value)
+            except DoubtfulCallError:
+                continue
+            return False
+        return True
+
+    def _log_batch(self, run_id: str, values: Sequence[_Value]) -> None:
+        # The client splits what exceeds 1,000 metrics, 100 params or 100 tags a call.
+        with translate_errors(self._uri):
+            self._client.log_batch(
+                run_id,
+                [value for value in values if isinstance(value, Metric)],
+                [value for value in values if isinstance(value, Param)],
+                [value for value in values if isinstance(value, RunTag)],
+                synchronous=True,
+            )
+
+    def _refuse(self, run_id: str, text: str) -> None:
+        kept = self._refusals.setdefault(run_id, [])
+        if len(kept) < MAX_REFUSALS:
+            kept.append(text)
+        elif len(kept) == MAX_REFUSALS:
+            kept.append(f"and more: see {DELIVERY_LOG}")
+        self._refused(f"run {run_id}: {text}")
+
+    def _store_artifact(self, run_id: str, path: Path, below: str) -> None:
+        if not path.is_file():
+            self._refuse(run_id, f"{path} is not there any more")
+            return
+        try:
+            with translate_errors(self._uri):
+                self._artifacts.store(run_id, path, below)
+        except (
+            RunGoneError,
+            ValueRefusedError,
+            ArtifactsElsewhereError,
+        ) as error:  # a server without artifacts
+            self._refuse(run_id, f"{path.name} was not stored: {error}")
+
+
+def _named(value: _Value) -> str:
+    """`val_loss at step 7`, `param lr`: which value it is, for people."""
+    if isinstance(value, Metric):
+        return f"{value.key} at step {value.step}"
+    return f"{'param' if isinstance(value, Param) else 'tag'} {value.key}"
+
+
+def is_path_below(folder: Path, path: str) -> bool:
+    """Whether no link, in whatever part of `path`, leads to another file."""
+    return (folder / path).resolve() == folder.resolve() / path

@@ -1,0 +1,391 @@
+"""Brings a study's events to its runs: which run is whose, and what has been taken.
+
+Every event is delivered at least once and has its effect once: a batch that fails is kept and given
+again. A run is never made twice: where an earlier attempt may have made it, it is looked for first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from automl.config import KeepCheckpoints
+from automl.record.event_log import read_events
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyFold, fold_events
+from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
+from automl.tracking.deliver.division import DeliveryDivision, WholeStudyDivision
+from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
+from automl.tracking.deliver.run_writer import RunWriter, add_own_files
+from automl.tracking.mlflow_store import RunGoneError, ValueNotTakenError
+from automl.tracking.view.run_update import RunUpdate, StudyRef
+from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
+from automl.tracking.view.study_run import StudyRun
+from automl.tracking.view.study_values import StudyValues, delivering_user, newest_study
+from automl.tracking.view.trial_run import TrialRun
+from automl.trial import (
+    Event,
+    SweepEnded,
+    SweepStarted,
+    TrialEvent,
+    TrialOutcome,
+)
+
+MAX_EVENTS_AT_ONCE = 2000
+"""Read, delivered and confirmed in one go."""
+MAX_EVENTS_PENDING = 10_000
+"""Of trials that run; then they are shown too. Bounds memory, and what a kill makes us repeat."""
+MAX_SINGLE_SEARCHES = 50
+"""Trials in doubt up to which each is looked for alone; above, all runs are listed once."""
+
+LIVE_SECONDS = 3.0
+LIVE_SECONDS_PER_TRIAL = 0.5
+"""A running trial is shown at most this often, and from this age on: the longer the more there are,
+so that it takes a twentieth of a core. One that ends before is delivered whole: in two pieces its
+run would cost half as much again."""
+
+logger = logging.getLogger(__name__)
+
+
+class EventLogDelivery:
+    """Delivers one event log. Not for use by several threads; its writers are threads of its own,
+    and each has whole trials."""
+
+    def __init__(
+        self,
+        log: Path,
+        confirmed: DeliveryConfirmations,
+        runs: MlflowRuns,
+        keep: KeepCheckpoints,
+        fresh_from: int | None = None,
+        study: StudyRef | None = None,
+        n_known_trials: int = 0,
+        division: DeliveryDivision | None = None,
+    ) -> None:
+        """For the three before the last see `deliver.DeliveryJob`; None: the log's end, what the
+        log says,
+        and all of it."""
+        self._log = log
+        self._ref = study or newest_study(log)
+        self._confirmed = confirmed
+        self._runs = runs
+        self._keep = keep
+        self._n_known_trials = n_known_trials
+        self._is_shared = division is not None
+        self._division: DeliveryDivision = WholeStudyDivision() if division is None else division
+        self._writer = RunWriter(runs, confirmed, self._division, log.parent)
+        self._done: list[int] = []
+        """Trials that are delivered whole, which the division does not know."""
+        self._begin(fresh_from)
+
+    def _begin(self, fresh_from: int | None = None) -> None:
+        """Learn what happened up to the confirmed offset, without delivering it again."""
+        self._sweeps = StudyFold()
+        """Of the events of sweeps alone; trials that have ended are not kept."""
+        self._study_open = False
+        self._values = StudyValues(StudyFiles(self._log.parent))
+        self._trials: dict[int, TrialRun] = {}
+        self._trial_events: dict[int, list[TrialEvent]] = {}
+        self._pending_from: dict[int, int] = {}
+        """Where in the log the first event stands of each trial that has some to deliver."""
+        self._with_doubles: set[int] = set()
+        """Trials whose run may have been made twice: the answer to a create was lost."""
+        self._found: set[int] = set()
+        """Trials whose run an earlier process has made, and perhaps brought to its end."""
+        self._doubles_due = False
+        """Trials have ended since doubles were looked for that a network made."""
+        self._left: dict[int, bool] = {}
+        """Trials that others deliver, of which nothing is kept here; whether they had ended."""
+        if self._ref is not None:
+            self._confirmed.forget_others(self._ref.uuid)
+        size = self._log.stat().st_size if self._log.exists() else 0
+        self._fresh_from = size if fresh_from is None else fresh_from
+        if self._is_shared:  # what is done the database knows
+            self._confirmed.confirm(0)
+        elif self._confirmed.offset > min(size, self._fresh_from):  # the disk lost what it promised
+            self._confirmed.reset()
+            self._fresh_from = sys.maxsize  # MLflow may have runs that the log knows nothing of
+        self._offset = 0
+        for event, offset in read_events(self._log):
+            if offset > self._confirmed.offset:
+                break
+            self._learn(event)
+            self._offset = offset
+        for number in [number for number, trial in self._trials.items() if trial.ended]:
+            del self._trials[number]
+
+    def read(self) -> bool:
+        """Take new events from the log; whether there may be more."""
+        if self._division.begin_round([n for n, ended in self._left.items() if ended]):
+            self._begin()
+        if self._n_pending() >= MAX_EVENTS_PENDING:
+            return True  # MLflow takes nothing now: the rest can stay on disk
+        n_read = 0
+        for event, offset in islice(read_events(self._log, self._offset), MAX_EVENTS_AT_ONCE):
+            self._learn(event)
+            self._values.take(event)
+            if isinstance(event, TrialEvent):
+                self._trial_events.setdefault(event.trial, []).append(event)
+                self._pending_from.setdefault(event.trial, self._offset)
+            self._offset = offset
+            n_read += 1
+        if n_read:
+            self._flush_log()
+        return n_read == MAX_EVENTS_AT_ONCE
+
+    def deliver(self, *, everything: bool = True) -> None:
+        """Deliver what was read, and confirm it; unless `everything`, young trials may wait.
+
+        Raises NotTakenError or OSError when that did not work now: call again.
+        """
+        if self._ref is None or not (sweeps := self._sweeps.record()).sweeps:
+            return  # no sweep has begun; nothing comes before its SweepStarted
+        study = StudyRun(sweeps, self._ref)
+        if self._is_shared and not self._learn_standing(study.ref.uuid):
+            return  # who is elected makes the study's run
+        try:
+            self._give(study, *self._open_study(study), everything=everything)
+        except RunGoneError as error:
+            self._division.forget(self._confirmed.parent)
+            self._confirmed.reset()
+            self._begin()
+            raise ValueNotTakenError(
+                f"runs have vanished, all is delivered again: {error}"
+            ) from error
+        self._confirmed.confirm(min(self._pending_from.values(), default=self._offset))
+
+    def _give(self, study: StudyRun, experiment: str, parent: str, *, everything: bool) -> None:
+        numbers = self._claimed(self._trials_to_deliver(everything))
+        self._resolve_doubts(numbers, study, experiment)
+        self._doubles_due |= any(self._trials[number].ended for number in numbers)
+        self._deliver_trials(numbers, study, experiment, parent)
+        self._deliver_study(study, experiment, parent)  # whose trials have their runs now
+        self._division.note_round(self._done, self._offset)
+        self._done.clear()
+        if self._doubles_due and (self._runs.may_double or self._is_shared):
+            self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
+        self._doubles_due = False
+
+    def may_end(self) -> str | None:
+        """Whether all that was read is delivered, or others will: see `DeliveryDivision`."""
+        return self._division.may_end(self._offset, waits=bool(self._trial_events))
+
+    def end(self) -> None:
+        """Leave to others what was left to them; `events.delivered` has all runs."""
+        self._confirmed.note_runs(self._division.end())
+
+    @property
+    def offset(self) -> int:
+        """MLflow has all events before this byte of the log."""
+        return self._confirmed.offset
+
+    def _learn(self, event: Event) -> None:
+        if isinstance(event, SweepStarted | SweepEnded):
+            if isinstance(event, SweepStarted):
+                self._ref = self._ref or StudyRef(event.study_uuid, event.study)
+            self._sweeps.take(event)
+            return
+        if not isinstance(event, TrialEvent):
+            return  # for the next sweep; nobody looks at it in MLflow
+        trial = self._trials.get(event.trial)
+        if trial is None:
+            fresh = self._offset >= self._fresh_from and event.trial >= self._n_known_trials
+            trial = self._trials[event.trial] = TrialRun(event, fresh=fresh)
+        trial.take(event)
+
+    def _n_pending(self) -> int:
+        return sum(map(len, self._trial_events.values()))
+
+    def _flush_log(self) -> None:
+        """What MLflow knows must not be lost here: its writer may not have flushed it yet."""
+        fd = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    # --- the study's own run ---------------------------------------------------------------------
+
+    def _open_study(self, study: StudyRun) -> tuple[str, str]:
+        """Experiment and parent run; made, found or restored at the first call."""
+        confirmed = self._confirmed
+        if not self._study_open:
+            experiment, parent = self._find_study(study)
+            if parent is None:
+                parent = self._make_study(study, experiment)
+            else:
+                parent = self._division.note_study(experiment, parent)
+            confirmed.note_study(study.ref.uuid, experiment, parent)
+            self._share_view(study, experiment)
+            self._study_open = True
+        assert confirmed.experiment is not None
+        assert confirmed.parent is not None
+        return confirmed.experiment, confirmed.parent
+
+    def _share_view(self, study: StudyRun, experiment: str) -> None:
+        """Keep the view of a study's runs, by the trials that are the best now; a refit's runs
+        stand in the view of its study."""
+        if study.refit_of is None:
+            best = fold_events(event for event, _ in read_events(self._log)).ranking()[:N_BEST]
+            self._runs.share_view(experiment, VIEW_TAG, study.shared_view(best))
+
+    def _learn_standing(self, uuid: str) -> bool:
+        """Whether the study's own run is known, or is to be made here."""
+        standing, confirmed = self._division.standing, self._confirmed
+        if standing is None:
+            raise ValueNotTakenError("the database of the study does not answer")
+        if standing.parent != confirmed.parent:
+            self._study_open = False
+            if standing.parent is None or standing.experiment is None:
+                confirmed.experiment = confirmed.parent = None
+            else:
+                confirmed.note_study(uuid, standing.experiment, standing.parent)
+        if not standing.elected:  # should it be, it reads them again
+            self._values.clear()
+        return standing.elected or standing.parent is not None
+
+    def _find_study(self, study: StudyRun) -> tuple[str, str | None]:
+        """Its experiment, renamed if the study was, and its run if that is there."""
+        ref, parent = study.ref, self._confirmed.parent
+        if parent is not None:
+            experiment = self._runs.experiment_of(parent, ref.uuid)
+            if experiment is None:
+                raise RunGoneError(f"run {parent} of study {ref.name}: this is another store")
+            self._runs.keep_experiment(experiment, ref)
+            return experiment, parent
+        for name in ref.former_names:
+            experiment = self._runs.find_experiment(name)
+            parent = experiment and self._runs.find(experiment, study.key)
+            if experiment and parent:
+                self._runs.keep_experiment(experiment, ref)
+                return experiment, parent
+        experiment = self._runs.open_experiment(study.experiment)
+        return experiment, self._runs.find(experiment, study.key)
+
+    def _make_study(self, study: StudyRun, experiment: str) -> str:
+        update = study.update([study.first], delivering_user())
+        parent = self._runs.create(experiment, update)
+        self._runs.write(parent, update, created=True, study=self._log.parent)
+        kept = self._division.note_study(experiment, parent)
+        if kept != parent:  # another has made it meanwhile
+            self._runs.delete(parent)
+        return kept
+
+    def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
+        def write(run_id: str, update: RunUpdate) -> None:
+            self._writer.write(experiment, run_id, update, created=False)
+
+        def find(number: int, update: RunUpdate) -> str | None:
+            return self._confirmed.runs.get(number) or self._runs.find(experiment, update.key)
+
+        if self._values.sweeps:
+            self._doubles_due = True
+            write(parent, self._values.sweeps_update(study))
+            self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
+            if isinstance(self._values.sweeps[-1], SweepEnded):
+                self._share_view(study, experiment)
+            self._values.sweeps.clear()
+        self._values.deliver_ensemble(study, parent, write)
+        self._values.deliver_evaluations(study, parent, find, write)
+
+    # --- its trials ------------------------------------------------------------------------------
+
+    def _claimed(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Those that are to be delivered here; of what others deliver nothing is kept."""
+        if (claims := self._division.claim(numbers)) is None:
+            return numbers
+        ready, runs = [], self._confirmed.runs
+        for number in numbers:
+            if (claim := claims.get(number)) is None:
+                trial = self._trials.pop(number)
+                self._left[number] = trial.ended or self._left.get(number, False)
+                del self._trial_events[number], self._pending_from[number]
+            elif number in self._left:  # its beginning is not kept
+                self._division.read_again()
+            else:
+                self._trials[number].fresh = claim.fresh
+                self._trials[number].elsewhere = not claim.held
+                if claim.run is None:
+                    runs.pop(number, None)
+                elif runs.get(number) != claim.run:
+                    self._note_found(number, claim.run)
+                ready.append(number)
+        return ready
+
+    def _resolve_doubts(self, numbers: Sequence[int], study: StudyRun, experiment: str) -> None:
+        """List all runs at once where many trials may have one that we do not know."""
+        doubtful = [n for n in numbers if self._in_doubt(n)]
+        if len(doubtful) <= MAX_SINGLE_SEARCHES:
+            return
+        found = self._runs.find_trials(experiment, study.ref.uuid)
+        for number in doubtful:
+            if number in found:
+                self._note_found(number, found[number])
+            else:
+                self._trials[number].fresh = True
+
+    def _in_doubt(self, number: int) -> bool:
+        return number not in self._confirmed.runs and not self._trials[number].fresh
+
+    def _trials_to_deliver(self, everything: bool) -> list[int]:
+        if everything or self._n_pending() >= MAX_EVENTS_PENDING:
+            return list(self._trial_events)
+        n_running = sum(not trial.ended for trial in self._trials.values())
+        young = time.time() - max(LIVE_SECONDS, LIVE_SECONDS_PER_TRIAL * n_running)
+        return [
+            number
+            for number, events in self._trial_events.items()
+            if events[0].time <= young or isinstance(events[-1], TrialOutcome)
+        ]
+
+    def _deliver_trials(
+        self, numbers: Sequence[int], study: StudyRun, experiment: str, parent: str
+    ) -> None:
+        def write(number: int) -> None:
+            trial, events = self._trials[number], self._trial_events[number]
+            update = study.own(trial.update(events, study.ref.uuid, parent, self._keep), number)
+            if trial.ended:
+                update = add_own_files(update, self._log.parent, number, self._keep)
+            self._deliver_trial(trial, update, experiment)
+            del self._trial_events[number], self._pending_from[number]
+            if trial.ended:
+                del self._trials[number]
+                self._done.append(number)
+
+        write_all(numbers, write, self._runs.n_writers)
+
+    def _deliver_trial(self, trial: TrialRun, update: RunUpdate, experiment: str) -> None:
+        number, runs = trial.number, self._confirmed.runs
+        if self._in_doubt(number):
+            run_id = self._runs.find(experiment, update.key)
+            if run_id is not None:
+                self._note_found(number, run_id)
+        if trial.elsewhere:  # its files may lie on another machine
+            there = (path for path in update.artifacts if (self._log.parent / path).exists())
+            update = replace(update, artifacts=tuple(there))
+        if trial.ended and number in self._found:
+            update = self._runs.not_yet_ended(runs[number], update)
+        created = number not in runs and self._create(trial, update, experiment)
+        self._writer.write(experiment, runs[number], update, created=created)
+        if trial.ended and number in self._with_doubles:
+            self._runs.find(experiment, update.key, keep=runs[number])
+            self._with_doubles.discard(number)
+
+    def _note_found(self, number: int, run_id: str) -> None:
+        self._confirmed.note_run(number, self._division.note_run(number, run_id))
+        self._found.add(number)
+
+    def _create(self, trial: TrialRun, update: RunUpdate, experiment: str) -> bool:
+        """Have a run for the trial; whether it is this one."""
+        try:
+            return self._writer.create(experiment, trial.number, update)
+        except ValueNotTakenError:
+            trial.fresh = False
+            self._with_doubles.add(trial.number)
+            raise

@@ -1,0 +1,229 @@
+"""What MLflow is told of a trial: its run. Pure: events in, plain values out.
+
+All that happened to a trial since the last delivery becomes one `RunUpdate`. Asked again with the
+same events it is the same update, so that it can be repeated after any failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from automl.config import KeepCheckpoints
+from automl.record.study_files import CHECKPOINT_NAMES, StudyFiles
+from automl.record.texts import cut, cut_middle
+from automl.record.trial_record import TrialFold, TrialRecord
+from automl.tracking.view.run_update import (
+    CAUSE_TAG,
+    DEVICE_TAG,
+    MAX_TAG_CHARACTERS,
+    MEMORY_PEAK_METRIC,
+    NOTE_TAG,
+    OWN_TAG_PREFIXES,
+    PARENT_TAG,
+    PEAK_TAG,
+    PREDICTED_BY_TAG,
+    PREDICTED_TAG,
+    STATE_TAG,
+    STUDY_TAG,
+    TRIAL_TAG,
+    VALUE_METRIC,
+    RunUpdate,
+    clean_key,
+    clean_params,
+    clean_tags,
+    nan_if_infinite,
+    to_ms,
+)
+from automl.tracking.view.run_update import MetricPoint as Point
+from automl.trial import (
+    CheckpointKind,
+    FailedOutcome,
+    FinishedOutcome,
+    MetricsReported,
+    ParamsSuggested,
+    PrunedOutcome,
+    TrialEvent,
+    TrialOutcome,
+    TrialStarted,
+    TrialState,
+    TrialTagged,
+    ValuesLogged,
+    trial_name,
+)
+
+_STATUS = {
+    TrialState.RUNNING: "RUNNING",
+    TrialState.INTERRUPTED: "SCHEDULED",
+    TrialState.FINISHED: "FINISHED",
+    TrialState.PRUNED: "KILLED",
+    TrialState.FAILED: "FAILED",
+}
+_FENCE = "``````"
+"""Longer than what stands in a traceback."""
+_NOTE_DETAILS_CHARACTERS = MAX_TAG_CHARACTERS - 1000
+
+
+class TrialRun:
+    """A trial's run, as the trial's events so far tell it, whether they are delivered or not."""
+
+    def __init__(self, first: TrialEvent, *, fresh: bool) -> None:
+        self.number = first.trial
+        self.fresh = fresh
+        """No earlier process can have made it."""
+        self.elsewhere = False
+        """It was held by another sweep, on whose disk its files may lie."""
+        self._fold = TrialFold(first.trial, first.time)
+        self._infinite: set[str] = set()
+
+    @property
+    def ended(self) -> bool:
+        """For good: no event of this trial follows."""
+        return self._fold.state.is_final
+
+    def take(self, event: TrialEvent) -> None:
+        """Learn from the next event."""
+        self._fold.take(event)
+        if isinstance(event, MetricsReported):
+            self._infinite |= {k for k, v in event.metrics.items() if math.isinf(v)}
+        elif isinstance(event, ValuesLogged):
+            self._infinite |= {point.name for point in event.points if math.isinf(point.value)}
+
+    def update(
+        self, events: Sequence[TrialEvent], study_uuid: str, parent: str, keep: KeepCheckpoints
+    ) -> RunUpdate:
+        """What `events`, the last that were taken, change about the run.
+
+        `parent` is the id of the study's own run.
+        """
+        trial = self._fold.record()
+        begins = any(isinstance(event, TrialStarted) for event in events)
+        grows = any(isinstance(event, ParamsSuggested) for event in events)
+        turns = begins or any(isinstance(event, TrialOutcome) for event in events)
+        still_first = trial.state is TrialState.RUNNING and trial.n_starts <= 1
+        artifacts, refused = _checkpoints(trial, keep)
+        return RunUpdate(
+            name=trial_name(trial.number),
+            start_ms=to_ms(trial.started),
+            key={STUDY_TAG: study_uuid, TRIAL_TAG: str(trial.number)},
+            birth_tags={PARENT_TAG: parent},
+            params=clean_params({name: str(value) for name, value in trial.params.items()}),
+            begins=begins or grows,
+            logged_params=clean_params(_logged_params(events)),
+            tags=clean_tags(_noted(events) | (self._tags(trial, events) if turns else {})),
+            metrics=tuple(_metrics(trial, events)),
+            status=_STATUS[trial.state] if turns and not still_first else None,
+            end_ms=None if trial.ended is None else to_ms(trial.ended),
+            artifacts=artifacts,
+            refused=refused,
+        )
+
+    def _tags(self, trial: TrialRecord, events: Iterable[TrialEvent]) -> dict[str, str]:
+        """Of a trial that began, went on or ended by the last of `events`."""
+        tags = {STATE_TAG: trial.state.value}
+        for event in events:
+            if isinstance(event, TrialStarted):
+                tags[DEVICE_TAG] = trial.device
+                if trial.n_starts > 1:
+                    tags[CAUSE_TAG] = ""  # of the interruption that is over
+            elif isinstance(event, FailedOutcome) and event.details:
+                tags[NOTE_TAG] = _note(event)
+        if trial.state is not TrialState.RUNNING:
+            tags |= _memory_tags(trial)
+        if trial.cause is not None:
+            tags[CAUSE_TAG] = trial.cause
+        if self._infinite:
+            names = ", ".join(sorted(self._infinite))
+            tags["automl.infinite"] = f"shown as NaN where infinite: {names}"
+        return tags
+
+
+def _noted(events: Iterable[TrialEvent]) -> dict[str, str]:
+    """What the objective has noted; none of the sweep's own tags, in a stranger's log either."""
+    tags = {event.name: event.text for event in events if isinstance(event, TrialTagged)}
+    return {name: text for name, text in tags.items() if not name.startswith(OWN_TAG_PREFIXES)}
+
+
+def _logged_params(events: Iterable[TrialEvent]) -> dict[str, str]:
+    """What the objective logged as params, beside those of the trial."""
+    return {
+        name: text
+        for event in events
+        if isinstance(event, ValuesLogged)
+        for name, text in event.params.items()
+    }
+
+
+def _memory_tags(trial: TrialRecord) -> dict[str, str]:
+    """What it held and what it had asked for, where that is known."""
+    if not trial.peak_bytes:
+        return {}
+    asked, by = trial.predicted_bytes, trial.predicted_by
+    return (
+        {PEAK_TAG: str(trial.peak_bytes)}
+        | ({} if asked is None else {PREDICTED_TAG: str(asked)})
+        | ({} if by is None else {PREDICTED_BY_TAG: by.value})
+    )
+
+
+def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Point]:
+    for event in events:
+        time_ms = to_ms(event.time)
+        match event:
+            case MetricsReported():
+                for name, value in event.metrics.items():
+                    yield Point(clean_key(name), nan_if_infinite(value), time_ms, event.step)
+            case ValuesLogged():
+                for name, value, step, at_ms in event.points:
+                    yield Point(clean_key(name), nan_if_infinite(value), at_ms, step)
+            case FinishedOutcome() | PrunedOutcome():
+                yield Point(VALUE_METRIC, nan_if_infinite(event.value), time_ms, trial.last_step)
+        if isinstance(event, TrialOutcome) and event.state.is_final and trial.peak_bytes:
+            peak = float(trial.peak_bytes)
+            yield Point(MEMORY_PEAK_METRIC, peak, time_ms, trial.last_step)
+
+
+def _checkpoints(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:
+    """What of the trial's checkpoints is stored, and why others that it names are not."""
+    stored, refused = [], []
+    for kind in _kept(keep) if trial.state.is_final else ():
+        if kind not in trial.checkpoints:
+            continue
+        path = own_checkpoint(trial.checkpoints[kind], trial.number, kind)
+        if path is not None:
+            stored.append(path)
+            continue
+        refused.append(
+            f"the path {trial.checkpoints[kind][:200]!r} of {CHECKPOINT_NAMES[kind]} is none "
+            "of the study's checkpoints; it was not stored"
+        )
+    return stored, refused
+
+
+def _kept(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
+    return {
+        KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
+        KeepCheckpoints.best: (CheckpointKind.BEST,),
+        KeepCheckpoints.none: (),
+    }[keep]
+
+
+def own_checkpoint(path: str, number: int, kind: CheckpointKind) -> str | None:
+    """Where the trial's checkpoint stands below its study; None for a path that is another file's.
+
+    The log may be a stranger's, and a study may have been moved since: an absolute path says where
+    it stood then, and only its end is believed.
+    """
+    own = PurePosixPath(StudyFiles(Path()).checkpoint(number, kind))
+    said = PurePosixPath(path)
+    if ".." in said.parts or (said != own and not said.is_absolute()):
+        return None
+    return str(own) if said.parts[-3:] == own.parts else None
+
+
+def _note(event: FailedOutcome) -> str:
+    details = cut_middle(event.details, _NOTE_DETAILS_CHARACTERS)
+    # As code: `***` and `a_b` are no Markdown there.
+    cause = cut(event.cause, 500).replace("`", "'")
+    return f"**`{cause}`**\n\n{_FENCE}\n{details}\n{_FENCE}"

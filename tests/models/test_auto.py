@@ -1,0 +1,123 @@
+"""Families as a choice of each trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from automl.cli.arguments import parse
+from automl.cli.compose import compose
+from automl.config import DataConfig, TrainingConfig
+from automl.data.columns import TableColumns
+from automl.data.dataset import Dataset
+from automl.data.load import load_dataset
+from automl.errors import ConfigError
+from automl.models.families.auto.family import DEFAULT, AutoFamily
+from automl.models.families.kernel.family import MOST_ROWS
+from automl.models.families.linear.family import MOST_L2
+from automl.models.families.mlp.family import MLPFamily
+from automl.running.setup.preparation import prepare_study
+from automl.search.search_space import parse_space
+from automl.trial import Params
+
+PARAMS: Params = {"family": "mlp", "mlp_depth": 2, "mlp_width": 16, "mlp_lr": 0.01}
+OWN: Params = {"depth": 2, "width": 16, "lr": 0.01}
+
+
+def test_what_is_asked_of_a_trial_is_asked_of_its_family(disc: Dataset) -> None:
+    auto, mlp, training = AutoFamily(families=["mlp"]), MLPFamily(), TrainingConfig()
+    assert auto.of(PARAMS) == (mlp, OWN)
+    assert auto.request(PARAMS, disc, training) == mlp.request(OWN, disc, training)
+    assert auto.work(PARAMS, disc, training) == mlp.work(OWN, disc, training)
+    key = auto.pack_key(PARAMS, training, on_host=True)
+    assert key is not None
+    assert key.key == mlp.pack_key(OWN, training, on_host=True)
+
+
+def test_the_params_of_a_family_hang_on_it_wherever_they_come_from() -> None:
+    auto = AutoFamily(families=["mlp"])
+    space = parse_space(auto.whole_space({"mlp_depth": 3, "mlp_lr": {"low": 0.1, "high": 0.2}}))
+    assert space.names == ("family", "mlp_depth", "mlp_lr")
+    assert [space[name].when for name in ("mlp_depth", "mlp_lr")] == [{"family": ("mlp",)}] * 2
+    assert space.has({"family": "mlp", "mlp_depth": 3, "mlp_lr": 0.15})
+
+
+@pytest.mark.parametrize("more", [[], ["model.families=[mlp,tabm]"]])
+def test_the_whole_portfolio_is_in_the_space_that_is_searched(more: list[str]) -> None:
+    config = compose(parse(["model=auto", "space=auto", *more])).config
+    prepared = prepare_study(config)
+    assert prepared.portfolio
+    for params in prepared.portfolio:
+        prepared.space.check(params)
+    config = compose(parse(["model=auto", "space=auto", "study.portfolio=none"])).config
+    assert not prepare_study(config).portfolio
+
+
+def test_a_wrong_family_or_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.families.*forest is none of them"):
+        AutoFamily(families=["forest"])
+    auto = AutoFamily(families=["mlp"])
+    with pytest.raises(ValueError, match=r"^family=tree: must be one of"):
+        auto.check_value("family", "tree")
+    with pytest.raises(ValueError, match=r"^mlp_depth=-1: must be a whole number"):
+        auto.check_value("mlp_depth", -1)
+
+
+def test_one_class_weight_is_that_of_all_families() -> None:
+    auto = AutoFamily()
+    assert "class_weight" in auto.param_names()[0]
+    auto.check_value("class_weight", "balanced")
+    with pytest.raises(ValueError, match="must be one of none, balanced"):
+        auto.check_value("class_weight", "heavy")
+    for name in auto.families:
+        own = auto.of({"family": name, "class_weight": "balanced"})[1]
+        assert own == {"class_weight": "balanced"}
+    both = {"family": "mlp", "class_weight": "balanced", "mlp_class_weight": "none"}
+    assert auto.of(both)[1] == {"class_weight": "none"}
+
+
+def test_a_loss_of_ones_own_is_for_networks_alone() -> None:
+    own = TrainingConfig(loss="torch.nn.functional:huber_loss")
+    with pytest.raises(ConfigError, match=r"linear, .*would descend theirs: take model.families"):
+        AutoFamily().check_training(own)
+    AutoFamily(families=["mlp"]).check_training(own)
+
+
+ENTRIES = {"kernel_l2": {"low": 0.1, "high": 1.0}, "mlp_depth": {"low": 1, "high": 4}}
+
+
+def test_of_many_rows_the_default_leaves_out_who_is_for_few() -> None:
+    auto = AutoFamily()
+    few, many = (parse_space(auto.whole_space(ENTRIES, MOST_ROWS + n)) for n in (0, 1))
+    assert few.names == ("family", "kernel_l2", "mlp_depth")
+    assert few.has({"family": "kernel", "kernel_l2": 0.5})
+    assert many.names == ("family", "mlp_depth")
+    assert many.has({"family": "boosting"})
+    assert not many.has({"family": "kernel"})
+    assert "kernel (for up to 10,000 rows; 10,001 train)" in auto.notes(MOST_ROWS + 1, ENTRIES)[0]
+    assert not auto.notes(MOST_ROWS, ENTRIES)
+
+
+def test_families_that_somebody_chose_are_searched_on_any_rows() -> None:
+    chosen, all_of_them = AutoFamily(families=["mlp", "kernel"]), {"choices": [*DEFAULT]}
+    assert "kernel_l2" in parse_space(chosen.whole_space(ENTRIES, 10**6)).names
+    written = AutoFamily().whole_space({"family": all_of_them, **ENTRIES}, 10**6)
+    assert "kernel_l2" in parse_space(written).names
+    assert not chosen.notes(10**6, ENTRIES)
+
+
+def test_of_more_features_than_rows_a_linear_model_begins_with_weights_that_count() -> None:
+    few, many = (auto_of_columns(n) for n in (30, 3000))
+    assert few[0] == {"family": "linear", "linear_l2": 1.0}
+    assert many[0] == {"family": "linear", "linear_l2": 1000.0}
+    assert {"family": "linear", "linear_l2": 1.0} in many
+    assert auto_of_columns(10**6)[0]["linear_l2"] == MOST_L2, "which is all that is searched"
+
+
+def auto_of_columns(n: int) -> Sequence[Params]:
+    """The portfolio on 40 rows of so many columns."""
+    disc = load_dataset(DataConfig(n_train=40, n_validation=10))
+    columns = TableColumns(disc.columns.numbers[:1] * n)
+    return AutoFamily().portfolio(replace(disc, columns=columns))

@@ -1,0 +1,389 @@
+"""Linear models and trees: what `best.pt` says is what scikit-learn says, of every kind of row."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from automl.config import LearningRateSchedule, Precision, Task, TrainingConfig
+from automl.data.dataset import Dataset
+from automl.data.features import one_hot_features
+from automl.errors import AutoMLError, ConfigError
+from automl.models.families.auto.family import AutoFamily
+from automl.models.families.boosting import heavy as boosting
+from automl.models.families.boosting.family import BoostingFamily
+from automl.models.families.kernel.family import KernelFamily
+from automl.models.families.linear.family import LinearFamily
+from automl.models.families.table_estimator import TrialFit
+from automl.models.families.table_family import TableFamily
+from automl.models.families.tree_arrays import tree_view
+from automl.models.families.trees import heavy as trees
+from automl.models.families.trees.family import TreesFamily
+from automl.models.mean_model import mean_outputs
+from automl.models.predictor import Predictor, load_table_model
+from automl.models.refit_file import join_states, read_model_file, save_model_file
+from automl.objectives.checkpoints import torch_checkpoint
+from automl.objectives.checkpoints.plain_checkpoint import is_plain_checkpoint
+from automl.objectives.seeds import trial_seed
+from automl.objectives.training_plan import SessionSetup
+from automl.objectives.training_session import open_session
+from automl.trial import DeviceKind, FinishedOutcome, Params, RequestSource, Verdict
+from tests.models.conftest import HOST, Listener, make_plan, make_spec
+from tests.models.tables import TARGET, mixed, mixed_frame
+
+FAMILIES: dict[str, TableFamily] = {
+    "linear": LinearFamily(),
+    "kernel": KernelFamily(landmarks=100),
+    "trees": TreesFamily(trees_per_epoch=3),
+    "boosting": BoostingFamily(iterations_per_epoch=5),
+}
+TOLERANCE = 1e-6
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3], ids=["a value", "two classes", "three classes"])
+def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return mixed(tmp_path_factory.mktemp("tables"), request.param)
+
+
+def trained(
+    folder: Path,
+    name: str,
+    data: Dataset,
+    params: Params | None = None,
+    epochs: int = 1,
+    verdicts: dict[int, Verdict] | None = None,
+    **settings: Any,
+) -> tuple[Predictor, Listener]:
+    """The trial's best model, and what it told."""
+    training = TrainingConfig(epochs=epochs, **settings)
+    plan = make_plan(family=FAMILIES[name], training=training)
+    spec, listener = make_spec(folder, params), Listener(verdicts or {})
+    open_session(SessionSetup(plan, data)).run(spec, HOST, listener)
+    return load_table_model(Path(spec.checkpoint_dir) / "best.pt"), listener
+
+
+_FIT_AFTER_THEIR_MODULES = """
+import importlib, os, sys
+from pathlib import Path
+from automl.config import TrainingConfig
+from automl.models.families.auto.family import AutoFamily
+from automl.models.family import families
+from automl.objectives.training_plan import SessionSetup
+from automl.objectives.training_session import open_session
+from tests.models.conftest import HOST, Listener, make_plan, make_spec
+from tests.models.tables import mixed
+data = mixed(Path(sys.argv[1]), 2)
+for name in sys.argv[2:]:
+    if os.fork():
+        assert os.wait()[1] == 0
+        continue
+    family, folder = families()[name](), Path(sys.argv[1], name)
+    assert set(family.modules) <= set(AutoFamily().modules)
+    for module in family.modules:
+        importlib.import_module(module)
+    before = set(sys.modules)
+    plan = make_plan(family=family, training=TrainingConfig(epochs=1))
+    open_session(SessionSetup(plan, data)).run(make_spec(folder, {}), HOST, Listener({}))
+    late = {name for name in set(sys.modules) - before if name.startswith("sklearn.")}
+    assert list(folder.rglob("best.pt"))
+    found = " ".join(sorted(name for name in late if name.count(".") == 1))
+    print(f"{name}: {found}", flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_loads_no_part_of_sklearn_that_its_process_was_not_forked_with(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", _FIT_AFTER_THEIR_MODULES, str(tmp_path), *FAMILIES]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout == "".join(f"{name}: \n" for name in FAMILIES)
+
+
+def fitting(name: str, data: Dataset, params: Params | None = None) -> TrialFit:
+    """That of the trial above."""
+    family = FAMILIES[name]
+    return TrialFit(family, data, family.params(params or {}), trial_seed(7, 0), 1, 1)
+
+
+def said(model: Any, rows: npt.NDArray[Any], data: Dataset) -> npt.NDArray[Any]:
+    """Probabilities, or values in the target's unit."""
+    if data.task is Task.classification:
+        return np.asarray(model.predict_proba(rows))
+    return np.asarray(model.predict(rows) * data.target_scale + data.target_mean)
+
+
+def of_predictor(predictor: Predictor, frame: pd.DataFrame) -> npt.NDArray[Any]:
+    classes = predictor.task is Task.classification
+    return predictor.predict_probabilities(frame) if classes else predictor.predict(frame)
+
+
+@pytest.mark.parametrize("kind", ["extra_trees", "random_forest"])
+def test_a_forest_says_what_the_librarys_says(table: Dataset, kind: str, tmp_path: Path) -> None:
+    params: Params = {"kind": kind, "min_samples_leaf": 2}
+    predictor, _ = trained(tmp_path, "trees", table, params)
+    asked = fitting("trees", table, params)
+    forest = trees.unfitted_tree(asked, 0).fit(table.view(tree_view)[0], asked.targets)
+    frame = mixed_frame(len(table.classes) or 1, seed=1)
+    rows = tree_view(table.columns, predictor.read(frame))
+    check_same(of_predictor(predictor, frame), said(forest, rows, table), table)
+
+
+@pytest.mark.parametrize("encoding", ["plain", "one_hot"])
+def test_boosting_says_what_the_librarys_says(
+    table: Dataset, encoding: str, tmp_path: Path
+) -> None:
+    params: Params = {"encoding": encoding}
+    predictor, _ = trained(tmp_path, "boosting", table, params)
+    view, asked = boosting.VIEWS[encoding], fitting("boosting", table, params)
+    boosted = boosting.unfitted_boosting(asked).fit(table.view(view)[0], asked.targets)
+    frame = mixed_frame(len(table.classes) or 1, seed=1)
+    rows = view(table.columns, predictor.read(frame))
+    check_same(of_predictor(predictor, frame), said(boosted, rows, table), table)
+
+
+def test_a_linear_model_says_what_the_librarys_says(table: Dataset, tmp_path: Path) -> None:
+    predictor, _ = trained(tmp_path, "linear", table, {"l2": 2.0})
+    x, y = table.view(one_hot_features)[0], fitting("linear", table).targets
+    of_classes = table.task is Task.classification
+    model = (LogisticRegression(C=0.5, max_iter=1000) if of_classes else Ridge(alpha=2.0)).fit(x, y)
+    frame = mixed_frame(len(table.classes) or 1, seed=1)
+    rows = one_hot_features(table.columns, predictor.read(frame)).astype(np.float64)
+    check_same(of_predictor(predictor, frame), said(model, rows, table), table)
+
+
+def check_same(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], data: Dataset) -> None:
+    """To 1e-6 of a probability, or of the target's deviation."""
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() / data.target_scale < TOLERANCE
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_rows_that_training_never_saw_the_like_of_are_predicted(
+    name: str, table: Dataset, tmp_path: Path
+) -> None:
+    """Cells are missing where none was, and a text is new: scikit-learn would refuse them."""
+    predictor, _ = trained(tmp_path, name, table)
+    frame = mixed_frame(len(table.classes) or 1, n_rows=20, seed=2).drop(columns=TARGET)
+    frame.loc[0, ["a", "b", "when", "kind"]] = None
+    frame.loc[1, "kind"] = "never seen"
+    frame.loc[2, ["a", "b"]] = [1e30, -1e300]
+    assert np.isfinite(predictor.outputs(predictor.read(frame))).all()
+    assert len(predictor.predict(frame)) == 20
+    assert len(predictor.predict(frame[:0])) == 0
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_what_is_reported_is_what_the_file_says(name: str, table: Dataset, tmp_path: Path) -> None:
+    predictor, listener = trained(tmp_path, name, table, epochs=4)
+    step, best = min(listener.reports, key=lambda report: report[1]["val_loss"])
+    assert len(listener.reports) == (1 if name in ("linear", "kernel") else 4)
+    assert isinstance(listener.outcome, FinishedOutcome)
+    assert listener.outcome.value == best["val_loss"]
+    part = table.validation
+    out = predictor.outputs(part.rows)
+    if table.task is Task.classification:
+        logs = out - np.logaddexp.reduce(out, axis=1, keepdims=True)
+        loss = -logs[np.arange(len(part)), part.y].mean()
+        assert best["val_error"] == (out.argmax(axis=1) != part.y).mean()
+    else:
+        scaled = (part.y.astype(np.float64) - table.target_mean) / table.target_scale
+        loss = np.square(out[:, 0] - scaled).mean()
+        assert best["val_rmse"] == pytest.approx(math.sqrt(loss) * table.target_scale)
+    assert best["val_loss"] == pytest.approx(loss, rel=1e-5), step
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("n_present", [1, 2])
+def test_classes_without_a_training_row_are_said_to_be_rare(
+    name: str, n_present: int, tmp_path: Path
+) -> None:
+    table = mixed(tmp_path, 3)
+    places = np.flatnonzero(table.train.y < n_present)
+    few = replace(table, train=table.train.taking(places))
+    predictor, listener = trained(tmp_path, name, few, epochs=2)
+    assert isinstance(listener.outcome, FinishedOutcome)
+    shares = predictor.predict_probabilities(mixed_frame(3, seed=1))
+    assert (shares > 0).all()
+    assert shares[:, n_present:].max() < 0.02
+    assert (shares[:, :n_present].sum(axis=1) > 0.97).all()
+
+
+@pytest.mark.parametrize("name", ["trees", "boosting"])
+def test_a_trial_ends_once_nothing_better_comes(name: str, tmp_path: Path) -> None:
+    table = mixed(tmp_path, 2)
+    stopped, whole = (
+        trained(tmp_path / str(n), name, table, epochs=30, patience_epochs=n)[1] for n in (2, None)
+    )
+    losses = [metrics["val_loss"] for _, metrics in stopped.reports]
+    assert len(losses) < len(whole.reports) == 30
+    assert min(losses) == losses[-3], "two epochs were waited"
+    assert losses == [metrics["val_loss"] for _, metrics in whole.reports][: len(losses)]
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_a_pruned_trial_keeps_its_best_model(name: str, tmp_path: Path) -> None:
+    predictor, listener = trained(tmp_path, name, mixed(tmp_path, 2), {}, 5, {0: Verdict.PRUNE})
+    assert len(listener.reports) == 1
+    assert type(listener.outcome).__name__ == "Pruned"
+    assert predictor.metrics.items() >= listener.reports[0][1].items()
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_threads_change_no_number(name: str, tmp_path: Path) -> None:
+    table, found = mixed(tmp_path, 2), []
+    for n_threads in (1, 2):
+        plan = make_plan(family=FAMILIES[name], training=TrainingConfig(epochs=2))
+        listener = Listener()
+        session = open_session(SessionSetup(plan, table, n_threads))
+        session.run(make_spec(tmp_path / str(n_threads)), HOST, listener)
+        found.append(listener.reports)
+    assert found[0] == found[1]
+
+
+def test_a_model_has_no_network_and_tells_which_columns_matter(tmp_path: Path) -> None:
+    for name in FAMILIES:
+        predictor, _ = trained(tmp_path / name, name, mixed(tmp_path, 2), epochs=4)
+        assert predictor.model is None
+        assert predictor.to("cpu") is predictor
+        assert list(predictor.explain(mixed_frame(2, seed=1)).index)[-1] == "b", name
+
+
+# --- beside others ---
+
+
+def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
+    """Of `model=auto` each trial's file is as its family writes it."""
+    table = mixed(tmp_path, 2)
+    plan = make_plan(family=AutoFamily(families=["mlp", "trees", "boosting"]))
+    session, models = open_session(SessionSetup(plan, table)), {}
+    for number, name in enumerate(("mlp", "trees", "boosting")):
+        spec = make_spec(tmp_path, {"family": name}, number)
+        session.run(spec, HOST, Listener())
+        models[number] = str(Path(spec.checkpoint_dir) / "best.pt")
+    assert [is_plain_checkpoint(Path(path)) for path in models.values()] == [False, True, True]
+    rows = table.validation.rows
+    for path, chosen in (("all.pt", (0, 1, 2)), ("trees.pt", (1, 2))):
+        contents = [read_model_file(Path(models[number])) for number in chosen]
+        state = join_states([content["state"] for content in contents])
+        of = [Path(models[number]) for number in chosen]
+        save_model_file(tmp_path / path, {**contents[0], "state": state}, of)
+        assert is_plain_checkpoint(tmp_path / path) == (0 not in chosen)
+        each = np.stack([load_table_model(models[n]).outputs(rows) for n in chosen])
+        joined = load_table_model(tmp_path / path).outputs(rows)
+        np.testing.assert_array_equal(joined, mean_outputs(each, table.task))
+
+
+@pytest.mark.parametrize("name", ["trees", "boosting"])
+def test_a_strangers_tensor_is_no_larger_than_its_file(name: str, tmp_path: Path) -> None:
+    """As torch stores it one number stands for as many as it says."""
+    trained(tmp_path, name, mixed(tmp_path, 2))
+    content = read_model_file(tmp_path / "trial-00000" / "best.pt")
+    as_torch = torch_checkpoint.snapshot({**content, "state": {**content["state"], "trees": {}}})
+    arrays = torch_checkpoint.snapshot(content["state"]["trees"])
+    arrays["column"] = torch.tensor([-1], dtype=torch.int16).expand(10**12)
+    as_torch["state"]["trees"] = arrays
+    torch_checkpoint.save(tmp_path, {"best.pt": as_torch})
+    assert (tmp_path / "best.pt").stat().st_size < 10**6
+    with pytest.raises(AutoMLError, match="larger than the file"):
+        load_table_model(tmp_path / "best.pt")
+
+
+# --- the light side ---
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
+    family, training = FAMILIES[name], TrainingConfig()
+    request = family.request({}, table, training)
+    assert request.source is RequestSource.ESTIMATED
+    assert request.kinds == {DeviceKind.CPU}
+    unknown = family.request({"no such": 1}, table, training)
+    assert unknown.source is RequestSource.UNKNOWN
+    assert unknown.kinds == {DeviceKind.CPU}
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("linear", {"l2": 0.0}),
+        ("linear", {"l2": math.inf}),
+        ("kernel", {"kind": "oak"}),
+        ("kernel", {"spread": 0}),
+        ("kernel", {"l2": -1.0}),
+        ("trees", {"kind": "oak"}),
+        ("trees", {"max_features": 0.0}),
+        ("trees", {"max_features": 1.01}),
+        ("trees", {"max_features": True}),
+        ("trees", {"min_samples_leaf": 0}),
+        ("trees", {"min_samples_leaf": 2.5}),
+        ("trees", {"max_leaf_nodes": 1}),
+        ("trees", {"max_leaf_nodes": 8193}),
+        ("boosting", {"learning_rate": 0}),
+        ("boosting", {"max_leaf_nodes": 1025}),
+        ("boosting", {"l2_regularization": -1}),
+        ("boosting", {"max_features": None}),
+    ],
+    ids=str,
+)
+def test_a_value_that_it_cannot_take_is_refused_by_name(name: str, params: Params) -> None:
+    ((param, value),) = params.items()
+    with pytest.raises(ValueError, match=rf"^{param}={value!r}: must be "):
+        FAMILIES[name].check_value(param, value)
+    with pytest.raises(ValueError, match=rf"^{param}={value!r}: must be "):
+        FAMILIES[name].params(params)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        (TrainingConfig(precision=Precision.float64), "training.precision=float64: "),
+        (TrainingConfig(schedule=LearningRateSchedule.cosine), "training.schedule=cosine: "),
+        (TrainingConfig(ema_decay=0.9), "training.ema_decay=0.9: "),
+        (TrainingConfig(loss="mine:loss"), "training.loss=mine:loss: "),
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_about_networks_is_refused(
+    training: TrainingConfig, message: str
+) -> None:
+    for family in FAMILIES.values():
+        family.check_training(TrainingConfig(epochs=3, patience_epochs=2))
+        with pytest.raises(ConfigError, match=f"^{message}.* model=mlp"):
+            family.check_training(training)
+
+
+def test_a_number_of_trees_is_one_at_least() -> None:
+    with pytest.raises(ConfigError, match=r"^model.trees_per_epoch=0: "):
+        TreesFamily(trees_per_epoch=0)
+    with pytest.raises(ConfigError, match=r"^model.iterations_per_epoch=0: "):
+        BoostingFamily(iterations_per_epoch=0)
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path) -> None:
+    data = mixed(tmp_path, 2)
+    few = np.flatnonzero(data.train.y == 1)[::10]
+    rows = np.sort(np.concatenate([np.flatnonzero(data.train.y == 0), few]))
+    uneven = replace(data, train=data.train.taking(rows))
+    frame = mixed_frame(2, seed=1)
+    shares = [
+        trained(tmp_path / weight, name, uneven, {"class_weight": weight})[0]
+        .predict_probabilities(frame)[:, 1]
+        .mean()
+        for weight in ("none", "balanced")
+    ]
+    assert shares[1] > 1.2 * shares[0]

@@ -1,0 +1,180 @@
+"""F1 as what a study goes by: labels by a threshold that is found on rows that were left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import f1_score
+
+from automl.config import ExportFormat, TrainingConfig
+from automl.data.dataset import Dataset
+from automl.data.folds import folds_at_random
+from automl.data.scoring.metrics import (
+    ClassPredictions,
+    best_threshold,
+    labels_by,
+    second_of_two,
+    thresholds_elsewhere,
+)
+from automl.export.package import export_model, open_export_reader
+from automl.models.ensemble.ensemble_file import write as write_ensemble
+from automl.models.ensemble.ensemble_messages import EnsembleFileJob
+from automl.models.families.boosting.family import BoostingFamily
+from automl.models.families.linear.family import LinearFamily
+from automl.models.families.mlp.family import MLPFamily
+from automl.models.model_file import RefitFacts, RefitFileJob
+from automl.models.networks.folds.fold_estimator import judged_outputs
+from automl.models.predictor import Predictor, load_table_model
+from automl.models.refit_file import write as write_refit
+from automl.objectives.plan_checks import threshold_notes
+from automl.objectives.training_plan import SessionSetup
+from automl.objectives.training_session import open_session
+from automl.trial import Direction, FinishedOutcome
+from tests.models.conftest import HOST, Listener, make_plan, make_spec
+from tests.models.tables import TARGET, mixed, mixed_frame
+
+FAMILIES = {
+    "linear": LinearFamily(),
+    "boosting": BoostingFamily(),
+    "mlp": MLPFamily(),
+}
+
+
+def uneven(folder: Path) -> Dataset:
+    """One row in ten or so is of the second class."""
+    data = mixed(folder, 2)
+
+    def few(part: Any) -> Any:
+        rare = np.flatnonzero(part.y == 1)[::8]
+        return part.taking(np.sort(np.concatenate([np.flatnonzero(part.y == 0), rare])))
+
+    return replace(data, train=few(data.train), validation=few(data.validation))
+
+
+def with_folds(data: Dataset) -> Dataset:
+    folds = tuple(folds_at_random(data.train.y.astype(np.int64), 3, seed=0))
+    return replace(data, validation=data.validation.taking(np.zeros(0, np.int64)), folds=folds)
+
+
+def trained(
+    folder: Path, family: Any, data: Dataset, metric: str = "val_f1"
+) -> tuple[Predictor, float]:
+    """The best model, and the trial's value."""
+    plan = make_plan(family=family, training=TrainingConfig(epochs=3))
+    direction = Direction.maximize if metric == "val_f1" else Direction.minimize
+    plan = replace(plan, metric=metric, direction=direction, n_models=data.n_models)
+    spec, listener = make_spec(folder, {}), Listener()
+    open_session(SessionSetup(plan, data)).run(spec, HOST, listener)
+    assert isinstance(listener.outcome, FinishedOutcome), listener.outcome
+    return load_table_model(Path(spec.checkpoint_dir) / "best.pt"), listener.outcome.value
+
+
+def macro_f1(y: Any, probabilities: Any, threshold: Any) -> float:
+    return float(f1_score(y, probabilities > threshold, average="macro", zero_division=0))
+
+
+def test_no_other_threshold_has_a_higher_f1() -> None:
+    draw = np.random.default_rng(0)
+    for n_rows in (3, 10, 300):
+        y = (draw.random(n_rows) < 0.2).astype(np.int64)
+        y[0] = 1
+        p = np.round(0.3 * y + 0.4 * draw.random(n_rows), 2).astype(np.float64)
+        found = macro_f1(y, p, best_threshold(p, y))
+        tried = [macro_f1(y, p, cut) for cut in np.linspace(-0.005, 1.005, 102)]
+        assert found == pytest.approx(max(tried))
+
+
+def test_a_row_has_no_part_in_its_own_threshold() -> None:
+    draw = np.random.default_rng(0)
+    p, y = draw.random(50), draw.integers(0, 2, 50)
+    found = thresholds_elsewhere(p, y)
+    for row in (0, 7, 49):
+        others = np.arange(50) % 5 != row % 5
+        assert found[row] == best_threshold(p[others], y[others])
+    assert thresholds_elsewhere(p[:1], y[:1]).tolist() == [0.5]
+    assert labels_by(np.array([[0.7, 0.3]]), 0.2).tolist() == [1]
+    assert labels_by(np.array([[0.7, 0.3]]), None).tolist() == [0]
+
+
+@pytest.mark.parametrize("folds", [False, True], ids=["validation", "folds"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_labels_go_by_the_threshold_of_the_rows_left_out(
+    name: str, folds: bool, tmp_path: Path
+) -> None:
+    data = with_folds(uneven(tmp_path)) if folds else uneven(tmp_path)
+    predictor, value = trained(tmp_path, FAMILIES[name], data)
+    outputs, y = judged_outputs(predictor.trained, data), data.judged.y.astype(np.int64)
+    p = second_of_two(outputs)
+    assert predictor.threshold == pytest.approx(best_threshold(p, y), abs=1e-6)
+    order = np.concatenate([fold.judged for fold in data.folds]) if folds else np.arange(len(y))
+    assert value == pytest.approx(
+        macro_f1(y[order], p[order], thresholds_elsewhere(p[order], y[order])), abs=1e-9
+    )
+    frame = mixed_frame(2, seed=1)
+    labels, shares = predictor.predict(frame), predictor.predict_probabilities(frame)
+    assert (labels == np.array(predictor.classes)[labels_by(shares, predictor.threshold)]).all()
+    known = frame[frame[TARGET].notna()]
+    truth = (known[TARGET] == predictor.classes[1]).to_numpy()
+    share = predictor.predict_probabilities(known)[:, 1]
+    assert predictor.score(known)["f1"] == pytest.approx(
+        macro_f1(truth, share, predictor.threshold)
+    )
+
+
+def test_where_another_metric_counts_there_is_none(tmp_path: Path) -> None:
+    predictor, _ = trained(tmp_path, LinearFamily(), uneven(tmp_path), "val_loss")
+    assert predictor.threshold is None
+
+
+def test_of_more_classes_it_is_said_that_there_is_none(tmp_path: Path) -> None:
+    (said,) = threshold_notes("val_f1", mixed(tmp_path, 3))
+    assert "of 3 classes a row is said to be of the likeliest" in said
+    assert threshold_notes("val_f1", mixed(tmp_path, 2)) == ()
+    assert threshold_notes("val_loss", mixed(tmp_path, 3)) == ()
+    predictor, value = trained(tmp_path, LinearFamily(), mixed(tmp_path, 3))
+    assert predictor.threshold is None
+    assert 0 < value <= 1
+
+
+def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:
+    """To an ensemble, which has its own, a refit, which has no rows to find one by, an export."""
+    data = uneven(tmp_path)
+    files, predictors = {}, []
+    for number, name in enumerate(("linear", "boosting")):
+        predictor, _ = trained(tmp_path / name, FAMILIES[name], data)
+        files[number] = str(predictor.path)
+        predictors.append(predictor)
+    made = write_ensemble(EnsembleFileJob(str(tmp_path / "ensemble.pt"), files, data, "a"))
+    ensemble = load_table_model(tmp_path / "ensemble.pt")
+    p = second_of_two(ensemble.outputs(data.validation.rows))
+    y = data.validation.y.astype(np.int64)
+    assert ensemble.threshold == pytest.approx(best_threshold(p, y), abs=1e-9)
+    own = ClassPredictions(
+        ensemble.outputs(data.validation.rows), y, thresholds_elsewhere(p, y)
+    ).scored()
+    assert made.scores["f1"] == pytest.approx(own["f1"])
+
+    again, _ = trained(tmp_path / "again", LinearFamily(), data, "val_loss")
+    of = RefitFacts(0, "train", 1, "")
+    asked = RefitFileJob(str(tmp_path / "refit.pt"), [str(again.path)], "a", of, files[0])
+    write_refit(asked)
+    refit = load_table_model(tmp_path / "refit.pt")
+    assert refit.threshold == predictors[0].threshold is not None
+
+    pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+    frame = mixed_frame(2, seed=1).drop(columns=TARGET)
+    rows: list[Any] = frame.to_dict("records")
+    export_model(refit, rows[:50], tmp_path / "out", ExportFormat.onnx, {})
+    said = json.loads((tmp_path / "out" / "schema.json").read_text())
+    assert said["threshold"] == refit.threshold
+    reader = open_export_reader(tmp_path / "out")
+    labels = [reader(row) for row in rows]
+    assert labels == refit.predict(pd.DataFrame(rows)).tolist()
+    likelier = np.array(refit.classes)[refit.predict_probabilities(frame).argmax(1)]
+    assert (np.array(labels) != likelier).any()

@@ -1,0 +1,167 @@
+"""How an objective is called, by its signature and the params of the space."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import automl
+from automl.errors import ConfigError
+from automl.objectives.function_call import (
+    ObjectiveDeclaration,
+    declaration_of_function,
+    objective_call,
+)
+from automl.objectives.plan_checks import check_conditions, check_space
+from automl.objectives.trial_context import TrialContext
+from tests.models.conftest import Listener
+from tests.objectives.reporting import make_trial
+
+
+def trial_of(folder: Path, **params: Any) -> TrialContext:
+    trial, _ = make_trial(folder, Listener())
+    trial.params = params
+    return trial
+
+
+def only(trial: Any) -> Any:
+    return (trial,)
+
+
+def whatever_it_is_called(t: Any) -> Any:
+    return (t,)
+
+
+def annotated(lr: float, run: automl.TrialContext) -> Any:
+    return (lr, run)
+
+
+def named(lr: Any, width: Any = 8) -> Any:
+    return (lr, width)
+
+
+def both(lr: Any, width: Any, *, trial: Any) -> Any:
+    return (lr, width, trial)
+
+
+def trial_in_front(trial: Any, lr: Any) -> Any:
+    return (trial, lr)
+
+
+def with_a_setting(t: Any, verbose: bool = False) -> Any:
+    return (t, verbose)
+
+
+def rate(lr: float) -> Any:
+    return (lr,)
+
+
+def all_with_defaults(lr: Any = 1, width: Any = 2) -> Any:
+    return (lr, width)
+
+
+def any_params(**params: Any) -> Any:
+    return tuple(sorted(params))
+
+
+def trial_and_any(trial: Any, **params: Any) -> Any:
+    return (trial, *sorted(params))
+
+
+def wrapper(*args: Any, **kwargs: Any) -> Any:
+    return (*args, *kwargs)
+
+
+class Trainer:
+    def __call__(self, lr: Any, trial: Any) -> Any:
+        return (lr, trial)
+
+    def train(self, lr: Any) -> Any:
+        return (lr,)
+
+
+SPACE = {"lr": 0.1, "width": 4}
+HERE = "trial"  # stands for the trial itself
+
+
+@pytest.mark.parametrize(
+    ("function", "params", "expected"),
+    [
+        (only, SPACE, (HERE,)),
+        (whatever_it_is_called, SPACE, (HERE,)),
+        (annotated, SPACE, (0.1, HERE)),
+        (named, SPACE, (0.1, 4)),
+        (named, {"lr": 0.1}, (0.1, 8)),
+        (both, SPACE, (0.1, 4, HERE)),
+        (trial_in_front, SPACE, (HERE, 0.1)),
+        (with_a_setting, SPACE, (HERE, False)),
+        (with_a_setting, {}, (HERE, False)),
+        (all_with_defaults, {"width": 4}, (1, 4)),
+        (any_params, SPACE, ("lr", "width")),
+        (trial_and_any, SPACE, (HERE, "lr", "width")),
+        (wrapper, SPACE, (HERE,)),
+        (Trainer(), SPACE, (0.1, HERE)),
+        (Trainer().train, {"lr": 0.1}, (0.1,)),
+        (functools.partial(both, width=7), {"lr": 0.1}, (0.1, 7, HERE)),
+        (lambda lr: (lr,), {"lr": 0.1}, (0.1,)),
+    ],
+)
+def test_an_argument_is_a_param_or_the_trial(
+    tmp_path: Path, function: Callable[..., Any], params: dict[str, Any], expected: Any
+) -> None:
+    trial = trial_of(tmp_path, **params)
+    given = objective_call(function, params, "objective.target=x")(function, trial)
+    assert given == tuple(trial if value is HERE else value for value in expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "space", "message"),
+    [
+        (named, ["lr", "widht"], r"space\.widht: unknown here; the objective takes: lr, width\. D"),
+        (named, ["width"], r"space: lr not there, which the objective requires"),
+        (both, ["lr"], r"space: width not there"),
+        (rate, ["width"], r"space\.width: unknown here; the objective takes: lr"),
+        (with_a_setting, ["verbose"], r"space: t not there"),
+        (lambda: 0.0, ["lr"], r"space\.lr: unknown here; the objective takes: nothing"),
+    ],
+)
+def test_a_wrong_space_is_refused_from_the_signature(
+    function: Callable[..., Any], space: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_space(
+            declaration_of_function(function, space, "objective.target=x"), space, "val_loss"
+        )
+
+
+def test_who_is_given_the_trial_may_look_up_any_param() -> None:
+    check_space(
+        declaration_of_function(both, ["lr", "width", "depth"], "x"), ["lr", "width", "depth"], ""
+    )
+    check_space(declaration_of_function(any_params, ["lr", "depth"], "x"), ["lr", "depth"], "")
+
+
+def test_a_decorators_word_counts_and_what_must_be_given_is_required() -> None:
+    decorated = automl.objective(params=["lr"], optional=["width"], metrics=["a"])(named)
+    assert declaration_of_function(decorated, ["lr"], "x") == ObjectiveDeclaration(
+        ("lr", "width"), ("lr",), ("a",), always=("lr",)
+    )
+    del decorated.__automl_declared__  # type: ignore[attr-defined]
+
+
+def test_a_param_under_a_condition_needs_a_default() -> None:
+    declaration = declaration_of_function(named, ["lr", "width"], "x")
+    check_conditions(declaration, ["width"])
+    with pytest.raises(ConfigError, match=r"space\.lr: .*argument lr must always be given"):
+        check_conditions(declaration, ["lr"])
+
+
+def test_what_can_only_be_given_by_place_is_refused() -> None:
+    def placed(trial: Any, lr: Any, /) -> None: ...
+
+    with pytest.raises(ConfigError, match="x: its argument lr can only be given by place"):
+        objective_call(placed, ["lr"], "x")

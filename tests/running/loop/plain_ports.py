@@ -1,0 +1,64 @@
+"""A machine on which nothing happens but trials: no packs or surveys, no others, nothing idle.
+
+Simulations say what differs in theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from automl.admission.memory_caps import Caps
+from automl.admission.placement_policy import Idle
+from automl.devices.device_reading import Elsewhere
+from automl.devices.memory_promises import MemoryPromise
+from automl.running.loop.messages import PackKind, PlannedTrial, TrialSurveyed, UnfitTrialFinding
+from automl.trial import DeviceId, TrialOutcome
+
+
+class PlainPorts:
+    """Of `LoopPorts` to ask and to submit are left."""
+
+    def n_may_pend(self) -> int | None:
+        return None
+
+    def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
+        return None
+
+    def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
+        """There is nobody else."""
+
+    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+        return {}
+
+    def feed(self, key: int, trial: PlannedTrial) -> None:
+        raise AssertionError("no packs here")
+
+    def tell(self, outcome: TrialOutcome) -> None:
+        """It has ended."""
+
+    def fail(self, trial: PlannedTrial, cause: str) -> None:
+        raise AssertionError(cause)
+
+    def too_large(self, trial: PlannedTrial, found: UnfitTrialFinding) -> None:
+        raise AssertionError(found.cause)
+
+    def stop_trials(self) -> None:
+        raise AssertionError("nobody stops it")
+
+    def is_surveying(self, trial: PlannedTrial) -> bool:
+        return False
+
+    def surveyed(self, surveyed: TrialSurveyed) -> None:
+        raise AssertionError("nothing is surveyed here")
+
+    def cap_memory(self, caps: Caps) -> None:
+        """Trials take what was reserved for them."""
+
+    def n_steps(self) -> Mapping[int, int]:
+        return {}
+
+    def idle(self) -> Idle:
+        return {}
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
+        """None are kept."""
