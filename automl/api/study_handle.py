@@ -20,7 +20,7 @@ from automl.cli.shared_study_config import compose_to_run
 from automl.config import StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study
-from automl.record.study_files import StudyFiles
+from automl.record.study_files import BEST, StudyFiles
 from automl.record.trial_record import TrialRecord
 from automl.trial import CheckpointKind, Params, TrialState
 
@@ -72,7 +72,7 @@ class BestTrial:
         """Return `path`. Raises AutoMLError where the trial wrote no checkpoint."""
         if self.path is None:
             raise AutoMLError(
-                f"trial {self.number} left no best.pt: give one with its reports, "
+                f"trial {self.number} left no {BEST}: give one with its reports, "
                 "trial.report(step, metrics, checkpoint=lambda: {…})."
             )
         return self.path

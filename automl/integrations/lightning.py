@@ -135,5 +135,6 @@ def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
         trainer._checkpoint_connector.restore(path)
 
 
+LightningReport.__qualname__ = "Report"  # Lightning's checkpoints keep its state under that
 Report = LightningReport
 """The name by which users know the class."""

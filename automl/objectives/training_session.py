@@ -115,7 +115,7 @@ class TrainingSession:
         self._devices = _TorchDevices()
         self._peaks = MemoryPeakMeter()
         self._caps = MemoryCaps()
-        self._apart: TrialIsolation = _NothingApart()
+        self._apart: TrialIsolation = _NoIsolation()
         self._alone: set[PackKey] = set()
         """Keys of what could not train together."""
 
@@ -299,7 +299,7 @@ class TrainingSession:
         return returned
 
 
-class _NothingApart:
+class _NoIsolation:
     """An `TrialIsolation` where there is nothing to keep apart."""
 
     spent = False

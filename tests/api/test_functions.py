@@ -83,8 +83,8 @@ def test_another_process_comes_to_the_same(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         BASE + "inner = {3: {'b', 'a', 'c'}, 'x': (1, [None, True])}\n"
         "keep = lambda lr: (lr, inner, {'p', 'q', 'r'})\n"
-        "from automl.api.pickled_function import parts_of\n"
-        "print([parts_of(train), parts_of(keep), parts_of(Net().forward)])\n"
+        "from automl.api.pickled_function import function_parts\n"
+        "print([function_parts(train), function_parts(keep), function_parts(Net().forward)])\n"
     )
     command = [sys.executable, str(tmp_path / "script.py")]
     first, second = (

@@ -121,7 +121,7 @@ def test_overrides_win_over_what_was_composed(application: Application) -> None:
     config = application("tuning.automl.study.n_trials=3", "+tuning.automl.space.momentum=0.5")
     made = given(config.tuning.automl, "study.n_trials=5", "space.lr=0.1", "pruner=median").config
     assert (made.study.n_trials, made.space["lr"], made.space["momentum"]) == (5, 0.1, 0.5)
-    assert type(made.pruner).__name__ == "Median"
+    assert type(made.pruner).__name__ == "MedianPruner"
     with pytest.raises(ConfigError, match=r"study\.n_trials=0: must be at least 1"):
         given(config.tuning.automl, "study.n_trials=0")
 

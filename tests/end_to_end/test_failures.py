@@ -92,7 +92,8 @@ def test_memory_of_the_host_that_runs_out_is_no_failure(folder: Path, call: Call
     records = Records(folder, "grows")
     assert sorted(records.losses()) == [(0, step) for step in range(4)]
     kinds = [type(event).__name__ for event in records.of_trial(0)]
-    assert (kinds.count("Started"), kinds.count("OutOfMemory"), kinds[-1]) == (3, 2, "Finished")
+    assert (kinds.count("TrialStarted"), kinds.count("OutOfMemoryOutcome")) == (3, 2)
+    assert kinds[-1] == "FinishedOutcome"
     (run,) = records.trial_runs().values()
     assert run.info.status == "FINISHED"
     assert records.steps(run, "val_loss") == [0, 1, 2, 3]

@@ -225,7 +225,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call
     done = call(*REFIT)
     assert (done.code, done.stderr) == (0, "")
     (trial,) = found.params()
-    assert len([e for e in found.of_trial(trial) if type(e).__name__ == "Started"]) == 2
+    assert len([e for e in found.of_trial(trial) if type(e).__name__ == "TrialStarted"]) == 2
     n_epochs = len(found.losses())
     assert set(found.losses()) == {(0, step) for step in range(n_epochs)}
     killed = weights(program.folder)

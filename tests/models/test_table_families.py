@@ -78,7 +78,7 @@ import importlib, os, sys
 from pathlib import Path
 from automl.config import TrainingConfig
 from automl.models.families.auto.family import AutoFamily
-from automl.models.family import families
+from automl.models.family import load_families
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
@@ -88,7 +88,7 @@ for name in sys.argv[2:]:
     if os.fork():
         assert os.wait()[1] == 0
         continue
-    family, folder = families()[name](), Path(sys.argv[1], name)
+    family, folder = load_families()[name](), Path(sys.argv[1], name)
     assert set(family.modules) <= set(AutoFamily().modules)
     for module in family.modules:
         importlib.import_module(module)
@@ -238,7 +238,7 @@ def test_a_trial_ends_once_nothing_better_comes(name: str, tmp_path: Path) -> No
 def test_a_pruned_trial_keeps_its_best_model(name: str, tmp_path: Path) -> None:
     predictor, listener = trained(tmp_path, name, mixed(tmp_path, 2), {}, 5, {0: Verdict.PRUNE})
     assert len(listener.reports) == 1
-    assert type(listener.outcome).__name__ == "Pruned"
+    assert type(listener.outcome).__name__ == "PrunedOutcome"
     assert predictor.metrics.items() >= listener.reports[0][1].items()
 
 

@@ -83,7 +83,7 @@ def test_outcomes_are_counted_and_ranked_and_read_back_the_same(
 def test_a_trial_that_is_interrupted_is_not_told(studies: Studies) -> None:
     study = studies.open()
     ask(study)
-    with pytest.raises(TypeError, match="Interrupted does not end a trial"):
+    with pytest.raises(TypeError, match="InterruptedOutcome does not end a trial"):
         study.tell(0, InterruptedOutcome(0, 0.0, "Ctrl-C"))
     assert study.counts()[TrialState.RUNNING] == 1
 

@@ -131,8 +131,8 @@ PARENT = """
 import sys
 from pathlib import Path
 from automl.config import TrackingConfig
-from automl.tracking.deliver.delivery import Delivery
-delivery = Delivery.start(Path(sys.argv[1]), TrackingConfig())
+from automl.tracking.deliver.delivery import DeliverySupervisor
+delivery = DeliverySupervisor.start(Path(sys.argv[1]), TrackingConfig())
 delivery.wait_ready(90)
 assert "mlflow" not in sys.modules
 print("ready", flush=True)

@@ -122,8 +122,8 @@ def test_what_is_called_twice_happens_once(executor: NodesExecutor) -> None:
     feed = TrialFeed(specs, lambda spec: None, answer)
     executor.execute(feed, on("here"), kept_in(events))
     kinds = [type(event).__name__ for event in events]
-    assert kinds.count("Hosted") == kinds.count("Finished") == 1
-    assert kinds.count("Reported") == 2
+    assert kinds.count("ProcessHosted") == kinds.count("FinishedOutcome") == 1
+    assert kinds.count("MetricsReported") == 2
     assert len(asked) == 1
     assert isinstance(events[-1], FinishedOutcome)
 

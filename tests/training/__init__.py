@@ -1,0 +1,1 @@
+"""The place of a network that a stored study names."""
