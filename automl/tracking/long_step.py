@@ -1,7 +1,7 @@
 """A step of a command that may take long: announced, followed by the seconds, ended by its time.
 
-A sweep's trials have their own display (`running/display/live_display.py`); this is for what is done before and
-after them, and for commands that train nothing.
+A sweep's trials have their own display (`running/display/live_display.py`); this is for what is
+done before and after them, and for commands that train nothing.
 """
 
 from __future__ import annotations
