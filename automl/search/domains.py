@@ -31,6 +31,11 @@ class FixedDomain:
     value: ParamValue
 
     @property
+    def n_values(self) -> float:
+        """Return the number of different values."""
+        return 1
+
+    @property
     def ends(self) -> tuple[ParamValue, ...]:
         """The values to look at when asking whether an objective takes them all."""
         return (self.value,)
@@ -57,6 +62,11 @@ class ChoiceDomain:
     """One of some values without an order."""
 
     values: tuple[ParamValue, ...]
+
+    @property
+    def n_values(self) -> float:
+        """Return the number of different values."""
+        return len(self.values)
 
     @property
     def ends(self) -> tuple[ParamValue, ...]:
@@ -91,6 +101,12 @@ class RangeDomain:
     @property
     def is_integer(self) -> bool:
         return isinstance(self.low, int)
+
+    @property
+    def n_values(self) -> float:
+        """Return the number of different values; infinite for numbers without a step."""
+        step = self.step or (1 if self.is_integer else 0)
+        return round((self.high - self.low) / step) + 1 if step else math.inf
 
     @property
     def ends(self) -> tuple[ParamValue, ...]:
