@@ -1,12 +1,13 @@
 """How an objective is called: with the trial, with its params by name, or with both.
 
-    train(trial)                    as ever, whatever the one argument is called
+    train(trial)                    the trial, whatever the one argument is called
     train(lr, width)                params by name; `trial.params` is not looked at
     train(lr, width, *, trial)      both
 
 An argument named `trial`, or annotated as `automl.TrialContext`, is the trial. Without one it is
 the first, where no other must be given and none is a param of the space; unless its annotation
-says that it is a number or a string. All others are params.
+says that it is a number or a string. All others are params. A first argument whose name is nearly
+that of a param, in a function that uses nothing that a trial has, is a misspelt param.
 
 What an objective says of itself before the first trial.
 
@@ -18,15 +19,18 @@ of them when it is wanted, not before: what is imported then may look for its de
 
 from __future__ import annotations
 
+import difflib
+import functools
 import inspect
 import pickle
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from inspect import Parameter
+from types import CodeType
 from typing import Any
 
 from automl.errors import ConfigError
-from automl.objectives.trial_context import TrialContext, declared_arguments
+from automl.objectives.trial_context import TrialContext, UnfitObjectiveError, declared_arguments
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,21 @@ _TRIAL = "trial"
 _ANNOTATIONS = (TrialContext, "TrialContext", "automl.TrialContext")
 _VALUES = (bool, int, float, str, "bool", "int", "float", "str")
 """Annotations of what can only be a param."""
+_TRIAL_ATTRIBUTES = frozenset(
+    [
+        "number",
+        "params",
+        "device",
+        "devices",
+        "seed",
+        "surveying",
+        "refit",
+        "directory",
+        "restore",
+        "report",
+        "set_tag",
+    ]
+)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -56,6 +75,8 @@ class ObjectiveCall:
     """The argument that is given the trial; None: none by name."""
     trial_first: bool = False
     """The trial is given by place, and first."""
+    guessed: str | None = None
+    """The name of the first argument, where nothing but its place says that it is the trial."""
     named: tuple[str, ...] = ()
     """Arguments that are params."""
     required: tuple[str, ...] = ()
@@ -78,7 +99,26 @@ class ObjectiveCall:
         }
         if self.trial is not None:
             given[self.trial] = trial
-        return function(trial, **given) if self.trial_first else function(**given)
+        if not self.trial_first:
+            return function(**given)
+        try:
+            returned = function(trial, **given)
+        except TypeError as error:
+            if self.guessed is None or TrialContext.__name__ not in str(error):
+                raise
+            raise UnfitObjectiveError(f"{self._misfit(trial)} ({error})") from error
+        if returned is trial:
+            raise UnfitObjectiveError(f"{self._misfit(trial)} It returned that.")
+        return returned
+
+    def _misfit(self, trial: TrialContext) -> str:
+        """Return what is wrong with a function that takes its trial for a param."""
+        argument = self.guessed or _TRIAL
+        return (
+            f"the objective takes {argument}, the space has {', '.join(trial.params)}: {argument} "
+            "was given the trial. Give arguments the names of params, or look them up in "
+            f"{argument}.params."
+        )
 
 
 def objective_call(
@@ -95,6 +135,14 @@ def objective_call(
     by_name = [a for a in arguments if a.kind in _BY_NAME]
     trial = next((a for a in by_name if _is_trial(a)), None)
     first = _first(arguments, space) if trial is None else None
+    guessed = None
+    if first is not None and first.kind in _BY_NAME and not _may_use_trial(function):
+        if near := difflib.get_close_matches(first.name, space, n=1):
+            raise ConfigError(
+                f"{what}: takes {first.name}, the space has {near[0]}. Give both one name; an "
+                "argument that is meant to be given the trial is called trial."
+            )
+        guessed = first.name
     named = [a for a in by_name if a not in (trial, first)]
     placed = [a for a in arguments if a.kind is Parameter.POSITIONAL_ONLY and a is not first]
     if any(a.default is Parameter.empty for a in placed):
@@ -105,6 +153,7 @@ def objective_call(
     return ObjectiveCall(
         trial=None if trial is None else trial.name,
         trial_first=first is not None,
+        guessed=guessed,
         named=tuple(a.name for a in named),
         required=tuple(a.name for a in named if a.default is Parameter.empty),
         any_named=any(a.kind is Parameter.VAR_KEYWORD for a in arguments)
@@ -128,6 +177,27 @@ def _first(arguments: tuple[Parameter, ...], space: Collection[str]) -> Paramete
     if first.name in space or any(_is_required(a) for a in others) or first.annotation in _VALUES:
         return None
     return None if any(a.name in space for a in others) else first
+
+
+def _may_use_trial(function: Callable[..., Any]) -> bool:
+    """Return whether the code of a function has a name that a trial has, such as `params`.
+
+    Returns True for a function whose code cannot be seen.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", getattr(type(function).__call__, "__code__", None))
+    if code is None:
+        return True
+    codes = [code]
+    while codes:
+        code = codes.pop()
+        if isinstance(code, CodeType):
+            if not _TRIAL_ATTRIBUTES.isdisjoint(code.co_names):
+                return True
+            codes.extend(code.co_consts)
+    return False
 
 
 def _is_required(argument: Parameter) -> bool:

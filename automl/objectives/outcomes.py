@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 import re
 import reprlib
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
 from automl.models.networks.parallel.messages import RankDiedError
+from automl.objectives.reports.report_values import plain_number
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import (
     MissingParamError,
@@ -98,7 +100,9 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
     if isinstance(error, RankDiedError):
         cause = fit_line(str(error))
         return InterruptedOutcome(number, time.time(), cause, by_worker_death=True, killed=True)
-    if isinstance(error, TrialInterrupted | KeyboardInterrupt):
+    if isinstance(error, TrialInterrupted) or (
+        isinstance(error, KeyboardInterrupt) and _may_be_ctrl_c(record)
+    ):
         return InterruptedOutcome(number, time.time(), fit_line(str(error)) or type(error).__name__)
     if isinstance(error, PrunedWithoutReports):
         return PrunedOutcome(number, time.time(), step=0, value=math.nan)
@@ -114,11 +118,24 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
         cause = f"its GPU failed: {_one_line(error)}"
         return InterruptedOutcome(number, time.time(), cause, by_worker_death=True)
     cause = _one_line(error) + _hint(error, record.spec.params)
+    if isinstance(error, KeyboardInterrupt):
+        cause = f"its objective raised {cause}"
     details = fit("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
     hopeless = isinstance(error, UnfitObjectiveError) or (
         isinstance(error, MissingParamError) and error.name not in record.goal.space
     )
     return FailedOutcome(number, time.time(), cause, details, hopeless)
+
+
+def _may_be_ctrl_c(record: TrialReports) -> bool:
+    """Return whether a KeyboardInterrupt may come from the keyboard.
+
+    Workers ignore SIGINT and a sweep handles it without an exception, so it needs an objective that
+    installed Python's own handler.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return record.verdict is Verdict.STOP or (in_main_thread and raises)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -158,12 +175,10 @@ def _is_torchs(value: Any, name: str) -> bool:
 def _finite(returned: Any) -> tuple[float | None, str]:
     """The returned value as a finite float, or None and why not."""
     remedy = "return a finite number, a dict of metrics, or None and report the study's metric."
-    if _is_torchs(returned, "Tensor") and returned.numel() == 1 and not returned.is_complex():
-        returned = returned.item()
-    if isinstance(returned, bool) or not isinstance(returned, Real):
-        shown = f"{reprlib.repr(returned)} ({type(returned).__name__})"
+    value = plain_number(returned)
+    if value is None:
+        shown = f"{fit_line(reprlib.repr(returned))} ({type(returned).__name__})"
         return None, f"the objective returned {shown}: {remedy}"
-    value = float(returned)
     if not math.isfinite(value):
         return None, f"the objective returned {value}: {remedy}"
     return value, ""

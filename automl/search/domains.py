@@ -12,10 +12,8 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from automl.errors import ConfigError
-from automl.trial import ParamValue
+from automl.trial import LARGEST_INTEGER, ParamValue
 
-LARGEST_INTEGER = 2**53
-"""Optuna keeps integers as float64, which is exact up to here."""
 _FORMS = "write {low: …, high: …}, {choices: […]} or one value"
 
 
@@ -218,12 +216,21 @@ def _on_step(low: int | float, n_steps: int, step: int | float) -> int | float:
 
 
 def _number(key: str, value: object) -> int | float:
+    """Return an end or a step of a range. Raises ConfigError."""
+    number = _finite(key, value)
+    if isinstance(number, int) and abs(number) > LARGEST_INTEGER:
+        raise ConfigError(
+            f"{key}={number}: whole numbers of a range go up to 2**53. Write it as a float, list "
+            "the values as choices, or search an exponent."
+        )
+    return number
+
+
+def _finite(key: str, value: object) -> int | float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ConfigError(f"{key}={value}: must be a number.")
     if not math.isfinite(value):
         raise ConfigError(f"{key}={value}: must be finite.")
-    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-        raise ConfigError(f"{key}={value}: whole numbers go up to 2**53; write it as a float.")
     return value
 
 
@@ -231,5 +238,7 @@ def _scalar(key: str, value: object) -> ParamValue:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | float):
-        return _number(key, value)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{key}={value}: whole numbers have 64 bits; write it as a text.")
+        return _finite(key, value)
     raise ConfigError(f"{key}={value}: a value is a number, a text, true, false or null; {_FORMS}.")

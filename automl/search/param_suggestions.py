@@ -7,7 +7,7 @@ is opened again (`discovered_space.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optuna.distributions import (
@@ -25,11 +25,8 @@ from automl.search.domains import ChoiceDomain, Domain, RangeDomain, parse_domai
 from automl.search.optuna_trials import optuna_distribution
 from automl.search.samplers.sampler import Sampler, SamplerInputs, sampler_seed
 from automl.search.search_space import SearchSpace, SpaceParam
-from automl.search.storage import OpenStorage
+from automl.search.storage import NOT_SUGGESTED, OpenStorage, as_asked
 from automl.trial import ParamQuestion, Params, ParamValue, SpaceEntry
-
-NOT_SUGGESTED = "automl:not_suggested"
-"""System attribute of a trial: its params that the objective never asked for."""
 
 
 class ParamSuggester:
@@ -90,9 +87,13 @@ class ParamSuggester:
             self._entries[name] = asked.entry
         return value
 
+    def drawn_ahead(self, names: Iterable[str]) -> Sequence[str]:
+        """Return those of a trial's params that are its own only once it asks for them."""
+        return [name for name in names if name not in self.found.written.names]
+
     def not_asked_for(self, names: Sequence[str], trial_id: int) -> None:
         """A trial trained without asking for these of its params."""
-        drawn = [name for name in names if name not in self.found.written.names]
+        drawn = self.drawn_ahead(names)
         if drawn:
             self._opened.storage.set_trial_system_attr(trial_id, NOT_SUGGESTED, drawn)
         for name in names:
@@ -110,8 +111,7 @@ class ParamSuggester:
     def ended(self, trial: FrozenTrial) -> None:
         """A trial of the study has ended, as the storage has it."""
         self.began(trial)
-        unasked = trial.system_attrs.get(NOT_SUGGESTED, ())
-        asked = {n: domain_of(d) for n, d in trial.distributions.items() if n not in unasked}
+        asked = {n: domain_of(d) for n, d in as_asked(trial).distributions.items()}
         asked |= self._asked.pop(trial.number, {})
         self.found.take(asked, trained=is_trained(trial))
 

@@ -19,10 +19,11 @@ number and seed. One line is one fact: a trial is created with all its params at
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.storages.journal import BaseJournalBackend, JournalStorage
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.append_only import AppendOnlyFile, cannot, is_line_damaged, seal_line
@@ -165,11 +168,27 @@ def open_storage(url: str | None, directory: Path) -> OpenStorage:
     return _open_journal(StudyFiles(directory).journal) if url is None else _open_database(url)
 
 
-class _NoteDroppingStorage:
+NOT_SUGGESTED = "automl:not_suggested"
+"""System attribute of a trial: its params that the objective never asked for."""
+
+
+def as_asked(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial without the params that were drawn for it and that it never asked for."""
+    unasked = trial.system_attrs.get(NOT_SUGGESTED)
+    if not unasked:
+        return trial
+    trial = copy.copy(trial)
+    trial.params = {n: value for n, value in trial.params.items() if n not in unasked}
+    trial.distributions = {n: d for n, d in trial.distributions.items() if n not in unasked}
+    return trial
+
+
+class _AsAsked:
     """A storage that a sampler reads while a trial is proposed that does not exist yet.
 
-    TPE notes the params it drew on the trial, for other processes that ask at the same time; here
-    the trial is written with its params at once, or not at all.
+    Its trials have the params that they asked for (`as_asked`). TPE notes the params it drew on the
+    trial, for other processes that ask at the same time; here the trial is written with its params
+    at once, or not at all.
     """
 
     def __init__(self, storage: BaseStorage) -> None:
@@ -178,6 +197,16 @@ class _NoteDroppingStorage:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[OptunaState] | None = None,
+    ) -> list[FrozenTrial]:
+        """Return the trials of a study; see the class."""
+        trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy, states=states)
+        return [as_asked(trial) for trial in trials]
+
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Not written; see the class."""
 
@@ -185,7 +214,7 @@ class _NoteDroppingStorage:
 def load_optuna_study(sampler: BaseSampler, storage: BaseStorage, name: str) -> optuna.Study:
     """Optuna's own object of a study, for a sampler to read. Made anew for each proposal: Optuna's
     cache of the trials is emptied by its own `ask` and `tell` only."""
-    readable = cast(BaseStorage, _NoteDroppingStorage(storage))
+    readable = cast(BaseStorage, _AsAsked(storage))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 
 

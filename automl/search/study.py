@@ -41,7 +41,13 @@ from automl.search.samplers.by_optuna import ParamsProposer
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import SearchSpace
-from automl.search.storage import OpenStorage, damage_as_error, load_optuna_study, open_storage
+from automl.search.storage import (
+    OpenStorage,
+    as_asked,
+    damage_as_error,
+    load_optuna_study,
+    open_storage,
+)
 from automl.search.study_identity import (
     StudyIdentity,
     StudyRules,
@@ -218,6 +224,15 @@ class Study:
         assert self._suggesting is not None, "the objective asks for params"
         with self._opened.guard():
             self._suggesting.not_asked_for(noted.names, self._trial_ids[noted.trial])
+        unasked = self._suggesting.drawn_ahead(noted.names)
+        with self._lock:
+            known = self._standings.params(noted.trial)
+            known = {name: value for name, value in known.items() if name not in unasked}
+            self._standings.set_params(noted.trial, known)
+
+    def drawn_ahead(self, params: Params) -> Sequence[str]:
+        """Return those of a trial's params that are its own only once it asks for them."""
+        return () if self._suggesting is None else self._suggesting.drawn_ahead(params)
 
     def params(self, number: int) -> Params:
         """Of a trial, as far as they are known."""
@@ -367,10 +382,11 @@ class Study:
         fixed = {
             p.name: p.domain.value for p in self._space.params if isinstance(p.domain, FixedDomain)
         }
-        known = fixed | trial.params
+        asked = as_asked(trial).params
+        known = fixed | asked
         params = {name: known[name] for name in self._space.names if name in known}
         if self._suggesting is not None:
-            params |= trial.params
+            params |= asked
             self._suggesting.ended(trial)
         number = self._standings.start(params)
         self._standings.replay(number, trial.intermediate_values.items())

@@ -75,6 +75,7 @@ from automl.trial.session_protocols import (
 )
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
+    LARGEST_INTEGER,
     MAX_STEP,
     CheckpointKind,
     Direction,
@@ -93,6 +94,7 @@ __all__ = [
     "ENSEMBLE_NAME",
     "HOST",
     "HOST_UUID",
+    "LARGEST_INTEGER",
     "LOCAL_NODE",
     "MAX_STEP",
     "ON_CPU",

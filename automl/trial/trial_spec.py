@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+LARGEST_INTEGER = 2**53
+"""The largest whole number of a range: Optuna stores its values as float64, exact up to here."""
 MAX_STEP = 2**53
 """The largest step of a report: what float64, every database and MLflow's charts hold exactly."""
 
@@ -89,6 +91,8 @@ class TrialSpec:
     entries: Mapping[str, SpaceEntry] = field(default_factory=dict)
     """Of an objective that asks for its params: as it is known to ask for those that are in
     `params`. One that it asks for in this way is answered, and no question."""
+    drawn_ahead: Sequence[str] = ()
+    """Names in `params` that are the trial's own only once its objective asks for them."""
     attempt: int = 0
     """Of a study that several sweeps share; 0: nobody else can have the trial."""
     n_starts: int = 0

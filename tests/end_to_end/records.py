@@ -16,6 +16,7 @@ from automl.trial import (
     InterruptedOutcome,
     MetricsReported,
     Params,
+    ParamsSuggested,
     PrunedOutcome,
     TooLargeOutcome,
     TrialEvent,
@@ -57,7 +58,14 @@ class Records:
         return [e for e in self.events() if isinstance(e, TrialEvent) and e.trial == number]
 
     def params(self) -> dict[int, Params]:
-        return {e.trial: e.params for e in self.events() if isinstance(e, TrialStarted)}
+        """Return those of each trial's last start, with what it asked for from there on."""
+        params: dict[int, Params] = {}
+        for event in self.events():
+            if isinstance(event, TrialStarted):
+                params[event.trial] = event.params
+            elif isinstance(event, ParamsSuggested):
+                params[event.trial] = {**params[event.trial], **event.params}
+        return params
 
     def losses(self) -> dict[tuple[int, int], dict[str, float]]:
         """Metrics by (trial, step); a step logged twice fails the test."""

@@ -33,7 +33,8 @@ def stored(tmp_path: Path) -> CheckpointStore:
 
 
 def spec_of(machine: Path, attempt: int, n_starts: int = 0) -> TrialSpec:
-    return TrialSpec(7, {"act": "write"}, str(machine / "7"), 0, {}, attempt, n_starts)
+    folder = str(machine / "7")
+    return TrialSpec(7, {"act": "write"}, folder, 0, attempt=attempt, n_starts=n_starts)
 
 
 def write(spec: TrialSpec, name: str, text: str) -> Path:

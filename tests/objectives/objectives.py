@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
+import pandas as pd
 import torch
 
 import automl
 from automl.models.networks.parallel.messages import RankDiedError
+
+ONE_HALF: tuple[object, ...] = (
+    np.array(0.5),
+    np.array([0.5]),
+    np.array([[0.5]]),
+    np.float32(0.5),
+    Decimal("0.5"),
+    Fraction(1, 2),
+    torch.tensor(0.5, requires_grad=True),
+    torch.tensor([0.5], requires_grad=True, dtype=torch.bfloat16),
+    pd.Series([0.5]),
+    pd.Series([0.5], dtype="Float32").iloc[0],
+)
+"""One number as libraries give it."""
 
 
 def returns_a_number(trial: automl.TrialContext) -> float:
@@ -68,6 +86,10 @@ def takes_params_by_name(lr: float, width: int, depth: int = 2) -> float:
 
 def raises(trial: automl.TrialContext) -> float:
     raise ValueError("the rows\nare odd")
+
+
+def interrupts_itself(trial: automl.TrialContext) -> float:
+    raise KeyboardInterrupt("no more of this")
 
 
 def exits(trial: automl.TrialContext) -> float:

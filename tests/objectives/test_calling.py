@@ -17,7 +17,7 @@ from automl.objectives.function_call import (
     objective_call,
 )
 from automl.objectives.plan_checks import check_conditions, check_space
-from automl.objectives.trial_context import TrialContext
+from automl.objectives.trial_context import TrialContext, UnfitObjectiveError
 from tests.models.conftest import Listener
 from tests.objectives.reporting import make_trial
 
@@ -136,6 +136,31 @@ def test_a_wrong_space_is_refused_from_the_signature(
         check_space(
             declaration_of_function(function, space, "objective.target=x"), space, "val_loss"
         )
+
+
+@pytest.mark.parametrize(
+    "function", [lambda lr: lr, lambda lr, verbose=False: lr, lambda lr: (lambda: lr**2)()]
+)
+def test_an_argument_that_is_nearly_a_param_is_not_the_trial(function: Callable[..., Any]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"x: takes lr, the space has lrr\. Give both one name; .*"
+    ):
+        declaration_of_function(function, ["width", "lrr"], "x")
+
+
+def test_what_uses_a_trial_is_given_it_whatever_its_argument_is_called(tmp_path: Path) -> None:
+    trial = trial_of(tmp_path, lrr=0.5)
+    call = objective_call(lambda lr: lr.params["lrr"], ["lrr"], "x")
+    assert call(lambda lr: lr.params["lrr"], trial) == 0.5
+
+
+@pytest.mark.parametrize("function", [lambda x: x, lambda x: x**2, lambda x: float(x)])
+def test_who_takes_the_trial_for_a_param_is_told_which_there_are(
+    tmp_path: Path, function: Callable[..., Any]
+) -> None:
+    call = objective_call(function, ["width"], "x")
+    with pytest.raises(UnfitObjectiveError, match="takes x, the space has width: x was given the"):
+        call(function, trial_of(tmp_path, width=4))
 
 
 def test_who_is_given_the_trial_may_look_up_any_param() -> None:

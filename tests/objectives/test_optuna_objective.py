@@ -17,6 +17,7 @@ import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import ConfigError
+from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
 from automl.objectives.optuna_objective.suggestion_entries import (
     CategoricalChoices,
     declaration_of_optuna_objective,
@@ -24,8 +25,8 @@ from automl.objectives.optuna_objective.suggestion_entries import (
     int_entry,
 )
 from automl.objectives.training_plan import SessionSetup
-from automl.objectives.training_session import open_session
-from automl.objectives.trial_context import TrialPruned
+from automl.objectives.training_session import TrainingSession, open_session
+from automl.objectives.trial_context import TrialPruned, UnfitObjectiveError
 from automl.trial import (
     Direction,
     FailedOutcome,
@@ -35,6 +36,7 @@ from automl.trial import (
     ParamQuestion,
     ParamRefusal,
     ParamsNotSuggested,
+    ParamsSuggested,
     ParamValue,
     PrunedOutcome,
     Question,
@@ -46,6 +48,7 @@ from automl.trial import (
     Verdict,
 )
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
+from tests.objectives.objectives import ONE_HALF
 
 HERE = __name__
 
@@ -132,6 +135,14 @@ def test_what_was_drawn_for_it_is_no_question_and_what_it_left_is_told(tmp_path:
     assert sweep.asked == [*names, ParamsNotSuggested(7, ("width",))]
 
 
+def test_of_what_was_drawn_ahead_the_trial_records_what_it_asked_for(tmp_path: Path) -> None:
+    params: dict[str, ParamValue] = {**VALUES, "width": 1}
+    spec = TrialSpec(7, params, str(tmp_path), 0, ENTRIES, drawn_ahead=("n", "kind", "width"))
+    listener = run(suggests, tmp_path, Sweep(VALUES), spec)
+    told = [dict(event.params) for event in listener.events if isinstance(event, ParamsSuggested)]
+    assert told == [{"n": 3}, {"kind": "adam"}]
+
+
 def test_a_trial_that_nobody_answers_has_what_was_written(tmp_path: Path) -> None:
     target = ObjectiveConfig(ObjectiveKind.optuna, f"{HERE}:suggests")
     session = open_session(SessionSetup(make_plan(objective=target)))
@@ -202,6 +213,14 @@ def test_choices_that_look_alike_are_refused() -> None:
 
     with pytest.raises(ValueError, match="two choices are both called 'same'"):
         CategoricalChoices.of("x", [Same(), Same()])
+
+
+@pytest.mark.parametrize(("low", "high"), [(2**60, 2**63 - 1), (-(2**53) - 1, 0)])
+def test_a_range_that_a_study_cannot_store_exactly_ends_the_sweep_at_once(
+    low: int, high: int
+) -> None:
+    with pytest.raises(UnfitObjectiveError, match=r"go up to 2\*\*53\. Suggest a smaller one"):
+        int_entry(low, high, step=1, log=False)
 
 
 def test_entries_of_numpys_numbers_are_plain() -> None:
@@ -381,6 +400,23 @@ def test_several_objectives_are_refused_and_no_other_trial_is_tried(tmp_path: Pa
     assert isinstance(two, FailedOutcome)
     assert two.hopeless
     assert "the objective returned 2 values, and a sweep has one objective" in two.cause
+
+
+@pytest.mark.parametrize("value", [*ONE_HALF, "0.5", ["0.5"]], ids=repr)
+def test_a_number_of_any_library_and_a_text_that_is_one_are_values(
+    tmp_path: Path, value: Any
+) -> None:
+    def objective(trial: optuna.Trial) -> Any:
+        trial.report(value[0] if isinstance(value, list) else value, 0)
+        return value
+
+    target = ObjectiveConfig(ObjectiveKind.optuna, f"{HERE}:reports")
+    session = TrainingSession(make_plan(objective=target), OptunaObjective(objective))
+    listener = Listener()
+    session.run(make_spec(tmp_path), HOST, listener, Sweep())
+    assert isinstance(listener.outcome, FinishedOutcome), listener.outcome
+    assert listener.outcome.value == 0.5
+    assert listener.reports == [(0, {"val_loss": 0.5})]
 
 
 def test_it_is_called_with_a_trial_alone() -> None:

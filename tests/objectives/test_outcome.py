@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import StorageError
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_plan import SessionSetup
-from automl.objectives.training_session import open_session
+from automl.objectives.training_session import TrainingSession, open_session
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
@@ -25,6 +30,7 @@ from automl.trial import (
     Verdict,
 )
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
+from tests.objectives.objectives import ONE_HALF
 from tests.places import placed
 
 GPU = placed("GPU-a", 0)
@@ -91,6 +97,45 @@ def test_what_is_no_value_fails_the_trial_with_its_cause(
     outcome = failed(run(tmp_path, name))
     assert outcome.cause.startswith(cause)
     assert not outcome.hopeless
+
+
+@pytest.mark.parametrize("returned", ONE_HALF, ids=repr)
+def test_a_number_of_any_library_is_a_value(tmp_path: Path, returned: object) -> None:
+    plan = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, "math:exp"))
+    listener = Listener()
+    with warnings.catch_warnings(action="error"):
+        TrainingSession(plan, lambda trial: returned).run(make_spec(tmp_path), HOST, listener)
+    assert isinstance(listener.outcome, FinishedOutcome), listener.outcome
+    assert listener.outcome.value == 0.5
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [*(np.zeros(2), torch.zeros(2, 2), np.array(["0.5"]), np.bool_(True), True, 0.5j, 10**400)],
+    ids=repr,
+)
+def test_what_is_no_single_number_is_no_value(tmp_path: Path, returned: object) -> None:
+    plan = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, "math:exp"))
+    listener = Listener()
+    TrainingSession(plan, lambda trial: returned).run(make_spec(tmp_path), HOST, listener)
+    assert "return a finite number" in failed(listener.outcome).cause
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind"),
+    [(signal.SIG_IGN, FailedOutcome), (signal.default_int_handler, InterruptedOutcome)],
+)
+def test_a_keyboard_interrupt_that_nobody_typed_is_a_failure(
+    tmp_path: Path, handler: Any, kind: type[TrialOutcome]
+) -> None:
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        outcome = run(tmp_path, "interrupts_itself")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert isinstance(outcome, kind)
+    if isinstance(outcome, FailedOutcome):
+        assert outcome.cause == "its objective raised KeyboardInterrupt: no more of this"
 
 
 def test_the_traceback_is_kept_for_details(tmp_path: Path) -> None:

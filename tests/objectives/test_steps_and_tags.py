@@ -15,6 +15,7 @@ from automl.trial import (
     Verdict,
 )
 from tests.models.conftest import Listener
+from tests.objectives.objectives import ONE_HALF
 from tests.objectives.reporting import make_trial, stored, written
 
 
@@ -149,13 +150,21 @@ def test_a_verdict_on_a_tag_is_met_at_the_next_report(tmp_path: Path) -> None:
         trial.report(0, {"val_loss": 1.0})
 
 
-@pytest.mark.parametrize("value", ["0.5", None, [1.0, 2.0], True, torch.zeros(2)])
+@pytest.mark.parametrize("value", ["0.5", None, [1.0, 2.0], True, torch.zeros(2), np.bool_(True)])
 def test_a_metric_is_a_number(tmp_path: Path, value: Any) -> None:
     listener = Listener()
     trial, _ = make_trial(tmp_path, listener)
     with pytest.raises(TypeError, match=r"'val_loss' is .*; a metric is a number"):
         trial.report(0, {"val_loss": value})
     assert listener.events == []
+
+
+@pytest.mark.parametrize("value", ONE_HALF, ids=repr)
+def test_a_metric_is_a_number_of_any_library(tmp_path: Path, value: Any) -> None:
+    listener = Listener()
+    trial, _ = make_trial(tmp_path, listener)
+    trial.report(0, {"val_loss": value})
+    assert listener.reports == [(0, {"val_loss": 0.5})]
 
 
 def test_a_metrics_name_is_bounded(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from automl.search.samplers.cmaes import CMAES
 from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
-from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.sampler import Sampler, SamplerInputs
 from automl.search.samplers.tpe import TPE
 from automl.search.study import AskedTrial, Study
 from automl.trial import (
@@ -233,6 +233,50 @@ def test_what_trials_do_not_ask_for_is_drawn_ahead_no_more(asking: Asking) -> No
     end(study, trial.number)
     assert space_of(study) == ("lr", "kind")
     assert space_of(asking.reopen(study)) == ("lr", "kind")
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"], ids=["journal", "database"])
+def test_what_was_drawn_ahead_and_not_asked_for_is_no_param_of_the_trial(
+    asking: Asking, tmp_path: Path, storage: str | None
+) -> None:
+    settings = {} if storage is None else {"storage": storage.format(tmp_path)}
+    seen: list[set[str]] = []
+
+    class Looking(IndependentSampler):
+        def one(self, search: SamplerInputs) -> Any:
+            seen.extend(
+                {*trial.params}
+                for trial in search.open_study(optuna.samplers.RandomSampler()).trials
+            )
+            return super().one(search)
+
+    study = asking.open(sampler=Looking(), **settings)
+    run(study, 3)
+    trial = ask(study)
+    assert trial.params.keys() == ALL.keys()
+    assert study.drawn_ahead(trial.params) == [*ALL]
+    study.not_suggested(ParamsNotSuggested(trial.number, ("depth",)))
+    end(study, trial.number)
+    study.close()
+    again = asking.open(sampler=Looking(), **settings)
+    for opened in (study, again):
+        assert opened.params(trial.number).keys() == {"lr", "kind"}
+    suggest(again, ask(again).number, {"depth": DEPTH})
+    assert seen[-2] == {"lr", "kind"}, "the sampler is told so, too"
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"], ids=["journal", "database"])
+def test_choices_of_64_bits_are_exact(asking: Asking, tmp_path: Path, storage: str | None) -> None:
+    settings = {} if storage is None else {"storage": storage.format(tmp_path)}
+    choices = [2**53 + 1, 2**63 - 1, -(2**63)]
+    study = asking.open(**settings)
+    for trial in run(study, 8, {"seed": {"choices": choices}}):
+        assert study.params(trial.number)["seed"] in choices
+    known = [study.params(number)["seed"] for number in range(8)]
+    assert {type(value) for value in known} == {int}
+    study.close()
+    again = asking.open(**settings)
+    assert [again.params(number)["seed"] for number in range(8)] == known
 
 
 def test_another_kind_of_values_is_refused_and_the_journal_stays_whole(

@@ -33,6 +33,7 @@ from automl.measure.survey.survey_result import (
 )
 from automl.measure.survey.tracker import DeviceMemoryTracker
 from automl.objectives.reports import step_counter
+from automl.objectives.reports.report_values import parse_metric_value
 from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SurveySetup
 from automl.objectives.training_session import open_objective
@@ -191,8 +192,8 @@ class _SurveyRecorder:
         get_scores: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         """Call for the states, which may take memory; end where enough was seen."""
-        for value in metrics.values():
-            float(value)
+        for name, value in metrics.items():
+            parse_metric_value(name, value)
         for get in (get_checkpoint, get_best):
             if get is not None:
                 get()

@@ -24,7 +24,7 @@ from automl.objectives.optuna_objective.suggestion_entries import (
     int_entry,
 )
 from automl.objectives.outcomes import PrunedWithoutReports, is_optuna_pruning
-from automl.objectives.reports.report_values import MAX_TAG_CHARACTERS
+from automl.objectives.reports.report_values import MAX_TAG_CHARACTERS, parse_metric_value
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import (
     TrialContext,
@@ -238,6 +238,8 @@ class OptunaTrial:
     def _given(self, name: str, entry: SpaceEntry) -> ParamValue:
         spec = self._record.spec
         if spec.entries.get(name) == entry or (self._record.line is None and name in spec.params):
+            if self._record.line is not None and name in spec.drawn_ahead:
+                self._record.tell_asked(name)
             return spec.params[name]
         if self._record.line is None:
             raise ValueError(
@@ -265,8 +267,9 @@ def register_as_optuna_trial() -> None:
 
 
 def _value(value: object) -> float:
+    """Return a reported value as float; Optuna also takes texts and truth values."""
     try:
-        return float(value)  # type: ignore[arg-type]  # the except clause is the check
+        return float(value) if isinstance(value, str | bool) else parse_metric_value("value", value)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"report(value={value!r}): a {type(value).__name__} is no number; report a float."
@@ -308,12 +311,18 @@ class OptunaObjective:
 
 
 def _one(returned: object) -> object:
-    """Optuna takes a sequence of one value, too."""
-    if isinstance(returned, str) or not isinstance(returned, Sequence):
+    """Return the one value that an objective returned.
+
+    Optuna also takes a sequence of one value, and a text or a truth value as the number it is.
+    """
+    if isinstance(returned, Sequence) and not isinstance(returned, str):
+        if len(returned) != 1:
+            raise UnfitObjectiveError(
+                f"the objective returned {len(returned)} values, and a sweep has one objective "
+                "(study.metric): return one number, such as a weighted sum of them."
+            )
+        returned = returned[0]
+    try:
+        return float(returned) if isinstance(returned, str | bool) else returned
+    except ValueError:
         return returned
-    if len(returned) != 1:
-        raise UnfitObjectiveError(
-            f"the objective returned {len(returned)} values, and a sweep has one objective "
-            "(study.metric): return one number, such as a weighted sum of them."
-        )
-    return returned[0]

@@ -14,8 +14,8 @@ from typing import Any
 
 from automl.errors import ConfigError
 from automl.objectives.function_call import ObjectiveDeclaration
-from automl.objectives.trial_context import declared_arguments
-from automl.trial import ParamValue, SpaceEntry
+from automl.objectives.trial_context import UnfitObjectiveError, declared_arguments
+from automl.trial import LARGEST_INTEGER, ParamValue, SpaceEntry
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,15 @@ def float_entry(low: float, high: float, *, step: float | None, log: bool) -> Sp
 
 
 def int_entry(low: int, high: int, *, step: int, log: bool) -> SpaceEntry:
-    """As `suggest_int` takes them: every whole number is one in steps of 1."""
+    """As `suggest_int` takes them: every whole number is one in steps of 1.
+
+    Raises UnfitObjectiveError for a range whose values a study cannot store exactly.
+    """
+    if max(abs(int(low)), abs(int(high))) > LARGEST_INTEGER:
+        raise UnfitObjectiveError(
+            f"suggest_int(low={low}, high={high}): whole numbers of a range go up to 2**53. "
+            "Suggest a smaller one and scale it, or list the values with suggest_categorical."
+        )
     return _entry(int(low), int(high), None if step == 1 else int(step), log)
 
 

@@ -41,15 +41,29 @@ def parse_metric_name(name: object) -> str:
 
 
 def parse_metric_value(name: str, value: object) -> float:
-    """A metric as float; tensors and arrays of one value count. Raises TypeError."""
-    if not isinstance(value, str | bytes | bool | None):
-        try:
-            return float(value)  # type: ignore[arg-type]  # the except clause is the check
-        except (TypeError, ValueError, RuntimeError):
-            pass
-    raise TypeError(
-        f"report(metrics): {name!r} is {value!r} ({type(value).__name__}); a metric is a number."
-    )
+    """Return a metric as float. Raises TypeError for what `plain_number` does not take."""
+    number = plain_number(value)
+    if number is None:
+        raise TypeError(
+            f"report(metrics): {name!r} is {value!r} ({type(value).__name__}); a metric is a "
+            "number."
+        )
+    return number
+
+
+def plain_number(value: object) -> float | None:
+    """Return a number of any library as float, also from an array or tensor that holds one value.
+
+    Returns None for what is no number: texts, truth values, complex numbers, several values.
+    """
+    item = getattr(value, "item", None)
+    try:
+        single = item() if callable(item) and not isinstance(value, type) else value
+        if isinstance(single, str | bytes | bool | None):
+            return None
+        return float(single)  # type: ignore[arg-type]  # the except clause is the check
+    except (TypeError, ValueError, RuntimeError, ArithmeticError):
+        return None
 
 
 def parse_tag(name: object, value: object) -> tuple[str, str]:

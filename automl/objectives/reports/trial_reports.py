@@ -51,6 +51,7 @@ from automl.trial import (
     LoggedPoint,
     MetricsReported,
     OnEvent,
+    ParamsSuggested,
     StillRunning,
     SweepChannel,
     TrialEvent,
@@ -181,6 +182,11 @@ class TrialReports:
         }
         self._best = BestReport(told.step, value, content, has_state=True)
         return value
+
+    def tell_asked(self, name: str) -> None:
+        """Record that the objective asked for a param that was drawn ahead of the trial."""
+        params = {name: self.spec.params[name]}
+        self._emit(ParamsSuggested(self.spec.number, time.time(), params))
 
     def set_tag(self, name: str, value: object) -> None:
         """See `TrialContext.set_tag`."""

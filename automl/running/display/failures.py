@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from automl.admission.refusals import gib
 from automl.admission.requests import OOM_GROWTH, SEEN_MARGIN
@@ -13,13 +13,21 @@ from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
 from automl.running.display.view import FailureRow
 from automl.running.loop.messages import AdmittedExecution, LoopMessage, TrialEnded
+from automl.running.loop.retries import MAX_DEATHS
 from automl.trial import FailedOutcome, InterruptedOutcome, OutOfMemoryOutcome, RequestSource
 
 MAX_CAUSES = 1_000
 """Kept apart; whatever fails for another reason after so many is only counted."""
 MAX_SHOWN = 5
 _MAX_CHARACTERS = 300
-_NUMBER = re.compile(r"\d+")
+_VARYING = re.compile(
+    r"/tmp/[^\s'\":,)]+|/var/folders/[^\s'\":,)]+"
+    r"|\btmp[a-z0-9_]{8}\b"
+    r"|\b0x[0-9a-f]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|[-+]?\d+(?:[.,_]\d+)*(?:e[-+]?\d+)?",
+    re.IGNORECASE,
+)
+"""Temporary paths, addresses, identifiers and numbers, which often differ from trial to trial."""
 
 
 class FailureCounts:
@@ -28,7 +36,7 @@ class FailureCounts:
     def __init__(self, before: Mapping[int, TrialRecord]) -> None:
         """`before`: the trials of earlier sweeps."""
         self._rows: dict[str, FailureRow] = {}
-        """By the cause without its numbers, which are often the trial's, a row's or a size."""
+        """By the cause without what varies: numbers are often the trial's, a row's or a size."""
         self._trials: set[int] = set()
         for trial in before.values():
             if isinstance(trial.outcome, FailedOutcome):
@@ -40,7 +48,7 @@ class FailureCounts:
             return
         self._trials.add(failed.trial)
         cause = fit_line(failed.cause, _MAX_CHARACTERS)
-        key = _NUMBER.sub("0", cause)
+        key = _VARYING.sub("0", cause)
         row = self._rows.get(key)
         if row is not None:
             self._rows[key] = FailureRow(row.n + 1, row.cause, row.first)
@@ -52,15 +60,31 @@ class FailureCounts:
         return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])
 
 
-def death_line(message: LoopMessage) -> str | None:
-    """A process that died is never passed over in silence, even if its trial goes on."""
+def death_line(
+    message: LoopMessage,
+    executions: Iterable[AdmittedExecution],
+    *,
+    stopping: bool = False,
+    shown: Callable[[int], int] = int,
+) -> str | None:
+    """Return what is said of a process that died, before the loop takes the message.
+
+    A trial goes on in another process unless the sweep stops or this was its last allowed death.
+    `shown` gives the number by which people know a trial.
+    """
     match message:
         case TrialEnded(InterruptedOutcome(by_worker_death=True) as outcome):
-            return f"trial {outcome.trial}: {outcome.cause}; it goes on in another"
+            line = f"trial {shown(outcome.trial)}: {outcome.cause}"
+            was = next(each for each in executions if outcome.trial in each.members)
+            deaths = was.members[outcome.trial].deaths + 1
+            if deaths >= MAX_DEATHS:
+                return f"{line} (death {deaths} of {MAX_DEATHS})"
+            return line if stopping else f"{line}; it goes on in another"
         case TrialEnded(InterruptedOutcome(lease_ended=True) as outcome):
-            return f"trial {outcome.trial} ended: {outcome.cause}; it goes on where it is not lost"
+            number = shown(outcome.trial)
+            return f"trial {number} ended: {outcome.cause}; it goes on where it is not lost"
         case TrialEnded(InterruptedOutcome(pack_dissolved=True) as outcome):
-            return f"trial {outcome.trial} goes on alone: {outcome.cause}"
+            return f"trial {shown(outcome.trial)} goes on alone: {outcome.cause}"
     return None
 
 

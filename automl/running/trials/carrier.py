@@ -153,7 +153,8 @@ class TrialCarrier:
 
         def started(spec: TrialSpec) -> None:
             self.devices[spec.number] = device
-            self._append(TrialStarted(spec.number, time.time(), params=spec.params, device=device))
+            params = {n: v for n, v in spec.params.items() if n not in spec.drawn_ahead}
+            self._append(TrialStarted(spec.number, time.time(), params=params, device=device))
 
         return TrialFeed(specs, started, self._answer)
 
@@ -270,6 +271,7 @@ class TrialSpecBuilder:
             checkpoint_dir=str(parts.directory.files.checkpoints(trial.number)),
             study_seed=parts.config.study.seed,
             entries=parts.study.entries(trial.params),
+            drawn_ahead=parts.study.drawn_ahead(trial.params),
         )
 
     def begin(self, trial: PlannedTrial) -> TrialSpec:

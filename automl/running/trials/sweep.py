@@ -15,7 +15,6 @@ import queue
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
@@ -51,7 +50,6 @@ from automl.running.loop.messages import (
     SweepFailed,
     TakenOverTrial,
     TimePassed,
-    TrialEnded,
     TrialSurveyed,
     UnfitTrialFinding,
 )
@@ -217,19 +215,14 @@ class SweepRunner:
         message = self._next_message()
         if isinstance(message, ReservationReleased):
             self.executions.released(message.key)
-        said = death_line(self._as_shown(message))
-        said = said or self._declared.line(message, self.loop.executions.values())
+        executions = self.loop.executions.values()
+        stopping = self.loop.stop is not None
+        said = death_line(message, executions, stopping=stopping, shown=self.viewer.shown)
+        said = said or self._declared.line(message, executions)
         self.loop.handle(message, time.monotonic())
         if said is not None:
             self.display.say(said)
         self._show()
-
-    def _as_shown(self, message: LoopMessage) -> LoopMessage:
-        """The message with the number by which people know its trial."""
-        if not isinstance(message, TrialEnded):
-            return message
-        outcome = message.outcome
-        return TrialEnded(replace(outcome, trial=self.viewer.shown(outcome.trial)))
 
     def _look_after_cluster(self) -> None:
         """Ask for devices, for want of which the head waits; break off where there is none."""

@@ -13,6 +13,7 @@ from automl.running.display.failures import (
     MAX_SHOWN,
     DeclaredMemoryAdvice,
     FailureCounts,
+    death_line,
 )
 from automl.running.display.rendering import failure_lines
 from automl.running.display.view import FailureRow, SweepView
@@ -21,6 +22,7 @@ from automl.trial import (
     HOST,
     DeviceShare,
     FailedOutcome,
+    InterruptedOutcome,
     OutOfMemoryOutcome,
     Placement,
     RequestSource,
@@ -38,6 +40,27 @@ def test_causes_are_counted_from_the_most_frequent_on() -> None:
         failures.add(failed(number, cause))
     failures.add(failed(2, "row 12 is odd"))  # told twice: taken over, and from the log
     assert failures.rows() == (FailureRow(3, "row 7 is odd", 0), FailureRow(1, "no table", 1))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("<Net object at 0x7f2a10>", "<Net object at 0x55d0ffae>"),
+        ("no file /tmp/tmpab_cd3f1/a.npy here", "no file /tmp/run-x8sjq_op/a.npy here"),
+        ("'/scratch/me/tmpzz81k_aa/x' is gone", "'/scratch/me/tmpqq81k_ab/x' is gone"),
+        ("pid 7 ended by -9", "pid 41207 ended by 15"),
+        ("the loss is 0.25.", "the loss is -1.5e-07."),
+        (
+            "run 6ba7b810-9dad-11d1-80b4-00c04fd430c8 failed",
+            "run ffeebbaa-12ab-4cd1-90b4-10c04fd430aa failed",
+        ),
+    ],
+)
+def test_what_varies_makes_no_two_causes(first: str, second: str) -> None:
+    failures = FailureCounts({})
+    for number, cause in enumerate([first, second, "an odd row"]):
+        failures.add(failed(number, cause))
+    assert failures.rows() == (FailureRow(2, first, 0), FailureRow(1, "an odd row", 2))
 
 
 def test_failures_of_earlier_sweeps_count() -> None:
@@ -65,6 +88,19 @@ def test_the_lines_say_where_to_read_on(tmp_path: Path) -> None:
     assert lines[1].startswith("  3 times  no table (first trial 2, see ")
     assert lines[1].endswith("/logs/trial-00002.log)")
     assert lines[2:] == ["  1 time  odd (first trial 5)", "  and 2 more of other causes"]
+
+
+@pytest.mark.parametrize(
+    ("n_before", "stopping", "end"),
+    [(0, False, "; it goes on in another"), (0, True, ""), (1, False, " (death 2 of 2)")],
+)
+def test_a_death_is_said_with_what_becomes_of_the_trial(
+    n_before: int, stopping: bool, end: str
+) -> None:
+    execution = replace(RAN_OUT, members={3: WaitingTrial(PlannedTrial(3, {}), deaths=n_before)})
+    died = TrialEnded(InterruptedOutcome(3, 0.0, "its process died: SIGALRM", by_worker_death=True))
+    line = death_line(died, [execution], stopping=stopping)
+    assert line == f"trial 3: its process died: SIGALRM{end}"
 
 
 MIB = 2**20

@@ -42,6 +42,7 @@ from automl.trial import (
     Reply,
     SweepStopping,
     TrialSpec,
+    TrialStarted,
 )
 from tests.places import placed
 from tests.running.loop.simulated_machine import Plan
@@ -178,6 +179,19 @@ def test_what_waits_says_why() -> None:
 
 
 # --- in the pool's thread -------------------------------------------------------------------------
+
+
+def test_a_trial_begins_without_what_was_drawn_ahead(study: Study, tmp_path: Path) -> None:
+    with EventLog.open(tmp_path / "events.log") as log:
+        executor = InlineExecutor(ProcessEntry("none"), tmp_path)
+        carrier = TrialCarrier(
+            executor=executor, log=log, study=study, ledger=Ledger(), post=lambda message: None
+        )
+        spec = TrialSpec(0, {"depth": 2, "width": 3}, "", 0, drawn_ahead=["depth"])
+        assert carrier.open_feed([spec], GPU).next() == spec
+    (started,) = [event for event, _ in read_events(tmp_path / "events.log")]
+    assert isinstance(started, TrialStarted)
+    assert started.params == {"width": 3}
 
 
 @pytest.mark.parametrize("stopping", [False, True])
