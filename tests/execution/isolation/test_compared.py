@@ -88,8 +88,8 @@ def test_what_training_makes_torch_import_does_not_differ() -> None:
     code = """
 import sys
 import torch
-from automl.execution.isolation.trial_isolation import changed_names, names
-before = names()
+from automl.execution.isolation.trial_isolation import changed_names, module_names
+before = module_names()
 assert "torch._dynamo" not in sys.modules
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.Adam(model.parameters())
@@ -108,7 +108,7 @@ print(changed_names(before))
 
 
 def test_a_module_that_is_not_imported_is_not_compared() -> None:
-    code = "from automl.execution.isolation.trial_isolation import names; print(*names())"
+    code = "from automl.execution.isolation.trial_isolation import module_names; print(*module_names())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "builtins\n"
 
