@@ -122,8 +122,8 @@ def test_what_is_called_twice_happens_once(executor: NodesExecutor) -> None:
     feed = TrialFeed(specs, lambda spec: None, answer)
     executor.execute(feed, on("here"), kept_in(events))
     kinds = [type(event).__name__ for event in events]
-    assert kinds.count("Hosted") == kinds.count("Finished") == 1
-    assert kinds.count("Reported") == 2
+    assert kinds.count("ProcessHosted") == kinds.count("FinishedOutcome") == 1
+    assert kinds.count("MetricsReported") == 2
     assert len(asked) == 1
     assert isinstance(events[-1], FinishedOutcome)
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_is_waited_for_unless_its_trial_has_ended(tmp_path: Path) -
     Path(there, "last.pt").write_text("epoch 3")
     written = CheckpointWritten(0, 1.0, 3, str(Path(there, "last.pt")), CheckpointKind.LAST)
     assert agent.send_unjudged(0, [written, FinishedOutcome(0, 2.0, 1.0)]) == {}
-    waiting = threading.Thread(target=agent.noted, args=(0, [written]), daemon=True)
+    waiting = threading.Thread(target=agent.send_unjudged, args=(0, [written]), daemon=True)
     waiting.start()
     heard: list[m.ToSweep] = []
     while not (
