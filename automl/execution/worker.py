@@ -98,7 +98,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
         if session is None or isolation is None:
             try:
                 session = open_session(setup.entry)
-            except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
+            except BaseException as error:  # noqa: BLE001 - whatever it was, the parent learns it
                 cause = fit_line(f"{type(error).__name__}: {error}")
                 outbox.ring(ObjectiveUnavailable(cause, fit(traceback.format_exc())))
                 return

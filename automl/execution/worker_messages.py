@@ -150,7 +150,7 @@ def _size(n_devices: int) -> int:
 
 @dataclass(frozen=True)
 class JudgedReports:
-    """Tells which reports can end their trial: reports of the metric at a step of a rung."""
+    """Tells which reports can end their trial: reports that have the metric and reach a rung."""
 
     metric: str
     rungs: Callable[[int, int], Sequence[int]]

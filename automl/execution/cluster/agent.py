@@ -237,13 +237,13 @@ class NodeAgent:
             isinstance(event, CheckpointWritten) and event.trial not in ended for event in events
         ):
             return self.request_verdicts(key, events)
-        noted = m.EventsNoted(key, *self._with_files(events))
+        message = m.EventsNoted(key, *self._with_files(events))
         if ended or all(
             isinstance(event, MetricsReported | ValuesLogged | TrialTagged) for event in events
         ):
-            self._leave_for_later(noted)
+            self._leave_for_later(message)
         else:
-            self._post(noted)
+            self._post(message)
         return {}
 
     def note_trial_taken(self, key: int, number: int) -> None:

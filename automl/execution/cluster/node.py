@@ -51,7 +51,7 @@ class CommandQueue:
             self._is_polling = False
 
     def take_for_poll(self, n_replies: int) -> m.CommandsTold:
-        """Return the commands for the next poll, after waiting shortly for `n_replies` of them."""
+        """Return the commands for the next poll, after waiting briefly for `n_replies` of them."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_over or len(self._commands) >= n_replies, REPLY_SECONDS

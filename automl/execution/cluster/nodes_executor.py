@@ -192,7 +192,7 @@ class _NodeExecution:
             raise message.error
 
     def interrupt(self, cause: str) -> None:
-        """Report the running trials as interrupted, so that they go on on another node.
+        """Report the running trials as interrupted, so that they go on elsewhere.
 
         The first trial is reported, too, if it was only about to begin.
         """

@@ -150,10 +150,7 @@ class RayCluster:
 
 
 class _RayAgentConnection:
-    """Carries calls to one agent (an `AgentConnection`).
-
-    A call that was not answered in time is not made again; the next attempt waits for its answer.
-    """
+    """Carries calls to one agent; waits again for the answer to a call instead of repeating it."""
 
     def __init__(
         self, ray: Any, in_use: LibraryCallCount, head: str, actor: Any, node_id: str
@@ -267,10 +264,7 @@ class _RayAgentConnection:
         return value, sent_seconds
 
     def _error_of_silence(self) -> Exception:
-        """Return the error for an agent that does not answer.
-
-        Nothing is known of the processes on a node that is only cut off.
-        """
+        """Return the error for a silent agent; processes on a node that is cut off may live on."""
         if self._is_gone():
             return AgentEndedError("its agent's process ended")
         if self._node_lives():
@@ -287,10 +281,7 @@ class _RayAgentConnection:
         return self._error_of_dead_node(_last_line(error))
 
     def _error_of_dead_node(self, cause: str) -> Exception:
-        """Return the error for a node that Ray reports as dead.
-
-        Nothing is known of its processes, unless its machine says that the agent has ended.
-        """
+        """Return the error for a dead node; its machine may still say that the agent has ended."""
         refused = self._port is not None and agent_actor.refuses(self._port)
         return AgentEndedError(cause) if refused else NodeDeadError(cause)
 
@@ -414,10 +405,7 @@ def _check_variable(address: str) -> None:
 
 
 def _running_here(ray: Any) -> str:
-    """Return the address of the cluster that this machine is a node of, as `ray.init` finds it.
-
-    Raises ConfigError.
-    """
+    """Return the address of this machine's cluster, as `ray.init` finds it. Raises ConfigError."""
     try:
         found: str = ray._private.services.get_ray_address_from_environment(AUTO, None)
     except ConnectionError as error:
@@ -445,11 +433,8 @@ def _to_log(data: Mapping[str, Any], ignore_prefix: bool) -> None:
 
 def _compare(name: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
     """Raise NodeMismatchError unless a node has the versions that this process has."""
-    differ = [
-        f"{package} {theirs.get(package)} (here {own})"
-        for package, own in ours.items()
-        if theirs.get(package) != own
-    ]
+    names = [package for package in ours if theirs.get(package) != ours[package]]
+    differ = [f"{package} {theirs.get(package)} (here {ours[package]})" for package in names]
     if differ:
         raise NodeMismatchError(
             f"node {name} has {', '.join(differ)}: install the same versions on every node."

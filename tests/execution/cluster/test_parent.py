@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 WATCHING = """
-from automl.execution.cluster.agent import Parent
-parent = Parent()
+from automl.execution.cluster.agent import ParentWatch
+parent = ParentWatch()
 print("ended" if parent.has_ended(0) else "lives", flush=True)
 print("ended" if parent.has_ended(3600) else "lives", flush=True)
 """
