@@ -64,7 +64,7 @@ from automl.running.refit.winner_check import (
     member_to_check,
     unchecked_members_note,
 )
-from automl.running.setup.preparation import describe_user_data, prepare_study, reading
+from automl.running.setup.preparation import announce_reading, describe_user_data, prepare_study
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs
 from automl.running.setup.resume_command import resume_command
 from automl.running.setup.run_sweep import run_sweep
