@@ -234,7 +234,7 @@ def _rows(
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    with reading(config.data):
+    with announce_reading(config.data):
         dataset = load_dataset(config.data, _wanted(config))
     dataset = replace(dataset, loss=config.training.value_loss)
     return dataset, None, TrainRowCounts(prepared.dataset.n_train, len(dataset.train))
@@ -252,7 +252,7 @@ def _checked(
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    with reading(config.data):
+    with announce_reading(config.data):
         dataset = load_dataset(config.data, RefitRows(TRAIN))
     dataset = replace(dataset, loss=config.training.value_loss)
     sizes = TrainRowCounts(len(prepared.dataset.train), len(dataset.train))

@@ -81,7 +81,7 @@ def test_what_cannot_run_on_a_gpu_waits_for_the_cpu_and_holds_no_gpu_up() -> Non
 
 def test_where_anyone_may_one_tries_the_cpu_until_it_is_known() -> None:
     planned = [plan(cpu_takes=8.0)] * 12
-    world = mixed(planned, chooser=Untold(planned, anyone_to_cpu=True))
+    world = mixed(planned, chooser=Untold(planned, unknown_work_to_cpu=True))
     world.run()
     assert next(n for n, kinds in world.where.items() if kinds == [CPU]) == 1
     assert list(world.where.values()).count([CPU]) < 4
