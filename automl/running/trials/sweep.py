@@ -189,9 +189,8 @@ class SweepRunner:
             self.display.say(f"called from a thread: {NO_SIGNALS}")
             return contextlib.nullcontext()
         called = self.parts.prepared.called is not None
-        at_once = (
-            self.executions.hurry if called else None
-        )  # the caller's process is not ours to end
+        # If the sweep was called, the process is the caller's: a second signal must not end it.
+        at_once = self.executions.hurry if called else None
         stopping = self.executions.how_they_stop
         return signals_as_messages(self.messages.put, self.display, stopping, at_once)
 

@@ -17,7 +17,7 @@ from automl.record.study_files import StudyFiles
 from automl.running.display.view import EnsembleRow, FamilyRow
 from automl.running.finish.ensemble import (
     MIN_PAUSE_SECONDS,
-    SHARE,
+    MAX_TIME_FRACTION,
     GrowingEnsemble,
     ensemble_row,
     rebuild_wait_seconds,
@@ -64,7 +64,7 @@ def test_one_that_is_not_among_the_best_any_more_has_no_family() -> None:
 
 def test_what_takes_long_is_seldom_done() -> None:
     assert rebuild_wait_seconds(0.0) == MIN_PAUSE_SECONDS
-    assert rebuild_wait_seconds(10.0) == 10.0 / SHARE
+    assert rebuild_wait_seconds(10.0) == 10.0 / MAX_TIME_FRACTION
 
 
 @pytest.fixture
