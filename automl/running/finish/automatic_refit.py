@@ -200,10 +200,10 @@ class SweepRefit:
         return makespan_seconds(refit_lengths, self._parts.n_places)
 
     def _not_done(self, why: str) -> str:
-        again = command_line("refit", self._parts.config.study)
+        command = command_line("refit", self._parts.config.study)
         there = StudyFiles(self._path).refit
         old = f"; {os.path.relpath(there)} is of before" if there.exists() else ""
-        return f"not trained again on all rows ({why}{old}); do it by: {again}"
+        return f"not trained again on all rows ({why}{old}); do it by: {command}"
 
 
 def wants_sweep_refit(prepared: PreparedStudy) -> bool:
@@ -237,7 +237,7 @@ def is_refit_newest(path: Path, record: StudyRecord) -> bool:
     """Return whether `refit.pt` was made after the last trial ended, by a sweep that asked for no
     more trials or by a later refit."""
     try:
-        made = StudyFiles(path).refit.stat().st_mtime
+        written = StudyFiles(path).refit.stat().st_mtime
     except FileNotFoundError:
         return False
-    return all(made > trial.ended for trial in record.trials.values() if trial.ended is not None)
+    return all(written > trial.ended for trial in record.trials.values() if trial.ended is not None)

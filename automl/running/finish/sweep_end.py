@@ -145,10 +145,10 @@ class SweepFinisher:
     def _settle(self) -> None:
         """Wait until the database of a shared study has what this sweep did."""
         if (why := self._parts.others.settle(SETTLE_SECONDS)) is not None:
-            again = command_line("sync", self._parts.config.study)
+            command = command_line("sync", self._parts.config.study)
             self._say(
                 f"the database has not taken all that this sweep did ({why}); nothing is lost: it "
-                f"lies in {self._parts.directory.path} and goes there by: {again}"
+                f"lies in {self._parts.directory.path} and goes there by: {command}"
             )
 
     def _join_models(self) -> None:
@@ -170,9 +170,9 @@ class SweepFinisher:
             )
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
-            again = command_line("ensemble", self._parts.config.study)
+            command = command_line("ensemble", self._parts.config.study)
             why = str(error) or "Ctrl-C"
-            self._ensemble_lines = [f"no ensemble was made ({why}); make it with: {again}"]
+            self._ensemble_lines = [f"no ensemble was made ({why}); make it with: {command}"]
             return
         if event is None:
             return
@@ -224,8 +224,8 @@ class SweepFinisher:
             test = score_on_test_rows(prepared, result, refit, self._say)
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
-            again = command_line("evaluate", self._parts.config.study)
-            self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {again}")
+            command = command_line("evaluate", self._parts.config.study)
+            self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {command}")
         study, dataset = self._parts.config.study, prepared.dataset
         baseline = baseline_scores(dataset)
         self._score_table = result_table(result, dataset, baseline, test, study.metric)

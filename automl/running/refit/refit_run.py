@@ -94,10 +94,10 @@ def report_refit_score(config: Config, dataset: Dataset, value: float, of: str) 
     if rows == TRAIN or (is_kept and rows != ALL):
         return
     judged = "out-of-fold" if dataset.folds else "on validation rows"
-    again = command_line("evaluate", config.study)
+    command = command_line("evaluate", config.study)
     say_on_stdout(
         f"it has seen all rows: {config.study.metric} {value:.5g} {judged}, of {of}, stands for it;"
-        f" score it on later rows: {again} data.test_path=FILE"
+        f" score it on later rows: {command} data.test_path=FILE"
     )
 
 

@@ -154,10 +154,10 @@ def derive_refit_config(
     own = derive_small_study(
         config, refit_name(decision, config, identity), keeps_last=decision.plan.keeps_last
     )
-    given = [dict(decision.params)] * config.refit.n_seeds if asks else []
+    enqueued = [dict(decision.params)] * config.refit.n_seeds if asks else []
     return replace(
         own,
-        study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=given),
+        study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=enqueued),
         space=config.space if asks else dict(decision.params),
         training=replace(
             _length_of(config, decision.params),

@@ -27,18 +27,18 @@ def resume_command(config: Config, *, from_python: bool = False, **changed: obje
 def resume_command_from_settings(study: StudyConfig, settings: Mapping[str, str]) -> str:
     """Return the command that resumes the study, from the flat settings of a record."""
     if (of := settings.get("refit.of")) is not None:
-        given = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
-        return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in given.items()})
+        chosen = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
+        return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in chosen.items()})
     if settings.get("objective.kind") == ObjectiveKind.called.name:
         return f"{_same_call(study, {})}, in {settings.get('objective.file', 'the same program')}"
     return command_line("resume", study)
 
 
-def _refit_line(refit: StudyConfig, of: str, given: Mapping[str, str]) -> str:
+def _refit_line(refit: StudyConfig, of: str, settings: Mapping[str, str]) -> str:
     """Return the command that resumes a refit, which stands in a folder of its study."""
     study = StudyConfig(name=of, dir=str(Path(refit.dir).parent.parent))
     defaults = _plain(RefitConfig())
-    words = [f" refit.{k}={v}" for k, v in given.items() if defaults.get(k) != v]
+    words = [f" refit.{k}={v}" for k, v in settings.items() if defaults.get(k) != v]
     return command_line("refit", study) + "".join(words)
 
 
@@ -49,8 +49,8 @@ def _plain(refit: RefitConfig) -> dict[str, str]:
 
 
 def _same_call(study: StudyConfig, changed: Mapping[str, object]) -> str:
-    given = "".join(f", {key}={value!r}" for key, value in changed.items())
-    return f"the same call with name={study.name!r}{given}"
+    arguments = "".join(f", {key}={value!r}" for key, value in changed.items())
+    return f"the same call with name={study.name!r}{arguments}"
 
 
 def refuse_refit_folder(study: StudyConfig) -> None:
@@ -58,8 +58,10 @@ def refuse_refit_folder(study: StudyConfig) -> None:
     of = Path(study.dir).absolute().parent
     if Path(study.dir).name != REFITS or not StudyFiles(of).config.exists():
         return
-    again = command_line("refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent)))
-    raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {again}")
+    command = command_line(
+        "refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent))
+    )
+    raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {command}")
 
 
 def refuse_missing_function(config: Config, called: CalledFunction | None) -> None:

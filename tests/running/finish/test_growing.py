@@ -16,8 +16,8 @@ from automl.models.predictor import load
 from automl.record.study_files import StudyFiles
 from automl.running.display.view import EnsembleRow, FamilyRow
 from automl.running.finish.ensemble import (
-    MIN_PAUSE_SECONDS,
     MAX_TIME_FRACTION,
+    MIN_PAUSE_SECONDS,
     GrowingEnsemble,
     ensemble_row,
     rebuild_wait_seconds,

@@ -59,7 +59,7 @@ def test_a_trial_that_is_to_have_all_is_not_robbed_by_idle_workers() -> None:
     all_of_it = Plan(10 * GB, 23 * GB, seconds=9.0)
     world = World(GPU, [late, late, late, all_of_it], own_processes=True)
     world.run()
-    assert [type(world.told[n]).__name__ for n in range(4)] == ["Finished"] * 4
+    assert [type(world.told[n]).__name__ for n in range(4)] == ["FinishedOutcome"] * 4
 
 
 def test_memory_that_torch_does_not_count_is_counted_once() -> None:
