@@ -36,7 +36,7 @@ from automl.running.loop.messages import (
     RunningTrial,
     WaitingTrial,
 )
-from automl.running.loop.packing import TrialDurations
+from automl.running.loop.packing import GetProgress, TrialDurations
 from automl.running.loop.placing import TrialPlacer
 from automl.running.loop.trial_paces import DevicePaceModel, ExecutionTiming
 from automl.running.loop.waiting_lines import (
@@ -234,6 +234,13 @@ def make_trial_queues(
     if chooser is None:
         return SingleQueue(placing)
     return DeviceKindQueues(chooser, placing, durations, running, n_ahead)
+
+
+def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:
+    """Return the estimate of durations, with the chooser's predictions if there is one."""
+    if chooser is None:
+        return TrialDurations(progress)
+    return TrialDurations(progress, chooser.seconds)
 
 
 @dataclass

@@ -63,7 +63,7 @@ class QueueBackfill:
             self._head, self.until_seconds = head.trial.number, math.inf
         return self._promise(request, now_seconds)
 
-    def find_passing(
+    def passing(
         self,
         behind: Sequence[WaitingTrial],
         head: ResourceRequest,

@@ -1,12 +1,9 @@
-"""The decisions of a sweep's main thread: what is asked for, what starts where, and when it ends.
+"""Decides for a sweep's main thread what is asked for, what starts where, and when the sweep ends.
 
-The module touches no clock, thread, file or library. Messages bring their time along, and
-everything that must be done goes out through `LoopPorts`: `sweep.py` plugs in the real parts, the
-tests a simulator with virtual time.
-
-The queue is first come, first served: one trial waits at the head. Trials of its own kind may start
-with it as one pack (`packing.py`). A few trials behind it may start earlier if they do not delay it
-(`lookahead.py`).
+No clock, thread, file or library is touched here. Messages bring their time along, and all actions
+go out through `LoopPorts`: `sweep.py` plugs in the real parts, the tests a simulator with virtual
+time. First come, first served: one trial waits at the head. Trials of its kind may start with it as
+one pack (`packing.py`), and trials behind it earlier if they do not delay it (`lookahead.py`).
 """
 
 from __future__ import annotations
@@ -79,9 +76,7 @@ from automl.trial import (
 
 @dataclass
 class SweepLoop:
-    """Holds the state of a sweep and decides what happens next. All methods belong to the main
-    thread.
-    """
+    """Holds the state of a sweep and decides what happens next. For the main thread."""
 
     ports: LoopPorts
     requests: RequestMaker
@@ -109,8 +104,7 @@ class SweepLoop:
     error: BaseException | None = None
     _execution_of: dict[int, int] = field(default_factory=dict)
     _in_doubt: list[WaitingTrial] = field(default_factory=list)
-    """Trials whose lease ended here. They wait until the other sweeps, which may have taken them,
-    have reported."""
+    """Trials whose lease ended here, until the sweeps that may have taken them report."""
     _stop_was_requested: bool = False
     """Running trials were asked to stop because the time is up."""
     _streak: FailureStreak = field(default_factory=FailureStreak)
@@ -266,9 +260,7 @@ class SweepLoop:
                 case TrialOutcome() if self.error is not None:
                     pass  # the next sweep takes the trial from the event log
                 case OutOfMemoryOutcome() as outcome:
-                    self._wait_again_or_end(
-                        waiting, self._memory_seen.ran_out(waiting, execution, outcome)
-                    )
+                    self._requeue(waiting, self._memory_seen.ran_out(waiting, execution, outcome))
                 case InterruptedOutcome(by_worker_death=True) as outcome:
                     had_failed = self._placing.died(execution.placement.devices, now_seconds)
                     self._handle_death(waiting, outcome, drained=had_failed)
@@ -284,7 +276,7 @@ class SweepLoop:
                 case _:
                     pass  # the outcome is final, or the study keeps the trial for the next sweep
 
-    def _wait_again_or_end(
+    def _requeue(
         self, waiting: WaitingTrial, decided: WaitingTrial | UnfitTrialFinding | str
     ) -> None:
         """Let the trial wait again as decided, or end it for the cause decided."""
@@ -343,7 +335,7 @@ class SweepLoop:
         self._lines.asked(asked.params)
         return True
 
-    def _ask_one_more(self) -> WaitingTrial | None:
+    def _ask_early(self) -> WaitingTrial | None:
         """Ask for a trial ahead of time, if that is allowed."""
         n_pending = len(self.waiting) + len(self.running)
         if self.asking.may_ask_ahead(n_pending, self._placing) and self._ask_ahead():
@@ -370,12 +362,11 @@ class SweepLoop:
                 return  # while nothing can start, no trial is asked for ahead of time either
 
     def _all_wait(self, found: AllTrialsWait, now_seconds: float) -> bool:
-        """Handle a queue in which no trial can start now. Return whether one more trial was asked
-        for that may start."""
+        """Handle a queue where none can start. Return whether a trial was added that may start."""
         for n, refused in enumerate(found.refused):
             self.waiting[n] = refused.waiting
             self._placing.make_room(refused.refusal)
-        if found.takes_more and self._ask_one_more() is not None:
+        if found.takes_more and self._ask_early() is not None:
             return True
         if found.for_room is not None:
             self._backfill(found.for_room, now_seconds)
@@ -385,34 +376,31 @@ class SweepLoop:
         self.waiting = remove_trials(self.waiting, {found.waiting.trial.number})
         if found.refusal.kind is RefusalKind.NEVER:
             decided = retry_after_final_refusal(found.waiting, found.request, found.refusal)
-            self._wait_again_or_end(found.waiting, decided)
+            self._requeue(found.waiting, decided)
         else:
             self._held_back.trials.append(found.waiting)
 
     def _try_start(
         self, now_seconds: float, head: WaitingTrial, request: ResourceRequest
     ) -> ExecutionStart | AdmissionRefusal:
-        decide = partial(self._place_with_pack, now_seconds, head, request)
+        decide = partial(self._place_pack, now_seconds, head, request)
         return self._placing.agreed(decide, now_seconds)
 
-    def _place_with_pack(
+    def _place_pack(
         self, now_seconds: float, head: WaitingTrial, request: ResourceRequest
     ) -> ExecutionStart | AdmissionRefusal:
         """Place the head, with as many trials of its kind as fit with it as one pack."""
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, AdmissionRefusal):
             return placement
-        group = self._packing.same(
-            head, self.waiting, self._ask_one_more, on_host=placement.on_host
-        )
-        group = self._divide_fairly(group, len(self.waiting))
+        group = self._packing.same(head, self.waiting, self._ask_early, on_host=placement.on_host)
+        group = self._share_out(group, len(self.waiting))
         return self._packing.placed(
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
         )
 
-    def _divide_fairly(self, group: list[WaitingTrial], n_waiting: int) -> list[WaitingTrial]:
-        """Divide the remaining trials among the free places, one core each, once nothing is left to
-        ask for."""
+    def _share_out(self, group: list[WaitingTrial], n_waiting: int) -> list[WaitingTrial]:
+        """Divide the last trials of a study among the free places, with a core each."""
         if self.asking.wants_more:
             return group
         n_free = self._placing.n_side_by_side - len(self.executions)
@@ -422,12 +410,10 @@ class SweepLoop:
         """Start trials that may pass the head, which has to wait for memory."""
         if not self._lookahead.is_open(head.waiting, head.request, now_seconds):
             return
-        while len(self.waiting) <= self.n_ahead and self._ask_one_more():
+        while len(self.waiting) <= self.n_ahead and self._ask_early():
             pass
         behind = head.behind(self.waiting)
-        for start in self._lookahead.find_passing(
-            behind, head.request, now_seconds, self._divide_fairly
-        ):
+        for start in self._lookahead.passing(behind, head.request, now_seconds, self._share_out):
             self._start(start, now_seconds)
 
     def _start(self, start: ExecutionStart, now_seconds: float) -> None:
@@ -438,8 +424,7 @@ class SweepLoop:
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
         self.waiting = remove_trials(self.waiting, {*members})
-        # The execution may end before there is another reading.
-        disturbed = self._placing.is_disturbed(placement)
+        disturbed = self._placing.is_disturbed(placement)  # it may end before another reading
         self.executions[key] = AdmittedExecution(
             key, request, placement, kind, members, len(group), disturbed=disturbed
         )
@@ -462,7 +447,7 @@ class SweepLoop:
         live = execution.live
         if execution.kind is None or not live or self.stop is not None:
             return
-        if not self.waiting and self._ask_one_more() is None:
+        if not self.waiting and self._ask_early() is None:
             return
         head = self._packing.for_lane(execution, self.waiting)
         if head is None:

@@ -2,8 +2,8 @@
 
     ask → request → place → reserve → submit → execute → record → tell
 
-The main thread runs `loop.SweepLoop` over one queue. Pool threads (`carrier.py`) follow admitted
-trials. A process of its own writes MLflow from the event log, so that no trial waits for MLflow.
+The main thread runs `loop.SweepLoop` over one queue, pool threads (`carrier.py`) follow admitted
+trials. Another process writes MLflow from the event log, so that no trial waits for MLflow.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
+from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     DevicesRead,
@@ -54,8 +55,6 @@ from automl.running.loop.messages import (
     TrialSurveyed,
     UnfitTrialFinding,
 )
-from automl.running.loop.packing import GetProgress, TrialDurations
-from automl.running.loop.trial_paces import DevicePaceModel
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
@@ -134,7 +133,7 @@ class SweepRunner:
             ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
-            durations=_durations(self._progress, chooser),
+            durations=make_durations(self._progress, chooser),
             governor=_governor(config),
             chooser=chooser,
         )
@@ -155,11 +154,9 @@ class SweepRunner:
         self._shown_seconds = 0.0
 
     def run(self) -> int:
-        """Run until nothing runs and nothing more will, or until running trials cannot be ended.
-        Return the exit code.
+        """Run until nothing runs or will run, or cannot be ended. Return the exit code.
 
-        When all trials have ended, the error that broke the sweep is raised. If some cannot be
-        ended, TrialsLeftBehindError is.
+        Raises the error that broke the sweep, or TrialsLeftBehindError if trials cannot be ended.
         """
         with contextlib.closing(self.growing):
             self._train()
@@ -308,8 +305,7 @@ class SweepRunner:
         return has_result and self.parts.prepared.choice is not None
 
     def _progress(self, trial: int) -> float | None:
-        """Return the fraction of a running trial's reports that have come. None if it is
-        unknown."""
+        """Return the fraction of a trial's reports that have come. None if it is unknown."""
         report = self.carrier.latest.get(trial)
         if report is None:
             return None
@@ -400,8 +396,8 @@ class SweepRunner:
         self.parts.executor.end_idle(devices)
 
     def _taken_over(self) -> list[TakenOverTrial]:
-        """Return the trials that an earlier sweep left. If a trial's outcome was logged, it is only
-        told to the study."""
+        """Return the trials that an earlier sweep left. Tell the study outcomes that were
+        logged."""
         unfinished = []
         for asked in self.parts.study.interrupted():
             trial = PlannedTrial(asked.number, asked.params)
@@ -425,8 +421,7 @@ class SweepRunner:
             return TimePassed()
 
     def _own_memory(self) -> HeldBytes:
-        """Return what this process holds beyond its memory before the first trial, and what its
-        workers hold."""
+        """Return what this process has taken since the start, and what its workers hold."""
         grown = max(0, own_memory_bytes() - self._own_memory_at_start)
         return {(HOST, _this_process()): grown, **self.parts.executor.held_bytes()}
 
@@ -447,17 +442,10 @@ def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
 
 
-def _durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:
-    return (
-        TrialDurations(progress) if chooser is None else TrialDurations(progress, chooser.seconds)
-    )
-
-
 def _governor(config: Config) -> SharingGovernor | None:
     """Return the governor that finds how many trials share a device.
 
-    None if the user has set the number, or if trials share this process, where their paces cannot
-    be told apart.
+    None if the user has set the number, or if trials share this process, which hides their paces.
     """
     admission = config.admission
     is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
