@@ -275,7 +275,7 @@ def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
 
 
 def how_far(study: StudyConfig) -> str:
-    """Return `to 20 trials`, or the time limit where the number of trials has none."""
+    """Return how far a sweep goes: `to 20 trials`, or as many trials as its time limit allows."""
     if study.total < MANY_TRIALS or study.timeout_seconds is None:
         return f"to {study.total} trials"
     return f"as many trials as {duration_text(study.timeout_seconds)} allow"

@@ -112,12 +112,7 @@ class SweepLoop:
     def __post_init__(self) -> None:
         self._packing = PackPlanner(self.ports, self.requests)
         self._placing = TrialPlacer(
-            self.ports,
-            self.requests,
-            self.ledger,
-            self.limits,
-            self.process,
-            self.executions,
+            *(self.ports, self.requests, self.ledger, self.limits, self.process, self.executions),
             governor=self.governor,
         )
         self._held_back = DeferredTrials(self._placing)
@@ -161,8 +156,7 @@ class SweepLoop:
 
     def take_over(self, trials: Sequence[TakenOverTrial]) -> None:
         """Put trials that an earlier sweep left unfinished first, with what is known of them."""
-        for trial in trials:
-            self.waiting.append(trial.waits(self._lines.kept_kind(trial.kind)))
+        self.waiting.extend(t.waits(self._lines.kept_kind(t.kind)) for t in trials)
 
     @property
     def done(self) -> bool:
@@ -309,8 +303,6 @@ class SweepLoop:
             self.stop = reason
         self.ports.stop_trials()
 
-    # --- asking ---
-
     def _ask(self, now_seconds: float) -> bool:
         """Ask for a new trial if a place is free. Return whether one now waits."""
         self.asking.refusal = None
@@ -336,7 +328,6 @@ class SweepLoop:
         return True
 
     def _ask_early(self) -> WaitingTrial | None:
-        """Ask for a trial ahead of time, if that is allowed."""
         n_pending = len(self.waiting) + len(self.running)
         if self.asking.may_ask_ahead(n_pending, self._placing) and self._ask_ahead():
             return self.waiting[-1]

@@ -81,7 +81,7 @@ class SweepParts:
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
-    """The other sweeps that work on the study."""
+    """The other sweeps that work on the study. By default there are none."""
     nodes: ClusterNodes | None = None
     """Nodes of a cluster. None if trials run on this machine."""
 

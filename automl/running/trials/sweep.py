@@ -443,10 +443,8 @@ def _this_process() -> ProcessId:
 
 
 def _governor(config: Config) -> SharingGovernor | None:
-    """Return the governor that finds how many trials share a device.
-
-    None if the user has set the number, or if trials share this process, which hides their paces.
-    """
+    """Return what finds how many trials share a device. None if the user has set the number, or if
+    trials share this process, which hides their paces."""
     admission = config.admission
     is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
     return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()
