@@ -77,7 +77,7 @@ def prepared() -> PreparedStudy:
 
 @pytest.fixture
 def ranking(prepared: PreparedStudy, tmp_path: Path) -> list[RankedTrial]:
-    """Of two models that are there."""
+    """Return the ranking of two trials whose models exist."""
     assert prepared.dataset is not None
     for number in (0, 1):
         made = Path(model_file(tmp_path, number, prepared.dataset, 3.0))

@@ -26,7 +26,7 @@ from tests.running.loop.simulated_machine import Plan
 
 
 class Untold(Known):
-    """Nobody knows their work."""
+    """A chooser that does not know the work of its trials."""
 
     def __init__(self, plans: Sequence[Plan], **how: Any) -> None:
         super().__init__(plans, **how)
@@ -105,7 +105,8 @@ class Stepping(Mixed):
 
 
 def test_what_was_timed_decides_where_the_next_go() -> None:
-    """By the prior the CPU is faster for small ones; here it is not, which is found out."""
+    """The prior says that the CPU is faster for small trials. Here it is not, which the sweep finds
+    out."""
     planned = [plan(5.0, cpu_takes=40.0) for _ in range(30)]
     chooser = DevicePaceModel(_work, frozenset(DeviceKind))
     world = Stepping(
@@ -125,7 +126,7 @@ SWEEP = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
 
 
 def test_an_earlier_sweep_tells_what_steps_took() -> None:
-    """Of an execution what is told last counts; each probe counts."""
+    """The last pace of an execution counts, and each probe counts."""
     small = _work({"plan": 0}).step_flops
     told = [
         PaceMeasured(2.0, CPU, small, 9.0, execution=3),
