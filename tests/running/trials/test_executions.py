@@ -131,7 +131,7 @@ class Scene:
         assert self.trials.began.wait(10)
 
     def take_next(self) -> None:
-        """As the main thread does it."""
+        """Take a message as the main thread does."""
         try:
             message = self.messages.get(timeout=0.02)
         except queue.Empty:
