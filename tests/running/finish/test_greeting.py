@@ -7,7 +7,7 @@ from dataclasses import replace
 from automl.config import DataConfig, StudyConfig
 from automl.data.column_overview import ColumnRow
 from automl.data.load import load_dataset
-from automl.running.finish.result_tables import MOST_COLUMNS, columns_table
+from automl.running.finish.result_tables import MAX_COLUMNS_SHOWN, columns_table
 
 STUDY = StudyConfig(name="prices")
 NUMBER = ColumnRow("n", "number", 1, "numbers", is_plain=True)
@@ -28,7 +28,7 @@ def test_each_column_is_a_line_in_the_tables_order() -> None:
 
 def test_of_many_those_that_are_not_just_numbers_come_first_and_the_rest_is_elsewhere() -> None:
     said = lines(*[NUMBER] * 30, DATE)
-    assert len(said) == MOST_COLUMNS + 2
+    assert len(said) == MAX_COLUMNS_SHOWN + 2
     assert said[1].startswith("sold")
     assert said[-1] == "and 11 more columns: python -m automl columns study.name=prices"
 
