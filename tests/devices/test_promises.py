@@ -32,8 +32,8 @@ NOW = 1000.0
 ONE = MemoryPromise("GPU-a", "t1", 5)
 DEAD = """
 import os, sys
-from automl.devices.memory_promises import Promise, Promises
-Promises(sys.argv[1]).show([Promise("GPU-a", "t1", 5)])
+from automl.devices.memory_promises import MemoryPromise, PromiseFolder
+PromiseFolder(sys.argv[1]).show([MemoryPromise("GPU-a", "t1", 5)])
 os._exit(0)
 """
 
