@@ -202,7 +202,7 @@ class TrialPlacer:
         if self.reading is None:
             return {}
         ledger = self.ledger.snapshot()
-        return self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
+        return self.accounts.update(self.reading, ledger, self.limits.headroom_bytes)
 
     def freed(self, devices: Iterable[DeviceId], now_seconds: float) -> None:
         """An execution on them is over."""
