@@ -1,6 +1,6 @@
-"""The shared words: what a trial is, what happens to it, and where it runs.
+"""Exports the shared vocabulary: what a trial is, what happens to it, and where it runs.
 
-Every part of the package may import them; they import none of it. All values are frozen. Times are
+Every part of the package may import it; it imports no other part. All values are frozen. Times are
 Unix seconds (`time.time()`), sizes are bytes.
 """
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.placement_policy import place_trial
-from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible
+from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible_message
 from automl.config import Config
 from automl.devices.device_reader import take_reading
 from automl.devices.device_reading import DeviceReader
@@ -144,4 +144,4 @@ def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:
     now = reading.begun_seconds
     found = place_trial(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
     if isinstance(found, AdmissionRefusal) and found.kind is RefusalKind.NEVER:
-        raise ConfigError(impossible(found))
+        raise ConfigError(impossible_message(found))
