@@ -29,7 +29,7 @@ Kinds = npt.NDArray[np.int64]
 """(N,) numbers of the rows' classes or groups, from 0."""
 
 
-def how_many(setting: int | str, n_rows: int, n_most: int) -> int:
+def decide_n_folds(setting: int | str, n_rows: int, n_most: int) -> int:
     """Return the number of folds of one division of the rows, by `data.folds`.
 
     1 means a single hold-out. `n_most` is the largest possible number, since groups stay together.
@@ -39,7 +39,7 @@ def how_many(setting: int | str, n_rows: int, n_most: int) -> int:
     return 1 if n_rows > MANY_ROWS else max(2, min(AUTO, n_most))
 
 
-def how_often(setting: int | str, n_rows: int) -> int:
+def decide_n_repeats(setting: int | str, n_rows: int) -> int:
     """Return the number of divisions of the rows, by `data.folds`."""
     return N_REPEATS if setting == "auto" and n_rows < FEW_ROWS else 1
 

@@ -19,7 +19,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import numbers_divided_by
 from automl.data.dataset import Dataset, DatasetPart, RefitRows, RowFold, join_parts
 from automl.data.dataset_notes import folds_note, notes_of
-from automl.data.folds import folds_at_random, how_many, how_often
+from automl.data.folds import decide_n_folds, decide_n_repeats, folds_at_random
 from automl.data.generated import CLASSES, NAMES, PointPurpose, disc, frame_of_points
 from automl.errors import ConfigError
 
@@ -235,12 +235,12 @@ def _disc_folds(
 ) -> tuple[DatasetPart, DatasetPart, Sequence[RowFold]]:
     """What would choose among trials trains, too."""
     whole = join_parts(train, validation)
-    n_folds = how_many(config.folds, len(whole), len(whole))
+    n_folds = decide_n_folds(config.folds, len(whole), len(whole))
     if n_folds == 1:
         return train, validation, ()
     folds = [
         replace(fold, repeat=repeat)
-        for repeat in range(how_often(config.folds, len(whole)))
+        for repeat in range(decide_n_repeats(config.folds, len(whole)))
         for fold in folds_at_random(whole.y.astype(np.int64), n_folds, config.split_seed + repeat)
     ]
     nothing = np.zeros(0, np.int64)
