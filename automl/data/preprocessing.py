@@ -47,7 +47,7 @@ class Preprocessing:
 
     columns: TableColumns
     taken: Mapping[str, ColumnReading] = field(default_factory=dict, compare=False)
-    """The kind of each column of the table, by name; empty where the columns were loaded."""
+    """The kind of each column of the table, by name; empty where `fit` did not learn them."""
 
     @classmethod
     def fit(
