@@ -36,7 +36,7 @@ from automl.data.target import (
     are_labels_verbatim,
     decide_target,
     has_target,
-    named_classes,
+    named_rows,
     verbatim_target,
 )
 from automl.errors import ConfigError
@@ -164,7 +164,7 @@ def dropped_note(target: str, column: pd.Series[Any], known: npt.NDArray[np.bool
     there = column.iloc[dropped]
     n_large = int((pd.to_numeric(there, errors="coerce").abs() > cells.LARGEST).sum())
     said = f", {n_large:,} of them infinite or too large" if n_large else ""
-    return [f"dropped {rows} without a value of {target}{said} ({named_classes(dropped)})."]
+    return [f"dropped {rows} without a value of {target}{said} ({named_rows(dropped)})."]
 
 
 def _row_numbers(frame: pd.DataFrame) -> list[str]:
