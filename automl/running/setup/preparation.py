@@ -78,7 +78,7 @@ def prepare_study(
         _check_sampler(config, space)
     _check_enqueued(config, space)
     plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
-    dataset, facts, space_notes = None, None, tuple[str, ...]()
+    dataset, facts, family_notes = None, None, tuple[str, ...]()
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
             _check_one_device(config)
@@ -92,7 +92,7 @@ def prepare_study(
             plan = replace(plan, n_models=dataset.n_models)
             n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
             space = parse_space(config.model.whole_space(config.space, n_rows))
-            space_notes = config.model.notes(n_rows, config.space)
+            family_notes = config.model.notes(n_rows, config.space)
             if refit is None:
                 _check_enqueued(config, space)  # a param may be left out for these rows
         config.model.check_training(config.training)
@@ -125,7 +125,7 @@ def prepare_study(
         notes += space_notes(space, config.study.total if repeats else None)
         notes += _metric_note(config, from_python=called is not None)
     if dataset is not None and refit is None:
-        notes += space_notes
+        notes += family_notes
         notes += (
             *threshold_notes(config.study.metric, dataset),
             *long_trial_warnings(config, dataset, ends),
