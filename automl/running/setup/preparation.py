@@ -52,7 +52,7 @@ from automl.running.setup.prepared_config import PreparedStudy, RefitInputs, mlf
 from automl.running.setup.resume_command import refuse_missing_function
 from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.sampler import Sampler
-from automl.search.search_space import SearchSpace, parse_space
+from automl.search.search_space import SearchSpace, parse_space, space_notes
 from automl.tracking.long_step import long_step
 from automl.trial import Direction, ProcessEntry
 
