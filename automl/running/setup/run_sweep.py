@@ -109,7 +109,7 @@ def run_sweep(
     once every trial has ended; TrialsLeftBehindError if one cannot be ended.
     """
     prepared = replace(prepare_study(config, called, refit), from_python=from_python)
-    pictures = ViewFailureLog()
+    view_failures = ViewFailureLog()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
@@ -128,10 +128,10 @@ def run_sweep(
                 deliverer=deliverer,
                 nodes=machines.nodes,
             ) as parts,
-            UnfailingDisplay(open_display(), pictures) as display,
+            UnfailingDisplay(open_display(), view_failures) as display,
             sweep_log(directory.files.sweep_log, display),
         ):
-            return SweepRunner(parts, display, pictures, train_again).run()
+            return SweepRunner(parts, display, view_failures, train_again).run()
 
 
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:

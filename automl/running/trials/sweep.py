@@ -93,13 +93,13 @@ class SweepRunner:
         self,
         parts: SweepParts,
         display: Display,
-        pictures: ViewFailureLog,
+        view_failures: ViewFailureLog,
         train_again: RunRefit | None = None,
     ) -> None:
         config = parts.config
         self.parts = parts
         self.display = display
-        self.pictures = pictures
+        self.view_failures = view_failures
         self.messages: queue.SimpleQueue[LoopMessage] = queue.SimpleQueue()
         self.ledger = Ledger()
         self.limits = parts.prepared.limits
@@ -119,7 +119,7 @@ class SweepRunner:
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
         deadline = None if timeout is None else self.began_seconds + timeout
-        self.at_end = SweepRefit(parts, train_again, deadline)
+        self.refit_step = SweepRefit(parts, train_again, deadline)
         chooser = open_pace_model(parts)
         self.loop = SweepLoop(
             ports=self,
@@ -175,8 +175,8 @@ class SweepRunner:
 
     def _closing(self) -> SweepFinisher:
         return SweepFinisher(
-            *(self.parts, self.loop, self.display, self.viewer.view, self.pictures, self.growing),
-            self.at_end,
+            *(self.parts, self.loop, self.display, self.viewer.view),
+            *(self.view_failures, self.growing, self.refit_step),
         )
 
     def _signals(self) -> AbstractContextManager[None]:
@@ -195,7 +195,7 @@ class SweepRunner:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
-        self.loop.deadline_seconds = self.at_end.trials_until_seconds
+        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self._busy, post, self._end_lost, lend)
         self.loop.take_over(self._taken_over())
@@ -328,14 +328,14 @@ class SweepRunner:
         self.executions.add(key, self._begun(trial))
 
     def _begun(self, trial: PlannedTrial) -> TrialSpec:
-        self.at_end.lengths.began(trial.number, time.monotonic())
+        self.refit_step.lengths.began(trial.number, time.monotonic())
         return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
-        self.at_end.lengths.ended(outcome.trial, time.monotonic())
-        self.loop.deadline_seconds = self.at_end.trials_until_seconds
+        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
+        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
         for line in self.loop.asking.questions.found():
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
@@ -425,7 +425,7 @@ class SweepRunner:
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
             self._look_after_cluster()
-            with self.pictures.of(STATUS):
+            with self.view_failures.of(STATUS):
                 view = self.viewer.view()
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)
