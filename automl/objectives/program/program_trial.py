@@ -208,7 +208,7 @@ class ProgramTrial:
         write_atomically(Path(self.given.json), json.dumps(dict(self.spec.params)))
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             best = json.loads((self._directory / BEST_REPORT).read_text())
-            self.record.know_best(int(best["step"]), float(best["value"]))
+            self.record.set_best(int(best["step"]), float(best["value"]))
         self.record.ask()
 
     def flush(self) -> None:
