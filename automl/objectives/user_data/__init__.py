@@ -1,1 +1,1 @@
-"""Data of one's own: what a function of the user's gives, for networks of the user's."""
+"""The data that a function of the user's returns (`data=python`), for networks of the user's."""
