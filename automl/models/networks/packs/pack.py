@@ -233,7 +233,7 @@ class PackRunner:
             if step():
                 return None
             told = self._opened.told(lane.trial.number)
-            value = None if told is None else lane.record.tell(told)
+            value = None if told is None else lane.record.take_final_report(told)
             lane.record.write()
             return outcomes.outcome_of_return(value, lane.record)
         except _PackBrokenError:
