@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.api.sweep_call import (
-    carry_out_composed,
-    is_there,
-    override_lines,
-    refuse_unknown_arguments,
-    setting_lines,
-)
-from automl.cli.arguments import closest_word
+from automl.api.sweep_call import carry_out_composed, is_there
 from automl.cli.compose import folder_of_studies
 from automl.cli.space_overrides import override_text
 from automl.errors import ConfigError
@@ -25,11 +18,10 @@ from automl.record.disk import open_replacing
 from automl.record.studies import read_study
 from automl.record.study_directory import make_name
 from automl.record.study_files import StudyFiles
-from automl.record.texts import fit_line
 from automl.trial import trial_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from automl.data.scoring.evaluation import EvaluationRows
     from automl.data.tables.frames import Frame
@@ -46,25 +38,19 @@ def fit(
     *,
     timeout_seconds: float | None = None,
     n_trials: int | None = None,
-    metric: str | None = None,
     name: str | None = None,
-    overrides: Sequence[str] | Mapping[str, Any] = (),
-    **unknown: object,
+    overrides: Sequence[str] = (),
 ) -> FittedStudy:
     """The best model for the column `target` of a table, of any family, in the time given.
 
     `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written into the
     study. With the `name` of a study that is there it goes on. As many trials as `n_trials` says
-    (20), or as there is time for. `metric` is what they are compared by (`val_loss`, `val_auc`,
-    `val_rmse` …), in the direction in which it is good. All rows train and judge: a trial trains
-    folds, and its value is out-of-fold; above 20,000 rows it is judged by a tenth of them.
-    `overrides` are written as on the command line, or by key.
+    (20), or as there is time for. All rows train and judge: a trial trains folds, and its value is
+    out-of-fold; above 20,000 rows it is judged by a tenth of them. `overrides` are written as on
+    the command line.
 
     Raises AutoMLError, as `automl.sweep` does.
     """
-    refuse_unknown_arguments(fit, unknown)
-    overrides = override_lines(overrides)
-    _check_target(table, target)
     called = name or make_name()
     with composing:
         folder = folder_of_studies(overrides) / called
@@ -72,23 +58,12 @@ def fit(
         with composing:
             exists = name is not None and is_there(name, overrides)
             lines = [f"study.name={override_text(called)}", *_limits(n_trials, timeout_seconds)]
-            lines += setting_lines({"study.metric": metric})
             lines += [f"data.path={override_text(str(_path_of(table, folder)))}"]
             lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
             if not exists:
                 lines.append("data=csv")
             made = compose_for_call("resume" if exists else "sweep", [*lines, *overrides])
         return FittedStudy(carry_out_composed(made, resume=exists).path)
-
-
-def _check_target(table: Any, target: str) -> None:
-    """Raise ConfigError where a DataFrame has no column `target`; a file is looked at later."""
-    names = [str(name) for name in getattr(table, "columns", ())]
-    if names and target not in names:
-        raise ConfigError(
-            f"automl.fit: target={target!r} must be a column of the frame."
-            f"{closest_word(target, names)} Its columns: {fit_line(', '.join(names), 300)}."
-        )
 
 
 def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:

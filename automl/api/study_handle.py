@@ -25,7 +25,7 @@ from automl.record.trial_record import TrialRecord
 from automl.trial import CheckpointKind, Params, TrialState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from os import PathLike
 
     from automl.data.tables.frames import Frame
@@ -35,18 +35,12 @@ composing = threading.RLock()
 
 
 def compose_for_call(
-    command: str,
-    overrides: Sequence[str],
-    application: object = None,
-    space: Mapping[str, Any] | None = None,
+    command: str, overrides: Sequence[str], application: object = None
 ) -> ComposedConfig:
-    """Compose what `python -m automl COMMAND OVERRIDES` would run. Raises ConfigError.
-
-    `application` are the settings that a Hydra application composed, and `space` the search space
-    as values of Python, where the caller gave them.
-    """
+    """What `python -m automl COMMAND OVERRIDES` would run, by the settings that a Hydra application
+    composed if they are given. Raises ConfigError."""
     with composing:
-        return compose_to_run(CommandLine(command, tuple(overrides), space=space), application)
+        return compose_to_run(CommandLine(command, tuple(overrides)), application)
 
 
 _COLUMNS = ("trial", "state", "value")

@@ -7,7 +7,6 @@ overrides, exit codes become exceptions.
 
 from __future__ import annotations
 
-import inspect
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,6 @@ from automl.api.pickled_function import (
     size_notes,
 )
 from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.cli.arguments import closest_word
 from automl.cli.compose import ComposedConfig, folder_of_studies
 from automl.cli.hydra_application import name_of_study
 from automl.cli.space_overrides import is_about_space, override_text
@@ -40,30 +38,18 @@ def sweep(
     *,
     config: Mapping[Any, Any] | None = None,
     n_trials: int | None = None,
-    timeout_seconds: float | None = None,
-    metric: str | None = None,
-    direction: str | None = None,
-    sampler: str | None = None,
-    pruner: str | None = None,
     name: str | None = None,
-    overrides: Sequence[str] | Mapping[str, Any] = (),
+    overrides: Sequence[str] = (),
     changed: bool = False,
-    **unknown: object,
 ) -> StudyHandle:
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
     `train` is any callable that takes the trial, params by name, or both (a lambda, a closure, a
-    method, a function of a notebook or of a script). A param of `space` is a range
-    (`{"lr": (1e-4, 1e-1)}`, or `{"lr": {"low": 1e-4, "high": 1e-1, "log": True}}`), a list of
-    choices (`{"optimizer": ["sgd", "adam"]}`), or one fixed value; values are taken as they are.
-
-    The sweep ends after `timeout_seconds`. `metric` names what `train` reports (`val_loss`) or
-    returns; `direction` is `minimize` or `maximize`. `sampler` is `tpe`, `random`, `grid`, `qmc`
-    or `cmaes`, `pruner` is `halving`, `median` or `none`. All other settings go by `overrides`, as
-    on the command line (`["training.epochs=5"]`), or by key (`{"training.epochs": 5}`).
-
-    With the `name` of a study that is there it goes on, by its own settings where none are given; a
-    function that has changed since is refused, unless it is `changed=True`.
+    method, a function of a notebook or of a script). `space` and `overrides` are written as on the
+    command line: `space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}`,
+    `overrides=["pruner=median"]`. With the `name` of a study that is there it goes on, by its own
+    settings where none are given; a function that has changed since is refused, unless it is
+    `changed=True`.
 
     In a Hydra application that composed our settings (`automl.register_configs()`),
     `automl.sweep(cfg.automl)` runs what they say, their objective included, and
@@ -74,17 +60,7 @@ def sweep(
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
-    refuse_unknown_arguments(sweep, unknown)
-    settings = {
-        "study.n_trials": n_trials,
-        "study.timeout_seconds": timeout_seconds,
-        "study.metric": metric,
-        "study.direction": direction,
-        "sampler": sampler,
-        "pruner": pruner,
-    }
-    overrides = override_lines(overrides)
-    _check_once(overrides, {"study.name": name, **settings})
+    _check_once(overrides, {"study.name": name, "study.n_trials": n_trials})
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective(function, application)
     with composing:
@@ -94,11 +70,11 @@ def sweep(
         needs_space = application is None and not exists and space is None
         if needs_space and not any(is_about_space(line) for line in overrides):
             raise ConfigError(
-                'automl.sweep: a new study needs a space, such as space={"lr": (1e-4, 1e-1)}.'
+                "automl.sweep: a new study needs a space, such as "
+                'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
-        lines = [f"study.name={override_text(name or make_name())}", *setting_lines(settings)]
-        lines += [*overrides, *objective]
-        made = compose_for_call("resume" if exists else "sweep", lines, application, space)
+        lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *objective]
+        made = compose_for_call("resume" if exists else "sweep", lines, application)
     return carry_out_composed(made, function, resume=exists, changed=changed)
 
 
@@ -168,34 +144,14 @@ def _called(train: Callable[..., Any], *, inline: bool, changed: bool) -> Called
     return CalledFunction(train, made, changed=changed, notes=size_notes(train, len(made)))
 
 
-def setting_lines(settings: Mapping[str, Any]) -> list[str]:
-    """Return the settings that are not None as overrides. Names of options stay bare words."""
-    return [
-        f"{key}={value if '.' not in key else override_text(value)}"
-        for key, value in settings.items()
-        if value is not None
-    ]
-
-
-def override_lines(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
-    """Return overrides as lines; values of a mapping are taken as they are."""
-    if isinstance(overrides, Mapping):
-        return [f"{key}={override_text(value)}" for key, value in overrides.items()]
-    if isinstance(overrides, str):
-        raise ConfigError(
-            f"overrides={overrides!r}: give a list of lines, overrides=[{overrides!r}]."
-        )
-    return overrides
-
-
-def refuse_unknown_arguments(function: Callable[..., Any], unknown: Mapping[str, object]) -> None:
-    """Raise ConfigError for an argument that `function` does not have, with the closest one."""
-    for name in unknown:
-        known = [key for key in inspect.signature(function).parameters if key != "unknown"]
-        raise ConfigError(
-            f"automl.{function.__name__}: there is no argument {name}.{closest_word(name, known)} "
-            f"Arguments: {', '.join(known)}. Other settings go by overrides=['KEY=value']."
-        )
+def _overrides(space: Mapping[str, Any] | None, n_trials: int | None, name: str) -> list[str]:
+    """The arguments as they would be typed."""
+    lines = [f"study.name={override_text(name)}"]
+    if n_trials is not None:
+        lines.append(f"study.n_trials={n_trials}")
+    if space is not None:
+        lines.append(f"space={override_text(_plain(space))}")
+    return lines
 
 
 def _objective(train: Callable[..., Any], application: object | None) -> list[str]:
@@ -207,6 +163,15 @@ def _objective(train: Callable[..., Any], application: object | None) -> list[st
         f"objective.file={override_text(function_file(train))}",
         f"objective.parts={override_text(parts)}",
     ]
+
+
+def _plain(value: Any) -> Any:
+    """Nested values as Hydra takes them: numpy's numbers and tuples too."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(inner) for inner in value]
+    return value.item() if hasattr(value, "item") else value
 
 
 def _raise_for(code: int, name: str) -> None:

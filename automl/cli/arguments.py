@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import NoReturn
 
 from automl.cli.command_registry import COMMANDS, DEFAULT
-from automl.config import Config
 from automl.errors import ConfigError
 
 
@@ -46,18 +45,12 @@ class CommandLine:
     help: bool = False
     version: bool = False
     completion: bool = False
-    space: Mapping[str, Any] | None = None
-    """The whole search space as values of Python, which pass through no grammar of texts."""
     hydra_options: tuple[str, ...] = ()
     """What only Hydra can answer (`--cfg job`, `--info`, …), as it takes it; empty: run."""
 
 
 class _Parser(argparse.ArgumentParser):
     """Raises instead of printing a usage of twenty lines."""
-
-    def options(self) -> list[str]:
-        """Return the long options, without their dashes."""
-        return [text[2:] for text in self._option_string_actions if text.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}. See: python -m automl --help")
@@ -66,10 +59,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> CommandLine:
     """Read the words after the program's name. Raises ConfigError."""
     command, rest = _split_command(argv)
-    parser = _parser()
-    parsed, unknown = parser.parse_known_intermixed_args(rest)
-    if unknown:
-        raise _unknown_option(unknown[0], rest, parser.options())
+    parsed = _parser().parse_intermixed_args(rest)
     if parsed.multirun:
         raise ConfigError(MULTIRUN)
     hydra_options: list[str] = []
@@ -106,32 +96,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     return word, argv[1:]
 
 
-def _unknown_option(option: str, words: Sequence[str], options: Sequence[str]) -> ConfigError:
-    """Return the refusal of `--n-trials 8`, with the override that says the same."""
-    name, _, value = option.lstrip("-").partition("=")
-    if near := closest_word(name, options):
-        near = near.replace("mean ", "mean --")
-        return ConfigError(f"{option}: there is no such option.{near} See: python -m automl --help")
-    if not value:
-        after = list(words)[list(words).index(option) + 1 :][:1]
-        value = next((word for word in after if "=" not in word and not word.startswith("-")), "…")
-    key = name.replace("-", "_")
-    setting = key if "." in key else _setting_named(key) or f"space.{key}"
-    return ConfigError(
-        f"{option}: there is no such option. Settings and params are written key=value: "
-        f"{setting}={value}. See: python -m automl --help"
-    )
-
-
-def _setting_named(name: str) -> str | None:
-    """Return the setting `part.name` of the first part that has one of the name; None: no part."""
-    for part, kind in get_type_hints(Config).items():
-        if is_dataclass(kind) and name in kind.__dataclass_fields__:
-            return f"{part}.{name}"
-    return None
-
-
-def _parser() -> _Parser:
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="automl", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")

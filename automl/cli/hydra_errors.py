@@ -33,17 +33,6 @@ from automl.config import ModelConfig, PrunerConfig, SamplerConfig
 from automl.errors import ConfigError
 from automl.record.study_files import LOGS, SWEEP_LOG
 
-OTHER_NAMES = {
-    **dict.fromkeys(("bayesian", "bayes", "bayesian_optimization", "hyperopt", "optuna"), "tpe"),
-    **dict.fromkeys(("grid_search", "gridsearch"), "grid"),
-    **dict.fromkeys(("random_search", "randomsearch"), "random"),
-    **dict.fromkeys(("sobol", "halton", "quasi_random"), "qmc"),
-    **dict.fromkeys(("cma", "cma_es"), "cmaes"),
-    **dict.fromkeys(("asha", "hyperband", "successive_halving", "successivehalving"), "halving"),
-    **dict.fromkeys(("nop", "off"), "none"),
-}
-"""Names that other tools have for options of `sampler` and `pruner`."""
-
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 
@@ -64,16 +53,11 @@ def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
         raise ConfigError(f"A config file cannot be read: {error}") from error
 
 
-def unknown_key(key: str, owner: type | None, value: str = "") -> str:
-    """Return the refusal of a key, with the closest one and all that stand beside it.
-
-    `value` is what it was to be set to, as typed, for an override that works.
-    """
+def unknown_key(key: str, owner: type | None) -> str:
+    """The refusal of a key, with the closest one and all that stand beside it."""
     part, _, last = key.rpartition(".")
     near = closest_word(key, [k for k in all_keys() if k.count(".") == key.count(".")])
-    near = _same_name(last, value) or near
-    if not near and not part and value:
-        near = f" A param of the search space is written space.{key}={value}."
+    near = near or _same_name(last)
     options = [name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in keys_of(cls)]
     if owner in (ModelConfig, SamplerConfig, PrunerConfig):
         schemas = ", ".join(name + SUFFIX for name in options) or f"one ending in {SUFFIX}"
@@ -85,10 +69,10 @@ def unknown_key(key: str, owner: type | None, value: str = "") -> str:
     return f"{key}: there is no such key.{near}{listed}"
 
 
-def _same_name(last: str, value: str) -> str:
-    """Return the question for a key that lacks its part: `n_trials=8` → study.n_trials=8."""
+def _same_name(last: str) -> str:
+    """For a key that lacks its part: `n_trials` → study.n_trials."""
     found = [key for key in all_keys() if key.rpartition(".")[2] == last]
-    return f" Did you mean {found[0]}{'=' if value else ''}{value}?" if found else ""
+    return f" Did you mean {found[0]}?" if found else ""
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -102,7 +86,7 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
     key = error.full_key or ""
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
-        return unknown_key(key, error.object_type, _given(key, overrides).partition("=")[2])
+        return unknown_key(key, error.object_type)
     rule = str(error).split("\n")[0].strip().rstrip(".")
     if isinstance(error, InterpolationResolutionError):
         rule = re.sub(r"^\w+ raised while resolving interpolation: ", "", rule).strip('"')
@@ -174,10 +158,8 @@ def _missing_file(error: MissingConfigException) -> str:
     if options:
         where = _in_file(error)
         prefix = "" if where in ("", "sweep.yaml: ", "stored_config.yaml: ") else where
-        meant = OTHER_NAMES.get(name.lower().replace("-", "_"))
-        near = f" Here it is {group}={meant}." if meant in options else closest_word(name, options)
         return (
-            f"{prefix}{group}={name}: there is no such option.{near} "
+            f"{prefix}{group}={name}: there is no such option.{closest_word(name, options)} "
             f"Options of {group}: {', '.join(options)}."
         )
     if group in groups():

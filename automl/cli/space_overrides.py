@@ -67,39 +67,6 @@ def canonical_entry(name: str, entry: object) -> Any:
     return _from_sweep(name, entry) if isinstance(entry, Sweep) else plain_entry(entry)
 
 
-def space_of_values(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a space given in Python as plain entries for a config, each value as it is.
-
-    A tuple of two numbers is a range from the first to the second, both included, as in
-    scikit-optimize, Ax and FLAML. A list, or any other tuple, is choices. A text is one value,
-    unless it spells a sweep, as `interval(1e-4,1e-1)` does.
-    """
-    entries = {str(name): _plain_values(entry) for name, entry in space.items()}
-    for name, entry in space.items():
-        if isinstance(entry, tuple) and len(entry) == 2 and all(map(_is_number, entry)):
-            low, high = entries[str(name)]
-            entries[str(name)] = {"low": low, "high": high}
-        elif isinstance(entry, str) and not _CALL.fullmatch(entry):
-            entries[str(name)] = {"choices": [entries[str(name)]]} if "," in entry else entry
-    return entries
-
-
-def _is_number(value: object) -> bool:
-    plain = value.item() if hasattr(value, "item") else value
-    return isinstance(plain, int | float) and not isinstance(plain, bool)
-
-
-def _plain_values(value: Any) -> Any:
-    """Return nested values as a config holds them: numpy's numbers and tuples, too."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain_values(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_plain_values(inner) for inner in value]
-    if isinstance(value, str):
-        return value.replace("${", r"\${")  # is no reference to another setting
-    return value.item() if hasattr(value, "item") else value
-
-
 def plain_entry(value: object) -> Any:
     """Hydra's quoted strings as strings, at any depth."""
     if isinstance(value, QuotedString):

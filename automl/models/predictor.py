@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from automl.config import ExportFormat, StudyConfig, Task
+from automl.config import ExportFormat, Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Label, TableRows, Targets
 from automl.data.scoring.metrics import JudgedPredictions, labels_by, make_predictions
@@ -28,9 +28,7 @@ from automl.models.family import (
 from automl.models.mean_model import MeanModel, outputs_by_threads
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT
 from automl.objectives.checkpoints import plain_checkpoint
-from automl.record.studies import read_study
-from automl.record.study_files import BEST, LAST, StudyFiles, study_around
-from automl.trial import CheckpointKind
+from automl.record.study_files import BEST, LAST, study_around
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -343,28 +341,11 @@ def _open(
     return ArrayPredictor(content, path, model)
 
 
-def _model_meant(path: Path) -> str:
-    """Return which file to name: the model of the study of that name, if there is one."""
-    studies = (path, Path(StudyConfig.dir) / path)
-    folder = next((study for study in studies if StudyFiles(study).config.is_file()), None)
-    if folder is None:
-        return f"Name the {BEST} of a trial."
-    files = StudyFiles(folder)
-    best = read_study(folder).best()
-    found = [files.refit, files.ensemble]
-    if best is not None:
-        found.append(files.checkpoint(best.number, CheckpointKind.BEST))
-    meant = next((file for file in found if file.is_file()), None)
-    if meant is None:
-        return f"That is a study, and none of its trials has left a {BEST}."
-    return f"That is the name of a study; its model is {meant}."
-
-
 def _content(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         return read_checkpoint(Path(path))
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise AutoMLError(f"{path}: there is no such file. {_model_meant(Path(path))}") from error
+    except FileNotFoundError as error:
+        raise AutoMLError(f"{path}: there is no such file. Name the {BEST} of a trial.") from error
     except ValueError as error:
         raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
 

@@ -29,11 +29,6 @@ class FixedDomain:
     value: ParamValue
 
     @property
-    def n_values(self) -> float:
-        """Return the number of different values."""
-        return 1
-
-    @property
     def ends(self) -> tuple[ParamValue, ...]:
         """The values to look at when asking whether an objective takes them all."""
         return (self.value,)
@@ -60,11 +55,6 @@ class ChoiceDomain:
     """One of some values without an order."""
 
     values: tuple[ParamValue, ...]
-
-    @property
-    def n_values(self) -> float:
-        """Return the number of different values."""
-        return len(self.values)
 
     @property
     def ends(self) -> tuple[ParamValue, ...]:
@@ -99,12 +89,6 @@ class RangeDomain:
     @property
     def is_integer(self) -> bool:
         return isinstance(self.low, int)
-
-    @property
-    def n_values(self) -> float:
-        """Return the number of different values; infinite for numbers without a step."""
-        step = self.step or (1 if self.is_integer else 0)
-        return round((self.high - self.low) / step) + 1 if step else math.inf
 
     @property
     def ends(self) -> tuple[ParamValue, ...]:

@@ -29,13 +29,6 @@ def returns(lr: float) -> float:
     [
         ({"train": 3, "space": SPACE}, r"automl\.sweep\(3\): give a function, not a int"),
         ({}, r"a new study needs a space, such as space=\{"),
-        (
-            {"space": SPACE, "direktion": "maximize"},
-            r"no argument direktion\. Did you mean direction",
-        ),
-        ({"space": SPACE, "sampler": "bayesian"}, r"Here it is sampler=tpe"),
-        ({"space": {"lr": (1.0, 0.1)}}, r"space\.lr: low=1\.0 is above high=0\.1"),
-        ({"space": SPACE, "metric": "a", "overrides": ["study.metric=b"]}, "given in two places"),
         ({"space": {"width": [1, 2]}}, r"space\.width: unknown here; the objective takes: lr"),
         ({"space": SPACE, "n_trials": 0}, r"study\.n_trials=0: must be at least 1"),
         ({"space": SPACE, "overrides": ["prunner=median"]}, r"prunner.*Did you mean pruner"),
@@ -61,52 +54,6 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     with pytest.raises(automl.AutoMLError, match=message):
         automl.sweep(**{"train": returns, "overrides": HERE, **arguments})
     assert sorted(folder.rglob("*")) == before
-
-
-def test_a_space_is_taken_as_the_values_it_holds(folder: Path) -> None:
-    """Whatever Hydra's grammar, or OmegaConf's references, would make of a name or a text."""
-    seen: list[dict[str, Any]] = []
-    texts = ["x,y", "it's {a: 1}\n[2", "${oc.env:HOME}", None, True, 2**40]
-    space = {"opt.lr": (1e-4, 1e-1), "a b": (1, 9), "é": texts, "x[0]": "a,b", "1st": np.float32(2)}
-
-    def train(trial: automl.TrialContext) -> float:
-        seen.append(dict(trial.params))
-        return 0.0
-
-    for n_trials in (12, 14):  # the second call goes on, with the same space
-        options: dict[str, Any] = {"sampler": "random", "changed": True, "overrides": HERE}
-        automl.sweep(train, space, n_trials=n_trials, name="it", **options)
-    assert len(seen) == 14
-    assert all(1e-4 < params["opt.lr"] < 1e-1 for params in seen)
-    assert {type(params["a b"]) for params in seen} == {int}
-    assert {params["é"] for params in seen} <= set(texts)
-    assert len({params["é"] for params in seen}) > 2
-    assert {(params["x[0]"], params["1st"]) for params in seen} == {("a,b", 2.0)}
-
-
-def test_arguments_name_the_metric_its_direction_and_the_end(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    study = automl.sweep(
-        returns,
-        {"lr": (0.1, 1.0)},
-        n_trials=3,
-        timeout_seconds=60,
-        metric="score",
-        direction="maximize",
-        pruner="none",
-        overrides={"study.seed": 3, "execution": "inline", "devices": "host"},
-    )
-    assert study.best.value == study.trials()["value"].max()
-    assert "best score" in repr(study)
-    assert "the name of what" not in capfd.readouterr().out
-
-
-def test_what_a_value_is_called_is_said_where_nobody_named_it(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    automl.sweep(returns, SPACE, n_trials=1, overrides=HERE)
-    assert "val_loss: the name of what returns returns, or reports" in capfd.readouterr().out
 
 
 def test_a_folder_is_found_however_it_is_written(

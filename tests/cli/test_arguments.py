@@ -56,26 +56,3 @@ def test_multirun_is_refused_with_what_to_do(flag: str) -> None:
 def test_a_wrong_option_points_to_the_help(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="--help"):
         parse(words)
-
-
-@pytest.mark.parametrize(
-    ("words", "override"),
-    [
-        (["--n_trials", "8"], "study.n_trials=8"),
-        (["--n-trials=8"], "study.n_trials=8"),
-        (["data=csv", "--timeout_seconds", "30"], "study.timeout_seconds=30"),
-        (["--lr", "0.1"], "space.lr=0.1"),
-        (["--fast"], "space.fast=…"),
-    ],
-)
-def test_an_option_for_a_setting_or_param_gets_the_override(
-    words: list[str], override: str
-) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        parse(words)
-    assert f"written key=value: {override}. " in str(refusal.value)
-
-
-def test_a_misspelt_option_gets_the_closest() -> None:
-    with pytest.raises(ConfigError, match=r"--helpp: .* Did you mean --help\?"):
-        parse(["--helpp"])
