@@ -19,6 +19,13 @@ from automl.api.pickled_function import (
     pickle_function,
     size_notes,
 )
+from automl.api.python_values import (
+    SETTINGS,
+    lines_of,
+    lines_of_settings,
+    refuse_unknown,
+    store_space,
+)
 from automl.api.study_handle import StudyHandle, compose_for_call, composing
 from automl.cli.compose import ComposedConfig, folder_of_studies
 from automl.cli.hydra_application import name_of_study
@@ -38,18 +45,34 @@ def sweep(
     *,
     config: Mapping[Any, Any] | None = None,
     n_trials: int | None = None,
+    timeout_seconds: float | None = None,
+    metric: str | None = None,
+    direction: str | None = None,
+    sampler: str | None = None,
+    pruner: str | None = None,
     name: str | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] | Mapping[str, Any] = (),
     changed: bool = False,
+    **unknown: object,
 ) -> StudyHandle:
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
     `train` is any callable that takes the trial, params by name, or both (a lambda, a closure, a
-    method, a function of a notebook or of a script). `space` and `overrides` are written as on the
-    command line: `space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}`,
-    `overrides=["pruner=median"]`. With the `name` of a study that is there it goes on, by its own
-    settings where none are given; a function that has changed since is refused, unless it is
-    `changed=True`.
+    method, a function of a notebook or of a script).
+
+    `space` has an entry per param. A range is a tuple of two numbers, or a dict:
+    `{"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "depth": (2, 8)}`. A list is choices,
+    `{"width": [8, 32]}`, and a single value is fixed. The values are taken as they are; a param
+    whose name is no Python name is in `trial.params`.
+
+    `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
+    `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
+    `direction` is "minimize" or "maximize". `sampler` is "tpe", "random", "grid", "qmc" or
+    "cmaes"; `pruner` is "none", "median" or "halving". All other settings are `overrides`, as on
+    the command line, `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
+
+    With the `name` of a study that is there it goes on, by its own settings where none are given; a
+    function that has changed since is refused, unless it is `changed=True`.
 
     In a Hydra application that composed our settings (`automl.register_configs()`),
     `automl.sweep(cfg.automl)` runs what they say, their objective included, and
@@ -60,21 +83,34 @@ def sweep(
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
-    _check_once(overrides, {"study.name": name, "study.n_trials": n_trials})
+    refuse_unknown(sweep, unknown)
+    given = {
+        "n_trials": n_trials,
+        "timeout_seconds": timeout_seconds,
+        "metric": metric,
+        "direction": direction,
+        "sampler": sampler,
+        "pruner": pruner,
+    }
+    typed = lines_of(overrides)
+    _check_once(typed, {"study.name": name} | {SETTINGS[key]: given[key] for key in given})
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective(function, application)
     with composing:
         if application is not None:
             name = name or name_of_study(application)
-        exists = application is None and name is not None and is_there(name, overrides)
+        exists = application is None and name is not None and is_there(name, typed)
         needs_space = application is None and not exists and space is None
-        if needs_space and not any(is_about_space(line) for line in overrides):
+        if needs_space and not any(is_about_space(line) for line in typed):
             raise ConfigError(
                 "automl.sweep: a new study needs a space, such as "
                 'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
-        lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *objective]
-        made = compose_for_call("resume" if exists else "sweep", lines, application)
+        lines = [f"study.name={override_text(name or make_name())}", *lines_of_settings(given)]
+        lines += [] if space is None else [store_space(space)]
+        made = compose_for_call(
+            "resume" if exists else "sweep", [*lines, *typed, *objective], application
+        )
     return carry_out_composed(made, function, resume=exists, changed=changed)
 
 
@@ -144,16 +180,6 @@ def _called(train: Callable[..., Any], *, inline: bool, changed: bool) -> Called
     return CalledFunction(train, made, changed=changed, notes=size_notes(train, len(made)))
 
 
-def _overrides(space: Mapping[str, Any] | None, n_trials: int | None, name: str) -> list[str]:
-    """The arguments as they would be typed."""
-    lines = [f"study.name={override_text(name)}"]
-    if n_trials is not None:
-        lines.append(f"study.n_trials={n_trials}")
-    if space is not None:
-        lines.append(f"space={override_text(_plain(space))}")
-    return lines
-
-
 def _objective(train: Callable[..., Any], application: object | None) -> list[str]:
     # A function that holds the application's config holds these settings, too.
     parts = [f"{name}={digest}" for name, digest in function_parts(train, application).items()]
@@ -163,15 +189,6 @@ def _objective(train: Callable[..., Any], application: object | None) -> list[st
         f"objective.file={override_text(function_file(train))}",
         f"objective.parts={override_text(parts)}",
     ]
-
-
-def _plain(value: Any) -> Any:
-    """Nested values as Hydra takes them: numpy's numbers and tuples too."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_plain(inner) for inner in value]
-    return value.item() if hasattr(value, "item") else value
 
 
 def _raise_for(code: int, name: str) -> None:

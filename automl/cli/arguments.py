@@ -59,7 +59,11 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> CommandLine:
     """Read the words after the program's name. Raises ConfigError."""
     command, rest = _split_command(argv)
-    parsed = _parser().parse_intermixed_args(rest)
+    parser = _parser()
+    parsed, unknown = parser.parse_known_intermixed_args(rest)
+    unknown += [word for word in parsed.overrides if word.startswith("--")]  # it has a space
+    if unknown:
+        raise ConfigError(_unknown_option(unknown[0], rest, parser))
     if parsed.multirun:
         raise ConfigError(MULTIRUN)
     hydra_options: list[str] = []
@@ -94,6 +98,26 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
             f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."
         )
     return word, argv[1:]
+
+
+def _unknown_option(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """Return the refusal of an option: `--n_trials 8` is a setting in the form of other tools."""
+    from automl.cli.hydra_errors import as_setting, keys_meant  # with Hydra
+
+    flag, _, value = word.partition("=")
+    behind = words[words.index(word) + 1 :][:1]
+    if flag == word and behind and "=" not in behind[0] and not behind[0].startswith("-"):
+        value = behind[0]
+    name = flag.lstrip("-")
+    options = [option for action in parser._actions for option in action.option_strings]
+    near = difflib.get_close_matches(flag, options, n=1, cutoff=0.75)
+    if not word.startswith("--") or (near and not keys_meant(name.replace("-", "_"))):
+        hint = f" Did you mean {near[0]}?" if near and word.startswith("--") else ""
+        return f"{word}: there is no such option.{hint} See: python -m automl --help"
+    return (
+        f"{word}: settings are written key=value, without dashes.{as_setting(name, value)} "
+        "See: python -m automl --help"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

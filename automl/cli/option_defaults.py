@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.cli.arguments import conf_dir
-from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, model_of
+from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, SUFFIX, model_of
 from automl.cli.space_overrides import is_about_space
 
+GIVEN_SPACE = "given_space" + SUFFIX
+"""The option of `space` that holds what a caller gave in Python (`api/given.py`)."""
 _GROUPS = ("data", "model", "objective", "space")
 
 
@@ -38,7 +40,8 @@ def chosen_by(lines: Sequence[str]) -> ChosenOptions | None:
         group, _, setting = key.lstrip("+~").partition(".")
         if group not in _GROUPS or (setting and setting != "kind") or _is_new_space(line):
             continue
-        if key != group or not (conf_dir() / group / f"{value}.yaml").is_file():
+        is_file = (conf_dir() / group / f"{value}.yaml").is_file()
+        if key != group or not (is_file or value == GIVEN_SPACE):
             return None
         found[group] = value
     data, model, objective, space = (found[group] for group in _GROUPS)

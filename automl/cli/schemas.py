@@ -117,6 +117,11 @@ def all_keys() -> tuple[str, ...]:
     return tuple(dict.fromkeys(_walk(Config, "")))
 
 
+def keys_named(name: str) -> tuple[str, ...]:
+    """Return the dotted keys that end in `name`: `n_trials` → study.n_trials."""
+    return tuple(key for key in all_keys() if key.rpartition(".")[2] == name)
+
+
 def _walk(cls: type, prefix: str) -> Iterator[str]:
     hints = get_type_hints(cls)
     for key in keys_of(cls):

@@ -20,6 +20,7 @@ spaces and dots; it is written as a key of a mapping.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
@@ -38,6 +39,7 @@ from hydra.core.override_parser.types import (
 from hydra.errors import HydraException
 
 from automl.cli.arguments import closest_word
+from automl.cli.schemas import all_keys
 from automl.errors import ConfigError
 
 _CALL = re.compile(
@@ -78,9 +80,14 @@ def plain_entry(value: object) -> Any:
     return value
 
 
+def is_call(text: str) -> bool:
+    """Return whether a text spells one of Hydra's sweep functions, such as interval(1,2)."""
+    return _CALL.fullmatch(text) is not None
+
+
 def _parse(name: str, text: str) -> object:
     """A string of a YAML file, or a quoted one: the sweep it spells, else itself."""
-    if "${" in text or not (_CALL.fullmatch(text) or "," in text):
+    if "${" in text or not (is_call(text) or "," in text):
         return text
     try:
         return OverridesParser.create().parse_override(f"param={text.strip()}").value()
@@ -196,9 +203,14 @@ def _inner(override: Override, name: str, inner: list[str], line: str) -> str:
 
 
 def _one_value(key: str, line: str) -> ConfigError:
+    param = (
+        "space.NAME=…"
+        if "." in key or key in all_keys()
+        else shlex.quote(f"space.{line.lstrip('+')}")
+    )
     return ConfigError(
         f"{line}: a sweep has one value for {key}. Several values are for params of the search "
-        f"space (space.NAME=…); a list is written {key}=[a,b], a text with a comma in quotes: "
+        f"space ({param}); a list is written {key}=[a,b], a text with a comma in quotes: "
         f"{key}=\"'a,b'\"."
     )
 
@@ -227,8 +239,13 @@ def override_text(value: object) -> str:
     if isinstance(value, list):
         return "[" + ",".join(override_text(v) for v in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
+        return "{" + ",".join(f"{_key(k)}:{override_text(v)}" for k, v in value.items()) + "}"
     return str(value)
+
+
+def _key(name: object) -> str:
+    """A key of a mapping, which Hydra takes without quotes only."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", str(name))
 
 
 _RAW = re.compile(r"(\+{0,2}objective\.(?:command|pattern)=)(.*)", re.DOTALL)
@@ -239,8 +256,7 @@ _NULL = frozenset(("", "null", "???"))
 def quote_raw_texts(override: str) -> str:
     """The override as Hydra takes it; one that is quoted for Hydra already stays."""
     if column := _COLUMN.fullmatch(override):
-        name = re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", column[1])
-        return f"++data.columns={{{name}: {column[2]}}}"  # which adds to what is there
+        return f"++data.columns={override_text({column[1]: column[2]})}"  # adds to what is there
     match = _RAW.fullmatch(override)
     if match is None or match[2] in _NULL or _is_quoted(match[2]):
         return override

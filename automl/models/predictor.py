@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from automl.config import ExportFormat, Task
+from automl.config import ExportFormat, StudyConfig, Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Label, TableRows, Targets
 from automl.data.scoring.metrics import JudgedPredictions, labels_by, make_predictions
@@ -28,7 +28,8 @@ from automl.models.family import (
 from automl.models.mean_model import MeanModel, outputs_by_threads
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT
 from automl.objectives.checkpoints import plain_checkpoint
-from automl.record.study_files import BEST, LAST, study_around
+from automl.record.studies import model_files
+from automl.record.study_files import BEST, LAST, StudyFiles, study_around
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -345,9 +346,26 @@ def _content(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         return read_checkpoint(Path(path))
     except FileNotFoundError as error:
-        raise AutoMLError(f"{path}: there is no such file. Name the {BEST} of a trial.") from error
+        raise AutoMLError(_no_file(Path(path))) from error
     except ValueError as error:
+        if Path(path).is_dir():
+            raise AutoMLError(_no_file(Path(path))) from error
         raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
+
+
+def _no_file(path: Path) -> str:
+    """Return what is said of a path that is no file: of a study's, which file holds its model."""
+    studies = (path, Path(StudyConfig.dir) / path)
+    study = next((folder for folder in studies if StudyFiles(folder).config.is_file()), None)
+    if study is None:
+        return f"{path}: there is no such file. Name the {BEST} of a trial."
+    files = model_files(study)
+    meant = (
+        f"load the file of its model: automl.load({str(files[0])!r})."
+        if files
+        else (f"none of its trials has left a {BEST} yet, which automl.load could read.")
+    )
+    return f"{path}: is a study, and no file; {meant}"
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

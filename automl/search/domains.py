@@ -70,6 +70,18 @@ class ChoiceDomain:
         """As `FixedDomain.at`, by their places in the list."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
+    def far_apart(self) -> tuple[float, float] | None:
+        """Return the two floats that are all choices, the smaller first, if they are an order of
+        magnitude apart or differ in sign: they may be meant as a range. None: they are not."""
+        if len(self.values) != 2:
+            return None
+        low, high = self.values
+        if not (isinstance(low, float) and isinstance(high, float)):
+            return None
+        low, high = min(low, high), max(low, high)
+        small, large = sorted((abs(low), abs(high)))
+        return (low, high) if low < 0 < high or large >= 10 * small else None
+
     def plain(self) -> dict[str, Any]:
         return {"choices": list(self.values)}
 

@@ -13,7 +13,6 @@ A param whose condition does not hold is absent from the trial. Hydra's own spel
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +23,7 @@ from automl.errors import ConfigError
 from automl.search.domains import Domain, FixedDomain, is_same_value, parse_domain
 from automl.trial import Params, ParamValue
 
-_NAME = re.compile(r"[A-Za-z_][\w.-]{0,249}", re.ASCII)
+_MAX_NAME = 250
 
 
 @dataclass(frozen=True)
@@ -120,10 +119,9 @@ def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
 
 def _parse_param(name: object, entry: object) -> SpaceParam:
     key = f"space.{name}"
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not (isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()):
         raise ConfigError(
-            f"{key}: the name of a param is up to 250 letters, digits, '_', '-' or '.', and starts "
-            "with a letter or '_'."
+            f"{key}: the name of a param is a text of 1 to {_MAX_NAME} printable characters."
         )
     when: object = None
     if isinstance(entry, Mapping):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -40,6 +41,16 @@ def returns(lr: float) -> float:
             {"space": SPACE, "n_trials": 2, "overrides": [*HERE, "study.n_trials=3"]},
             r"study\.n_trials is given in two places, n_trials=2 and",
         ),
+        ({"space": SPACE, "n_trails": 3}, r"sweep\(n_trails=3\).*Did you mean n_trials\?.*space, "),
+        ({"space": SPACE, "epochs": 3}, r"is a setting: overrides=\{'training\.epochs': 3\}"),
+        ({"space": SPACE, "lr": 3}, r"A param is an entry of the space: space=\{'lr': 3\}"),
+        ({"space": SPACE, "sampler": 3}, r"sampler=3: must be a text, such as sampler='tpe'"),
+        ({"space": SPACE, "direction": "max"}, r"study\.direction=max.*minimize"),
+        (
+            {"space": SPACE, "sampler": "tpe", "overrides": {"sampler": "grid"}},
+            r"sampler is given in two places, sampler='tpe' and overrides=\['sampler=grid'\]",
+        ),
+        ({"space": {"x": [object()]}}, r"space\.x=<object.*: a value is a number, a text"),
         ({"space": SPACE, "name": "a b"}, r"study\.name=a b: a study name is"),
         (
             {"train": lambda lr, lock=LOCK: lr, "space": SPACE, "overrides": []},
@@ -54,6 +65,35 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     with pytest.raises(automl.AutoMLError, match=message):
         automl.sweep(**{"train": returns, "overrides": HERE, **arguments})
     assert sorted(folder.rglob("*")) == before
+
+
+def test_names_that_are_no_pythons_and_odd_texts_reach_the_function(folder: Path) -> None:
+    texts = ["x,y", "it's\n", "${oc.env:HOME}"]
+    space = {"opt.lr": (0.5, 1.0), "a b": texts, "1st": 2}
+
+    def train(trial: automl.TrialContext) -> float:
+        assert trial.params["a b"] in texts
+        return float(trial.params["opt.lr"] * trial.params["1st"])
+
+    settings: Any = {"metric": "loss", "direction": "maximize", "sampler": "random"}
+    study = automl.sweep(train, space, n_trials=2, name="odd", overrides=HERE, **settings)
+    study = automl.sweep(train, n_trials=3, name="odd", overrides=HERE)
+    trials = study.trials()
+    assert trials["state"].tolist() == ["finished"] * 3
+    assert study.best.value == max(trials["params.opt.lr"]) * 2
+
+
+def test_params_that_are_trained_again_are_said_so_once(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    space = {"lr": [1e-3, 0.1]}
+    automl.sweep(returns, space, n_trials=4, name="few", overrides=[*HERE, "sampler=random"])
+    said = capfd.readouterr().out
+    assert "lr: 0.001 and 0.1 are two choices, and nothing between is tried; a range is" in said
+    assert "returns is judged by val_loss: the number it returns" in said
+    assert said.count(" and trains them again, with its own seed") == 1
+    automl.sweep(returns, n_trials=7, name="few", overrides=HERE)
+    assert re.search(r"trial [456] has the params of trial [0-5] and", capfd.readouterr().out)
 
 
 def test_a_folder_is_found_however_it_is_written(

@@ -56,3 +56,25 @@ def test_multirun_is_refused_with_what_to_do(flag: str) -> None:
 def test_a_wrong_option_points_to_the_help(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="--help"):
         parse(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--n_trials", "8"], "Write study.n_trials=8."),
+        (["--n-trials=8"], "Write study.n_trials=8."),
+        (["--study.n_trials", "8", "data=digits"], "Write study.n_trials=8."),
+        (["--data", "csv"], "Write data=csv."),
+        (["--epochs", "data=digits"], "Write training.epochs=…."),
+        (["--name=a b"], "Write 'study.name=a b'."),
+        (["--n-trails=8"], "Did you mean study.n_trials=8?"),
+        (["--lr", "0.1"], "A param of the search space is written space.lr=0.1."),
+        (["--hepl"], "Did you mean --help?"),
+    ],
+)
+def test_a_setting_written_as_an_option_gets_the_line_that_works(
+    words: list[str], line: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(words)
+    assert f" {line} " in str(caught.value)

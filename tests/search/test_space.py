@@ -66,7 +66,7 @@ def test_the_end_of_a_stepped_range_is_one_that_can_be_drawn() -> None:
         ({"x": {"low": 0.1, "high": 1, "step": 0.1, "log": True}}, "log and step exclude"),
         ({"x": {"low": 1, "high": 2, "log": "yes"}}, "space.x.log=yes: must be true or false."),
         ({"x": [1, 2]}, "space.x=[1, 2]: a value is"),
-        ({"1x": 1}, "space.1x: the name of a param"),
+        ({"1\nx": 1}, "the name of a param is a text of 1 to 250 printable characters"),
         ({"x": {"low": 1, "high": 2, "when": {"y": 1}}}, "space.x.when.y: no such param"),
         ({"x": {"low": 1, "high": 2, "when": "y"}}, "space.x.when=y: names a param and its value"),
         ({"x": {"low": 1, "high": 2, "when": {"y": []}}, "y": 1}, "space.x.when.y=[]: no value"),

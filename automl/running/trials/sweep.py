@@ -63,6 +63,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.repeated_params import open_repeated
 from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
@@ -137,6 +138,7 @@ class SweepRunner:
         )
         self.executions = ExecutionPool(parts, self.loop, self.carrier, display.say)
         self._starts = TrialSpecBuilder(parts)
+        self._repeated = open_repeated(parts)
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
@@ -260,7 +262,11 @@ class SweepRunner:
 
     def ask(self) -> PlannedTrial | None:
         asked = self.parts.study.ask()
-        return None if asked is None else PlannedTrial(asked.number, asked.params)
+        if asked is None:
+            return None
+        if (line := self._repeated.line(asked.number, asked.params)) is not None:
+            self.display.say(line)
+        return PlannedTrial(asked.number, asked.params)
 
     def _busy(self) -> Collection[int]:
         """Return the trials that run or wait here. For any thread."""
