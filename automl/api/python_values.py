@@ -12,11 +12,8 @@ from inspect import signature
 from pathlib import PurePath
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-
-from automl.cli.arguments import closest_word
-from automl.cli.option_defaults import GIVEN_SPACE
-from automl.cli.schemas import keys_named
+from automl.cli.command_registry import closest_word
+from automl.cli.schemas import keys_named, register_space
 from automl.cli.space_overrides import is_call, override_text
 from automl.errors import ConfigError
 
@@ -108,10 +105,7 @@ def store_space(space: Mapping[str, Any]) -> str:
             'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
         )
     entries = {str(name): entry_of(f"space.{name}", value) for name, value in space.items()}
-    # In the whole config: at its own place, a param named `defaults` would be a list of options.
-    node = {"space": entries}
-    ConfigStore.instance().store(group="space", name=GIVEN_SPACE, node=node, package="_global_")
-    return f"space={GIVEN_SPACE}"
+    return register_space(entries)
 
 
 def entry_of(key: str, value: object) -> Any:

@@ -12,26 +12,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
-from automl.cli.command_registry import COMMANDS, DEFAULT
+from automl.cli.command_registry import COMMANDS, DEFAULT, MULTIRUN, closest_word
 from automl.errors import ConfigError
-
-
-def closest_word(word: str, options: Iterable[str]) -> str:
-    """` Did you mean …?`, or nothing where no option is close to `word`."""
-    found = difflib.get_close_matches(word, list(options), n=1)
-    return f" Did you mean {found[0]}?" if found else ""
-
-
-MULTIRUN = (
-    "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
-    "search space (space.lr='interval(1e-4,1e-1)' space.batch_size=32,64) and the number of trials "
-    "(study.n_trials=50)."
-)
 
 
 @dataclass(frozen=True)
@@ -136,10 +122,3 @@ def _parser() -> argparse.ArgumentParser:
     kinds = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=kinds)
     return parser
-
-
-def conf_dir() -> Path:
-    """Inside the package where a wheel was installed, beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    inner = package / "conf"
-    return inner if inner.is_dir() else package.parent / "conf"

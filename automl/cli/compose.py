@@ -23,7 +23,8 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
-from automl.cli.arguments import CommandLine, conf_dir
+from automl.cli.arguments import CommandLine
+from automl.cli.command_registry import conf_dir
 from automl.cli.hydra_application import application_base
 from automl.cli.hydra_errors import explain_errors, refuse_overrides, refuse_settings, unknown_key
 from automl.cli.option_defaults import ChosenOptions, added_options, chosen_by, other_options

@@ -28,7 +28,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from automl.cli.arguments import MULTIRUN, closest_word
+from automl.cli.command_registry import MULTIRUN, closest_word
 from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_named, keys_of
 from automl.cli.space_overrides import FORMS
 from automl.config import ModelConfig, PrunerConfig, SamplerConfig

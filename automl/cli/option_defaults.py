@@ -11,12 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automl.cli.arguments import conf_dir
-from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, SUFFIX, model_of
+from automl.cli.command_registry import conf_dir
+from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, GIVEN_SPACE, model_of
 from automl.cli.space_overrides import is_about_space
 
-GIVEN_SPACE = "given_space" + SUFFIX
-"""The option of `space` that holds what a caller gave in Python (`api/given.py`)."""
 _GROUPS = ("data", "model", "objective", "space")
 
 

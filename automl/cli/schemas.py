@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from automl.cli.arguments import conf_dir
+from automl.cli.command_registry import conf_dir
 from automl.config import Config, TrainingConfig
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import Family, load_families
@@ -75,6 +75,9 @@ def _own_length(*, _parent_: DictConfig) -> int | None:
 SUFFIX = "_schema"
 """Ends the names of schemas among a group's options; people are not shown those."""
 
+GIVEN_SPACE = "given_space" + SUFFIX
+"""The option of `space` that holds what a caller gave in Python (`api/given.py`)."""
+
 DEFAULT_SPACE = "mlp"
 """The option of `space` that the table of contents names: the built-in network's."""
 
@@ -104,6 +107,14 @@ def register_schemas() -> None:
         for name, cls in classes.items():
             store.store(group=group, name=name + SUFFIX, node=cls)
     store.store(name="config_schema", node=root)
+
+
+def register_space(entries: Mapping[str, Any]) -> str:
+    """Register a space given in Python as an option, and return the override that chooses it."""
+    # In the whole config: at its own place, a param named `defaults` would be a list of options.
+    node = {"space": dict(entries)}
+    ConfigStore.instance().store(group="space", name=GIVEN_SPACE, node=node, package="_global_")
+    return f"space={GIVEN_SPACE}"
 
 
 def keys_of(cls: type) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from automl.cli.arguments import closest_word
+from automl.cli.command_registry import closest_word
 from automl.cli.schemas import all_keys
 from automl.errors import ConfigError
 

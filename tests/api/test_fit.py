@@ -115,7 +115,7 @@ def test_what_is_wrong_with_a_frame_is_said_of_the_frame(folder: Path) -> None:
 
 
 def test_a_study_that_is_loaded_as_a_file_is_told_its_file(folder: Path) -> None:
-    shutil.copytree(Path(__file__).parents[2] / "stored_studies" / "studies", folder / "studies")
+    shutil.copytree(Path(__file__).parents[1] / "stored_studies" / "studies", folder / "studies")
     own = r"is a study, and no file; load the file of its model: automl\.load\('studies/disc/check"
     for name in ("disc", "studies/disc"):
         with pytest.raises(automl.AutoMLError, match=own):
