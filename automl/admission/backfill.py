@@ -67,8 +67,8 @@ class PlacementSituation:
     def may_have_room(
         self, request: ResourceRequest, devices: Collection[DeviceId], at_seconds: float
     ) -> bool:
-        """Whether the request may fit on one of these devices at that time, by what is promised
-        there.
+        """Return whether the request may fit on one of these devices at that time, by what is
+        promised there.
 
         A request for a device to itself needs one without trials. The check is quick, and never
         False where `place_trial` finds room.

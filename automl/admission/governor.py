@@ -146,7 +146,7 @@ class _PaceModel:
         return n
 
     def doubts(self, n: int, n_most: int) -> bool:
-        """Whether one trial less may be better than n, though this was never measured."""
+        """Return whether one trial less may be better than n, though this was never measured."""
         if n == 1 or self.rise(n - 1) is not None:
             return False
         above = self.rise(n)
@@ -205,7 +205,7 @@ class _GovernedDevice:
         return self._is_paced and len(self._steps_now) == best and not is_known
 
     def _tries_fewer(self, best: int) -> bool:
-        """Whether to try one trial less.
+        """Return whether to try one trial less.
 
         The try begins as soon as one trial has ended, and lasts while a trial is there whose
         earlier pace is known.

@@ -75,7 +75,7 @@ before."""
 
 
 def may_settle(request: ResourceRequest, placement: Placement, n_lanes: int) -> bool:
-    """Whether this promise shrinks at all.
+    """Return whether this promise shrinks at all.
 
     A promise on the host does not, as nothing holds a process to it. A pack's does not, as its
     lanes are filled again with trials that may be larger than those seen.

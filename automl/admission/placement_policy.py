@@ -190,7 +190,7 @@ class _PlacementSearch:
         return self._fits(a, self._context_bytes(a)) and self._has_host_room(a)
 
     def _fits_indexed(self, a: DeviceAccount, lacking: dict[str, DeviceAccount]) -> bool:
-        """Whether the request fits on a device of the index, which may be full.
+        """Return whether the request fits on a device of the index, which may be full.
 
         The first device of each node that lacks only room of its machine is added to `lacking`;
         devices come in the order of `order`.
@@ -222,7 +222,7 @@ class _PlacementSearch:
         return frozenset(device for device in self._with_idle if device.node in nodes)
 
     def _may_be_on(self, device: DeviceId) -> bool:
-        """Whether a process that would train the trial may be on the device already."""
+        """Return whether a process that would train the trial may be on the device already."""
         return self.process is not None or (device,) in self.idle
 
     def place_on_teams(
@@ -319,7 +319,7 @@ class _PlacementSearch:
         return (request.memory_bytes or 0) + context <= room
 
     def _may_join(self, a: DeviceAccount, room_bytes: int) -> bool:
-        """Whether a trial of unknown size may join others here.
+        """Return whether a trial of unknown size may join others here.
 
         It may where most trials would have room, and one at a time; not in a process that it shares
         with others, where nothing holds it to a promise.
@@ -330,20 +330,21 @@ class _PlacementSearch:
         return joins_at <= room_bytes and not a.probing
 
     def _has_host_room(self, a: DeviceAccount) -> bool:
-        """Whether the machine of a GPU has room for the process; the account of a host already
-        covers this."""
+        """Return whether the machine of a GPU has room for the process; the account of a host
+        already covers this."""
         address = a.device.address
         return address.on_host or self.host_room(address.node).takes(self._idle_to_reuse(a))
 
     def _takes_process(self, a: DeviceAccount, context: int, given_back: int) -> bool:
-        """Whether the compute mode of the device allows the process that would train the trial."""
+        """Return whether the compute mode of the device allows the process that would train the
+        trial."""
         most = a.device.max_processes
         if most is None or (context == 0 and most > 0):  # the process is there already
             return True
         return a.n_processes - (self._n_idle_on(a) if given_back else 0) < most
 
     def _fits_without_idle(self, a: DeviceAccount) -> bool:
-        """Whether the request would fit into a new process if all idle processes there had
+        """Return whether the request would fit into a new process if all idle processes there had
         ended."""
         guess = self._n_idle_on(a) * context_bytes(a.device.address)
         given_back = a.idle_bytes or min(guess, a.foreign_bytes)

@@ -150,7 +150,7 @@ def _load(device: DeviceSnapshot) -> float:
 
 
 def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
-    """Whether two snapshots of one device agree in everything but what is only displayed."""
+    """Return whether two snapshots of one device agree in everything but what is only displayed."""
     return device is other or (
         device.free_bytes == other.free_bytes
         and device.total_bytes == other.total_bytes

@@ -83,7 +83,8 @@ class DeviceIndex:
     # --- asking, for one device ---
 
     def is_open_to(self, request: ResourceRequest) -> bool:
-        """Whether a device that is well could take the request if nothing else were there."""
+        """Return whether a device that is well could take the request if nothing else were
+        there."""
         asked = request.memory_bytes
         if not request.alone:
             return any(
@@ -107,7 +108,7 @@ class DeviceIndex:
         )
 
     def has_places(self, request: ResourceRequest) -> bool:
-        """Whether some device has fewer trials than it may, or the request does not need a
+        """Return whether some device has fewer trials than it may, or the request does not need a
         place."""
         return any(
             bool(k.n_open if self._ignores_places(request, kind) else k.n_with_places)
@@ -255,7 +256,7 @@ class DeviceIndex:
         return lists if self._ignores_places(request, kind) else lists[:1]
 
     def _ignores_places(self, request: ResourceRequest, kind: DeviceKind) -> bool:
-        """Whether the request needs no free place, because it wants a device to itself."""
+        """Return whether the request needs no free place, because it wants a device to itself."""
         unknown = request.memory_bytes is None and kind is DeviceKind.GPU
         return request.alone or (unknown and request.joins_at_bytes is None)
 

@@ -127,7 +127,7 @@ def with_places(
 
 
 def is_free(request: ResourceRequest, a: DeviceAccount, hosts: HostRooms) -> bool:
-    """Whether the device takes one more trial.
+    """Return whether the device takes one more trial.
 
     A request for a device to itself waits for no place on it, if the device has any places.
     """
@@ -157,7 +157,8 @@ def _wants_all(request: ResourceRequest, a: DeviceAccount) -> bool:
 
 
 def is_unknown(request: ResourceRequest, a: DeviceAccount) -> bool:
-    """Whether the request's size is unknown there; on the host such a trial counts by cores."""
+    """Return whether the request's size is unknown there; on the host such a trial counts by
+    cores."""
     unknown = request.memory_bytes is None and not request.alone
     return unknown and not a.device.address.on_host
 

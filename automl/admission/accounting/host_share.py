@@ -143,8 +143,8 @@ class HostRoom:
     """Main memory that the present processes hold already."""
 
     def takes(self, idle: Sequence[ProcessId]) -> bool:
-        """Whether there is room for one more trial, in one of these idle processes or in a new
-        one."""
+        """Return whether there is room for one more trial, in one of these idle processes or in a
+        new one."""
         there = min((self.held_bytes.get(process, 0) for process in idle), default=0)
         return self.has_cores and max(0, self.process_bytes - there) <= self.room_bytes
 

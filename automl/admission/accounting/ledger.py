@@ -110,7 +110,7 @@ class CudaContext:
         return self.ready_seconds is None
 
     def pending(self, reading_begun_seconds: float) -> bool:
-        """Whether a reading begun at this time may have missed the context."""
+        """Return whether a reading begun at this time may have missed the context."""
         return self.ready_seconds is None or reading_begun_seconds <= self.ready_seconds
 
 
@@ -138,7 +138,7 @@ class DeviceLedgerPage:
         return sum(context.pending(reading_begun_seconds) for context in self.contexts.values())
 
     def has_context(self, process: ProcessId) -> bool:
-        """Whether a trial in that process needs no other context here."""
+        """Return whether a trial in that process needs no other context here."""
         context = self.contexts.get(process)
         return context is not None and not context.in_doubt
 
