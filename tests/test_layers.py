@@ -370,14 +370,15 @@ automl.integrations.__all__
 """
 PLACE = """
 from automl.admission.accounting.ledger import LedgerSnapshot
-from automl.admission.limits import Limits
-from automl.admission.placement_policy import place
-from automl.devices.device_reading import DeviceSnapshot, Reading
-from automl.trial import LOCAL_NODE, DeviceId, Request
+from automl.admission.limits import AdmissionLimits
+from automl.admission.placement_policy import place_trial
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
+from automl.trial import LOCAL_NODE, DeviceId, ResourceRequest
 gpu = DeviceId(LOCAL_NODE, "GPU-a")
-now = Reading(0.0, (DeviceSnapshot(gpu, "a GPU", 2**34, 2**34, 0.0),))
-limits = Limits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-assert place(Request(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2).devices == (gpu,)
+now = DeviceReading(0.0, (DeviceSnapshot(gpu, "a GPU", 2**34, 2**34, 0.0),))
+limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
+found = place_trial(ResourceRequest(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2)
+assert found.devices == (gpu,)
 """
 SHOW_DEVICES = """
 from automl.commands.devices import device_accounts

@@ -86,13 +86,13 @@ class SharingGovernor:
         self._models: dict[str, _PaceModel] = {}
         self._devices: dict[DeviceId, _GovernedDevice] = {}
 
-    def observe(self, seen: SharedDevice, now_seconds: float) -> None:
+    def observe(self, shared: SharedDevice, now_seconds: float) -> None:
         """Take what runs on a device now, and how many steps it has taken."""
-        model = self._models.setdefault(seen.model, _PaceModel(seen.n_start, _pays(seen)))
-        model.n_start = max(model.n_start, seen.n_start)  # a machine may get more places
-        device = self._devices.setdefault(seen.device, _GovernedDevice(model))
-        device.n_most = seen.n_most
-        device.observe(seen.n_steps, now_seconds)
+        model = self._models.setdefault(shared.model, _PaceModel(shared.n_start, _pays(shared)))
+        model.n_start = max(model.n_start, shared.n_start)  # a machine may get more places
+        device = self._devices.setdefault(shared.device, _GovernedDevice(model))
+        device.n_most = shared.n_most
+        device.observe(shared.n_steps, now_seconds)
 
     def limit(self, device: DeviceId) -> SharingLimit | None:
         """Return the limit of a device; None: it takes as many trials as ever."""
@@ -100,13 +100,13 @@ class SharingGovernor:
         return None if known is None else known.limit()
 
 
-def _pays(seen: SharedDevice) -> float:
+def _pays(shared: SharedDevice) -> float:
     """Return the rise from which on one more trial pays.
 
     A host starts with all its cores, each of which is a small part of it: it goes down to fewer
     trials only if these are faster together.
     """
-    return 1.0 if seen.device.on_host else PAYS
+    return 1.0 if shared.device.on_host else PAYS
 
 
 @dataclass

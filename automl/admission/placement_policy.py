@@ -147,7 +147,7 @@ class _PlacementSearch:
         if cap is not None and self.ledger.n_reservations >= cap:
             return at_limit(cap)
         if not index.has_places(request):
-            held = index.held(request)
+            held = index.full_by_pace(request)
             if held is not None:
                 return full_by_pace(held, limits.sharing[held.device.address])
             return all_gpus_taken(limits.max_per_gpu) if index.has_gpus(request) else None
@@ -162,7 +162,7 @@ class _PlacementSearch:
             return None
         if lacking:
             return self._no_host_room([*lacking.values()])
-        roomiest = index.shown(request)
+        roomiest = index.open_by_room(request)
         if roomiest is None or not self.ledger.n_reservations:
             return None
         return no_room_even_on(roomiest, request, self._idle_in_the_way(index))

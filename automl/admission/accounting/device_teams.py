@@ -131,8 +131,8 @@ def is_free(request: ResourceRequest, a: DeviceAccount, hosts: HostRooms) -> boo
 
     A request for a device to itself waits for no place on it, if the device has any places.
     """
-    most = hosts.most(a.device.address)
-    return a.n_trials < most or (_wants_all(request, a) and most > 0)
+    most_trials = hosts.most_trials(a.device.address)
+    return a.n_trials < most_trials or (_wants_all(request, a) and most_trials > 0)
 
 
 def all_full(
