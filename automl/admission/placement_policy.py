@@ -128,7 +128,7 @@ class _PlacementSearch:
     def _n_idle_of_several(self) -> Mapping[DeviceId, int]:
         """Number of idle processes that have several devices, by device."""
         n_idle: dict[DeviceId, int] = {}
-        if sum(map(len, self.idle)) > len(self.idle):  # there may be thousands of one device each
+        if sum(map(len, self.idle)) > len(self.idle):  # skips thousands with one device each
             for devices, processes in self.idle.items():
                 for device in devices if len(devices) > 1 else ():
                     n_idle[device] = n_idle.get(device, 0) + len(processes)
@@ -293,9 +293,10 @@ class _PlacementSearch:
         return frozenset()
 
     def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
+        # Sorted, so that each set of devices has one kind of worker whatever the order.
         shares = tuple(
             DeviceShare(a.device.address, a.device.name, self._reserved_bytes(a))
-            for a in sorted(chosen, key=lambda a: a.device.address)  # a set has one kind of worker
+            for a in sorted(chosen, key=lambda a: a.device.address)
         )
         if not is_unknown(self.request, chosen[0]):
             return Placement(shares, exclusive=self.request.alone)

@@ -72,7 +72,7 @@ class RequestMaker:
         """The largest request that was too little, by kind of device and params."""
         self.measurements = TrialMeasurements()
 
-    # --- asking ---
+    # --- making requests ---
 
     def request_for(
         self, params: Params, n_ran_out: int = 0, where: AbstractSet[DeviceKind] = _ANYWHERE

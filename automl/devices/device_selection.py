@@ -121,7 +121,7 @@ def _by_number(setting: str, entries: Sequence[str], uuids: Sequence[str]) -> tu
             f"not know, so that devices=nvml cannot tell which are meant. Name UUIDs in it, or "
             f"choose with devices.only, or use devices=auto; there {_listed(uuids)}."
         )
-    return tuple(uuids) if numbers else ()  # all of them: the order makes no difference
+    return tuple(uuids) if numbers else ()  # with all GPUs the order makes no difference
 
 
 def _begins(uuid: str, prefix: str) -> bool:

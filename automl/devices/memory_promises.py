@@ -119,7 +119,7 @@ class PromiseFolder:
             before, self._file = self._file, _replace(self._folder, self._name, content)
         except OSError as error:
             self._mute = True
-            self._withdraw()  # what is no longer true would keep others waiting
+            self._withdraw()  # a stale promise would keep others waiting
             _warn("a file for that cannot be written", error)
             return
         self._shown_content = content

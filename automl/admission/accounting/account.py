@@ -175,7 +175,7 @@ def contexts_seen(
         here, pids = device.address, _by_process(device)
         held, before = reading.held_after_on(here), reading.held_before_on(here)
         for process in held.keys() & pids.keys() & before.keys():
-            least = min(held[process], before[process])  # freed meanwhile is not the context
+            least = min(held[process], before[process])  # memory freed meanwhile is no context
             size = max(0, pids[process].low_bytes - least)
             yield here, process, min(size, CONTEXT_BOUND_BYTES)
 

@@ -54,7 +54,7 @@ class DeviceIndex:
             of_kind.sort()
 
     def put(self, account: DeviceAccount) -> None:
-        """Index a device anew, whose account has changed."""
+        """Index anew a device whose account has changed."""
         total_bytes = self._counted.get(account.device.address, (0, 0))[1]
         self._sizes_changed |= total_bytes != account.device.total_bytes
         for entries, entry in self._places_of.pop(account.device.address):
@@ -80,7 +80,7 @@ class DeviceIndex:
             ):
                 self.put(self._accounts[device])
 
-    # --- asking, for one device ---
+    # --- questions about one device ---
 
     def is_open_to(self, request: ResourceRequest) -> bool:
         """Return whether a device that is well could take the request if nothing else were
@@ -169,7 +169,7 @@ class DeviceIndex:
     def has_gpus(self, request: ResourceRequest) -> bool:
         return DeviceKind.GPU in request.kinds and self._kinds[DeviceKind.GPU].n_left > 0
 
-    # --- walks ---
+    # --- searching ---
 
     def _first_fitting(
         self,
@@ -232,7 +232,7 @@ class DeviceIndex:
                     return account
         return None
 
-    # --- filing ---
+    # --- indexing ---
 
     def _largest(self, kind: DeviceKind) -> DeviceId | None:
         """Return the largest device of a kind, lost or not: it stays the same as long as the sizes

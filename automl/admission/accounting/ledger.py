@@ -246,7 +246,7 @@ class Ledger:
     """The changing set of reservations. Every reservation is given back exactly once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.Lock()  # guards all fields below
         self._reservations: dict[int, Reservation] = {}
         self._reservations_on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
         self._contexts: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
@@ -260,7 +260,7 @@ class Ledger:
         self._snapshot: LedgerSnapshot | None = None
         """The last snapshot, which is valid while nothing has changed."""
 
-    # --- a reservation's life ---
+    # --- the life of a reservation ---
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
@@ -338,7 +338,7 @@ class Ledger:
                     self._contexts[device][reservation.holder] = CudaContext(now_seconds)
                     self._changed.add(device)
 
-    # --- what readings tell ---
+    # --- learning from readings ---
 
     def note(
         self,
