@@ -105,8 +105,8 @@ class HostState:
     busy: float | None = None
     """Share of its cores that worked since the previous reading, from 0 to 1; None: not known."""
     n_places: int | None = None
-    """Number of trials that its cores keep busy, whichever devices they run on; None: the machine
-    does not tell."""
+    """Number of trials that its cores keep busy, whichever sweep holds the cores; None: not
+    known."""
 
 
 @dataclass(frozen=True)
