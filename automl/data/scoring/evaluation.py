@@ -95,11 +95,11 @@ class EvaluationRows:
         """
         if not self.kind.unseen:
             return 0
-        one = self.dataset.of_one_model
-        train, validation = set(_hashes(one.train)), _hashes(one.validation)
+        model_data = self.dataset.of_one_model
+        train, validation = set(_hashes(model_data.train)), _hashes(model_data.validation)
         share = sum(row in train for row in validation) / len(validation)
         known = _hashes(self.dataset.train) + _hashes(self.dataset.validation)
-        by_chance = min(1.0, share * len(known) / len(one.train))
+        by_chance = min(1.0, share * len(known) / len(model_data.train))
         known_rows = set(known)
         n_found = sum(row in known_rows for row in _hashes(self.part))
         return max(0, n_found - round(by_chance * len(self.part)))

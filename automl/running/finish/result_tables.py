@@ -250,9 +250,9 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
 
 def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
     """What was taken for what; of many columns those that are not just numbers first."""
-    if dataset is None or not dataset.taken:
+    if dataset is None or not dataset.column_rows:
         return
-    rows = [*dataset.taken]
+    rows = [*dataset.column_rows]
     if len(rows) > MOST_COLUMNS:
         rows.sort(key=lambda row: row.is_plain)
     shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MOST_COLUMNS]]
