@@ -1,4 +1,4 @@
-"""Base classes of options that users choose by name: models, samplers, pruners; and their discovery.
+"""Base classes of options that users choose by name (models, samplers, pruners), and discovery.
 
 The file is apart, because the packages of options import it. Each package has one file per option,
 which bears the option's name.

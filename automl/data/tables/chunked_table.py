@@ -206,7 +206,7 @@ class ChunkedTable:
             index_col=False,
             na_values={name: missing for name in self.columns if name not in self.texts},
             keep_default_na=False,
-            skipinitialspace=b" " in block,  # to look costs a third of the time
+            skipinitialspace=b" " in block,  # the search for spaces costs a third of the time
             low_memory=False,
         )[list(self.columns)]
 

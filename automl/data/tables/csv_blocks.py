@@ -171,7 +171,7 @@ def read_blocks(path: Path, separator: str, n_bytes: int = BLOCK_BYTES) -> Itera
     """Yield the file in blocks of about `n_bytes`, cut where rows end. Raises OSError."""
     line, rest = 1, b""
     with path.open("rb") as file:
-        if file.read(3) != b"\xef\xbb\xbf":  # what Windows begins UTF-8 with
+        if file.read(3) != b"\xef\xbb\xbf":  # the byte order mark, with which Windows begins UTF-8
             file.seek(0)
         while read := file.read(n_bytes):
             rest += read
