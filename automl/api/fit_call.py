@@ -156,7 +156,7 @@ class FittedStudy(StudyHandle):
                 "explain(y=…): targets without their rows. Give both, explain(frame, y), or "
                 "neither, for the study's own rows."
             )
-        return self.model.explain(*self._own_rows().some(OWN_ROWS))
+        return self.model.explain(*self._own_rows().sample(OWN_ROWS))
 
     def _own_rows(self) -> EvaluationRows:
         from automl.data.scoring.evaluation import open_evaluation

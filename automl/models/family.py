@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from automl.config import ExportFormat, ModelConfig, TrainingConfig
-from automl.config.metrics import EVERYBODYS
+from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
 
@@ -112,7 +112,7 @@ class Family(ModelConfig, ABC):
         """Raise ConfigError for a setting of the training that it has no use for."""
         self.check_loss(training)
 
-    losses: ClassVar[tuple[str, ...]] = EVERYBODYS
+    losses: ClassVar[tuple[str, ...]] = COMMON_LOSSES
     """Of `config.losses`, those that it can descend."""
 
     def check_loss(self, training: TrainingConfig) -> None:

@@ -295,9 +295,9 @@ def _as_range(name: str, ends: tuple[float, float], *, from_python: bool) -> str
 def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
     """Yield lines that say how each column was taken. Among many columns those that are not plain
     numbers come first."""
-    if dataset is None or not dataset.taken:
+    if dataset is None or not dataset.column_rows:
         return
-    rows = [*dataset.taken]
+    rows = [*dataset.column_rows]
     if len(rows) > MAX_COLUMNS_SHOWN:
         rows.sort(key=lambda row: row.is_plain)
     shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MAX_COLUMNS_SHOWN]]

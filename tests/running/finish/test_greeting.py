@@ -23,7 +23,7 @@ DATE = ColumnRow("sold", "date", 5, "dates such as '2024-05-31' (ISO 8601)")
 
 
 def lines(*rows: ColumnRow) -> list[str]:
-    return [*columns_table(replace(load_dataset(DataConfig()), taken=rows), STUDY)]
+    return [*columns_table(replace(load_dataset(DataConfig()), column_rows=rows), STUDY)]
 
 
 def test_each_column_is_a_line_in_the_tables_order() -> None:
