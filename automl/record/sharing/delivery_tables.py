@@ -157,7 +157,7 @@ def deliverers(cursor: psycopg.Cursor, me: StoreDeliverer) -> Iterator[tuple[str
         "AND sweep <> %s AND lease_until > clock_timestamp()",
         (me.study, me.store, me.sweep),
     )
-    return ((sweep, TrialHolder.of(holder)) for sweep, holder in cursor.fetchall())
+    return ((sweep, TrialHolder.from_text(holder)) for sweep, holder in cursor.fetchall())
 
 
 def resign(cursor: psycopg.Cursor, study: int, sweep: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
 from automl.record.disk import flush_folder, make_folder
-from automl.record.lease import is_on_this_machine, this_holder
+from automl.record.lease import this_boot, this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.background_duties import LostTrials, SharingDuties, SharingThreads
 from automl.record.sharing.database import Database, DatabaseAwayError
@@ -379,7 +379,7 @@ class SharedRecord:
             raise StorageError(
                 f"study.storage={self.where}: study {self._study.name} was removed from it"
             )
-        self._answered, now = begun, is_on_this_machine()
+        self._answered, now = begun, this_boot()
         self._gone = sorted(
             {t.sweep for t in opened if t.sweep and t.holder and t.holder.is_gone(now)}
         )

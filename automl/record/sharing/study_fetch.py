@@ -16,7 +16,7 @@ import psycopg
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.record.disk import write_durably
-from automl.record.lease import is_on_this_machine
+from automl.record.lease import this_boot
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.shared_log import OUTBOX, SharedLogCopy, ship_lines
@@ -62,7 +62,7 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
         except StudyInUseError:
             pass  # its sweep does the same all the time
         with database.transaction() as cursor:
-            opened, now = study_tables.open_trials(cursor, found.id), is_on_this_machine()
+            opened, now = study_tables.open_trials(cursor, found.id), this_boot()
     finally:
         database.close()
     alive = [t.holder.host for t in opened if t.holder and not (t.lapsed or t.holder.is_gone(now))]

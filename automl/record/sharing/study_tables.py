@@ -284,7 +284,7 @@ def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
         (study,),
     )
     return [
-        OpenTrial(number, sweep, lapsed, None if holder is None else TrialHolder.of(holder))
+        OpenTrial(number, sweep, lapsed, None if holder is None else TrialHolder.from_text(holder))
         for number, sweep, lapsed, holder in cursor
     ]
 
