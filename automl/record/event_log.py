@@ -328,7 +328,7 @@ class EventLog:
         return True
 
     def attempt(self, trial: int) -> int:
-        """Return the number of the trial's current attempt; 0: no other sweep can have the trial."""
+        """Return the trial's current attempt number; 0: no other sweep can have the trial."""
         return 0
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ class LoggedHistory:
         self._ended: set[int] = set()
 
     def new_part(self, event: Event) -> Event | None:
-        """Return the part of `event` that is not logged yet, and remember it; None: nothing is new."""
+        """Return the part of `event` that is not logged yet, and remember it; None: no news."""
         if not isinstance(event, TrialEvent):
             return event
         if event.trial in self._ended:

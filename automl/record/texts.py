@@ -1,4 +1,4 @@
-"""Make texts of strangers (exceptions, warnings, output of trials) fit for people, files and stores.
+"""Make texts of strangers (exceptions, warnings, trial output) fit for people, files and stores.
 
 The results have bounded length and contain no credentials, no character that cannot be encoded, and
 none that moves a terminal's cursor. A text is cut first, at a blank where one is near, so that no

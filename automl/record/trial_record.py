@@ -109,8 +109,8 @@ class TrialRecord:
     n_out_of_memory: int
     """The number of executions that ended because the device had no memory left."""
     peaks: Mapping[int, int]
-    """Peak memory (bytes) on a device, by the number of trials that trained together there, this one
-    included; 1: it trained alone."""
+    """Peak memory (bytes) on a device, by the number of trials that trained together there, with
+    this one; 1: it trained alone."""
     predicted_bytes: int | None
     """Memory that the trial asked for when it was last measured alone; None: the size was unknown,
     or the trial was not measured."""
@@ -135,7 +135,7 @@ class TrialRecord:
 
     @property
     def state(self) -> TrialState:
-        """The state of the trial; RUNNING also if its sweep was killed, which the log does not tell."""
+        """The state of the trial; RUNNING also if its sweep was killed: the log does not tell."""
         return _state(self.outcome)
 
     @property
@@ -152,7 +152,7 @@ class TrialRecord:
 
     @property
     def value(self) -> float | None:
-        """The final value of a finished trial, or the best of a pruned one; None: it has no value."""
+        """The final value of a finished trial, or the best of a pruned one; None: no value."""
         return (
             self.outcome.value
             if isinstance(self.outcome, FinishedOutcome | PrunedOutcome)

@@ -191,7 +191,9 @@ def test_an_end_whose_begin_is_lost_is_no_sweep() -> None:
 
 def test_a_direction_that_does_not_exist_is_the_default() -> None:
     assert StudyMetric.from_settings({"study.direction": "up"}) == StudyMetric()
-    assert StudyMetric.from_settings({"study.direction": "maximize"}).direction is Direction.maximize
+    assert (
+        StudyMetric.from_settings({"study.direction": "maximize"}).direction is Direction.maximize
+    )
 
 
 def test_states_are_counted_all_of_them() -> None:

@@ -97,7 +97,7 @@ class SharedStudyDivision:
         checked, me = self._clock(), self._me(cursor)
         if self._job.attends:
             delivery_tables.attend_delivery(cursor, me, this_holder())
-        before, self._term = self._term, delivery_tables.elect_deliverer(cursor, me)
+        before, self._term = self._term, delivery_tables.delivery_term(cursor, me)
         self._checked = checked
         return self._term is not None and self._term == before
 
