@@ -107,7 +107,7 @@ class Config:
 
     study: StudyConfig = field(default_factory=StudyConfig)
     space: dict[str, Any] = field(default_factory=dict)
-    """A search space entry per param, in one of the forms of `search/space.py`."""
+    """A search space entry per param, in one of the forms of `search/search_space.py`."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     """The family of models; `conf/sweep.yaml` has the default, like those of sampler and pruner."""

@@ -192,7 +192,9 @@ def _prepare(
     split = split_rows(source.y, config, source.related)
     if refit is not None:
         split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
-    preprocessing = source.preprocessing or _learned(config, source.frame.iloc[split.train])
+    preprocessing = source.preprocessing or _learn_preprocessing(
+        config, source.frame.iloc[split.train]
+    )
     if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
@@ -205,7 +207,7 @@ def _prepare(
     return source, split, preprocessing
 
 
-def _learned(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
+def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
     from automl.data.column_kinds import read_columns
     from automl.data.preprocessing import Preprocessing
 
@@ -261,8 +263,8 @@ def _disc_folds(
         for repeat in range(decide_n_repeats(config.folds, len(whole)))
         for fold in folds_at_random(whole.y.astype(np.int64), n_folds, config.split_seed + repeat)
     ]
-    nothing = np.zeros(0, np.int64)
-    return whole, whole.taking(nothing), folds
+    no_rows = np.zeros(0, np.int64)
+    return whole, whole.taking(no_rows), folds
 
 
 def _disc_for_refit(
