@@ -17,7 +17,6 @@ from automl.models.class_scores import ClassScoreLayout, single_class_scores
 from automl.models.families.kernel.family import KERNEL_KINDS, RBF, KernelFamily
 from automl.models.families.kernel.length_scales import (
     LearnedKernel,
-    cholesky_factor,
     kernel_values,
     learn_kernel,
     squared_distances,
@@ -174,11 +173,11 @@ def _solved(fitting: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
 def _features(kernel: LearnedKernel, x: Floats, landmarks: Floats) -> tuple[Floats, Floats]:
     """(N, M) whose products are how alike rows are, and (M, M) that brings weights of them back to
     landmarks (Williams and Seeger, 2001); of all rows as landmarks without loss."""
-    from scipy.linalg import solve_triangular
+    from scipy.linalg import cholesky, solve_triangular
 
     among = kernel.between(landmarks, landmarks)
     among[np.diag_indices_from(among)] += _JITTER * (1 + among.diagonal())
-    lower = cholesky_factor(among)
+    lower = cholesky(among, lower=True, check_finite=False)
     back: Floats = solve_triangular(
         lower, np.eye(len(lower)), trans="T", lower=True, check_finite=False
     )
@@ -186,13 +185,10 @@ def _features(kernel: LearnedKernel, x: Floats, landmarks: Floats) -> tuple[Floa
 
 
 def _ridge(features: Floats, targets: Floats, l2: float) -> tuple[Floats, Floats]:
-    from scipy.linalg import cho_solve
-
     mean = targets.mean(0)
     squared = features.T @ features
     squared[np.diag_indices_from(squared)] += l2
-    factor = cholesky_factor(squared)
-    return cho_solve((factor, True), features.T @ (targets - mean)), mean
+    return np.linalg.solve(squared, features.T @ (targets - mean)), mean
 
 
 def _logistic(fitting: TrialFit, features: Floats, l2: float) -> tuple[Floats, Floats]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,10 +23,6 @@ _FIRST_STEPS, _STEPS = 10, 60
 _LEAST_NOISE = 1e-6
 _LINEAR, _NOISE = -2.0, -1.0
 """Logarithms, at the start."""
-_MAX_LOGARITHM = 30.0
-"""Largest absolute value of a logarithm that is searched: its exponential does not overflow."""
-_LEAST_ADDED = 1e-12
-"""First addition to the diagonal of an indefinite matrix, relative to its largest cell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +72,13 @@ def learn_kernel(x: Floats, targets: Floats, kind: str, spread: float, seed: int
         some = np.random.default_rng(seed).permutation(len(x))[:MAX_ROWS]
         x, targets = x[some], targets[some]
     likelihood = _KernelLikelihood.of(x, targets, kind, spread)
-
-    def climbed(start: Floats, n_steps: int) -> Any:
-        """Return scipy's result of a search from `start`."""
-        bounds = [(-_MAX_LOGARITHM, _MAX_LOGARITHM)] * len(start)
-        options = {"maxiter": n_steps}
-        return minimize(
-            likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
-
-    found = [climbed(start, _FIRST_STEPS) for start in likelihood.starts()]
+    found = [
+        minimize(likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": _FIRST_STEPS})
+        for start in likelihood.starts()
+    ]
     first = min(found, key=lambda one: float(one.fun))
-    return likelihood.kernel(climbed(first.x, _STEPS).x)
+    best = minimize(likelihood, first.x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return likelihood.kernel(best.x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,28 +156,9 @@ class _KernelLikelihood:
 
 
 def _inverted(matrix: Floats) -> tuple[Floats, float]:
-    """Return the inverse of a positive definite matrix, and the logarithm of its determinant."""
-    from scipy.linalg import cho_solve
+    """The inverse of a positive definite matrix, and the logarithm of its determinant."""
+    from scipy.linalg import cho_solve, cholesky
 
-    lower = cholesky_factor(matrix)
+    lower = cholesky(matrix, lower=True, check_finite=False)
     inverse: Floats = cho_solve((lower, True), np.eye(len(matrix)), check_finite=False)
     return inverse, 2 * float(np.log(np.diag(lower)).sum())
-
-
-def cholesky_factor(matrix: Floats) -> Floats:
-    """Return the lower Cholesky factor of a finite kernel matrix (N, N).
-
-    Rounding makes the matrix of rows that are nearly the same indefinite. Its diagonal then grows
-    by ten times as much at each try, which adds noise, until the factor exists.
-    """
-    from scipy.linalg import LinAlgError, cholesky
-
-    added = 0.0
-    while True:
-        try:
-            regularised = matrix + added * np.eye(len(matrix))
-            factor: Floats = cholesky(regularised, lower=True)
-        except LinAlgError:
-            added = 10 * added or _LEAST_ADDED * max(float(np.abs(matrix).max()), _LEAST_NOISE)
-        else:
-            return factor

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
 KINDS = ("extra_trees", "random_forest")
-MAX_LEAVES = 32_768
-"""Largest `max_leaf_nodes`. 100 full trees take 43 MB on disk for numbers or two classes, below 50
-MB. A leaf and its inner node take 9 bytes, and 4 for each value: one, or one per class from three
-classes on."""
+MAX_LEAVES = 8192
+"""A forest of 100 such trees takes some 4 MB on disk (experiments/013-tables)."""
 _NODE_BYTES = 64
 """As scikit-learn keeps it, without what a leaf says."""
 _CELL_SECONDS = 4e-8
