@@ -133,7 +133,7 @@ def of_predictor(predictor: Predictor, frame: pd.DataFrame) -> npt.NDArray[Any]:
 
 @pytest.mark.parametrize("kind", ["extra_trees", "random_forest"])
 def test_a_forest_says_what_the_librarys_says(table: Dataset, kind: str, tmp_path: Path) -> None:
-    params: Params = {"kind": kind, "min_samples_leaf": 2}
+    params: Params = {"kind": kind, "min_samples_leaf": 1, "max_features": 1.0}
     predictor, _ = trained(tmp_path, "trees", table, params)
     asked = fitting("trees", table, params)
     forest = trees.unfitted_tree(asked, 0).fit(table.view(tree_view)[0], asked.targets)
@@ -331,7 +331,7 @@ def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
         ("trees", {"min_samples_leaf": 0}),
         ("trees", {"min_samples_leaf": 2.5}),
         ("trees", {"max_leaf_nodes": 1}),
-        ("trees", {"max_leaf_nodes": 8193}),
+        ("trees", {"max_leaf_nodes": 2.5}),
         ("boosting", {"learning_rate": 0}),
         ("boosting", {"max_leaf_nodes": 1025}),
         ("boosting", {"l2_regularization": -1}),
@@ -345,6 +345,17 @@ def test_a_value_that_it_cannot_take_is_refused_by_name(name: str, params: Param
         FAMILIES[name].check_value(param, value)
     with pytest.raises(ValueError, match=rf"^{param}={value!r}: must be "):
         FAMILIES[name].params(params)
+
+
+def test_trees_have_as_many_leaves_as_a_file_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = mixed(tmp_path, 1)
+    free: Any = trained(tmp_path / "free", "trees", data, {"min_samples_leaf": 1})[0].trained
+    monkeypatch.setattr("automl.models.families.trees.family.MAX_TRIAL_LEAVES", 60)
+    bound: Any = trained(tmp_path / "bound", "trees", data, {"min_samples_leaf": 1})[0].trained
+    assert len(free.trees.value) > 0.9 * 3 * len(data.train), "a leaf for nearly each row"
+    assert len(bound.trees.value) == 60
 
 
 @pytest.mark.parametrize(
@@ -380,8 +391,9 @@ def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path
     rows = np.sort(np.concatenate([np.flatnonzero(data.train.y == 0), few]))
     uneven = replace(data, train=data.train.taking(rows))
     frame = mixed_frame(2, seed=1)
+    own: Params = {"min_samples_leaf": 10} if name == "trees" else {}
     shares = [
-        trained(tmp_path / weight, name, uneven, {"class_weight": weight})[0]
+        trained(tmp_path / weight, name, uneven, {"class_weight": weight, **own})[0]
         .predict_probabilities(frame)[:, 1]
         .mean()
         for weight in ("none", "balanced")

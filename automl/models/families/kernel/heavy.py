@@ -19,6 +19,7 @@ from automl.models.families.kernel.length_scales import (
     LearnedKernel,
     kernel_values,
     learn_kernel,
+    lower_factor,
     squared_distances,
 )
 from automl.models.families.table_estimator import FeatureModel, FeatureSide, TrialFit, finite_array
@@ -173,11 +174,11 @@ def _solved(fitting: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
 def _features(kernel: LearnedKernel, x: Floats, landmarks: Floats) -> tuple[Floats, Floats]:
     """(N, M) whose products are how alike rows are, and (M, M) that brings weights of them back to
     landmarks (Williams and Seeger, 2001); of all rows as landmarks without loss."""
-    from scipy.linalg import cholesky, solve_triangular
+    from scipy.linalg import solve_triangular
 
     among = kernel.between(landmarks, landmarks)
     among[np.diag_indices_from(among)] += _JITTER * (1 + among.diagonal())
-    lower = cholesky(among, lower=True, check_finite=False)
+    lower = lower_factor(among)
     back: Floats = solve_triangular(
         lower, np.eye(len(lower)), trans="T", lower=True, check_finite=False
     )

@@ -9,6 +9,7 @@ towards the one that all have in common; so what few rows do not tell stays alik
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,10 @@ _FIRST_STEPS, _STEPS = 10, 60
 _LEAST_NOISE = 1e-6
 _LINEAR, _NOISE = -2.0, -1.0
 """Logarithms, at the start."""
+_REACH = 15.0
+"""The likelihood is that of logarithms at most so far from where the search begins. The search may
+try any place, and farther out exponentials overflow."""
+_DIAGONAL_SHARES: tuple[float, ...] = (0.0, *10.0 ** np.arange(-10, 3))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +119,13 @@ class _KernelLikelihood:
             np.concatenate([own, [self.common - less, 0.0, _LINEAR, _NOISE]]) for less in _SHORTER
         ]
 
+    @property
+    def centre(self) -> Floats:
+        """The place that all are drawn towards."""
+        return np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
+
     def kernel(self, place: Floats) -> LearnedKernel:
+        place = place.clip(self.centre - _REACH, self.centre + _REACH)
         own = place[: self.n_own] if self.n_own else np.zeros(self.x.shape[1])
         common, smooth, linear, noise = map(float, place[self.n_own :])
         return LearnedKernel(
@@ -145,20 +156,34 @@ class _KernelLikelihood:
         ]
         own = by_length if self.n_own else by_length[:0]
         gradient = np.concatenate([own, [by_length.sum()], by_part])
+        gradient[np.abs(place - self.centre) > _REACH] = 0.0
         return self._drawn(place, float(value), gradient)
 
     def _drawn(self, place: Floats, value: float, gradient: Floats) -> tuple[float, Floats]:
         """With what draws lengths together, and all towards where they begin."""
-        towards = np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
         widths = np.concatenate([np.full(self.n_own, self.spread), [1.5, 2.0, 2.0, np.inf]])
-        away = (place - towards) / widths
+        away = (place - self.centre) / widths
         return value + float(away @ away) / 2, gradient + away / widths
+
+
+def lower_factor(matrix: Floats) -> Floats:
+    """Return the Cholesky factor of a symmetric matrix. If rounding made the matrix indefinite, its
+    diagonal is raised by the least of `_DIAGONAL_SHARES` of its mean that makes it definite."""
+    from scipy.linalg import LinAlgError, cholesky
+
+    mean = matrix.diagonal().mean()
+    for share in _DIAGONAL_SHARES:
+        raised = matrix + share * mean * np.eye(len(matrix)) if share else matrix
+        with suppress(LinAlgError):
+            lower: Floats = cholesky(raised, lower=True, check_finite=False)
+            return lower
+    raise LinAlgError(f"{len(matrix)} rows whose likeness is no positive definite matrix")
 
 
 def _inverted(matrix: Floats) -> tuple[Floats, float]:
     """The inverse of a positive definite matrix, and the logarithm of its determinant."""
-    from scipy.linalg import cho_solve, cholesky
+    from scipy.linalg import cho_solve
 
-    lower = cholesky(matrix, lower=True, check_finite=False)
+    lower = lower_factor(matrix)
     inverse: Floats = cho_solve((lower, True), np.eye(len(matrix)), check_finite=False)
     return inverse, 2 * float(np.log(np.diag(lower)).sum())
