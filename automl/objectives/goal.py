@@ -23,14 +23,14 @@ class StudyGoal:
     """Names of the params in the space; a trial may lack those whose `when` is not met."""
     keeps_last: bool = False
     """The last report counts as the best."""
-    at_end: bool = False
+    value_at_end: bool = False
     """The trial's value comes at its end, with the model. Reports serve pruning alone, and a pruned
     trial has no value."""
 
 
 @dataclass(frozen=True)
 class FinalReport:
-    """The result of an estimator whose `StudyGoal` has `at_end`: a trial's value and its model."""
+    """A trial's value and model, returned by an estimator if `StudyGoal.value_at_end` is set."""
 
     step: int
     """The last step that the metrics and the state are from."""

@@ -114,7 +114,7 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
         if record.best_value is None or record.last_step is None:
             cause = f"TrialPruned was raised, but {_no_value(record)}"
             return FailedOutcome(number, time.time(), cause)
-        value = math.nan if record.goal.at_end else record.best_value
+        value = math.nan if record.goal.value_at_end else record.best_value
         return PrunedOutcome(number, time.time(), record.last_step, value)
     if is_out_of_memory(error):
         return OutOfMemoryOutcome(number, time.time(), _one_line(error))

@@ -22,7 +22,7 @@ from automl.config import (
 from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset, RefitRows
-from automl.models.family import Family, PackKey
+from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -140,16 +140,16 @@ class TrainingPlan:
     """Number of models that a trial trains, one for each fold."""
 
     @classmethod
-    def of(
+    def from_config(
         cls, config: Config, space: tuple[str, ...] = (), refit: RefitPlan | None = None
     ) -> TrainingPlan:
         """Return the plan that the settings describe."""
-        assert isinstance(config.model, Family), "Hydra makes it by its schema"
+        model_family = family_of(config)
         return cls(
             objective=config.objective,
             data=config.data,
-            family=config.model,
-            training=config.model.trained(config.training),
+            family=model_family,
+            training=model_family.trained(config.training),
             metric=config.study.metric,
             direction=config.study.towards,
             space=space,
@@ -160,9 +160,13 @@ class TrainingPlan:
     def goal(self) -> StudyGoal:
         """The metric, direction and rules that a trial is judged by."""
         keeps_last = self.refit is not None and self.refit.keeps_last
-        at_end = self.n_models > 1
+        value_at_end = self.n_models > 1
         return StudyGoal(
-            self.metric, self.direction, self.space, keeps_last=keeps_last, at_end=at_end
+            self.metric,
+            self.direction,
+            self.space,
+            keeps_last=keeps_last,
+            value_at_end=value_at_end,
         )
 
     @property

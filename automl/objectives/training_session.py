@@ -42,7 +42,7 @@ from automl.trial import (
     TrialSource,
     TrialSpec,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
 
@@ -139,13 +139,13 @@ class TrainingSession:
         """
         devices = self._devices.names(placement)
         with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
-            teller = PeakReporter(get_peak)
+            peak_reporter = PeakReporter(get_peak)
             on_gpu = not placement.on_host
-            trial, record = self._open_trial(devices, spec, on_event, teller, on_gpu=on_gpu)
+            trial, record = self._open_trial(devices, spec, on_event, peak_reporter, on_gpu=on_gpu)
             record.line = line
             with self._isolation():
                 outcome = self._carry_out(trial, record)
-            peaks = [*teller.last(spec.number)]
+            peaks = [*peak_reporter.last(spec.number)]
         if isinstance(outcome, OutOfMemoryOutcome):
             self.give_back_memory()
         if record.broken is not None:
@@ -171,7 +171,7 @@ class TrainingSession:
     def _run_singly(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
         while spec is not None:
-            self.run(spec, placement, run_one_by_one(on_events))
+            self.run(spec, placement, single_event_handler(on_events))
             spec = None if self._isolation.spent else feed.next()
 
     def _run_together(
@@ -191,7 +191,7 @@ class TrainingSession:
                     can_join=lambda params: key_of(params) == key,
                     open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
                     on_events=on_events,
-                    teller=PeakReporter(get_peak),
+                    peak_reporter=PeakReporter(get_peak),
                 ).run(feed)
         return True
 
@@ -269,7 +269,7 @@ class TrainingSession:
         devices: tuple[str, ...],
         spec: TrialSpec,
         on_event: OnEvent,
-        teller: PeakReporter | None = None,
+        peak_reporter: PeakReporter | None = None,
         *,
         on_gpu: bool,
     ) -> tuple[TrialContext, TrialReports]:
@@ -279,7 +279,7 @@ class TrainingSession:
             goal=self._plan.goal,
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
-            teller=teller or PeakReporter(),
+            peak_reporter=peak_reporter or PeakReporter(),
             on_gpu=on_gpu,
             without_torch=not self._plan.trial_uses_torch(spec.params),
         )

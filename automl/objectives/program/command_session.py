@@ -44,7 +44,7 @@ from automl.trial import (
     TrialOutcome,
     TrialSource,
     TrialSpec,
-    run_one_by_one,
+    single_event_handler,
 )
 
 
@@ -124,13 +124,13 @@ class CommandSession:
         outcome = self._carry_out(trial)
         if trial.record.broken is not None:
             raise trial.record.broken
-        for event in (*trial.teller.last(spec.number), outcome):
+        for event in (*trial.peak_reporter.last(spec.number), outcome):
             on_event(event)
 
     def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         """Run the feed's trials one by one: programs form no packs."""
         while (spec := feed.next()) is not None:
-            self.run(spec, placement, run_one_by_one(on_events))
+            self.run(spec, placement, single_event_handler(on_events))
 
     def held_bytes(self) -> Sequence[int]:
         """Return nothing: the driver knows the GPU memory of programs, and whose they are."""

@@ -177,13 +177,13 @@ class ProgramTrial:
         self.last_lines = LastOutputLines()
         self.peak_bytes = 0
         """The largest main memory that its program was measured to hold, in bytes."""
-        self.teller = PeakReporter(self._get_peak)
+        self.peak_reporter = PeakReporter(self._get_peak)
         self.record = TrialReports(
             spec=spec,
             goal=StudyGoal(setup.metric, setup.direction, tuple(spec.params)),
             on_event=on_event,
             checkpoint_every_seconds=math.inf,
-            teller=self.teller,
+            peak_reporter=self.peak_reporter,
             on_gpu=not placement.on_host,
         )
         self._grouping = ReportGrouping(setup.metric)

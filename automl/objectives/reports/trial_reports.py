@@ -76,7 +76,7 @@ class TrialReports:
     on_event: OnEvent
     checkpoint_every_seconds: float
     monotonic: Callable[[], float] = time.monotonic
-    teller: PeakReporter = field(default_factory=PeakReporter)
+    peak_reporter: PeakReporter = field(default_factory=PeakReporter)
     on_gpu: bool = False
     without_torch: bool = False
     """The checkpoints have the format of families without torch."""
@@ -174,7 +174,7 @@ class TrialReports:
 
     def take_final_report(self, final: FinalReport) -> float:
         """Log the metrics of a trial's end, keep its model for `best.pt`, and return its value."""
-        assert self.goal.at_end, "the plan says so"
+        assert self.goal.value_at_end, "the plan says so"
         value = final.metrics[self.goal.metric]
         self._log_metrics(
             final.step, {n: v for n, v in final.metrics.items() if n not in self.metric_names}
@@ -345,7 +345,7 @@ class TrialReports:
         get_state = get.best
         metrics = self.reports[step]
         value = metrics.get(self.goal.metric, math.nan)
-        if self.goal.at_end:
+        if self.goal.value_at_end:
             get_state = None
         if not math.isfinite(value) or not self._is_best(step, value, get_state):
             return
@@ -404,7 +404,7 @@ class TrialReports:
 
     def _emit_peak(self) -> None:
         """Emit the memory peak, measured in this process since the trial began or continued."""
-        for peak in self.teller.grown(self.spec.number):
+        for peak in self.peak_reporter.grown(self.spec.number):
             self._keep_verdict(self._emit(peak))
 
     def _keep_verdict(self, verdict: Verdict) -> None:

@@ -96,7 +96,7 @@ def test_a_trial_with_folds_takes_a_lane_for_each() -> None:
         )
         pack = prepared.pack_of(space, on_host=True)
         found[folds] = None if pack is None else pack[1]
-        assert prepared.plan.goal.at_end == (folds > 1)
+        assert prepared.plan.goal.value_at_end == (folds > 1)
     assert found == {1: 16, 5: 3, 9: None}, "of 16 lanes; a trial by itself has its own pack"
 
 
