@@ -81,7 +81,7 @@ class RefitPlan:
     data_parallel: bool = False
     """One process uses all GPUs of the trial."""
     own_rows: RefitRows | None = None
-    """The rows to train on, if a function of the user's returns the data (data=python)."""
+    """The rows to train on, if a user's function returns the data (data=python)."""
     members: tuple[MemberPlan, ...] = ()
     """The members of an ensemble, the heaviest first."""
     member_of_trial: tuple[int, ...] = ()
@@ -180,7 +180,7 @@ class TrainingPlan:
 
     @property
     def users_code(self) -> tuple[tuple[str, str], ...]:
-        """Key and value of each setting that names a function of the user's.
+        """Key and value of each setting that names a user's function.
 
         A process without torch calls none of these functions.
         """
@@ -196,7 +196,7 @@ class TrainingPlan:
     def uses_torch(self) -> bool:
         """Whether a training process loads torch.
 
-        A function of the user's may need it; a program loads for itself what it needs.
+        A user's function may need it; a program loads for itself what it needs.
         """
         if self.objective.kind is ObjectiveKind.builtin:
             return self.family.uses_torch

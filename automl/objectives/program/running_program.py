@@ -1,4 +1,4 @@
-"""Starts, reads and ends a program of the user's, which never outlives this process.
+"""Starts, reads and ends a user's program, which never outlives this process.
 
 A second process starts it, the keeper in `program_keeper.py`. The module also finds out whether a
 program belongs to this Python's environment; another Python cannot import this package. What the

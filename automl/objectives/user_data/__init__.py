@@ -1,1 +1,1 @@
-"""The data that a function of the user's returns (`data=python`), for networks of the user's."""
+"""The data that a user's function returns (`data=python`), for the user's networks."""

@@ -37,7 +37,7 @@ _Pair: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
 class RowsError(ValueError):
-    """Raised when rows of the user's cannot be trained on."""
+    """Raised when the user's rows cannot be trained on."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _BatchDataset(Dataset[Any]):
 def read_rows_in_order(part: SourcePart, facts: UserDataFacts, n_at_once: int) -> Iterator[_Pair]:
     """Yield all rows with their targets once, in order, loaded in this process.
 
-    Raises RowsError, ConfigError, and whatever a Dataset of the user's raises.
+    Raises RowsError, ConfigError, and whatever a user's Dataset raises.
     """
     if isinstance(part, ArrayRows):
         sides = (torch.split(side, n_at_once) for side in (part.x, part.y))

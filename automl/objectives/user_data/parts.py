@@ -1,4 +1,4 @@
-"""Checks what a function of the user's returned, and splits it into parts: rows with targets.
+"""Checks what a user's function returned, and splits it into parts: rows with targets.
 
 An error gives the rule, the value and the remedy. `source.py` calls the function, and `loader.py`
 brings the rows to a device.

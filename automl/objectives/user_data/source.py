@@ -1,4 +1,4 @@
-"""Calls a function of the user's for its data, and derives the facts that a study needs.
+"""Calls a user's function for its data, and derives the facts that a study needs.
 
 The returned value is checked in `parts.py`; rows come to a device in `loader.py`.
 """
