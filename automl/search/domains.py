@@ -46,7 +46,7 @@ class FixedDomain:
         return self.value
 
     def at(self, share: float) -> ParamValue:
-        """Return the value at the fraction `share` (0 to 1) of the way from the first to the last."""
+        """Return the value at the fraction `share` (0 to 1) from the first to the last."""
         return self.value
 
     def plain(self) -> Any:
@@ -122,14 +122,14 @@ class RangeDomain:
         return abs(n_steps - round(n_steps)) < 1e-8
 
     def cast(self, value: ParamValue) -> ParamValue:
-        """Return `value` in the range's type, on its steps as people write them (0.3, not 3 · 0.1)."""
+        """Return `value` in the range's type, on its steps as written (0.3, not 3 · 0.1)."""
         assert isinstance(value, int | float)
         if self.step is None:
             return int(value) if self.is_integer else float(value)
         return _on_step(self.low, round((value - self.low) / self.step), self.step)
 
     def at(self, share: float) -> ParamValue:
-        """Return the value at the fraction `share` (0 to 1) of the range, on its log scale if any."""
+        """Return the value at the fraction `share` (0 to 1) of the range or its log scale."""
         if share in (0, 1):  # powers and logarithms would miss the ends by rounding
             return self.cast(self.high if share else self.low)
         if self.log:

@@ -111,8 +111,8 @@ class SearchSpace:
                 raise ConfigError(f"{key}.{name}={value}: must be {param.domain} (space.{name}).")
             if not param.is_active({**fixed, **params}):
                 raise ConfigError(
-                    f"{key}.{name}={value}: {name} is only there when {_condition_text(param.when)}; name "
-                    f"that too, or leave {name} out."
+                    f"{key}.{name}={value}: {name} is only there when "
+                    f"{_condition_text(param.when)}; name that too, or leave {name} out."
                 )
 
 
@@ -127,8 +127,8 @@ def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
 def space_notes(space: SearchSpace, n_trials: int | None) -> tuple[str, ...]:
     """Return notes about surprising properties of the space, a line each.
 
-    They are about two choices that look like the ends of a range, and a space with fewer combinations of
-    values than the study has trials. `n_trials` is None where no number was given.
+    They are about two choices that look like the ends of a range, and a space with fewer
+    combinations of values than the study has trials. `n_trials` is None where no number was given.
     """
     notes = []
     for param in space.params:

@@ -25,7 +25,9 @@ STUDY_ATTRIBUTE = "automl"
 """The study's user attribute that holds its uuid and identity."""
 FUNCTION_PARTS_PREFIX = "objective.parts."
 """Prefix of the identity keys that describe the parts of a function called from Python."""
-_ACCEPT_HINT = "; or have the function go on as it is now, beside the trials of before, by changed=True"
+_ACCEPT_HINT = (
+    "; or have the function go on as it is now, beside the trials of before, by changed=True"
+)
 _RESUME_HINT = " (or have it go on with its own settings: python -m automl resume)"
 """Remedy where a default has changed or grown since the study was begun."""
 _DIRECTIONS = {
@@ -130,7 +132,9 @@ def refuse_identity_changes(name: str, kept: Mapping[str, Any], identity: StudyI
         for key in differ
     ]
     if lines:
-        accept = "" if not all(key.startswith(FUNCTION_PARTS_PREFIX) for key in differ) else _ACCEPT_HINT
+        accept = (
+            "" if not all(key.startswith(FUNCTION_PARTS_PREFIX) for key in differ) else _ACCEPT_HINT
+        )
         own = _RESUME_HINT if _may_be_defaults(differ, before) else ""
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
@@ -143,7 +147,9 @@ def refuse_identity_changes(name: str, kept: Mapping[str, Any], identity: StudyI
 
 def _may_be_defaults(differ: Sequence[str], before: Container[str]) -> bool:
     """Return whether the user may have given the same command, with other defaults then."""
-    has_grown = any(key.startswith(("space.", "data.columns.")) and key not in before for key in differ)
+    has_grown = any(
+        key.startswith(("space.", "data.columns.")) and key not in before for key in differ
+    )
     of_model = any(key.startswith("model.") for key in differ)
     return has_grown or of_model or all(key.startswith("space.") for key in differ)
 
@@ -154,7 +160,7 @@ def _as_stored(values: Mapping[str, Any]) -> Any:
 
 
 def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield flat keys with values as JSON: `{"space": {"lr": 0.1}}` → `("space.lr", "0.1")`."""
+    """Yield flat keys with values as JSON: `{"space": {"lr": 1}}` → `("space.lr", "1")`."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)

@@ -134,13 +134,13 @@ class StudyStandings:
         self._sign = 1.0 if direction is Direction.minimize else -1.0
         self._pruner, self._choice, self._pruners = pruner, choice, pruners or {}
         self._params: list[Params] = []
-        self._courses: dict[int, _ReportCurve] = {}
+        self._curves: dict[int, _ReportCurve] = {}
         self._rungs: dict[Hashable, list[float]] = {}
         self._counts = dict.fromkeys(TrialState, 0)
         self._ranks: dict[TrialState, list[tuple[float, int]]] = {state: [] for state in RANKED}
         """(key, number) of each trial with a value, the best first."""
         self._returned = False
-        """The objective returns its values: finished trials have values that they did not report."""
+        """The objective returns values: finished trials have values that they did not report."""
 
     @property
     def n_trials(self) -> int:
@@ -158,11 +158,11 @@ class StudyStandings:
         self._params[number] = params
 
     def is_running(self, number: int) -> bool:
-        return number in self._courses
+        return number in self._curves
 
     @property
     def running(self) -> Iterable[int]:
-        return self._courses.keys()
+        return self._curves.keys()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """Return the best `n` trials by value, in the order of `trial_record.rank`."""
@@ -186,58 +186,58 @@ class StudyStandings:
         """Add a running trial, and return its number."""
         number = len(self._params)
         self._params.append(params)
-        self._courses[number] = _ReportCurve()
+        self._curves[number] = _ReportCurve()
         self._counts[TrialState.RUNNING] += 1
         return number
 
     def end(self, number: int, state: TrialState, value: float | None) -> None:
         """End a running trial. A value that is not finite gets no rank."""
-        course = self._courses.pop(number)
+        curve = self._curves.pop(number)
         self._counts[TrialState.RUNNING] -= 1
         self._counts[state] += 1
         if state in self._ranks and value is not None and math.isfinite(value):
             insort(self._ranks[state], (value * self._sign, number))
         if state is TrialState.FINISHED and value is not None:
-            self._returned |= is_returned(value * self._sign, course.best_finite_key)
+            self._returned |= is_returned(value * self._sign, curve.best_finite_key)
 
     def record(self, number: int, step: int, value: float) -> Sequence[ReportPoint]:
         """Put a report on the rungs that it reaches, and return the reports for the storage.
 
         A step that was recorded before changes nothing, nor does a report of an ended trial.
         """
-        course = self._courses.get(number)
-        if course is None or step in course.steps:
+        curve = self._curves.get(number)
+        if curve is None or step in curve.steps:
             return ()
         key = math.inf if math.isnan(value) else value * self._sign
-        course.steps.add(step)
-        course.best_key = min(course.best_key, key)
+        curve.steps.add(step)
+        curve.best_key = min(curve.best_key, key)
         if math.isfinite(key):
-            course.best_finite_key = min(course.best_finite_key, key)
+            curve.best_finite_key = min(curve.best_finite_key, key)
         # A resumed trial repeats steps that the storage did not get: it has passed their rungs.
         pruner = self._pruner_of(number)
-        rungs = pruner.rungs(course.last_step, step) if step > course.last_step else ()
+        rungs = pruner.rungs(curve.last_step, step) if step > curve.last_step else ()
         for rung in rungs:
             # The best report counts, so that a trial is not stopped for overfitting later.
-            insort(self._rungs.setdefault(self._place(number, rung), []), course.best_key)
-            course.unjudged.append((rung, course.best_key))
-        course.last_step = max(course.last_step, step)
-        return course.thinning.take((step, value), key, at_rung=bool(rungs))
+            insort(self._rungs.setdefault(self._place(number, rung), []), curve.best_key)
+            curve.unjudged.append((rung, curve.best_key))
+        curve.last_step = max(curve.last_step, step)
+        return curve.thinning.take((step, value), key, at_rung=bool(rungs))
 
     def not_given(self, number: int) -> Sequence[ReportPoint]:
         """Return what the storage lacks of a trial that ends: its best and its last report."""
-        return self._courses[number].thinning.rest()
+        return self._curves[number].thinning.rest()
 
     def judge(self, number: int) -> bool:
         """Return whether the trial stops; each rung judges it once, with the values known then."""
-        course = self._courses.get(number)
-        if course is None:
+        curve = self._curves.get(number)
+        if curve is None:
             return False
         pruner = self._pruner_of(number)
-        for rung, key in course.unjudged:
-            if pruner.prunes(key, course.best_key, self._rungs[self._place(number, rung)]):
-                course.pruned = True
-        course.unjudged.clear()
-        return course.pruned
+        for rung, key in curve.unjudged:
+            if pruner.prunes(key, curve.best_key, self._rungs[self._place(number, rung)]):
+                curve.pruned = True
+        curve.unjudged.clear()
+        return curve.pruned
 
     def _kind(self, number: int) -> ParamValue:
         return None if self._choice is None else self._params[number].get(self._choice)
@@ -254,8 +254,8 @@ class StudyStandings:
 
         The last one is judged again, since a kill may have come before its verdict.
         """
-        course, points = self._courses[number], sorted(reports)
+        curve, points = self._curves[number], sorted(reports)
         for step, value in points:
-            course.unjudged.clear()
+            curve.unjudged.clear()
             self.record(number, step, value)
-        course.thinning.replayed(len(points))
+        curve.thinning.replayed(len(points))

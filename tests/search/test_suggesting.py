@@ -243,12 +243,12 @@ def test_what_was_drawn_ahead_and_not_asked_for_is_no_param_of_the_trial(
     seen: list[set[str]] = []
 
     class Looking(IndependentSampler):
-        def one(self, search: SamplerInputs) -> Any:
+        def open_for_one_param(self, search: SamplerInputs) -> Any:
             seen.extend(
                 {*trial.params}
                 for trial in search.open_study(optuna.samplers.RandomSampler()).trials
             )
-            return super().one(search)
+            return super().open_for_one_param(search)
 
     study = asking.open(sampler=Looking(), **settings)
     run(study, 3)

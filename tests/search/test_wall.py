@@ -169,7 +169,7 @@ def test_tpe_spends_less_beyond_a_wall_than_optuna_s(studies: Studies) -> None:
         study = studies.open(entries=ENTRIES, sampler=sampler, seed=seed, directory=folder)
         for number in range(50):
             study.tell(number, _ended(number, ask(study).params))
-        return sum(excess(trial.params) > 0 for trial in study.ended(but=range(10)))
+        return sum(excess(trial.params) > 0 for trial in study.ended(excluded=range(10)))
 
     ours, theirs = (
         sum(n_beyond(sampler, seed) for seed in range(3)) for sampler in (TPE(), Optunas())
