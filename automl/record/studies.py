@@ -27,12 +27,12 @@ def find_study(study: StudyConfig) -> Path:
     try:
         if study.name is not None:
             return _named(study_path(study))
-        found = newest_study(folder)
+        newest = newest_study(folder)
     except OSError as error:
         raise ConfigError(not_readable(folder, error)) from error
-    if found is None:
+    if newest is None:
         raise ConfigError(no_study_in(folder))
-    return found
+    return newest
 
 
 def study_names(folder: Path) -> list[str]:
@@ -40,8 +40,8 @@ def study_names(folder: Path) -> list[str]:
 
     A study that this user may not read is left out; the others are still listed.
     """
-    found = {path.name: _last_seconds(path) for path in folder.glob("*")}
-    studies = {name: seconds for name, seconds in found.items() if seconds is not None}
+    last_seconds = {path.name: _last_seconds(path) for path in folder.glob("*")}
+    studies = {name: seconds for name, seconds in last_seconds.items() if seconds is not None}
     return sorted(studies, key=studies.__getitem__, reverse=True)
 
 

@@ -67,21 +67,21 @@ class ParamSuggester:
         differences, self._differences = self._differences, []
         return differences
 
-    def value(self, asked: ParamQuestion, known: Params, trial_id: int) -> ParamValue:
+    def value(self, question: ParamQuestion, known: Params, trial_id: int) -> ParamValue:
         """Return the value of the param that a trial asks for, once it is in the storage.
 
         `known` are the params that the trial has. Raises ConfigError for an entry that is neither a
         range nor a choice, or of another kind than before.
         """
-        name = asked.name
-        domain = parse_domain(f"suggest {name!r}", asked.entry)
+        name = question.name
+        domain = parse_domain(f"suggest {name!r}", question.entry)
         if name in known and name in self.found.written.names:
-            self._compare(name, domain, asked.entry)
+            self._compare(name, domain, question.entry)
             return known[name]
         self._check_kind(name, domain)
-        self._asked.setdefault(asked.trial, {})[name] = domain
+        self._asked.setdefault(question.trial, {})[name] = domain
         if name not in known:
-            value = self._draw(asked.trial, SpaceParam(name, domain))
+            value = self._draw(question.trial, SpaceParam(name, domain))
         elif domain.contains(known[name]):
             value = known[name]
         else:  # drawn before it was known that its range depends on others
@@ -90,7 +90,7 @@ class ParamSuggester:
         if written is None or domain_of(written) != domain:
             self._write(trial_id, SpaceParam(name, domain), value)
         if name in self.space.names and domain == self.space[name].domain:
-            self._entries[name] = asked.entry
+            self._entries[name] = question.entry
         return value
 
     def drawn_ahead(self, names: Iterable[str]) -> Sequence[str]:
@@ -117,9 +117,9 @@ class ParamSuggester:
     def take_ended(self, trial: FrozenTrial) -> None:
         """Learn from a trial of the study that has ended, as the storage has it."""
         self.take_running(trial)
-        asked = {n: domain_of(d) for n, d in as_asked(trial).distributions.items()}
-        asked |= self._asked.pop(trial.number, {})
-        self.found.take(asked, trained=is_trained(trial))
+        domains = {n: domain_of(d) for n, d in as_asked(trial).distributions.items()}
+        domains |= self._asked.pop(trial.number, {})
+        self.found.take(domains, trained=is_trained(trial))
 
     def _compare(self, name: str, domain: Domain, entry: SpaceEntry) -> None:
         written = self.found.written[name].domain

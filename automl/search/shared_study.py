@@ -90,7 +90,7 @@ class SharedStudy(Study):
         It is one that no sweep holds any more, or else the next new one. Raises StorageError.
         """
         number = self._shared.take_over_trial()
-        self.hear()
+        self.add_news()
         if number is not None:
             return AskedTrial(number, self.params(number))
         while True:
@@ -104,7 +104,7 @@ class SharedStudy(Study):
             # If another sweep has this number, the next proposal must know its params.
             if claim is TrialClaim.NONE or not self._shared.pull():
                 return None
-            self.hear()
+            self.add_news()
 
     def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
         """End the trial as `Study.tell` does, unless its end elsewhere is known already."""
@@ -123,7 +123,7 @@ class SharedStudy(Study):
             if self._standings.is_running(tagged.trial):
                 super().tag(tagged)
 
-    def hear(self) -> None:
+    def add_news(self) -> None:
         """Add what other sweeps did since the last call. Raises StorageError."""
         for news in self._shared.peer_news():
             self._take_trials(news.trials)
@@ -150,10 +150,10 @@ class SharedStudy(Study):
         assert isinstance(self._opened, SharedStorage), "`open` got a shared storage"
         shared = self._shared
         self._find_or_create(config, identity)
-        if shared.found is None:
-            kept = self._storage.get_study_user_attrs(self._study_id)[STUDY_ATTRIBUTE]
-            stored = self._opened.stored_config
-            if shared.register(self.uuid, kept["identity"], stored).uuid != self.uuid:
+        if shared.stored_study is None:
+            attribute = self._storage.get_study_user_attrs(self._study_id)[STUDY_ATTRIBUTE]
+            config_text = self._opened.stored_config
+            if shared.register(self.uuid, attribute["identity"], config_text).uuid != self.uuid:
                 self._storage.delete_study(self._study_id)  # another sweep was first
                 self._find_or_create(config, identity)
         name_metric(self._storage, self.stored_name, self._metric)
@@ -166,10 +166,10 @@ class SharedStudy(Study):
 
         Raises ConfigError when it was begun with other settings.
         """
-        found = self._shared.found
-        if found is not None:
-            kept = {"uuid": found.uuid, "identity": found.identity}
-            create_study(self._storage, self.stored_name, config.towards, kept)
+        stored = self._shared.stored_study
+        if stored is not None:
+            attribute = {"uuid": stored.uuid, "identity": stored.identity}
+            create_study(self._storage, self.stored_name, config.towards, attribute)
         self._study_id, self.uuid = find_or_create_study(
             self._storage, self.stored_name, config.towards, identity, self._opened.where
         )

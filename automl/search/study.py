@@ -203,30 +203,30 @@ class Study:
             self._standings.start(params)
         return AskedTrial(number, params)
 
-    def suggest(self, asked: ParamQuestion) -> ParamValue:
+    def suggest(self, question: ParamQuestion) -> ParamValue:
         """Return the value of a param that a running trial asks for, and record it.
 
         A repeated question gets the same value. Raises ConfigError for an entry that no param can
         have, and StorageError.
         """
         assert self._suggesting is not None, "the objective asks for params"
-        known = self._standings.params(asked.trial)
+        known = self._standings.params(question.trial)
         with self._opened.guard():
-            value = self._suggesting.value(asked, known, self._trial_ids[asked.trial])
+            value = self._suggesting.value(question, known, self._trial_ids[question.trial])
         with self._lock:
-            self._standings.set_params(asked.trial, {**known, asked.name: value})
+            self._standings.set_params(question.trial, {**known, question.name: value})
         return value
 
-    def not_suggested(self, noted: ParamsNotSuggested) -> None:
+    def not_suggested(self, message: ParamsNotSuggested) -> None:
         """Note that a trial ended without asking for the named params."""
         assert self._suggesting is not None, "the objective asks for params"
         with self._opened.guard():
-            self._suggesting.not_asked_for(noted.names, self._trial_ids[noted.trial])
-        unasked = self._suggesting.drawn_ahead(noted.names)
+            self._suggesting.not_asked_for(message.names, self._trial_ids[message.trial])
+        unasked = self._suggesting.drawn_ahead(message.names)
         with self._lock:
-            known = self._standings.params(noted.trial)
+            known = self._standings.params(message.trial)
             known = {name: value for name, value in known.items() if name not in unasked}
-            self._standings.set_params(noted.trial, known)
+            self._standings.set_params(message.trial, known)
 
     def drawn_ahead(self, params: Params) -> Sequence[str]:
         """Return the names of params that become a trial's own only when it asks for them."""
@@ -383,11 +383,11 @@ class Study:
         fixed = {
             p.name: p.domain.value for p in self._space.params if isinstance(p.domain, FixedDomain)
         }
-        asked = as_asked(trial).params
-        known = fixed | asked
+        asked_params = as_asked(trial).params
+        known = fixed | asked_params
         params = {name: known[name] for name in self._space.names if name in known}
         if self._suggesting is not None:
-            params |= asked
+            params |= asked_params
             self._suggesting.take_ended(trial)
         number = self._standings.start(params)
         self._standings.replay(number, trial.intermediate_values.items())

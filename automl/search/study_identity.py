@@ -59,12 +59,12 @@ def find_or_create_study(
     if name not in {study.study_name for study in storage.get_all_studies()}:
         storage.create_new_study([_DIRECTIONS[direction]], name)
     study_id = storage.get_study_id_from_name(name)
-    if (kept := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
-        refuse_identity_changes(name, kept["identity"], identity)
+    if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
+        refuse_identity_changes(name, attribute["identity"], identity)
         if identity.may_change is not None:
-            now = {**kept, "identity": _as_stored(identity.now)}
-            storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, now)
-        return study_id, kept["uuid"]
+            attribute = {**attribute, "identity": _as_stored(identity.now)}
+            storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, attribute)
+        return study_id, attribute["uuid"]
     if storage.get_all_trials(study_id, deepcopy=False):
         raise ConfigError(
             f"study.name={name}: {where} holds a study of this name that automl did not make; "
@@ -72,17 +72,17 @@ def find_or_create_study(
         )
     # Also reached if a kill came between the creation of a study and its attribute.
     study_uuid = uuid.uuid4().hex
-    now = {"uuid": study_uuid, "identity": _as_stored(identity.now)}
-    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, now)
+    attribute = {"uuid": study_uuid, "identity": _as_stored(identity.now)}
+    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, attribute)
     return study_id, study_uuid
 
 
 def create_study(
-    storage: BaseStorage, name: str, direction: Direction, kept: Mapping[str, Any]
+    storage: BaseStorage, name: str, direction: Direction, attribute: Mapping[str, Any]
 ) -> None:
-    """Create a study with the attribute `kept`: its uuid and its identity."""
+    """Create a study with `attribute`, which holds its uuid and its identity."""
     study_id = storage.create_new_study([_DIRECTIONS[direction]], name)
-    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, dict(kept))
+    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, dict(attribute))
 
 
 def stored_study_name(storage: BaseStorage, name: str, where: str) -> str:
@@ -113,13 +113,13 @@ def refuse_lost_study(storage: BaseStorage, name: str, where: str) -> None:
 
 def store_study_uuid(storage: BaseStorage, study_id: int, study_uuid: str) -> None:
     """Store a new uuid for the study: a copy becomes a study of its own."""
-    kept = storage.get_study_user_attrs(study_id)[STUDY_ATTRIBUTE]
-    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, {**kept, "uuid": study_uuid})
+    attribute = storage.get_study_user_attrs(study_id)[STUDY_ATTRIBUTE]
+    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, {**attribute, "uuid": study_uuid})
 
 
-def refuse_identity_changes(name: str, kept: Mapping[str, Any], identity: StudyIdentity) -> None:
+def refuse_identity_changes(name: str, stored: Mapping[str, Any], identity: StudyIdentity) -> None:
     """Raise ConfigError, with a line per setting, if `identity` differs from the stored one."""
-    before, after = dict(_flat("", kept)), dict(_flat("", _as_stored(identity.now)))
+    before, after = dict(_flat("", stored)), dict(_flat("", _as_stored(identity.now)))
     defaults = dict(_flat("", _as_stored(identity.defaults)))
     differ = [
         key
@@ -132,16 +132,15 @@ def refuse_identity_changes(name: str, kept: Mapping[str, Any], identity: StudyI
         for key in differ
     ]
     if lines:
-        accept = (
-            "" if not all(key.startswith(FUNCTION_PARTS_PREFIX) for key in differ) else _ACCEPT_HINT
-        )
-        own = _RESUME_HINT if _may_be_defaults(differ, before) else ""
+        parts_only = all(key.startswith(FUNCTION_PARTS_PREFIX) for key in differ)
+        accept_hint = _ACCEPT_HINT if parts_only else ""
+        resume_hint = _RESUME_HINT if _may_be_defaults(differ, before) else ""
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
             "with new ones:\n"
             + "\n".join(lines)
-            + f"\nTake the changes back to go on with it{own}, or "
-            f"choose another study.name{accept}."
+            + f"\nTake the changes back to go on with it{resume_hint}, or "
+            f"choose another study.name{accept_hint}."
         )
 
 

@@ -84,7 +84,7 @@ class SharedRecord:
         """The connection of the main thread, and the one of the background threads."""
         with database.transaction() as cursor:
             study_tables.make_tables(cursor, self.where)
-            self.found: StoredStudy | None = study_tables.find_study(cursor, config.name)
+            self.stored_study: StoredStudy | None = study_tables.find_study(cursor, config.name)
             """The study in the database; None: the database has no such study yet."""
         self._copy = SharedLogCopy(StudyFiles(directory).events)
         self._pulling = threading.Lock()
@@ -152,9 +152,9 @@ class SharedRecord:
             study_tables.add_study(
                 cursor, name, study_uuid, identity, stored_config, self._config.total
             )
-            self.found = study_tables.find_study(cursor, name)
-            assert self.found is not None, "it was added, by this sweep or another"
-        return self.found
+            self.stored_study = study_tables.find_study(cursor, name)
+            assert self.stored_study is not None, "it was added, by this sweep or another"
+        return self.stored_study
 
     def begin(self) -> tuple[Sequence[tuple[int, Mapping[str, Any]]], Sequence[Any]]:
         """Join the study, and return all its trials and events.
@@ -162,7 +162,7 @@ class SharedRecord:
         Lines that earlier sweeps of this folder could not ship are shipped, and all events of the
         database are copied. Raises StorageError, ConfigError.
         """
-        study = self.found
+        study = self.stored_study
         if study is None:
             raise ConfigError(
                 f"study.name={self._config.name}: {self.where} holds no study of this name, but "
@@ -220,13 +220,13 @@ class SharedRecord:
             with self._asking.transaction() as cursor:
                 study_tables.lock_study(cursor, study)
                 study_tables.claim(cursor, study, self.sweep, number, params)
-                made = cursor.fetchone() is not None
-                n_asked = number if made else study_tables.n_asked(cursor, study)
+                was_made = cursor.fetchone() is not None
+                n_asked = number if was_made else study_tables.n_asked(cursor, study)
         except DatabaseAwayError:
             self._unanswered_seconds = time.monotonic()
             self._doubted |= {number}
             return TrialClaim.NONE
-        if made:
+        if was_made:
             self._doubted -= {number}
             self._once_held.add(number)
             self.log.hold(number, attempt=1)
@@ -345,8 +345,8 @@ class SharedRecord:
 
     @property
     def _study(self) -> StoredStudy:
-        assert self.found is not None, "it was registered"
-        return self.found
+        assert self.stored_study is not None, "it was registered"
+        return self.stored_study
 
     @property
     def is_away(self) -> bool:
@@ -390,7 +390,7 @@ class SharedRecord:
         events: Sequence[WrittenEvent] = ()
         if self._log is not None:  # else `begin` reads all events from the copy
             events = [*readable_events(event for event in stored if event.sweep != self.sweep)]
-            self._log.hear(written.event for written in events)
+            self._log.learn(written.event for written in events)
         if trials or events:
             self._news.put(PeerNews(trials, events))
 

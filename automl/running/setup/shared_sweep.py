@@ -116,7 +116,7 @@ class PeerSweeps:
         """Have all that was logged in the database, and the study's copy whole; returns why that
         cannot be now."""
         if self._shared.drain(timeout_seconds):
-            self._study.hear()
+            self._study.add_news()
             return None
         return self._shared.trouble or "it takes too long"
 
@@ -134,5 +134,5 @@ class PeerSweeps:
         return self._shared.is_away or self._study.others_run(self._shared.standing.n_asked)
 
     def _hear(self) -> int:
-        self._study.hear()
+        self._study.add_news()
         return self._study.n_asked

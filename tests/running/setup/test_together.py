@@ -52,7 +52,7 @@ def test_a_trial_whose_end_this_version_cannot_read_keeps_no_sweep_alive(
     trial = other.ask()
     assert trial is not None
     assert ours._shared.pull()
-    ours.hear()
+    ours.add_news()
     assert others.may_run()
     with ours._shared._asking.transaction() as cursor:
         study_tables.end_trials(cursor, 1, [trial.number])
