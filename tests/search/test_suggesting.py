@@ -64,7 +64,7 @@ def end(study: Study, trial: int) -> None:
 
 
 def run(study: Study, n: int, entries: Entries = ALL) -> list[AskedTrial]:
-    """So many trials that ask for the same; as each began."""
+    """Run `n` trials that ask for the same params; return each as it began."""
     begun = []
     for _ in range(n):
         begun.append(asked := ask(study))
