@@ -1,1 +1,1 @@
-"""In which thread or process an admitted trial runs."""
+"""Runs each admitted trial in a thread, a worker process or a process on a cluster's node."""

@@ -1,14 +1,15 @@
-"""Checkpoints of a study kept where every machine finds them (`study.checkpoints`).
+"""Keeps the checkpoints of a study where every machine finds them (`study.checkpoints`).
 
     URL/<study's uuid>/trial-00007/00002-00001/last.pt
 
-Each start of a trial writes into a folder of its own, named by its attempt, so that one who was cut
-off and goes on for a while disturbs nobody. A file is written beside and put in its place whole.
-Whoever takes a trial over takes of each file the one of the latest attempt, unless the trial's
-folder here has been as far: an empty file beside it, `trial-00007.kept-00002-00001`, names each
-attempt whose files it has put there or brought. What such a folder has besides was written later.
-No clock is asked, as those of two machines differ. Credentials are those that each machine has for
-itself: in its environment, its profile, its role.
+Each start of a trial writes into a folder of its own, named by its attempt, so that a process that
+was cut off and goes on for a while disturbs no other. A file is written under another name and then
+moved to its place whole. A process that takes a trial over takes the latest attempt's version of
+each file, unless the trial's local folder has been as far: an empty file beside that folder, a mark
+like `trial-00007.kept-00002-00001`, names each attempt whose files the folder has stored or
+fetched. Other files in the local folder were written later. Clocks are not compared, since the
+clocks of two machines differ. Each machine uses its own credentials: from its environment, its
+profile or its role.
 """
 
 from __future__ import annotations
@@ -36,20 +37,21 @@ from automl.trial import (
     trial_name,
 )
 
-_BESIDE = ".part"
-_KEPT = re.compile(r"(\d{5,}-\d{5,})/(.+)")
-"""An attempt and a file of it, below a trial's folder there."""
+_PARTIAL = ".part"
+"""Ending of a file that is still being written."""
+_STORED_FILE = re.compile(r"(\d{5,}-\d{5,})/(.+)")
+"""Matches an attempt and one of its files, below a trial's folder in the store."""
 
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """A place for checkpoints. Picklable: each process opens it for itself."""
+    """A store for a study's checkpoints. Picklable: each process opens it for itself."""
 
     url: str
     study_uuid: str
 
     def check(self) -> None:
-        """Raises ConfigError unless a file can be put there and taken away again."""
+        """Raise ConfigError unless a file can be written to the store and deleted again."""
         name = f"{self._root}/.automl-{secrets.token_hex(8)}"
         try:
             self._put(name, b"Written to see whether this can be; it may be deleted.")
@@ -62,79 +64,87 @@ class CheckpointStore:
             ) from error
 
     def keep(self, spec: TrialSpec, path: Path) -> None:
-        """A file that this start of the trial has written below its folder. Raises StorageError."""
+        """Store a file that this start of the trial has written below its local folder.
+
+        Raises StorageError.
+        """
         folder = Path(spec.checkpoint_dir)
         name, attempt = path.relative_to(folder).as_posix(), _attempt(spec)
         try:
             self._put(f"{self._folder(spec.number)}/{attempt}/{name}", path.read_bytes())
             _mark(folder, attempt).touch()
         except OSError as error:
-            raise self._away(error) from error
+            raise self._storage_error(error) from error
 
     def bring(self, spec: TrialSpec) -> None:
-        """What is kept of the trial by later attempts than its folder has been told of, and what
-        the folder lacks. Raises StorageError."""
+        """Fetch the trial's files that are missing locally, or come from an attempt without a mark.
+
+        Raises StorageError.
+        """
         folder = Path(spec.checkpoint_dir)
         try:
             latest = self._latest(spec.number)
-            had = _newest_mark(folder)
-            for name, (attempt, there) in latest.items():
-                if attempt > had or not (folder / name).exists():
-                    self._fetch(there, folder / name)
-            if latest:  # and not before all are there: who ends half-way begins again
+            newest_mark = _newest_mark(folder)
+            for name, (attempt, stored_path) in latest.items():
+                if attempt > newest_mark or not (folder / name).exists():
+                    self._fetch(stored_path, folder / name)
+            if latest:  # only when all files are here: a process that ends half-way fetches again
                 _mark(folder, max(attempt for attempt, _ in latest.values())).touch()
         except OSError as error:
-            raise self._away(error) from error
+            raise self._storage_error(error) from error
 
     def around(
         self, feed: AnsweringTrialSource, on_events: OnEvents
     ) -> tuple[AnsweringTrialSource, OnEvents]:
-        """For an executor of this machine: what is kept of a trial is in its folder before it
-        begins, and each checkpoint is kept before it counts as written. Both raise StorageError."""
-        bringing = _FetchingTrialSource(feed, self)
+        """Wrap the feed and the events of an execution on this machine; both raise StorageError.
 
-        def kept(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        A trial's stored files are fetched to its folder before it begins, and each checkpoint is
+        stored before it counts as written.
+        """
+        fetching = _FetchingTrialSource(feed, self)
+
+        def keep_checkpoints(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
             for event in events:
                 if isinstance(event, CheckpointWritten):
-                    self.keep(bringing.specs[event.trial], Path(event.path))
+                    self.keep(fetching.specs[event.trial], Path(event.path))
             return on_events(events)
 
-        return bringing, kept
+        return fetching, keep_checkpoints
 
     def _latest(self, trial: int) -> Mapping[str, tuple[str, str]]:
-        """Of each file the latest attempt which wrote it, and where that one is."""
+        """Return, by file name, the latest attempt that wrote the file, and its stored path."""
         from pyarrow.fs import FileSelector, FileType
 
         root = self._folder(trial)
         selector = FileSelector(root, recursive=True, allow_not_found=True)
         found: dict[str, tuple[str, str]] = {}
         for info in self._files.get_file_info(selector):
-            kept = _KEPT.fullmatch(info.path.removeprefix(f"{root}/"))
-            if kept and info.type == FileType.File and not info.path.endswith(_BESIDE):
-                attempt, name = kept.groups()
+            match = _STORED_FILE.fullmatch(info.path.removeprefix(f"{root}/"))
+            if match and info.type == FileType.File and not info.path.endswith(_PARTIAL):
+                attempt, name = match.groups()
                 if ".." not in name.split("/"):
                     found[name] = max(found.get(name, ("", "")), (attempt, info.path))
         return found
 
-    def _fetch(self, there: str, path: Path) -> None:
-        new_in = make_folder(path.parent)
-        with self._files.open_input_stream(there) as stream, open_replacing(path) as file:
+    def _fetch(self, stored_path: str, path: Path) -> None:
+        changed_parents = make_folder(path.parent)
+        with self._files.open_input_stream(stored_path) as stream, open_replacing(path) as file:
             file.write(stream.read())
-        for changed in (path.parent, *new_in):
+        for changed in (path.parent, *changed_parents):
             flush_folder(changed)
 
     def _put(self, name: str, content: bytes) -> None:
-        """Whole or not at all, whenever this process ends."""
-        beside = f"{name}.{secrets.token_hex(8)}{_BESIDE}"
+        """Write a file to the store whole or not at all, whenever this process ends."""
+        partial = f"{name}.{secrets.token_hex(8)}{_PARTIAL}"
         self._files.create_dir(name.rpartition("/")[0], recursive=True)
-        with self._files.open_output_stream(beside) as stream:
+        with self._files.open_output_stream(partial) as stream:
             stream.write(content)
-        self._files.move(beside, name)
+        self._files.move(partial, name)
 
     def _folder(self, trial: int) -> str:
         return f"{self._root}/{self.study_uuid}/{trial_name(trial)}"
 
-    def _away(self, error: Exception) -> StorageError:
+    def _storage_error(self, error: Exception) -> StorageError:
         return StorageError(
             f"study.checkpoints={self.url}: {fit_line(str(error))}: mend that, then resume the "
             "study."
@@ -150,7 +160,7 @@ class CheckpointStore:
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
-        """pyarrow's file system, and the path there. Raises ConfigError."""
+        """pyarrow's file system, and the store's path in it. Raises ConfigError."""
         from pyarrow.fs import FileSystem
 
         try:
@@ -167,30 +177,33 @@ class CheckpointStore:
 
 
 def _attempt(spec: TrialSpec) -> str:
-    """In the order of the attempts, as text."""
+    """Name this start of a trial; names sort as text in the order of the starts."""
     return f"{spec.attempt:05d}-{spec.n_starts:05d}"
 
 
 def _mark(folder: Path, attempt: str) -> Path:
-    """Never changed, and one for each attempt, so that one who was cut off takes none back. It is
-    not flushed: without it the same is brought again."""
+    """Return the path of the empty file that marks an attempt as stored or fetched.
+
+    Marks are never changed, and each attempt has its own, so that a process that was cut off undoes
+    no mark. They are not flushed: where one is lost, the same files are fetched again.
+    """
     return folder.with_name(f"{folder.name}.kept-{attempt}")
 
 
 def _newest_mark(folder: Path) -> str:
-    """Of the latest attempt; empty: there is none."""
+    """Return the latest attempt that is marked for the folder; empty if there is none."""
     begin = _mark(folder, "").name
     return max((p.name.removeprefix(begin) for p in folder.parent.glob(f"{begin}*")), default="")
 
 
 class _FetchingTrialSource:
-    """Brings what is kept of a trial to its folder as the trial is taken."""
+    """Feeds trials, and fetches a trial's stored files to its folder when the trial is taken."""
 
     def __init__(self, feed: AnsweringTrialSource, stored: CheckpointStore) -> None:
         self._feed, self._stored = feed, stored
         self.n_lanes = feed.n_lanes
         self.specs: dict[int, TrialSpec] = {}
-        """Of the trials that were taken."""
+        """Specs of the trials that were taken, by number."""
 
     def ahead(self) -> Sequence[TrialSpec]:
         return self._feed.ahead()

@@ -1,11 +1,13 @@
-"""One question answered in a child process, so that the parent need not import what it takes.
+"""Calls functions in child processes: one call, an answering process, and confined calls.
 
-A process that answers one question after another, beside trials and behind them.
+A child process spares the parent the imports that an answer needs (`call_in_child`,
+`AnsweringProcess`). A confined process (`call_confined`, `stream_confined`) runs code that nobody
+vouches for: its time, memory and file sizes are limited, and nothing of it is left when the call is
+over. The started process then only supervises, and a child of its own runs the code. Everything
+that this child starts, daemons included, is reparented to the supervisor, their subreaper, and is
+ended with it.
 
-A process that runs what nobody vouches for: what it may take, and that nothing of it is left.
-
-The process that is started supervises and runs none of it: a child of its own does. Whatever that
-starts, daemons included, comes back to the supervisor, their subreaper, and is ended with it.
+Trials do not run here, but in workers (`worker.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from automl.record.texts import how_it_ended
 from automl.trial import ProcessEntry
 
 _NICENESS = 10
-"""Trials go first."""
+"""Niceness of an answering process, so that trials get the cores first."""
 
 
 class NoAnswerError(Exception):
@@ -47,19 +49,22 @@ class NoAnswerError(Exception):
 
 
 class AnsweringProcess:
-    """Of one thread, which need not wait. What the entry's function returns for its config answers,
-    and keeps what it likes from one question to the next."""
+    """A child process that answers one question after another, for one thread, which need not wait.
+
+    The entry's function returns, for the entry's config, the function that answers. It may keep
+    state from one question to the next.
+    """
 
     def __init__(self, entry: ProcessEntry) -> None:
-        """Raises AutoMLError where none can be started."""
+        """Start the process. Raises AutoMLError where none can be started."""
         self._pipe, theirs = CONTEXT.Pipe()
         self._child = start_child("automl-answers", _serve, entry, theirs)
         theirs.close()
         self.busy = False
-        """It works at a question, or its answer has not been taken."""
+        """Whether the process works at a question, or has an answer that was not taken."""
 
     def ask(self, question: object) -> None:
-        """Raises NoAnswerError."""
+        """Send a question. Raises NoAnswerError."""
         assert not self.busy, "one question after another"
         try:
             self._pipe.send(question)
@@ -68,26 +73,30 @@ class AnsweringProcess:
         self.busy = True
 
     def poll(self) -> object | None:
-        """The answer; None: it is not there yet. Raises NoAnswerError, or the answer's own
-        AutoMLError."""
-        return self._taken() if self.busy and self._pipe.poll() else None
+        """Return the answer; None while it is not there.
+
+        Raises NoAnswerError, or the AutoMLError that answering has raised.
+        """
+        return self._receive() if self.busy and self._pipe.poll() else None
 
     def answer(self, question: object) -> object:
-        """Wait for it, and for that to an earlier question, which nobody wants any more. Raises as
-        `poll` does."""
+        """Ask, wait, and return the answer; an answer to an earlier question is dropped first.
+
+        Raises the same errors as `poll`.
+        """
         if self.busy:
             with suppress(AutoMLError):
-                self._taken()
+                self._receive()
         self.ask(question)
-        return self._taken()
+        return self._receive()
 
     def end(self) -> None:
-        """At once, whatever it works at."""
+        """Kill the process at once, even while it works at a question."""
         self._child.kill()
         self._child.join()
         self._pipe.close()
 
-    def _taken(self) -> object:
+    def _receive(self) -> object:
         try:
             answer: object = self._pipe.recv()
         except (EOFError, OSError) as error:
@@ -99,16 +108,16 @@ class AnsweringProcess:
 
 
 def _serve(entry: ProcessEntry, pipe: Connection) -> None:
-    """Until whoever asks is gone."""
+    """Answer questions until the asking process closes the pipe."""
     leave_to_sweep()
     os.nice(_NICENESS)
-    answers: Callable[[object], object] | None = None
+    answer_question: Callable[[object], object] | None = None
     with suppress(EOFError, BrokenPipeError):
         while True:
             question = pipe.recv()
             try:
-                answers = answers or resolve_entry(entry.target)(entry.config)
-                answer = answers(question)
+                answer_question = answer_question or resolve_entry(entry.target)(entry.config)
+                answer = answer_question(question)
             except AutoMLError as error:
                 answer = error
             except Exception as error:  # noqa: BLE001 - sent to the parent, which raises it
@@ -117,25 +126,25 @@ def _serve(entry: ProcessEntry, pipe: Connection) -> None:
 
 
 SIGNALLED = 128
-"""Added to a signal's number in the exit status, as shells do."""
+"""Offset that is added to a signal's number in an exit status, as shells do."""
 
 
 @dataclass(frozen=True)
 class ProcessConfinement:
-    """What a confined process may take."""
+    """Limits what a confined process may take, and sets its environment."""
 
     seconds: float = 30.0
     memory_bytes: int = 4 * 1024**3
-    """Main memory, of it and all that it starts."""
+    """Main memory of the process and all that it starts."""
     file_bytes: int = 1024**3
-    """The largest file that it may write."""
+    """Size of the largest file that the process may write."""
     niceness: int = 10
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    """What differs there; None: not set."""
+    """Environment variables to change in the process; None unsets one."""
 
 
 def run_confined(confinement: ProcessConfinement, run: Callable[[], None]) -> NoReturn:
-    """Call `run` in a child of this process, and end with its exit status when all is ended."""
+    """Call `run` in a child of this process, end all that it started, and exit with its status."""
     die_with_parent()
     leave_to_sweep()
     adopt_orphans()
@@ -154,7 +163,7 @@ def _run(confinement: ProcessConfinement, run: Callable[[], None]) -> NoReturn:
         run()
         status = 0
     finally:
-        os._exit(status)  # without waiting for threads, and without what is registered for the end
+        os._exit(status)  # without waiting for threads, and without calling exit hooks
 
 
 def _wait_for(pid: int) -> int:
@@ -179,14 +188,14 @@ def _confine(confinement: ProcessConfinement) -> None:
     _close_streams()
 
 
-def _limit(what: int, most: int) -> None:
-    _, hard = resource.getrlimit(what)
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(what, (most, most))
+def _limit(limited_resource: int, maximum: int) -> None:
+    _, hard = resource.getrlimit(limited_resource)
+    maximum = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+    resource.setrlimit(limited_resource, (maximum, maximum))
 
 
 def _data_bytes() -> int:
-    """Private memory that this process has asked for: what it was forked with (Linux; else 0)."""
+    """Return the private memory of this process, which it was forked with (Linux; else 0)."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -195,19 +204,19 @@ def _data_bytes() -> int:
 
 
 def _close_streams() -> None:
-    """Nothing is read, and what is printed goes nowhere."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Point the standard streams at the null device: no input, and output is discarded."""
+    null_fd = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
-        os.dup2(nowhere, fd)
+        os.dup2(null_fd, fd)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  until the process ends
     sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def call_in_child(entry: ProcessEntry) -> object:
-    """What the entry's function returns for its config, both of them picklable.
+    """Return what the entry's function returns for its config, both of them picklable.
 
-    An AutoMLError raised there is raised here; a child that dies is a ConfigError. Where Ctrl-C
-    ends the wait, nothing is left that goes on with the answer.
+    An AutoMLError raised in the child is raised here; a child that dies is a ConfigError. Ctrl-C
+    during the wait ends the child, too.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     child = start_child("automl-question", _answer, entry, theirs)
@@ -234,7 +243,7 @@ def call_in_child(entry: ProcessEntry) -> object:
 
 
 _LOOK_SECONDS = 0.1
-"""How often the main memory of a confined process is looked at."""
+"""Interval at which the main memory of a confined process is measured."""
 
 
 def call_confined(
@@ -242,17 +251,17 @@ def call_confined(
     confinement: ProcessConfinement,
     is_over: Callable[[], bool] = lambda: False,
 ) -> object:
-    """What the entry's function returns for its config, in a process that is confined and of which
-    nothing is left when this returns.
+    """Return what the entry's function returns for its config, in a confined process.
 
-    An AutoMLError raised there is raised here, and one that says how the process ended or what it
-    took too much of, or that nobody waits for it any more: `is_over` is asked ten times a second.
+    Nothing of the process is left when this returns. An AutoMLError raised in the process is raised
+    here. AutoMLError also tells how the process ended, which limit it exceeded, or that nobody
+    waits for the answer any more: `is_over` is called ten times a second.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     child = start_child("automl-confined", _answer_confined, entry, confinement, theirs)
     theirs.close()
     try:
-        answer = _awaited(ours, child, confinement, is_over)
+        answer = _wait_for_item(ours, child, confinement, is_over)
     finally:
         _end(child)
         ours.close()
@@ -266,16 +275,16 @@ def stream_confined(
     confinement: ProcessConfinement,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Generator[object, None, None]:
-    """What the entry's function yields for its config, as it comes; none of it is None.
+    """Yield what the entry's function yields for its config, as it comes; no item may be None.
 
-    As `call_confined`, whose seconds are here those from one to the next. Close it, or use it up:
-    its process lives until then.
+    Limits and errors are the same as for `call_confined`, except that the time limit counts from
+    one item to the next. Close the generator, or use it up: its process lives until then.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     child = start_child("automl-confined", _stream_confined, entry, confinement, theirs)
     theirs.close()
     try:
-        while (item := _awaited(ours, child, confinement, is_over)) is not None:
+        while (item := _wait_for_item(ours, child, confinement, is_over)) is not None:
             if isinstance(item, AutoMLError):
                 raise item
             yield item
@@ -284,16 +293,16 @@ def stream_confined(
         ours.close()
 
 
-def _awaited(
+def _wait_for_item(
     pipe: Connection,
     child: ForkServerProcess,
     confinement: ProcessConfinement,
     is_over: Callable[[], bool],
 ) -> object:
-    """The child's answer. Raises AutoMLError where there will be none."""
+    """Return the child's next answer. Raises AutoMLError where there will be none."""
     assert child.pid is not None
-    ends = time.monotonic() + confinement.seconds
-    while time.monotonic() < ends:
+    deadline = time.monotonic() + confinement.seconds
+    while time.monotonic() < deadline:
         ready = wait([pipe, child.sentinel], _LOOK_SECONDS)
         if pipe in ready:
             with suppress(EOFError):
@@ -304,8 +313,8 @@ def _awaited(
         if ready:
             raise AutoMLError(f"its process ended with {_how_it_ended(child)}")
         if memory_bytes(child.pid) > confinement.memory_bytes:
-            most = confinement.memory_bytes / 1024**3
-            raise AutoMLError(f"it took more than {most:.1f} GiB of main memory")
+            limit_gib = confinement.memory_bytes / 1024**3
+            raise AutoMLError(f"it took more than {limit_gib:.1f} GiB of main memory")
     raise AutoMLError(f"it took longer than {confinement.seconds:g} s")
 
 
@@ -316,10 +325,13 @@ def _how_it_ended(child: ForkServerProcess) -> str:
 
 
 def _end(child: ForkServerProcess) -> None:
-    """End a confined process with all that it started. It supervises only, and starts no more."""
+    """End a confined process and all its descendants.
+
+    The process itself only supervises, and starts no others meanwhile.
+    """
     assert child.pid is not None
     kill_descendants(child.pid)
-    with suppress(ProcessLookupError):  # it has ended
+    with suppress(ProcessLookupError):  # the process has ended
         os.killpg(child.pid, signal.SIGKILL)
     child.kill()
     child.join()
@@ -338,7 +350,7 @@ def _stream_confined(
 
 
 def _answer(entry: ProcessEntry, pipe: Connection, *, streams: bool = False) -> None:
-    """The answer, or where it comes in pieces each of them, and None after the last."""
+    """Send the answer; where it is streamed, send each item, and None after the last."""
     leave_to_sweep()
     try:
         answer = resolve_entry(entry.target)(entry.config)

@@ -1,7 +1,7 @@
-"""The contract of executors, and the resolving of an entry in the process that trains.
+"""Defines what an executor must do, the feed of trials it is given, and how an entry is resolved.
 
 An executor carries out admitted trials. It knows neither studies nor devices nor torch: it is
-given a feed of trials and a placement, and tells all that happens by events.
+given a feed of trials and a placement, and reports all that happens by events.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from automl.trial import (
 
 @dataclass(frozen=True)
 class ExecutorCapabilities:
-    """What an executor can do; the contract suite checks just these."""
+    """Tells what an executor can do; the contract suite checks exactly these promises."""
 
     own_process: bool
-    """A trial that kills its process costs that process only."""
+    """Whether a trial that kills its process costs that process only."""
     timeouts: bool
-    """A trial that hangs can be ended."""
+    """Whether a trial that hangs can be ended."""
     own_output: bool
-    """What a trial prints is kept apart."""
+    """Whether the printed output of each trial is kept apart."""
     packs: bool
-    """Trials of one kind train as one batched model."""
+    """Whether trials of one kind can train as one batched model."""
 
 
 class Executor(Protocol):
-    """Carries out admitted trials; called from many pool threads at once."""
+    """Carries out admitted trials; many pool threads call it at once."""
 
     can: ExecutorCapabilities
 
@@ -52,77 +52,88 @@ class Executor(Protocol):
         """Carry out the feed's first trial (and more of its kind where it can pack).
 
         Every trial taken from the feed gets exactly one `TrialOutcome`, its last event. A verdict
-        that
-        `on_events` returns reaches the trial at its next report at the latest. Raises only what
-        `on_events` raises, and its own defects.
+        that `on_events` returns reaches the trial at its next report at the latest. Raises only
+        what `on_events` raises, and its own defects.
         """
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
-        """Memory that our processes hold now of their devices. Any thread."""
+        """Return the memory that our processes hold now of their devices. Any thread."""
 
     def n_steps(self) -> Mapping[int, int]:
-        """Steps of training that the process of each execution has taken in its life, by the number
-        of its first trial; who is not named does not tell. Any thread."""
+        """Return the training steps that the process of each execution has taken in its life.
+
+        Keys are the numbers of the executions' first trials; an execution that cannot tell is left
+        out. Any thread.
+        """
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
-        """From now on these executions, which run or are about to begin, may take no more than that
-        of each device that is named, by the numbers of their first trials; for others what was said
-        last stays. Any thread."""
+        """Cap the bytes that running or starting executions may take of each named device.
+
+        Keys are the numbers of the executions' first trials. Caps of executions that are not named
+        stay as they were. Any thread.
+        """
 
     def stop_trials(self) -> None:
         """Tell all running trials to stop at their next report."""
 
     def kill(self, cause: str) -> bool:
-        """End running trials now, as interrupted for `cause`, and those that are just about to
-        begin; False where that cannot be done."""
+        """End running and starting trials now, as interrupted for `cause`.
+
+        Returns False where trials cannot be ended.
+        """
 
     def end_trials(self, trials: Collection[int], cause: str) -> None:
-        """End these trials now, where they run, as interrupted for `cause`; others of their packs
-        go on alone. Those that are just about to begin, and what cannot be ended, run on. Any
-        thread."""
+        """End these trials now, where they run, as interrupted for `cause`.
+
+        Other trials of their packs go on alone. Trials that are just about to begin, and trials
+        that cannot be ended, run on. Any thread.
+        """
 
     def lease(self, until_seconds: float) -> None:
-        """The sweep's trials are its own until then (`lease_seconds()`): what trains in processes
-        of their own ends by itself when that has passed, be this process stopped. Any thread."""
+        """Extend the lease of the sweep's trials until then, by the clock of `lease_seconds()`.
+
+        Worker processes end by themselves when the lease is over, even if this process is stopped.
+        Any thread.
+        """
 
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
-        """Processes kept warm for trials to come, by their devices. Any thread."""
+        """Return the processes kept warm for later trials, by their devices. Any thread."""
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """Give back what is kept for trials to come. Any thread."""
+        """End the processes that are kept warm on these devices. Any thread."""
 
     def close(self) -> None:
-        """Give back processes and memory. No trial is running any more."""
+        """Give back processes and memory. Call it when no trial runs any more."""
 
 
-def _nobody_answers(question: Question) -> Reply:
+def _refuse_params(question: Question) -> Reply:
     return ParamRefusal("nobody here draws params")
 
 
 class TrialFeed:
-    """The trials of one execution: those it starts with, and those added while it runs."""
+    """Feeds an execution its trials: the ones it starts with, and the ones added while it runs.
+
+    It is an `automl.trial.AnsweringTrialSource`.
+    """
 
     def __init__(
         self,
         specs: Sequence[TrialSpec],
         on_take: Callable[[TrialSpec], None],
-        answer: Callable[[Question], Reply] = _nobody_answers,
+        answer: Callable[[Question], Reply] = _refuse_params,
     ) -> None:
-        self._specs = deque(specs)  # added to by the main thread, taken from by one pool thread
+        self._specs = deque(specs)  # the main thread adds, one pool thread takes
         self._on_take = on_take
         self.answer = answer
-        """See `automl.trial.AnsweringTrialSource`."""
         self.n_lanes = len(specs)
 
     def add(self, spec: TrialSpec) -> None:
         self._specs.append(spec)
 
     def ahead(self) -> Sequence[TrialSpec]:
-        """See `automl.trial.AnsweringTrialSource`."""
         return tuple(self._specs)
 
     def next(self) -> TrialSpec | None:
-        """See `automl.trial.TrialSource`."""
         try:
             spec = self._specs.popleft()
         except IndexError:
@@ -132,11 +143,11 @@ class TrialFeed:
 
 
 def resolve_entry(target: str) -> Callable[[object], Any]:
-    """The function that `module:function` names; its module is imported."""
+    """Import the module that `module:function` names, and return the function."""
     function: Callable[[object], Any] = pkgutil.resolve_name(target)
     return function
 
 
 def open_session(entry: ProcessEntry) -> ObjectiveSession:
-    """Make the entry's objective ready in this process."""
+    """Make the entry's objective ready in this process, and return its session."""
     return cast(ObjectiveSession, resolve_entry(entry.target)(entry.config))

@@ -1,15 +1,15 @@
-"""What the fork server loads before all else: it starts sooner, and its children share more memory.
+"""Tunes garbage collection in the fork server, so that it starts sooner and shares more memory.
 
-Loading torch makes some hundred thousand objects that are never garbage. While they are made the
-collector looks through them again and again (a sixth of the time), then once more in each child,
-which must copy each page that it looks at. So it is off in the server, and a child looks through
-its own objects alone. At its end the server drops all at once: taking torch apart object by object
-costs 0.5 s of a core, which the next program could use.
+Loading torch makes some hundred thousand objects that are never garbage. The collector looks
+through them again and again while they are made (a sixth of the time), then once more in each
+child, which must copy each page that it looks at. Therefore the collector is off in the server,
+and a child looks through its own objects alone. The server ends without taking torch apart object
+by object, which would cost 0.5 s of a core that the next program could use.
 
-Ctrl-C and SIGTERM are the sweep's business: the server ignores them (`record/stopping.py`).
+The server ignores Ctrl-C and SIGTERM, which the sweep handles (`record/stop_signals.py`).
 
-Has its effect when imported, since the fork server of `multiprocessing` takes nothing but the names
-of modules; imported by nobody else.
+The module is a file of its own because the fork server of `multiprocessing` takes nothing but names
+of modules: it acts when it is imported, and only the fork server imports it, before all else.
 """
 
 from __future__ import annotations

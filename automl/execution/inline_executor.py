@@ -1,6 +1,8 @@
-"""Trials in the pool's own threads, side by side: for debugging, and for objectives that cannot be
-sent to another process. A trial that kills its process kills the sweep, and one that hangs cannot
-be ended; both go on at the next `resume`.
+"""Runs trials in the sweep's own process, side by side in the threads of its pool.
+
+This is for debugging, and for objectives that cannot be sent to another process. A trial that kills
+its process kills the sweep, and a trial that hangs cannot be ended; both go on at the next
+`resume`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from automl.trial import (
     Reply,
     TrialEvent,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 
 
@@ -46,7 +48,7 @@ class InlineExecutor:
         spec = feed.next()
         assert spec is not None, "an executor is called with a trial in its feed"
 
-        tell = run_one_by_one(on_events)
+        tell = single_event_handler(on_events)
 
         def on_event(event: TrialEvent) -> Verdict:
             if isinstance(event, FailedOutcome):
@@ -66,30 +68,30 @@ class InlineExecutor:
         return {}
 
     def n_steps(self) -> Mapping[int, int]:
-        """All are in this one process, and cannot be told apart."""
+        """Return nothing: the steps of trials in one process cannot be told apart."""
         return {}
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
-        """torch counts by process, and all are in this one."""
+        """Do nothing: torch counts memory by process, and all trials are in this one."""
 
     def stop_trials(self) -> None:
-        """Each learns it as the answer to its next report."""
+        """Do nothing: each trial gets the verdict to stop as the answer to its next report."""
 
     def kill(self, cause: str) -> bool:
-        """Threads cannot be ended."""
+        """Return False, since threads cannot be ended."""
         return False
 
     def end_trials(self, trials: Collection[int], cause: str) -> None:
-        """Nor by themselves: each learns it as the answer to its next report."""
+        """Do nothing: each trial gets the verdict to stop as the answer to its next report."""
 
     def lease(self, until_seconds: float) -> None:
-        """What stops this process stops its trials."""
+        """Do nothing: whatever stops this process stops its trials."""
 
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         return {}
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """Its one process is the sweep's."""
+        """Do nothing: the only process is the sweep's."""
 
     def close(self) -> None:
         if self._session is not None:
@@ -98,7 +100,11 @@ class InlineExecutor:
 
 
 class _SameProcessChannel:
-    """See `automl.trial.Line`: in the sweep's own process each event is answered as it is told."""
+    """Passes a trial's questions to its feed (an `automl.trial.SweepChannel`).
+
+    In the sweep's own process each event is answered when it is reported, so that no later verdict
+    has to be asked for.
+    """
 
     def __init__(self, feed: AnsweringTrialSource) -> None:
         self._feed = feed

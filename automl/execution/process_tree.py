@@ -1,12 +1,12 @@
-"""The processes that a process started, and all that those started (Linux; elsewhere none are
-found, and a process group is all that can be ended).
+"""Finds, adopts and kills the descendants of a process, and ties a worker's life to its parent's.
 
-A worker must not outlive the sweep, even one killed by `kill -9`.
+Descendants are found on Linux only; elsewhere no more than a process group can be ended.
 
-The worker's parent is the forkserver, so `PR_SET_PDEATHSIG` would watch the wrong process. What is
-watched is the pipe that `multiprocessing` keeps open to the real parent: the kernel itself sends
-SIGKILL to the worker's process group when its other end closes (measured: within 9 ms), without a
-thread and even while C code holds the GIL. Linux; elsewhere a thread waits for the same pipe.
+A worker must not outlive the sweep, even a sweep killed by `kill -9`. The worker's parent is the
+fork server, so `PR_SET_PDEATHSIG` would watch the wrong process. The kernel watches instead the
+pipe that `multiprocessing` keeps open to the real parent: it sends SIGKILL to the worker's process
+group when the pipe's other end closes (measured: within 9 ms), without a thread and even while C
+code holds the GIL. On other systems than Linux a thread waits for the same pipe.
 """
 
 from __future__ import annotations
@@ -24,43 +24,50 @@ from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-"""From <linux/prctl.h>."""
-_N_LOOKS = 1000
-_LOOK_SECONDS = 0.002
-"""A process that is killed takes a moment to end, and may have started another meanwhile."""
+"""The operation's number in <linux/prctl.h>."""
+_N_ROUNDS = 1000
+_ROUND_SECONDS = 0.002
+"""Pause between rounds of killing: a killed process takes a moment to end, and may have started
+another one meanwhile."""
 
 
 def descendants(pid: int) -> list[int]:
-    """The living descendants of a process, parents first."""
+    """Return the living descendants of a process, parents first."""
     found = [child for child in _children(pid) if _is_alive(child)]
     return [p for child in found for p in (child, *descendants(child))]
 
 
 def adopt_orphans() -> None:
-    """From now on what a descendant of this process leaves behind becomes its own child (Linux)."""
+    """Make orphaned descendants of this process its own children from now on (Linux)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_descendants(pid: int) -> None:
-    """End them all, and wait until they are gone; the process itself starts no more meanwhile."""
-    for _ in range(_N_LOOKS):
+    """Kill all descendants of a process, and wait until they are gone, about two seconds at most.
+
+    The process itself must not start others meanwhile.
+    """
+    for _ in range(_N_ROUNDS):
         found = descendants(pid)
         if not found:
             return
         for child in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_ROUND_SECONDS)
 
 
 def memory_bytes(pid: int) -> int:
-    """Main memory of a process and its descendants; what several share is divided among them."""
+    """Return the main memory of a process and its descendants.
+
+    Memory that several processes share is divided among them.
+    """
     return sum(_proportional_bytes(p) for p in (pid, *descendants(pid)))
 
 
 def _children(pid: int) -> list[int]:
-    """None of one that has ended, be it while one looks."""
+    """Return the children of a process; none if it has ended, even during the reading."""
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -87,7 +94,7 @@ def _proportional_bytes(pid: int) -> int:
 
 
 _F_SETSIG = 10
-"""From <fcntl.h>; Python's fcntl module does not name it."""
+"""The command's number in <fcntl.h>; Python's fcntl module does not name it."""
 
 
 def die_with_parent() -> None:
@@ -102,7 +109,7 @@ def die_with_parent() -> None:
     fcntl.fcntl(sentinel, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(sentinel, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([sentinel], [], [], 0)[0]:  # it died before the signal was set up
+    if select.select([sentinel], [], [], 0)[0]:  # the parent died before the signal was set up
         kill_group()
 
 

@@ -1,8 +1,9 @@
 """Follows one execution in a worker, a trial or a pack of them, until every trial has an outcome.
 
 A worker that dies, falls silent or takes too long is ended here, with its whole process group, and
-each trial that it still had gets the outcome that follows from that. All that it said before its
-end counts: a trial whose outcome lay in the pipe has that outcome.
+each of its remaining trials gets the outcome that follows from that. All messages that the worker
+sent before its end count: a trial whose outcome lay in the pipe has that outcome. The worker's
+process itself is handled in `worker_process.py`.
 """
 
 from __future__ import annotations
@@ -46,19 +47,18 @@ from automl.trial import (
 )
 
 _LOOK_SECONDS = 0.1
-"""A worker rings for what cannot wait (`worker.WorkerOutbox`); for the rest its pipe is looked
-into. So
-often deadlines are looked at, too, while messages come without a pause."""
+"""Interval at which the pipe is polled, and deadlines are checked while messages come without a
+pause. A worker rings for messages that cannot wait (`worker.WorkerOutbox`)."""
 _N_TOGETHER = 200
-"""Events that lie in the pipe are passed on together, about so many: on a cluster each time is a
+"""Number of events in the pipe, roughly, that are passed on together: on a cluster each batch is a
 call to another machine."""
 _LEASE_ENDED = "nobody renewed its lease: the sweep was stopped, or its database away"
 _OUTPUT_LINES = 20
-"""Of what a failed trial printed, this much goes into its details."""
+"""Number of printed lines of a failed trial that go into its details."""
 
 
 class ExecutionSupervisor:
-    """One execution in one worker; `run` returns when it is over."""
+    """Supervises one execution in one worker; `run` returns when the execution is over."""
 
     def __init__(
         self,
@@ -68,31 +68,31 @@ class ExecutionSupervisor:
         on_events: OnEvents,
         on_unjudged: OnEvents,
         limits: WorkerLimits,
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         self.worker, self.key = worker, key
-        """The number of its first trial."""
+        """The worker, and the number of the execution's first trial."""
         self._feed = feed
         self._on_events, self._on_unjudged = on_events, on_unjudged
         self._limits = limits
-        self._say = say
+        self._warn = warn
         self._is_pack = feed.n_lanes > 1
         self._began: dict[int, float] = {}
-        """Trials without an outcome, and when (monotonic) each began; infinity: not yet."""
+        """Start (monotonic) of each trial without an outcome; infinity before it has begun."""
         self._heard = math.inf
-        """When a trial last said something; infinity: not begun yet."""
+        """When a trial last sent a message (monotonic); infinity before the first has begun."""
         self._following: ToParent | None = None
-        """Read already, to be acted on next."""
-        self._look_at = 0.0
-        """When deadlines are looked at next, messages or not."""
-        self._ending = threading.Lock()  # guards the one below, which is set once
+        """A message that was read already, to be handled next."""
+        self._next_check = 0.0
+        """When deadlines are checked next, whether or not messages come."""
+        self._ending = threading.Lock()  # guards the field below, which is set once
         self._end_of: Callable[[int], TrialOutcome] | None = None
-        """The outcome of a trial whose worker was ended on purpose; None: it was not."""
+        """Returns a trial's outcome if its worker was ended on purpose; None if it was not."""
         self._output = Path()
         self._n_oom_kills = limits.n_oom_kills()
-        """As it began."""
+        """Count of the kernel's kills for lack of memory when the execution began."""
         self._device_failed = False
-        """A trial said so: nothing can train in its process any more."""
+        """Whether a trial reported a failed device: its process can train nothing any more."""
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ class ExecutionSupervisor:
         self._end(lambda number: InterruptedOutcome(number, time.time(), cause))
 
     def end(self, trials: Collection[int], cause: str) -> None:
-        """As `kill`, of these trials; others of their pack go on alone."""
+        """End these trials now, as interrupted; others of their pack go on alone."""
 
         def end_of(number: int) -> InterruptedOutcome:
             if number in trials:
@@ -114,7 +114,10 @@ class ExecutionSupervisor:
         self._end(end_of)
 
     def run(self, first: TrialSpec, placement: Placement, output: Path) -> None:
-        """Raises StorageError when a checkpoint cannot be written, and what `on_events` raises."""
+        """Run the feed's first trial, or a pack, until every trial has an outcome.
+
+        Raises StorageError when a checkpoint cannot be written, and what `on_events` raises.
+        """
         self._output = output
         self._began[first.number] = math.inf
         self.worker.begin(CarryOutTrial(first, placement, str(output), self._feed.n_lanes))
@@ -126,7 +129,7 @@ class ExecutionSupervisor:
                 output.unlink()
 
     def _follow(self, message: ToParent | None) -> bool:
-        """Act on the worker's message (None: it died); whether more is to come."""
+        """Act on the worker's message (None: it died); return whether more messages are to come."""
         match message:
             case None:
                 self._all_died()
@@ -140,28 +143,30 @@ class ExecutionSupervisor:
                 self._began = dict.fromkeys(self._began, self._heard)
                 return True
             case WorkerWarning(text=text):
-                self._say(text)
+                self._warn(text)
                 return True
             case CheckpointUnwritable(message=text):
                 raise StorageError(text)
             case NextTrialAsked():
-                self._give_next()
+                self._feed_next()
                 return True
             case ParamQuestion() | ParamsNotSuggested() as question:
                 self.worker.reply(self._feed.answer(question))
                 return True
             case EventsForVerdict(events=events):
-                self.worker.answer(self._pass_on(self._told(events)), waits=True)
+                self.worker.answer(self._pass_on(self._corrected(events)), waits=True)
                 return True
             case events:
-                verdicts = self._pass_on(self._told(events), self._on_unjudged)
+                verdicts = self._pass_on(self._corrected(events), self._on_unjudged)
                 self.worker.answer(verdicts, waits=False)
                 return True
         return False
 
     def _receive(self) -> ToParent | None:
-        """The next message, events with those that lie behind them in the pipe; None: the worker
-        has ended, and no more is left of it to be read."""
+        """Return the next message, joining events that lie one behind the other in the pipe.
+
+        Returns None when the worker has ended and its pipe is read to the end.
+        """
         message, self._following = self._following or self._read(), None
         while isinstance(message, Sequence) and len(message) < _N_TOGETHER:
             if not self.worker.pipe.poll():
@@ -176,14 +181,14 @@ class ExecutionSupervisor:
         return message
 
     def _read(self) -> ToParent | None:
-        if time.monotonic() >= self._look_at:
+        if time.monotonic() >= self._next_check:
             self._end_overdue()
         has_ended = False
         while not self.worker.pipe.poll():
             if has_ended:
                 return None
             self._end_overdue()
-            has_ended = self.worker.wait(self._patience())
+            has_ended = self.worker.wait(self._wait_seconds())
         try:
             message: ToParent = self.worker.pipe.recv()
         except (EOFError, OSError):
@@ -192,7 +197,7 @@ class ExecutionSupervisor:
             self._heard = time.monotonic()
         return message
 
-    def _give_next(self) -> None:
+    def _feed_next(self) -> None:
         spec = self._feed.next() if self._end_of is None else None
         if spec is not None:
             self._began[spec.number] = time.monotonic()
@@ -212,12 +217,12 @@ class ExecutionSupervisor:
             self._heard = time.monotonic()
         return verdicts
 
-    # --- ends that the worker did not tell ---
+    # --- ends that the worker did not report ---
 
     def _all_died(self) -> None:
         if not self._began:
             if self._end_of is None and not self.worker.slot.has_ended:
-                self._say(
+                self._warn(
                     f"worker {self.worker.pid} ended after its last trial: {self._how_it_died()}; "
                     "the next trial gets another"
                 )
@@ -227,9 +232,11 @@ class ExecutionSupervisor:
             return
         self._pass_on([self._died(number) for number in self.live])
 
-    def _told(self, events: Sequence[TrialEvent]) -> Sequence[TrialEvent]:
-        """What a worker that lives says of its trials, with what only this side knows: who killed
-        a program that it had started."""
+    def _corrected(self, events: Sequence[TrialEvent]) -> Sequence[TrialEvent]:
+        """Return a worker's events, with what only this process knows.
+
+        A program of a trial that was killed ran out of memory if the kernel killed it.
+        """
         return [
             OutOfMemoryOutcome(
                 e.trial, e.time, f"{e.cause}; the kernel killed for lack of main memory"
@@ -250,11 +257,14 @@ class ExecutionSupervisor:
         return InterruptedOutcome(number, now, cause, by_worker_death=True)
 
     def _was_killed_for_memory(self) -> bool:
-        """By the kernel, of which its count is the sign: anybody may send a SIGKILL."""
+        """Return whether the kernel killed the worker for lack of memory.
+
+        The kernel's count has to confirm it, since anybody may send a SIGKILL.
+        """
         return self._kernel_killed() and self.worker.how_it_died() == "SIGKILL"
 
     def _kernel_killed(self) -> bool:
-        """Whether it killed any process for that since this execution began."""
+        """Return whether the kernel killed any process for lack of memory since the start."""
         before, after = self._n_oom_kills, self._limits.n_oom_kills()
         return before is not None and after is not None and after > before
 
@@ -282,7 +292,7 @@ class ExecutionSupervisor:
     def _with_output(self, failed: FailedOutcome) -> FailedOutcome:
         lines = last_lines(self._output, _OUTPUT_LINES)
         append_failure(self._output.parent / log_name(failed.trial), failed)
-        if not lines or self._is_pack:  # the output of a pack is nobody's in particular
+        if not lines or self._is_pack:  # a pack's output cannot be told apart by trial
             return failed
         return replace(failed, details=f"{failed.details}\nlast output:\n{lines}".lstrip())
 
@@ -294,24 +304,27 @@ class ExecutionSupervisor:
         self.worker.kill()
 
     def _end_overdue(self) -> None:
-        """End the worker where a trial's time is up, or its own after the last trial."""
+        """End the worker where a trial's time is up, or its own time after the last trial."""
         now = time.monotonic()
-        self._look_at = now + _LOOK_SECONDS
+        self._next_check = now + _LOOK_SECONDS
         overdue = {number: cause for at, number, cause in self._deadlines() if now >= at}
         if overdue:
-            self._end(lambda number: self._late(number, overdue))
+            self._end(lambda number: self._overdue_outcome(number, overdue))
         if None in overdue:
-            self._say(f"worker {self.worker.pid} {overdue[None]}; the next trial gets another")
+            self._warn(f"worker {self.worker.pid} {overdue[None]}; the next trial gets another")
 
-    def _late(self, number: int, overdue: Mapping[int | None, str]) -> TrialOutcome:
-        """A trial whose time is up has failed; others of its pack go on alone."""
+    def _overdue_outcome(self, number: int, overdue: Mapping[int | None, str]) -> TrialOutcome:
+        """Return a failure for a trial whose time is up; others of its pack go on alone."""
         if number in overdue:
             return self._failed(number, overdue[number])
-        late, cause = next(iter(overdue.items()))
-        return self._dissolved(number, f"trial {late} {cause}")
+        late_trial, cause = next(iter(overdue.items()))
+        return self._dissolved(number, f"trial {late_trial} {cause}")
 
     def _deadlines(self) -> Iterator[tuple[float, int | None, str]]:
-        """When whose time is up, and the cause to tell; None: the worker's, which has no trial."""
+        """Yield each deadline, its trial, and the cause to report when it has passed.
+
+        The trial is None for the deadline of a worker that has no trial left.
+        """
         if self._end_of is not None:
             return
         if not self._began:
@@ -325,7 +338,7 @@ class ExecutionSupervisor:
             cause = f"reported nothing for execution.silence_timeout_seconds={limit:g}"
             yield from ((self._heard + limit, n, cause) for n in self._began)
 
-    def _patience(self) -> float:
-        """Seconds until the next look into the pipe, or the next deadline."""
+    def _wait_seconds(self) -> float:
+        """Return the seconds until the pipe is polled next, or until the next deadline."""
         deadlines = [at - time.monotonic() for at, _, _ in self._deadlines() if at < math.inf]
         return max(0.0, min(_LOOK_SECONDS, *deadlines)) if deadlines else _LOOK_SECONDS

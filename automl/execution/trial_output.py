@@ -1,14 +1,11 @@
-"""What a trial printed, from its own file, and why it failed, at the end of that.
+"""Handles the output file of each trial, a worker's standard streams, and a worker's start and end.
 
-A worker's own standard streams: a file per trial, whatever the trial before did to them.
+An objective may close descriptors 0 to 2 or `sys.stdout`, or replace them. The effect ends with its
+trial: the next trial begins with the streams that were there before the first one.
 
-An objective may close descriptors 0 to 2 or `sys.stdout`, or put something of its own there. That
-ends with its trial: the next one begins with the streams that were there before the first.
-
-The end of a worker: what was registered for it is called, and what the worker started is ended.
-
-A process of multiprocessing's calls no `atexit` hook (before Python 3.14), and has those of the
-server that it was forked from, which are not its own.
+A process of multiprocessing calls no `atexit` hook (before Python 3.14), and inherits the hooks of
+the server that it was forked from. `begin_life` and `end_life` therefore see to it that a worker
+calls its own hooks at its end, and ends the processes that it has started.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ _MAX_BYTES = 8192
 
 
 def last_lines(path: Path, n_lines: int) -> str:
-    """The end of a file, at most 8 KiB of it; empty where there is no file."""
+    """Return the last lines of a file, at most 8 KiB of it; empty where there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -50,7 +47,7 @@ def last_lines(path: Path, n_lines: int) -> str:
 def append_failure(path: Path, failed: FailedOutcome) -> None:
     """Write traceback or cause to the end of the trial's file, on a line of its own.
 
-    It is in the event log too: a disk that takes no more ends nothing here.
+    A full disk only causes a warning, since the event log has the cause too.
     """
     text = fit(failed.details or failed.cause).rstrip()
     try:
@@ -65,21 +62,22 @@ def append_failure(path: Path, failed: FailedOutcome) -> None:
 
 
 class StandardStreams:
-    """Standard output and error of this process; for its main thread."""
+    """Sends standard output and error of this process to files; for its main thread."""
 
     def __init__(self) -> None:
         self.keep()
 
     def keep(self) -> None:
-        """Those of now are what each trial begins with: a user's module may have put them there."""
+        """Let each trial begin with the present streams, which a user's module may have set."""
         self._own = (sys.stdout, sys.stderr)
 
     def print_to(self, path: str) -> None:
-        """From now on what this process and its children print goes to the end of a file."""
+        """Append the output of this process and its children to a file from now on."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         for stream in (sys.stdout, sys.stderr, *self._own):
             flush_streams(stream)
-        sys.stdout, sys.stderr = self._own  # before the descriptors: one that goes may close its
+        # Before the descriptors are set: a stream that is dropped may close its descriptor.
+        sys.stdout, sys.stderr = self._own
         _fill_gaps()
         fd = opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(fd, 1)
@@ -90,7 +88,7 @@ class StandardStreams:
 
 
 def end_process() -> None:
-    """Tell the error that is being handled, and end at once.
+    """Print the error that is being handled, and end the process at once.
 
     Returning would wait for every thread that a user's objective left behind.
     """
@@ -101,14 +99,14 @@ def end_process() -> None:
 
 
 def _fill_gaps() -> None:
-    """Take the descriptors among 0, 1 and 2 that are closed: the next file opened would be one."""
+    """Open the null device at closed descriptors among 0 to 2, which a new file would get else."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
 
 
 def flush_streams(stream: TextIO | None) -> bool:
-    """Whether the stream takes text: a closed one, None or an object of the user's may not."""
+    """Flush a stream; return whether it works. None, a closed or a user's stream may not."""
     try:
         stream.flush()  # type: ignore[union-attr]  # the except clause is the check
     except Exception:  # noqa: BLE001  whatever a user's object raises
@@ -123,11 +121,13 @@ def _usable(stream: TextIO, fd: int) -> TextIO:
 
 
 def begin_life() -> None:
-    """Before anything of the user's runs. What the hooks below do is done last, in their order from
-    the last to the first."""
+    """Prepare a worker process before any code of the user runs.
+
+    The exit hooks that are registered here run after the user's, in reverse order.
+    """
     adopt_orphans()
-    # The server's own method, forkserver, is that of its children, who may then say no other; a
-    # DataLoader would begin with a server of its own, and take no data set that is not picklable.
+    # A child of the server inherits its start method, forkserver, and could then set no other; a
+    # DataLoader would start a server of its own, and take no data set that is not picklable.
     multiprocessing.set_start_method(None, force=True)
     for inherited in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # no other way
         inherited.atexit = False
@@ -139,16 +139,19 @@ def begin_life() -> None:
 
 
 def end_life() -> NoReturn:
-    """Call what was registered, and end. It waits for no thread that a user's code left behind."""
+    """Call the registered exit hooks, and end without waiting for threads of a user's code."""
     _dismiss_compiler(sys.modules.get("torch._inductor.async_compile"))
-    atexit._run_exitfuncs()  # what one raises is printed, and the next is called
+    atexit._run_exitfuncs()  # prints what a hook raises, and calls the next
     for stream in (sys.stdout, sys.stderr):
         flush_streams(stream)
     os._exit(0)
 
 
 def _dismiss_compiler(module: Any) -> None:
-    """torch's would wait many seconds for its processes, twice, which have nothing to write."""
+    """Remove the exit hook of torch's compiler, and mark its pools as stopped.
+
+    The hook would wait many seconds, twice, for processes that have nothing to write.
+    """
     if module is not None:
         atexit.unregister(module.shutdown_compile_workers)
         for pool in module._pool_set:

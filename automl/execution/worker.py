@@ -1,7 +1,8 @@
-"""The process that trains: takes trials over a pipe, sends their events back, until told to end.
+"""Runs in the worker process, which trains: it takes trials over a pipe, and sends their events.
 
-Belongs to its devices for life: `CUDA_VISIBLE_DEVICES` is set before anything asks CUDA. Events go
-one way; the verdict on a report is seen at the next one at the latest.
+A worker belongs to its devices for life: `CUDA_VISIBLE_DEVICES` is set before anything asks CUDA.
+Events need no answer; the verdict on a report is read at the next report at the latest. The
+parent's side is `worker_process.py`, and `supervision.py` decides when a worker is ended.
 """
 
 from __future__ import annotations
@@ -54,55 +55,57 @@ from automl.trial import (
     TrialTagged,
     ValuesLogged,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 
-_POLL_SECONDS = 0.001  # what `poll` counts in
+_POLL_SECONDS = 0.001  # `Connection.poll` counts in milliseconds
 _GATHER_SECONDS = 0.02
-_TELL_SECONDS = 0.1
-_LOOK_SECONDS = 1.0
-_PATIENCE = 0.05  # a share of the time between two reports
+_SLOT_SECONDS = 0.1
+"""Pause between two updates of the shared slot."""
+_LEASE_CHECK_SECONDS = 1.0
+_PATIENCE = 0.05
+"""Fraction of the time between two reports that a trial waits for the verdict on a report."""
 _VERDICT_SECONDS = 10.0
-"""A trial that asks for its verdict goes on after that, whatever the parent is kept by."""
+"""A trial that asks for its verdict goes on after that time, whatever delays the parent."""
 
 
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
-    """Run in the child process, which ends at once where this fails."""
+    """Run the worker in the child process; end the process at once if it fails."""
     die_with_parent()
     begin_life()
     leave_to_sweep()
     try:
         _serve(setup, pipe, bell)
-    except BaseException:  # noqa: BLE001 - whatever it was, nobody here could go on
+    except BaseException:  # noqa: BLE001 - whatever it was, this process cannot go on
         end_process()
     end_life()
 
 
 def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
-    """Carry work out until there is no more, or none can be."""
+    """Carry out work until the parent ends it, or no trial can run here any more."""
     gpus = [device.uuid for device in setup.devices if not device.on_host]
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for what was placed on the host
-    threading.Thread(target=_end_when_over, args=(setup.slot,), daemon=True).start()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for trials placed on the host
+    threading.Thread(target=_end_with_lease, args=(setup.slot,), daemon=True).start()
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = WorkerOutbox(pipe, bell)
     logging.getLogger("automl").addHandler(_WorkerWarningHandler(outbox))
     reporter = WorkerReporter(pipe, outbox, setup.slot, setup.judging)
     streams = StandardStreams()
     session: ObjectiveSession | None = None
-    apart: WorkerIsolation | None = None
+    isolation: WorkerIsolation | None = None
     while (work := reporter.next_work()) is not None:
         streams.print_to(work.output_path)
-        if session is None or apart is None:
+        if session is None or isolation is None:
             try:
                 session = open_session(setup.entry)
-            except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
+            except BaseException as error:  # noqa: BLE001 - whatever it was, the parent learns it
                 cause = fit_line(f"{type(error).__name__}: {error}")
                 outbox.ring(ObjectiveUnavailable(cause, fit(traceback.format_exc())))
                 return
             streams.keep()
-            _keep_telling(session, setup.slot, outbox)
-            apart = WorkerIsolation()  # what the user's module did stays
-            session.keep_apart(apart)
+            _update_slot_in_thread(session, setup.slot, outbox)
+            isolation = WorkerIsolation()  # changes by the user's module itself stay
+            session.keep_apart(isolation)
         outbox.put(WorkerReady())
         session.cap_memory(setup.slot.caps_bytes)
         try:
@@ -112,17 +115,17 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
             return
         session.give_back_memory()
         setup.slot.write(session.held_bytes())
-        outbox.ring(WorkerIdle(apart.spent))
+        outbox.ring(WorkerIdle(isolation.spent))
 
 
 class WorkerOutbox:
-    """Messages to the parent, in order; any thread.
+    """Sends messages to the parent, in order, from any thread.
 
-    A message costs the trial a system call, and waking the parent costs more. So reports that
-    are not judged, and what else is logged, are gathered for 20 ms, and the parent is woken only by
-    a message that cannot wait; it takes what else lies in the pipe then, or when it looks by
-    itself, ten times a second. What is in the pipe outlives this process; reports that were
-    gathered do not, and are made again when the trial goes on from its checkpoint.
+    A message costs the trial a system call, and waking the parent costs more. Therefore reports
+    that are not judged, and logged values, are gathered for 20 ms, and the parent is woken only by
+    a message that cannot wait. It takes the other messages from the pipe then, or ten times a
+    second by itself. Messages in the pipe outlive this process; gathered reports do not, and are
+    made again when the trial goes on from its checkpoint.
     """
 
     def __init__(self, pipe: Connection, bell: Connection) -> None:
@@ -132,14 +135,14 @@ class WorkerOutbox:
         self._sent_seconds = time.monotonic()
 
     def gather(self, events: Sequence[TrialEvent]) -> None:
-        """For reports on which no verdict is expected."""
+        """Gather events on which no verdict is expected, and send them now and then."""
         with self._lock:
             self._gathered += events
             if time.monotonic() - self._sent_seconds >= _GATHER_SECONDS:
                 self._send()
 
     def flush(self) -> None:
-        """Send what was gathered."""
+        """Send the gathered events now."""
         with self._lock:
             self._send()
 
@@ -161,7 +164,7 @@ class WorkerOutbox:
 
 
 class _WorkerWarningHandler(logging.Handler):
-    """What the package warns of is said by the sweep, once, not in each worker's own output."""
+    """Sends the package's warnings to the sweep, which shows each once, not in a trial's output."""
 
     def __init__(self, outbox: WorkerOutbox) -> None:
         super().__init__(logging.WARNING)
@@ -171,50 +174,60 @@ class _WorkerWarningHandler(logging.Handler):
         self._outbox.put(WorkerWarning(fit_line(record.getMessage())))
 
 
-def _keep_telling(session: ObjectiveSession, slot: SharedSlot, outbox: WorkerOutbox) -> None:
-    """What is held of the device, the steps taken and the reports gathered, in a thread, until the
-    process ends; and the session is told its caps."""
+def _update_slot_in_thread(
+    session: ObjectiveSession, slot: SharedSlot, outbox: WorkerOutbox
+) -> None:
+    """Start a thread that exchanges numbers with the parent until the process ends.
 
-    def tell() -> None:
+    It writes the memory held and the steps taken, sends the gathered reports, and passes the
+    memory caps to the session.
+    """
+
+    def update() -> None:
         never = threading.Event()
         with suppress(OSError):  # the parent has ended, and so will this process
-            while not never.wait(_TELL_SECONDS):
+            while not never.wait(_SLOT_SECONDS):
                 session.cap_memory(slot.caps_bytes)
                 slot.write(session.held_bytes())
                 slot.write_steps(session.n_steps)
                 slot.write_programs(session.programs_bytes)
                 outbox.flush()
 
-    threading.Thread(target=tell, name="telling", daemon=True).start()
+    threading.Thread(target=update, name="telling", daemon=True).start()
 
 
-def _end_when_over(slot: SharedSlot) -> None:
-    """Who looks after this process is cut off, or stopped, and its trial may go on elsewhere. In a
-    thread of its own: the other one then waits at a full pipe."""
+def _end_with_lease(slot: SharedSlot) -> None:
+    """Wait until the lease is over, then kill this process and its children.
+
+    The supervisor of this process is then cut off or stopped, and the trial may go on elsewhere.
+    This needs a thread of its own, since the other threads may wait at a full pipe by then.
+    """
     while not slot.is_over:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_LEASE_CHECK_SECONDS)
     slot.end()
     kill_group()
 
 
 def _carry_out(session: ObjectiveSession, work: CarryOutTrial, reporter: WorkerReporter) -> None:
     if work.n_lanes == 1:
-        session.run(work.spec, work.placement, run_one_by_one(reporter), reporter)
+        session.run(work.spec, work.placement, single_event_handler(reporter), reporter)
     else:
         session.run_pack(PipeTrialSource(work, reporter), work.placement, reporter)
 
 
 class WorkerReporter:
-    """The worker's end of the pipe: takes work, sends events, learns of verdicts.
+    """The worker's end of the pipe, which takes work, sends events and receives verdicts.
 
-    The verdict on a report that is judged is waited for no longer than a wasted epoch is worth: a
-    share of the time since the last report, and not at all where that is less than a millisecond
-    (`poll` counts in those, and an answer takes about one). So a trial of long epochs is pruned at
-    once, one of short epochs at its next report; never later, because no report is sent before the
-    last one that is judged was answered. On any other report the verdict can only be that the
-    sweep stops, and is not waited for. An objective that asks for its verdict waits (`verdict`).
+    A trial waits for the verdict on a judged report no longer than a wasted epoch is worth: a
+    fraction of the time since the last report, and not at all where that is less than a millisecond
+    (`poll` counts in milliseconds, and an answer takes about one). A trial of long epochs is
+    therefore pruned at once, a trial of short epochs at its next report; never later, because no
+    report is sent before the last judged one was answered. On any other report the verdict can only
+    be that the sweep stops, and the trial does not wait. An objective that asks for its verdict
+    waits (`verdict`).
 
-    Any thread of the trial's: one at a time, or each would take answers that another waits for.
+    Any thread of the trial may call; a lock admits one at a time, since each would otherwise take
+    answers that another thread waits for.
     """
 
     def __init__(
@@ -228,14 +241,17 @@ class WorkerReporter:
         self._judging = judging
         self._lock = threading.RLock()  # a signal handler may report while its thread does
         self._last_steps: dict[int, int] = {}
-        """By trial, as the study's standings have it."""
+        """Last reported step of each trial, as the study's record has it."""
         self._n_taken = 0
         self._n_for_verdict = 0
         self._reported_seconds = time.monotonic()
         self._verdicts: dict[int, Verdict] = {}
 
     def next_work(self) -> CarryOutTrial | None:
-        """Wait for work. What else comes now is about trials that have ended."""
+        """Wait for work, and return it; None: the worker is to end.
+
+        Other messages that arrive meanwhile concern trials that have ended, and are dropped.
+        """
         while not isinstance(message := self._receive(), CarryOutTrial | None):
             pass
         self._verdicts, self._last_steps = {}, {}
@@ -249,13 +265,13 @@ class WorkerReporter:
             elif isinstance(events[0], ValuesLogged | TrialTagged):
                 self._outbox.gather(events)
             elif not isinstance(events[0], StillRunning):
-                _flush_printed()  # before an outcome is told, after which its output is read
+                _flush_streams()  # the parent reads a trial's output once it knows the outcome
                 self._outbox.put(events)
             self._take_sent()
             return self._verdicts
 
     def next(self) -> TrialSpec | None:
-        """Ask for another trial."""
+        """Ask the parent for another trial of the pack; None if there is none."""
         with self._lock:
             self._outbox.ring(NextTrialAsked())
             while not isinstance(message := self._receive(), NextTrialFed):
@@ -263,7 +279,7 @@ class WorkerReporter:
             return message.spec
 
     def ask(self, question: Question) -> Reply:
-        """See `automl.trial.Line`. What was reported before it is known to the parent, too."""
+        """Return the parent's reply; the parent takes earlier reports before the question."""
         with self._lock:
             self._outbox.ring(question)
             while not isinstance(
@@ -273,11 +289,13 @@ class WorkerReporter:
             return message
 
     def verdict(self, trial: int) -> Verdict:
-        """See `automl.trial.Line`. Where no report waits for an answer it costs two looks into
-        shared memory."""
-        ends = time.monotonic() + _VERDICT_SECONDS
+        """Return the trial's verdict once its reports are answered, after 10 seconds at most.
+
+        Where no report waits for an answer it costs two reads of shared memory.
+        """
+        deadline = time.monotonic() + _VERDICT_SECONDS
         with self._lock:
-            while self._waits() and time.monotonic() < ends:
+            while self._waits() and time.monotonic() < deadline:
                 self._take_within(_POLL_SECONDS)
             self._take_sent()
             return self._verdicts.get(trial, Verdict.GO_ON)
@@ -286,13 +304,14 @@ class WorkerReporter:
         while self._waits():
             self._take_within(_POLL_SECONDS)
         before, self._reported_seconds = self._reported_seconds, time.monotonic()
-        if not [report for report in reports if self._is_judged(report)]:  # each is looked at
+        # A list, since `_is_judged` has to note the step of every report.
+        if not [report for report in reports if self._is_judged(report)]:
             self._outbox.gather(events)
             return
         self._outbox.ring(EventsForVerdict(events))
         self._n_for_verdict += 1
-        ends = self._reported_seconds + _PATIENCE * (self._reported_seconds - before)
-        while self._waits() and (left := ends - time.monotonic()) >= _POLL_SECONDS:
+        deadline = self._reported_seconds + _PATIENCE * (self._reported_seconds - before)
+        while self._waits() and (left := deadline - time.monotonic()) >= _POLL_SECONDS:
             self._take_within(min(left, _POLL_SECONDS))
 
     def _is_judged(self, report: MetricsReported) -> bool:
@@ -326,7 +345,7 @@ class WorkerReporter:
 
 
 class PipeTrialSource:
-    """The trials of a pack: the one it begins with, then those that the parent has."""
+    """Feeds a pack its trials: the trial it begins with, then the parent's (a `TrialSource`)."""
 
     def __init__(self, work: CarryOutTrial, reporter: WorkerReporter) -> None:
         self._first: TrialSpec | None = work.spec
@@ -334,12 +353,11 @@ class PipeTrialSource:
         self.n_lanes = work.n_lanes
 
     def next(self) -> TrialSpec | None:
-        """See `automl.trial.TrialSource`."""
         spec, self._first = self._first, None
         return spec if spec is not None else self._reporter.next()
 
 
-def _flush_printed() -> None:
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed or replaced by the objective
             stream.flush()

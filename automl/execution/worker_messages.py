@@ -1,12 +1,13 @@
-"""What parent and worker say to each other over their pipe. Plain, picklable values.
+"""Defines the messages between a worker and its parent, and the numbers that both share in memory.
 
-Numbers that a worker and its parent share in memory: read often, with nobody waiting.
+Messages are plain, picklable values; `worker.py` and `worker_process.py` send and receive them over
+a pipe.
 
-Aligned 8-byte numbers, some per worker, each written by one side only, so that no lock is needed.
-Admission needs what a worker holds of its devices just before and after it asks the driver, without
-waiting for a worker that is busy: the worker writes it ten times a second, and how many steps it
-has taken, from which its pace is known. And a trial needs to know at each report what the parent
-has said since: asking its pipe would cost as much as the report.
+The shared numbers are aligned 8-byte integers, a few per worker, each written by one side only, so
+that no lock is needed. Admission needs the memory that a worker holds just before and after it asks
+the driver, without waiting for a busy worker: the worker writes it ten times a second, with the
+number of steps it has taken, from which its pace is known. A trial needs to know at each report
+whether the parent has sent anything since: asking its pipe would cost as much as the report.
 """
 
 from __future__ import annotations
@@ -32,14 +33,13 @@ if TYPE_CHECKING:
     from ctypes import Array, c_longlong
 
 Numbers: TypeAlias = "Array[c_longlong]"
-"""Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
+"""The numbers of all workers. They travel to a process as it starts; a kill leaves no file."""
 _ANSWERED, _SENT, _STEPS, _PROGRAMS, _LEASE, _ENDED, _HELD = range(7)
 
 
 @dataclass(frozen=True)
 class SharedSlot:
-    """The numbers of one worker; what it holds and its cap come once for each device that a worker
-    may have."""
+    """The shared numbers of one worker, with a held size and a cap for each of its devices."""
 
     numbers: Numbers
     number: int
@@ -47,18 +47,18 @@ class SharedSlot:
 
     @property
     def first(self) -> int:
-        """Where its numbers begin."""
+        """Index of the slot's first number in `numbers`."""
         return self.number * _size(self.n_devices)
 
     def clear(self) -> None:
-        """Before a new worker takes the slot."""
-        for which in range(_size(self.n_devices)):
-            self.numbers[self.first + which] = 0
+        """Set all numbers to zero, before a new worker takes the slot."""
+        for index in range(_size(self.n_devices)):
+            self.numbers[self.first + index] = 0
 
     # --- the parent's side ---
 
     def held_bytes(self, device: int) -> int:
-        """What the worker held of that of its devices when it last wrote."""
+        """Return the bytes that the worker held of one of its devices when it last wrote."""
         return self.numbers[self.first + _HELD + device]
 
     @property
@@ -68,16 +68,16 @@ class SharedSlot:
 
     @property
     def programs_bytes(self) -> int:
-        """Main memory that programs held, which the worker had started, when it last wrote."""
+        """Main memory held by programs that the worker had started, when it last wrote."""
         return self.numbers[self.first + _PROGRAMS]
 
     def cap(self, caps_bytes: Sequence[int]) -> None:
-        """What the worker may take of its devices from now on, in their order; 0: no cap."""
+        """Set how many bytes the worker may take of its devices, in their order; 0 is no cap."""
         for device, size in enumerate(caps_bytes[: self.n_devices]):
             self.numbers[self.first + _HELD + self.n_devices + device] = size
 
     def lease(self, until_seconds: float) -> None:
-        """The worker ends by itself when `lease_seconds()` is past that."""
+        """Set when the worker's lease ends, by `lease_seconds()`; the worker then ends itself."""
         self.numbers[self.first + _LEASE] = int(1000 * until_seconds)
 
     @property
@@ -86,57 +86,60 @@ class SharedSlot:
         return self.numbers[self.first + _ENDED] != 0
 
     def answer(self) -> None:
-        """Its oldest question without an answer has one. From one thread at a time."""
+        """Count the worker's oldest unanswered question as answered. One thread at a time."""
         self.numbers[self.first + _ANSWERED] += 1
 
     def sent(self) -> None:
-        """One more message is in its pipe. From one thread at a time."""
+        """Count one more message in the worker's pipe. One thread at a time."""
         self.numbers[self.first + _SENT] += 1
 
     # --- the worker's side ---
 
     @property
     def n_answered(self) -> int:
-        """Questions for a verdict that have their answer."""
+        """Number of questions for a verdict that were answered."""
         return self.numbers[self.first + _ANSWERED]
 
     @property
     def n_sent(self) -> int:
-        """Messages that the parent sent."""
+        """Number of messages that the parent sent."""
         return self.numbers[self.first + _SENT]
 
     @property
     def is_over(self) -> bool:
-        """Whether this process was lent its devices for a time, which is up."""
+        """Whether this process has a lease that is over."""
         until = self.numbers[self.first + _LEASE]
         return 0 < until < 1000 * lease_seconds()
 
     def end(self) -> None:
-        """This process ends for that reason, whatever its lease is by the time that it is seen."""
+        """Note that this process ends because its lease is over.
+
+        The note stays valid if the lease is renewed before the parent reads it.
+        """
         self.numbers[self.first + _ENDED] = 1
 
     @property
     def caps_bytes(self) -> Sequence[int]:
-        """What this process may take of its devices, in their order; 0: no cap."""
+        """Bytes that this process may take of its devices, in their order; 0 is no cap."""
         first = self.first + _HELD + self.n_devices
         return self.numbers[first : first + self.n_devices]
 
     def write(self, held_bytes: Sequence[int]) -> None:
-        """What this process holds of its devices, in their order."""
+        """Write the bytes that this process holds of its devices, in their order."""
         for device, size in enumerate(held_bytes[: self.n_devices]):
             self.numbers[self.first + _HELD + device] = size
 
     def write_programs(self, held_bytes: int) -> None:
-        """Main memory that programs hold which this process has started."""
+        """Write the main memory that programs hold which this process has started."""
         self.numbers[self.first + _PROGRAMS] = held_bytes
 
     def write_steps(self, n_steps: int) -> None:
-        """What this process has taken of them in its life."""
+        """Write how many training steps this process has taken in its life."""
         self.numbers[self.first + _STEPS] = n_steps
 
 
 def make_slots(n_slots: int, n_devices: int = 1) -> list[SharedSlot]:
-    """As many as there can be workers, of so many devices each."""
+    """Return shared slots for at most `n_slots` workers of at most `n_devices` devices each."""
     numbers: Numbers = RawArray("q", n_slots * _size(n_devices))
     return [SharedSlot(numbers, number, n_devices) for number in range(n_slots)]
 
@@ -147,22 +150,23 @@ def _size(n_devices: int) -> int:
 
 @dataclass(frozen=True)
 class JudgedReports:
-    """Which reports can end their trial: those with the metric that reach a rung."""
+    """Tells which reports can end their trial: reports that have the metric and reach a rung."""
 
     metric: str
     rungs: Callable[[int, int], Sequence[int]]
-    """Those newly reached by a step after the trial's last one (-1: none); picklable."""
+    """Returns the rungs that a step newly reaches, given the trial's last step (-1: none) and the
+    step. Picklable."""
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What a new worker is told."""
+    """Holds what a new worker needs to know before its first trial."""
 
     entry: ProcessEntry
     devices: tuple[DeviceId, ...]
     slot: SharedSlot
     judging: JudgedReports | None
-    """None: no report can."""
+    """The reports that can end their trial; None if no report can."""
 
 
 # --- parent to worker; None: end ----------------------------------------------------------------
@@ -170,7 +174,10 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class CarryOutTrial:
-    """Carry out this trial, or a pack that begins with it; what it prints goes to a file."""
+    """Tells a worker to carry out a trial, or a pack that begins with it.
+
+    Printed output goes to the file `output_path`.
+    """
 
     spec: TrialSpec
     placement: Placement
@@ -180,18 +187,17 @@ class CarryOutTrial:
 
 @dataclass(frozen=True)
 class NextTrialFed:
-    """The answer to `NextTrialAsked`: another trial for the pack, or none now."""
+    """Answers `NextTrialAsked` with another trial for the pack, or with none."""
 
     spec: TrialSpec | None
 
 
 @dataclass(frozen=True)
 class VerdictsAnswered:
-    """The study's verdicts by trial; those that go on may be left out.
+    """Carries the study's verdicts by trial; trials that go on may be left out.
 
-    To `EventsForVerdict`, or to nothing: the sweep stops. Where all go on no message is sent, it
-    is only
-    counted as answered (`worker_messages.py`).
+    It answers `EventsForVerdict`, or comes unasked when the sweep stops. Where all trials go on no
+    message is sent; the question is only counted as answered (`SharedSlot.answer`).
     """
 
     verdicts: Mapping[int, Verdict]
@@ -204,39 +210,42 @@ ToWorker: TypeAlias = "CarryOutTrial | NextTrialFed | VerdictsAnswered | Reply |
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """The process is up and the objective ready: from here on time-outs count."""
+    """Reports that the process is up and the objective ready: from here on time-outs count."""
 
 
 @dataclass(frozen=True)
 class EventsForVerdict:
-    """Events with a report that the study judges: it wants an answer. Other events come bare."""
+    """Carries events with a report that the study judges, and asks for an answer.
+
+    Other events are sent as bare sequences.
+    """
 
     events: Sequence[TrialEvent]
 
 
 @dataclass(frozen=True)
 class WorkerWarning:
-    """A warning for people, from the package's own logger."""
+    """Carries a warning of the package's own logger, which the parent shows to people."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class NextTrialAsked:
-    """A lane is free: is there another trial of this kind?"""
+    """Asks for another trial of the same kind, since a lane of the pack is free."""
 
 
 @dataclass(frozen=True)
 class WorkerIdle:
-    """The work is over, and its memory given back."""
+    """Reports that the work is over, and its memory given back."""
 
     spent: bool = False
-    """The process is fit for no other: what a trial left there cannot be put back."""
+    """Whether the process can take no other trial, since changes cannot be put back."""
 
 
 @dataclass(frozen=True)
 class ObjectiveUnavailable:
-    """The objective cannot be made ready here; no trial can run."""
+    """Reports that the objective cannot be made ready in the process, so that no trial can run."""
 
     cause: str
     details: str
@@ -244,7 +253,10 @@ class ObjectiveUnavailable:
 
 @dataclass(frozen=True)
 class CheckpointUnwritable:
-    """A checkpoint cannot be written (full disk): not the trial's failure, the sweep's."""
+    """Reports that a checkpoint cannot be written (full disk), which ends the sweep.
+
+    The trial itself does not count as failed.
+    """
 
     message: str
 

@@ -1,10 +1,12 @@
-"""One worker process, from the parent's side: started by the fork server, spoken to, ended.
+"""Handles one worker process from the parent's side: starts it from the fork server, sends it
+messages, and ends it with all that it has started.
 
-What a worker that is killed has started, in process groups that are not its own.
+A worker's process group is killed with it. Processes that have a session of their own (the ranks of
+`torchrun`, a daemon) are listed before, while they still are the worker's descendants, and killed
+after. They get a moment first, since some end themselves when the worker is gone; the process that
+supervises a trial's programs does so, with all that they have started.
 
-Its group is killed with it. What started a session (the ranks of `torchrun`, a daemon) is found
-before, while it still is the worker's, and ended after: what ends itself when the worker is gone,
-as what keeps programs does with all that is theirs, is given a moment for it.
+The module does not decide when a worker is ended (`supervision.py`), nor which trial it gets.
 """
 
 from __future__ import annotations
@@ -44,27 +46,30 @@ from automl.record.stop_signals import ASKED_TO_STOP
 from automl.record.texts import how_it_ended
 from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
-_MOMENT_SECONDS = 1.0
-_OUTLIVING_LOOK_SECONDS = 0.005
+_GRACE_SECONDS = 1.0
+_GRACE_POLL_SECONDS = 0.005
 
 
 class OutlivingProcesses:
-    """For one worker; any thread may note, one ends."""
+    """Remembers the descendants of one worker that may outlive it, and kills them.
+
+    Any thread may `note`; one thread calls `end`.
+    """
 
     def __init__(self) -> None:
-        self._found: dict[int, str] = {}
-        """When each process began, by which it is known from another of its number."""
+        self._start_ticks: dict[int, str] = {}
+        """Start of each process by its id; it tells the process from a later one of the same id."""
 
     def note(self, pid: int) -> None:
-        """Before the worker is killed."""
-        found = {child: _began(child) for child in descendants(pid)}
-        self._found |= {child: began for child, began in found.items() if began}
+        """Note the descendants of a worker, before it is killed."""
+        found = {child: _start_ticks(child) for child in descendants(pid)}
+        self._start_ticks |= {child: ticks for child, ticks in found.items() if ticks}
 
     def end(self) -> Sequence[str]:
-        """After it was; what had to be killed."""
-        ends = time.monotonic() + _MOMENT_SECONDS
-        while (rest := self._living()) and time.monotonic() < ends:
-            time.sleep(_OUTLIVING_LOOK_SECONDS)
+        """Kill the noted processes that outlive the killed worker; return their programs."""
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while (rest := self._living()) and time.monotonic() < deadline:
+            time.sleep(_GRACE_POLL_SECONDS)
         names = [*dict.fromkeys(map(program_of, rest))]
         for pid in rest:
             with suppress(ProcessLookupError, PermissionError):
@@ -72,11 +77,11 @@ class OutlivingProcesses:
         return names
 
     def _living(self) -> Sequence[int]:
-        return [pid for pid, began in self._found.items() if _began(pid) == began]
+        return [pid for pid, ticks in self._start_ticks.items() if _start_ticks(pid) == ticks]
 
 
-def _began(pid: int) -> str:
-    """In ticks of the clock; empty where it has ended."""
+def _start_ticks(pid: int) -> str:
+    """Return when a process started, in ticks of the clock; empty where it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -89,42 +94,47 @@ logger = logging.getLogger(__name__)
 CONTEXT = multiprocessing.get_context("forkserver")
 _EXECUTION = ExecutionConfig()
 _END_SECONDS = 5.0
-"""How long a worker may take to end, that is idle or cannot be spoken to, before it is killed: what
-a user's code registered for its end is called meanwhile."""
+"""A worker that is idle, or that has closed its pipe, is killed if it takes longer than this to
+end. Exit handlers that the user's code has registered run meanwhile."""
 
 
 def preload_fork_server(*modules: str) -> None:
-    """Start the fork server with modules loaded in it. They must not touch CUDA there."""
+    """Start the fork server with these modules loaded. They must not touch CUDA there."""
     CONTEXT.set_forkserver_preload(["automl.execution.fork_server", *modules])
     with _interrupts_wait():
         forkserver.ensure_running()
 
 
 @cache
-def _find_room_for_sockets() -> None:
-    """Python's sockets lie below TMPDIR, which Slurm may have given more bytes than a socket's name
-    has: those alone then lie in /tmp, in a folder that goes with this process.
+def _place_sockets() -> None:
+    """Let multiprocessing put its sockets into /tmp where the path of TMPDIR is too long for them.
 
-    Only before the first child, as what asks for a temporary file meanwhile gets one in /tmp, too.
+    Slurm may set a TMPDIR with more bytes than the name of a socket can have. Only the sockets then
+    lie in /tmp, in a folder that is removed with this process. This happens once, before the first
+    child: code that asks for a temporary file during the call gets one in /tmp, too.
     """
-    if len(os.fsencode(tempfile.gettempdir())) <= _MOST_BYTES_OF_TMPDIR:
+    if len(os.fsencode(tempfile.gettempdir())) <= _MAX_TMPDIR_BYTES:
         return
     before, tempfile.tempdir = tempfile.tempdir, "/tmp"
     try:
-        util.get_temp_dir()  # remembers it, and tells children
+        util.get_temp_dir()  # multiprocessing remembers the folder, and tells its children
     finally:
         tempfile.tempdir = before
 
 
-_MOST_BYTES_OF_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
+_MAX_TMPDIR_BYTES = 107 - len("/pymp-12345678/listener-12345678")
 
 
 @contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """A server that starts within is born with what asks to stop kept back, until it has said
-    that it ignores it (`fork_server`). In any thread, which hears of it afterwards."""
-    _find_room_for_sockets()
-    resource_tracker.ensure_running()  # the server's start would, and lets Ctrl-C through after it
+    """Block the signals that ask to stop, in the calling thread, until the context ends.
+
+    A fork server that starts within inherits the block, until it ignores these signals itself
+    (`fork_server.py`). The calling thread gets the signals afterwards.
+    """
+    _place_sockets()
+    # The server's start would start the tracker, and unblock Ctrl-C after that.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP)
     try:
         yield
@@ -133,12 +143,12 @@ def _interrupts_wait() -> Iterator[None]:
 
 
 @contextmanager
-def _unseen_main() -> Iterator[None]:
-    """While a child is started the main module has no name and no file, or the child would run it
-    again: a script that calls `automl.sweep` without an `if __name__ == "__main__"` would begin
-    another sweep in each worker. No child of ours needs it.
+def _main_module_hidden() -> Iterator[None]:
+    """Hide the name and file of the main module, so that a child started within does not run it.
 
-    Whoever looks at `__main__.__file__` just then, in another thread, misses it.
+    A script that calls `automl.sweep` without an `if __name__ == "__main__"` would otherwise begin
+    another sweep in each worker. No child of ours needs the main module. Another thread that reads
+    `__main__.__file__` meanwhile does not find it.
     """
     with _hiding:
         names = vars(sys.modules["__main__"])
@@ -156,22 +166,22 @@ _hiding = threading.Lock()
 
 
 def start_child(name: str, target: Callable[..., None], *args: object) -> ForkServerProcess:
-    """A process forked from the server; a server that was killed is started anew, once.
+    """Start a process forked from the server. A server that was killed is started anew, once.
 
-    Raises AutoMLError when that dies, too.
+    Raises AutoMLError when the second server dies, too.
     """
-    n_killed, until = 0, time.monotonic() + _DIES_SECONDS
+    n_killed, deadline = 0, time.monotonic() + _SERVER_DEATH_SECONDS
     while n_killed < 2:
         child = CONTEXT.Process(name=name, target=target, args=args)
         try:
-            with _unseen_main(), _interrupts_wait():
+            with _main_module_hidden(), _interrupts_wait():
                 child.start()
-        except (EOFError, ConnectionError) as error:  # it died while it was asked
+        except (EOFError, ConnectionError) as error:  # the server died during the request
             cause = error
         else:
             return child
-        if isinstance(cause, ConnectionRefusedError) and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)  # it still is the one that died
+        if isinstance(cause, ConnectionRefusedError) and time.monotonic() < deadline:
+            time.sleep(_RETRY_SECONDS)  # this still is the server that died
         else:
             n_killed += 1
     raise AutoMLError(
@@ -181,46 +191,50 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
     ) from cause
 
 
-_DIES_SECONDS = 5.0
-"""A server that is killed closes its sockets a moment before it can be seen to be dead; until then,
-at most, nobody answers and no other is started in its place."""
-_LOOK_SECONDS = 0.01
+_SERVER_DEATH_SECONDS = 5.0
+"""Longest wait until a killed server is seen to be dead. It closes its sockets a moment before
+that; until then nobody answers, and no other server is started in its place."""
+_RETRY_SECONDS = 0.01
 
 
-def _not_counted() -> int | None:
+def _no_oom_count() -> int | None:
     return None
 
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """When a trial or a worker is ended."""
+    """Sets when a trial or a worker is ended, and how many workers there may be."""
 
     max_workers: int
     max_devices: int = 1
-    """The most devices that a trial may have."""
+    """Largest number of devices that a trial may have."""
     trial_timeout_seconds: float | None = None
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = _EXECUTION.recycle_after_trials
     recycle_growth_bytes: int = _EXECUTION.recycle_growth_bytes
     judging: JudgedReports | None = None
-    """Which reports can end their trial; None: no report can."""
-    n_oom_kills: Callable[[], int | None] = _not_counted
-    """How many processes the kernel has killed for lack of memory; None: it does not count."""
+    """The reports that can end their trial; None if no report can."""
+    n_oom_kills: Callable[[], int | None] = _no_oom_count
+    """Returns how many processes the kernel has killed for lack of memory; None: not counted."""
     idle_patience_seconds: float = 10.0
-    """A worker that takes longer after its last trial to give memory back is killed. It takes
-    milliseconds, on a busy machine more."""
+    """A worker that takes longer than this to give memory back after its last trial is killed.
+    Giving memory back takes milliseconds, on a busy machine more."""
 
 
 class WorkerProcess:
-    """A child process of some devices, nearly always one. One pool thread speaks to it at a time;
-    any may stop it."""
+    """A child process that trains on certain devices, nearly always one.
+
+    One pool thread at a time sends it work and receives its messages; any thread may `stop` or
+    `kill` it.
+    """
 
     def __init__(self, setup: WorkerSetup) -> None:
         self.devices, self.slot = setup.devices, setup.slot
         self.idle = True
-        """Ready for work; false from `begin` until it says that it is idle again."""
+        """Whether the worker is ready; false from `begin` until it reports that it is idle again.
+        """
         self.spent = False
-        """It said that it is fit for no other trial."""
+        """Whether the worker has reported that it can take no other trial."""
         self._n_trials = 0
         self._first_memory_bytes: int | None = None
         self._sending = threading.Lock()
@@ -246,7 +260,7 @@ class WorkerProcess:
 
     @property
     def grown_bytes(self) -> int:
-        """Main memory it took since it was forked."""
+        """Growth of the worker's main memory since it was forked."""
         return max(0, _resident_bytes(self.pid) - self._memory_at_start_bytes)
 
     def begin(self, work: CarryOutTrial) -> None:
@@ -259,14 +273,14 @@ class WorkerProcess:
         self._send(NextTrialFed(spec))
 
     def answer(self, verdicts: Mapping[int, Verdict], *, waits: bool) -> None:
-        """Nothing is sent where all go on; `waits`: the worker does, for an answer."""
+        """Send verdicts unless all trials go on; `waits` tells whether the worker waits."""
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             self._send(VerdictsAnswered(verdicts))
         if waits:
             self.slot.answer()
 
     def reply(self, reply: Reply) -> None:
-        """To the question of its trial, which waits for it."""
+        """Send the reply to a question of the worker's trial, which waits for it."""
         self._send(reply)
 
     def stop(self, trials: Iterable[int]) -> None:
@@ -274,16 +288,16 @@ class WorkerProcess:
         self._send(VerdictsAnswered(dict.fromkeys(trials, Verdict.STOP)))
 
     def wait(self, seconds: float) -> bool:
-        """Until it rings, time is up, or the process has ended: then the answer is true."""
+        """Wait until the worker rings, time is up or the process ends; return whether it ended."""
         ready = wait([self._bell, self.process.sentinel], seconds)
         if self._bell in ready:
             os.read(self._bell.fileno(), 4096)  # all rings at once
         return self.process.sentinel in ready
 
     def kill(self) -> None:
-        """End the process and its children now."""
+        """Kill the process and its group now."""
         self._outliving.note(self.pid)
-        with suppress(ProcessLookupError):  # it has ended, or has no group of its own yet
+        with suppress(ProcessLookupError):  # the process has ended, or has no group of its own yet
             os.killpg(self.pid, signal.SIGKILL)
         self.process.kill()
 
@@ -293,7 +307,7 @@ class WorkerProcess:
             self._send(None)
 
     def end(self) -> None:
-        """Let the process end if it is idle, else make it."""
+        """Let the process end if it is idle, else kill it; return when it has ended."""
         self.dismiss()
         if self.idle:
             self.process.join(_END_SECONDS)
@@ -313,7 +327,10 @@ class WorkerProcess:
         self.process.close()
 
     def how_it_died(self) -> str:
-        """`SIGSEGV`, or `exit status 3`; makes one end that only closed its pipe."""
+        """Return how the process ended: `SIGSEGV`, or `exit status 3`.
+
+        A process that has only closed its pipe is killed.
+        """
         self.process.join(_END_SECONDS)
         if self.process.is_alive():
             self.kill()
@@ -323,7 +340,7 @@ class WorkerProcess:
         return how_it_ended(code)
 
     def is_worn(self, limits: WorkerLimits) -> bool:
-        """Whether it has served long enough, or its memory grew and stayed, or it said so."""
+        """Return whether the worker has run enough trials, has grown too much, or is spent."""
         if self.spent:
             return True
         memory = _resident_bytes(self.pid)
@@ -333,13 +350,17 @@ class WorkerProcess:
         return self._n_trials >= limits.recycle_after_trials or grown > limits.recycle_growth_bytes
 
     def _send(self, message: ToWorker) -> None:
-        with self._sending, suppress(OSError):  # dead: whoever waits for its word is told so
+        # A dead worker fails the send; the thread that waits for its messages finds out.
+        with self._sending, suppress(OSError):
             self.pipe.send(message)
-            self.slot.sent()  # only now, so that the message is there
+            self.slot.sent()  # only now, so that a counted message is in the pipe
 
 
 def _resident_bytes(pid: int) -> int:
-    """Main memory of a process (Linux; 0 elsewhere, where workers are recycled by count alone)."""
+    """Return the main memory of a process.
+
+    Linux only; 0 elsewhere, where workers are recycled by the number of their trials alone.
+    """
     try:
         fields = Path(f"/proc/{pid}/statm").read_text().split()
     except OSError:

@@ -1,8 +1,9 @@
-"""Trials in warm processes, each supervised by the pool's thread that was given the trial.
+"""Runs trials in warm worker processes, each supervised by the pool thread that has the trial.
 
-Small trials do not get faster by threads (two run at 0.8 to 1.0 times the speed of one), and one
-CUDA assert poisons its whole process. So the thread waits, and a process trains: forked in 12 ms
-from a server that has torch loaded, used for many trials, killed with its group when a trial hangs.
+Threads do not make small trials faster (two run at 0.8 to 1.0 times the speed of one), and one CUDA
+assert poisons its whole process. Therefore the thread waits, and a process trains: it is forked in
+12 ms from a server that has torch loaded, used for many trials, and killed with its group when a
+trial hangs. The executor keeps the workers; `supervision.py` follows what runs in one.
 """
 
 from __future__ import annotations
@@ -36,24 +37,25 @@ logger = logging.getLogger(__name__)
 
 
 class WorkersExecutor:
-    """Keeps workers warm per set of devices; carries each trial, or pack of trials, in one."""
+    """Keeps workers warm per set of devices, and runs each trial, or pack of trials, in one."""
 
     can = ExecutorCapabilities(own_process=True, timeouts=True, own_output=True, packs=True)
 
     def __init__(self, entry: ProcessEntry, output_directory: Path, limits: WorkerLimits) -> None:
         self._entry, self._output, self._limits = entry, output_directory, limits
         self._lock = threading.Lock()  # guards all below
-        self._said: set[str] = set()
+        self._warnings: set[str] = set()
+        """Warnings of workers that were given already."""
         self._slots = make_slots(limits.max_workers, limits.max_devices)
         self._free_slots = [*self._slots]
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, ExecutionSupervisor | None] = {}
         self._caps: dict[int, Mapping[DeviceId, int]] = {}
-        """Of executions that run or are about to begin."""
+        """Memory caps of executions that run or are about to begin, by their first trials."""
         self._lease_until = 0.0
-        """See `lease`; 0: for ever."""
-        self._killed_for: str | None = None
-        """Why nothing runs any more; None: it does."""
+        """End of the workers' lease, by `lease_seconds()`; 0 means no end."""
+        self._kill_cause: str | None = None
+        """Cause for which all trials were killed; None while trials may run."""
 
     def execute(
         self,
@@ -62,22 +64,25 @@ class WorkersExecutor:
         on_events: OnEvents,
         on_unjudged: OnEvents | None = None,
     ) -> None:
-        """See `Executor.execute`. `on_unjudged` is given the events on which nobody waits for a
-        verdict, which may come later, by `answer`; by default `on_events` is given them, too."""
+        """Carry out the feed's first trial, or a pack that begins with it (`Executor.execute`).
+
+        `on_unjudged` takes the events on which no trial waits for a verdict; verdicts on them may
+        come later, by `answer`. By default `on_events` takes these events, too.
+        """
         on_unjudged = on_unjudged or on_events
         first = feed.next()
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:
             supervision = ExecutionSupervisor(
                 *(worker, first.number, feed, on_events, on_unjudged),
-                *(self._limits, self._say_once),
+                *(self._limits, self._warn_once),
             )
             with self._lock:
                 self._busy[worker] = supervision
                 self._cap(supervision)
-                killed_for = self._killed_for
-            if killed_for is not None:
-                supervision.kill(killed_for)
+                kill_cause = self._kill_cause
+            if kill_cause is not None:
+                supervision.kill(kill_cause)
             try:
                 on_unjudged([ProcessHosted(first.number, time.time(), worker.address)])
                 supervision.run(first, placement, self._output / log_name(first.number))
@@ -86,8 +91,11 @@ class WorkersExecutor:
                     self._caps.pop(first.number, None)
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
-        """See `Executor.held_bytes`. On a GPU what the worker says; on the host its growth, be it
-        there that it trains or not, and what programs hold that it started."""
+        """Return the memory that workers hold of their GPUs, and of the host.
+
+        A worker itself tells what it holds on a GPU. Its growth counts on the host, whether or not
+        it trains there, and so does the memory of programs that it has started.
+        """
         with self._lock:
             workers = [*self._idle, *self._busy]
             on_gpus = {
@@ -104,12 +112,11 @@ class WorkersExecutor:
             }
 
     def n_steps(self) -> Mapping[int, int]:
-        """See `Executor.n_steps`."""
         with self._lock:
             return {s.key: s.worker.slot.n_steps for s in self._busy.values() if s is not None}
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
-        """See `Executor.cap_memory`. A worker looks ten times a second, and before each trial."""
+        """Cap the memory of executions; workers read caps ten times a second and before a trial."""
         with self._lock:
             self._caps.update(caps)
             for supervision in self._busy.values():
@@ -117,7 +124,7 @@ class WorkersExecutor:
                     self._cap(supervision)
 
     def lease(self, until_seconds: float) -> None:
-        """See `Executor.lease`. Idle workers end, too."""
+        """Extend the lease of all workers; idle workers end with the lease, too."""
         with self._lock:
             was_over = 0 < self._lease_until < lease_seconds()
             self._lease_until = until_seconds
@@ -127,37 +134,34 @@ class WorkersExecutor:
             self._drop_dead()
 
     def answer(self, key: int, verdicts: Mapping[int, Verdict]) -> None:
-        """On events that `on_unjudged` was given of an execution, if it still runs."""
+        """Pass on verdicts on events that `on_unjudged` took, if the execution still runs."""
         with self._lock:
             for worker, supervision in self._busy.items():
                 if supervision is not None and supervision.key == key:
                     worker.answer(verdicts, waits=False)
 
     def stop_trials(self) -> None:
-        """See `Executor.stop_trials`."""
         with self._lock:
             for worker, supervision in self._busy.items():
                 if supervision is not None:
                     worker.stop(supervision.live)
 
     def kill(self, cause: str) -> bool:
-        """See `Executor.kill`. Trials that are just being started end in the same way."""
+        """Kill all trials; trials that are just being started end in the same way."""
         with self._lock:
-            self._killed_for = self._killed_for or cause
+            self._kill_cause = self._kill_cause or cause
             for supervision in self._busy.values():
                 if supervision is not None:
                     supervision.kill(cause)
         return True
 
     def end_trials(self, trials: Collection[int], cause: str) -> None:
-        """See `Executor.end_trials`."""
         with self._lock:
             for supervision in self._busy.values():
                 if supervision is not None and not set(trials).isdisjoint(supervision.live):
                     supervision.end(trials, cause)
 
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
-        """See `Executor.idle`."""
         found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}
         with self._lock:
             for worker in self._idle:
@@ -165,7 +169,7 @@ class WorkersExecutor:
         return found
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """See `Executor.end_idle`. All at once, since they hold memory."""
+        """End the idle workers of these devices, all at once, since they hold memory."""
         with self._lock:
             ending = [w for w in self._idle if not set(devices).isdisjoint(w.devices)]
             self._idle = [w for w in self._idle if w not in ending]
@@ -188,17 +192,17 @@ class WorkersExecutor:
         own, worker = self._caps.get(supervision.key, {}), supervision.worker
         worker.slot.cap([own.get(device, 0) for device in worker.devices])
 
-    def _say_once(self, text: str) -> None:
-        """Every worker finds the same things worth a warning."""
+    def _warn_once(self, text: str) -> None:
+        """Log a warning unless it was logged before: every worker gives the same warnings."""
         with self._lock:
-            if text in self._said:
+            if text in self._warnings:
                 return
-            self._said.add(text)
+            self._warnings.add(text)
         logger.warning("%s", text)
 
     @contextmanager
     def _worker(self, placement: Placement) -> Iterator[WorkerProcess]:
-        """A worker of the placement's devices: idle before, and idle again unless it broke."""
+        """Provide a worker of the placement's devices; keep it for other trials unless it broke."""
         worker = self._take_idle(placement.devices) or self._start(placement.devices)
         try:
             yield worker
@@ -206,7 +210,7 @@ class WorkersExecutor:
             self._put_back(worker)
 
     def _drop_dead(self) -> None:
-        """Idle workers that have ended by themselves hold nothing, and their slots are free."""
+        """Remove idle workers that have ended by themselves, and free their slots."""
         with self._lock:
             dead = [worker for worker in self._idle if not worker.is_alive]
             self._idle = [worker for worker in self._idle if worker not in dead]
@@ -220,7 +224,7 @@ class WorkersExecutor:
             same = [worker for worker in self._idle if worker.devices == devices]
             if not same:
                 return None
-            worker = same[-1]  # the one used last is the warmest
+            worker = same[-1]  # the worker used last is the warmest
             self._idle.remove(worker)
             self._busy[worker] = None
             return worker
@@ -236,8 +240,10 @@ class WorkersExecutor:
         return worker
 
     def _take_slot(self) -> SharedSlot:
-        """There are as many slots as pool threads, so that one is free or held by an idle worker
-        of other devices, which then has to go."""
+        """Return a free slot, or free the slot of an idle worker of other devices by ending it.
+
+        There are as many slots as pool threads, so that one of the two always exists.
+        """
         with self._lock:
             if self._free_slots:
                 return self._free_slots.pop()

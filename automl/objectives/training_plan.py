@@ -21,7 +21,7 @@ from automl.config import (
 from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset, RefitRows
-from automl.models.family import Family, PackKey
+from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -138,12 +138,12 @@ class TrainingPlan:
         cls, config: Config, space: tuple[str, ...] = (), refit: RefitPlan | None = None
     ) -> TrainingPlan:
         """What the settings say of it."""
-        assert isinstance(config.model, Family), "Hydra makes it by its schema"
+        model_family = family_of(config)
         return cls(
             objective=config.objective,
             data=config.data,
-            family=config.model,
-            training=config.model.trained(config.training),
+            family=model_family,
+            training=model_family.trained(config.training),
             metric=config.study.metric,
             direction=config.study.towards,
             space=space,

@@ -13,6 +13,7 @@ from automl.errors import ConfigError
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, fold_events
+from automl.trial import CheckpointKind
 
 
 def study_path(study: StudyConfig) -> Path:
@@ -77,6 +78,18 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
     except OSError as error:
         raise ConfigError(not_readable(log, error)) from error
     return replace(record, name=directory.name)
+
+
+def model_files(directory: Path) -> list[Path]:
+    """Return the existing files of the study's models, the best one first.
+
+    The order is: the refit, the ensemble, the best trial.
+    """
+    files = StudyFiles(directory)
+    model_paths = [files.refit, files.ensemble]
+    if (best := read_study(directory).best()) is not None:
+        model_paths.append(files.checkpoint(best.number, CheckpointKind.BEST))
+    return [path for path in model_paths if path.exists()]
 
 
 def no_study_in(folder: Path) -> str:

@@ -1,1 +1,1 @@
-"""One sweep while it runs: the only room that knows all parts."""
+"""One sweep while it runs. This package alone knows all parts of a sweep, and wires them."""

@@ -22,7 +22,7 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.running.loop.asking import TrialAsker
-from automl.running.loop.device_choice import N_LIKE
+from automl.running.loop.device_choice import N_RECENT_WORKS
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     CpuProbed,
@@ -139,7 +139,7 @@ class Setting:
 
     def likely(self) -> list[TrainingWork]:
         """What is known of its space: other trials drawn from it."""
-        others = replace(self, n_trials=N_LIKE).trials(seed=1_000_000)
+        others = replace(self, n_trials=N_RECENT_WORKS).trials(seed=1_000_000)
         return [trial.work for trial in others]
 
     @property

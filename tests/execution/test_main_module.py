@@ -6,7 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from automl.execution.worker_process import _unseen_main
+from automl.execution.worker_process import _main_module_hidden
 
 
 def test_however_many_threads_start_children_it_is_itself_again() -> None:
@@ -16,14 +16,14 @@ def test_however_many_threads_start_children_it_is_itself_again() -> None:
     first_is_in, first_may_go = threading.Event(), threading.Event()
 
     def first() -> None:
-        with _unseen_main():
+        with _main_module_hidden():
             first_is_in.set()
             first_may_go.wait()
 
     def second() -> tuple[object, object]:
         first_is_in.wait()
         threading.Timer(0.05, first_may_go.set).start()
-        with _unseen_main():
+        with _main_module_hidden():
             assert first_may_go.is_set()
             return main["__spec__"], main.get("__file__")
 

@@ -1,1 +1,1 @@
-"""Trials on the nodes of a cluster: what the sweep and each node say to each other."""
+"""Runs trials on the nodes of a Ray cluster, each of which has an agent that the sweep calls."""

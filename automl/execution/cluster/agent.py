@@ -1,8 +1,9 @@
-"""The one process of ours on a node that the sweep speaks to: it supervises that node's workers.
+"""Runs a node's agent: the one process on a node that the sweep calls, which supervises workers.
 
-It is asked for news by one call after another, each of which waits until there is some, and lends
-its workers their lives: they end by themselves when the sweep was not heard for `LEASE_SECONDS`,
-even where this process is stopped. Nothing here knows what carries the calls.
+The sweep polls the agent by one call after another, each of which waits until there are messages.
+The agent renews the lease of its workers: they end by themselves when the sweep has not polled for
+`LEASE_SECONDS`, even where this process is stopped. The module does not know how calls are carried
+(Ray: `ray_cluster.py` and `agent_actor.py`); the sweep's side is `node.py`.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from automl.trial import (
 )
 
 POLL_SECONDS = 0.2
-"""How long a call for news waits for some."""
+"""Longest time that a poll waits for messages."""
 LEASE_SECONDS = 15.0
-"""So long its workers live on without a word of the sweep."""
+"""The agent's workers live on for this long after the last poll."""
 _FIRST_SECONDS = 60.0
-"""The same before the first word."""
+"""Lease of the workers before the first poll."""
 _LOOK_SECONDS = 0.25
 _LEAVE_SECONDS = 3.0
-"""How long the last news wait to be fetched."""
+"""The last messages wait this long for a poll before the process ends."""
 
 HeldBytes: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
 ReadHeld: TypeAlias = Callable[[], HeldBytes]
@@ -63,10 +64,10 @@ class _ExecutionOverError(Exception):
 
 
 class NodeAgent:
-    """Hosts the supervision of a node. One thread polls, another tells.
+    """Supervises the workers of a node. One thread of the sweep polls it, another sends commands.
 
-    `take_reading` reads the node's devices, given what tells what its workers hold; `leave` ends
-    this process.
+    `take_reading` reads the node's devices, given a function that returns the memory that workers
+    hold; `leave` ends this process.
     """
 
     def __init__(
@@ -80,28 +81,33 @@ class NodeAgent:
         self._parent = ParentWatch()
         self._news = threading.Condition()  # guards the messages and the reading
         self._messages: list[m.ToSweep] = []
-        self._n_acked = 0
+        self._n_acknowledged = 0
         self._reading: object = None
         self._is_new = False
         self._calls: dict[int, queue.SimpleQueue[m.CallReplied]] = {}
         self._numbers = itertools.count()
-        self._telling = threading.Condition()  # guards the next, held while it is done
-        self._n_told = 0
+        self._commands_lock = threading.Condition()  # guards the next, held while commands run
+        self._n_done = 0
+        """Number of commands that were carried out."""
         self._ending: str | None = None
-        """Why nothing is told any more; the sweep learns that all is over by the next."""
+        """Cause for which all executions end, set before the workers are killed; executions report
+        no more from then on, since `_ended` tells the sweep that all are lost."""
         self._ended: str | None = None
-        self._nobody: str | None = None
-        """Why there is nobody to work for; None: there is."""
+        """Cause for which all workers were ended; the next poll reports it."""
+        self._orphan_cause: str | None = None
+        """Cause for which no sweep needs this agent any more; None while one does."""
         self._lease_until = lease_seconds() + _FIRST_SECONDS
         self._executor: WorkersExecutor | None = None
         self._folder: SharedStudyFolder | OwnNodeFolder | None = None
         logging.getLogger("automl").addHandler(_AgentWarningHandler(self._post))
-        for name, target in (("reading", self._read), ("lease", self._watch)):
+        for name, target in (("reading", self._read_devices), ("lease", self._watch_sweep)):
             threading.Thread(target=target, name=name, daemon=True).start()
 
     def set_up(self, entry: ProcessEntry, work: m.NodeSetup) -> bool:
-        """From now on trials may come; those of before have ended. Whether this node sees the
-        study's folder."""
+        """Prepare for trials; return whether this node sees the study's folder.
+
+        Trials of an earlier set-up have ended.
+        """
         self.close()
         self._folder = _folder(work)
         executor = WorkersExecutor(entry, self._folder.logs, work.limits)
@@ -109,25 +115,33 @@ class NodeAgent:
         self._executor = executor
         return isinstance(self._folder, SharedStudyFolder)
 
-    def tell(self, told: m.CommandsTold) -> None:
-        """Do these in their order, after those that were numbered before them, but for those that
-        were told already."""
-        with self._telling:
-            self._telling.wait_for(lambda: self._n_told >= told.first)
-            for command in told.commands[self._n_told - told.first :]:
-                self._n_told += 1
-                self._do(command)
-            self._telling.notify_all()
+    def tell(self, commands: m.CommandsTold) -> None:
+        """Carry out commands in the order of their numbers, waiting for earlier ones.
 
-    def poll(self, n_taken: int, echo_seconds: float | None, told: m.CommandsTold) -> m.PollAnswer:
-        """News, once there are some: messages from number `n_taken` on. Does first what is told."""
+        Commands that were carried out already are skipped.
+        """
+        with self._commands_lock:
+            self._commands_lock.wait_for(lambda: self._n_done >= commands.first)
+            for command in commands.commands[self._n_done - commands.first :]:
+                self._n_done += 1
+                self._do(command)
+            self._commands_lock.notify_all()
+
+    def poll(
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
+    ) -> m.PollAnswer:
+        """Carry out commands, then return messages from number `n_taken` on, once there are some.
+
+        Waits at most `POLL_SECONDS`. `echo_seconds` is the `lease_clock_seconds` of the last
+        answer, from which the workers' lease is renewed.
+        """
         arrived = time.monotonic()
         if echo_seconds is not None:
             self._renew(echo_seconds + LEASE_SECONDS)
-        self.tell(told)
+        self.tell(commands)
         with self._news:
-            del self._messages[: n_taken - self._n_acked]
-            self._n_acked = n_taken
+            del self._messages[: n_taken - self._n_acknowledged]
+            self._n_acknowledged = n_taken
             self._news.wait_for(lambda: self._messages or self._is_new, POLL_SECONDS)
             sent, reading = [*self._messages], self._reading if self._is_new else None
             self._is_new = False
@@ -144,17 +158,17 @@ class NodeAgent:
         )
 
     def close(self) -> None:
-        """Let idle workers end, and leave nothing behind. No trial is running any more."""
+        """End idle workers and delete the node's folder. Call it when no trial runs any more."""
         if self._executor is not None:
             self._executor.close()
         if self._folder is not None:
             self._folder.remove()
 
     def end(self, cause: str) -> None:
-        """There is nobody to work for any more. From any thread."""
-        self._nobody = cause
+        """Note that no sweep needs this agent any more; it then ends. Any thread."""
+        self._orphan_cause = cause
 
-    # --- what the sweep wants ---
+    # --- commands of the sweep ---
 
     def _do(self, command: m.ToAgent) -> None:
         assert self._executor is not None, "an agent is set up before it is told anything"
@@ -165,7 +179,7 @@ class NodeAgent:
                     target=self._carry, args=(command,), name=name, daemon=True
                 ).start()
             case m.CallReplied(call=call):
-                if (replies := self._calls.get(call)) is not None:  # else it has ended
+                if (replies := self._calls.get(call)) is not None:  # else the call has ended
                     replies.put(command)
             case m.EventsJudged(key=key, verdicts=verdicts):
                 self._executor.answer(key, verdicts)
@@ -177,7 +191,7 @@ class NodeAgent:
                 self._executor.end_trials(trials, cause)
             case m.CapMemory(caps=caps):
                 self._executor.cap_memory(caps)
-            case m.EndIdle(devices=devices):  # waits for them
+            case m.EndIdle(devices=devices):  # in a thread, since it waits for the workers' end
                 threading.Thread(
                     target=self._executor.end_idle, args=(devices,), daemon=True
                 ).start()
@@ -190,67 +204,74 @@ class NodeAgent:
             self._executor.execute(
                 feed,
                 begin.placement,
-                lambda events: self.told(begin.key, events),
-                lambda events: self.noted(begin.key, events),
+                lambda events: self.request_verdicts(begin.key, events),
+                lambda events: self.send_unjudged(begin.key, events),
             )
         except AutoMLError as raised:
             error = raised
         except _ExecutionOverError:
-            pass  # the sweep has said so
-        except BaseException:  # noqa: BLE001 - the sweep is told, which breaks off
+            pass  # the sweep itself has ended the execution
+        except BaseException:  # noqa: BLE001 - the sweep gets the error, and breaks off
             error = AutoMLError(f"an execution broke:\n{traceback.format_exc()}")
-        if self._ending is None:  # else the sweep is told that all are lost
+        if self._ending is None:  # else the next poll reports that all executions are lost
             self._post(m.ExecutionOver(begin.key, error))
 
-    # --- what an execution wants of the sweep ---
+    # --- calls of an execution to the sweep ---
 
-    def told(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        """The verdicts on these events, whose files are at the sweep's by then."""
+    def request_verdicts(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        """Send events, wait, and return the verdicts; the sweep has the events' files by then."""
         sent, files = self._with_files(events)
         verdicts = self._call(lambda call: m.EventsAwaitingVerdict(key, call, sent, files))
         assert isinstance(verdicts, Mapping)
         return verdicts
 
-    def noted(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        """Events on which nobody waits for a verdict, but for a checkpoint to have arrived, of
-        which a trial has one on the way. Reports go with what cannot wait, or when a call for news
-        has waited for long enough, and an outcome with what its worker does next."""
+    def send_unjudged(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        """Send events on which no trial waits for a verdict, and return no verdicts.
+
+        A checkpoint of a trial that goes on is waited for, so that a trial has at most one on the
+        way. Reports travel with the next message that cannot wait, or when a poll has waited for
+        `POLL_SECONDS`; an outcome travels with the message of what its worker does next.
+        """
         ended = {event.trial for event in events if isinstance(event, TrialOutcome)}
         if any(
             isinstance(event, CheckpointWritten) and event.trial not in ended for event in events
         ):
-            return self.told(key, events)
-        noted = m.EventsNoted(key, *self._with_files(events))
+            return self.request_verdicts(key, events)
+        message = m.EventsNoted(key, *self._with_files(events))
         if ended or all(
             isinstance(event, MetricsReported | ValuesLogged | TrialTagged) for event in events
         ):
-            self._leave_for_later(noted)
+            self._leave_for_later(message)
         else:
-            self._post(noted)
+            self._post(message)
         return {}
 
-    def took(self, key: int, number: int) -> None:
+    def note_trial_taken(self, key: int, number: int) -> None:
         self._leave_for_later(m.TrialTaken(key, number))
 
-    def wants(self, key: int) -> TrialSpec | None:
-        given = self._call(lambda call: m.NextTrialWanted(key, call))
-        assert isinstance(given, m.NextTrialGiven)
-        return None if given.spec is None else self.here(given.spec, given.files)
+    def request_next_trial(self, key: int) -> TrialSpec | None:
+        reply = self._call(lambda call: m.NextTrialWanted(key, call))
+        assert isinstance(reply, m.NextTrialGiven)
+        return None if reply.spec is None else self.receive_trial(reply.spec, reply.files)
 
-    def here(self, spec: TrialSpec, files: m.Files) -> TrialSpec:
-        """The trial as it is carried out on this node."""
+    def receive_trial(self, spec: TrialSpec, files: m.Files) -> TrialSpec:
+        """Write a trial's files; return the trial with its folder on this node."""
         assert self._folder is not None
-        return self._folder.arrived(spec, files)
+        return self._folder.receive_trial(spec, files)
 
-    def asks(self, key: int, question: Question) -> Reply:
+    def ask_sweep(self, key: int, question: Question) -> Reply:
         reply: Reply = self._call(lambda call: m.TrialQuestion(key, call, question))  # type: ignore[assignment]
         return reply
 
     def _call(self, message: Callable[[int], m.ToSweep]) -> object:
-        """Wait for the sweep's reply. Raises _OverError where there is none."""
+        """Send a message and return the sweep's reply.
+
+        Raises _ExecutionOverError where the sweep replies with an error, or the agent ends.
+        """
         call, replies = next(self._numbers), queue.SimpleQueue[m.CallReplied]()
         self._calls[call] = replies
-        if self._ending is not None:  # after the call can be found by who ends
+        # Checked after the call is listed: `_end` sets the cause before it fails the listed calls.
+        if self._ending is not None:
             raise _ExecutionOverError(self._ending)
         self._post(message(call))
         replied = replies.get()
@@ -260,17 +281,17 @@ class NodeAgent:
         return replied.value
 
     def _with_files(self, events: Sequence[TrialEvent]) -> tuple[Sequence[TrialEvent], m.Files]:
-        """As they are sent."""
+        """Return the events with the sweep's paths, and the files that travel with them."""
         assert self._folder is not None
         sent, files = [], dict[str, bytes]()
         for event in events:
-            as_sent, written = self._folder.told(event)
-            sent.append(as_sent)
+            outgoing, written = self._folder.prepare_event(event)
+            sent.append(outgoing)
             files |= written
         return sent, files
 
     def _leave_for_later(self, message: m.ToSweep) -> None:
-        """In its order, with the next that is posted."""
+        """Queue a message in its order, without waking the poll: it travels with a later one."""
         with self._news:
             self._messages.append(message)
 
@@ -279,9 +300,9 @@ class NodeAgent:
             self._messages.append(message)
             self._news.notify_all()
 
-    # --- what it does by itself ---
+    # --- the agent's own threads ---
 
-    def _read(self) -> None:
+    def _read_devices(self) -> None:
         while True:
             reading = self._take_reading(self._held_bytes)
             with self._news:
@@ -297,12 +318,14 @@ class NodeAgent:
         if self._executor is not None:
             self._executor.lease(until_seconds)
 
-    def _watch(self) -> None:
-        """End what runs when the sweep is not heard any more, what started this process died, or
-        somebody else has found out."""
+    def _watch_sweep(self) -> None:
+        """End all workers, then this process, when the sweep or the parent process is gone.
+
+        The sweep is gone when it has not polled for the lease's time, or when `end` was called.
+        """
         while self._ended is None:
-            if self._nobody is not None:
-                self._end(self._nobody)
+            if self._orphan_cause is not None:
+                self._end(self._orphan_cause)
             elif self._parent.has_ended(_LOOK_SECONDS):
                 self._end("what had started its agent died")
             elif lease_seconds() > self._lease_until:
@@ -324,8 +347,11 @@ class NodeAgent:
 
 
 class ParentWatch:
-    """What started this process. The kernel tells of its end at once where it can (Linux): Ray ends
-    the agent of a dead raylet within a second, and the sweep has to be told before that."""
+    """Watches the process that started this one.
+
+    On Linux the kernel reports its end at once. Ray ends the agent of a dead raylet within a
+    second, and the sweep has to learn of it before that.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getppid()
@@ -335,12 +361,12 @@ class ParentWatch:
                 self._poll.register(os.pidfd_open(self._pid), select.POLLIN)
 
     def has_ended(self, timeout_seconds: float) -> bool:
-        """Waits for so long at the most."""
+        """Return whether the parent has ended, after waiting for that time at most."""
         return bool(self._poll.poll(1000 * timeout_seconds)) or os.getppid() != self._pid
 
 
 class _AgentTrialSource:
-    """The trials of an execution: those it begins with, then those that the sweep has."""
+    """Feeds an execution on a node: the trials it begins with, then further ones of the sweep."""
 
     def __init__(self, agent: NodeAgent, begin: m.BeginExecution) -> None:
         self._agent, self._begin = agent, begin
@@ -348,24 +374,21 @@ class _AgentTrialSource:
         self.n_lanes = begin.n_lanes
 
     def ahead(self) -> Sequence[TrialSpec]:
-        """See `automl.trial.AnsweringTrialSource`."""
         return tuple(self._specs)
 
     def next(self) -> TrialSpec | None:
-        """See `automl.trial.TrialSource`."""
         if not self._specs:
-            return self._agent.wants(self._begin.key)
-        spec = self._agent.here(self._specs.pop(0), self._begin.files)
-        self._agent.took(self._begin.key, spec.number)
+            return self._agent.request_next_trial(self._begin.key)
+        spec = self._agent.receive_trial(self._specs.pop(0), self._begin.files)
+        self._agent.note_trial_taken(self._begin.key, spec.number)
         return spec
 
     def answer(self, question: Question) -> Reply:
-        """See `automl.trial.AnsweringTrialSource`."""
-        return self._agent.asks(self._begin.key, question)
+        return self._agent.ask_sweep(self._begin.key, question)
 
 
 class _AgentWarningHandler(logging.Handler):
-    """What the package warns of here is said by the sweep."""
+    """Sends the package's warnings to the sweep, which shows them."""
 
     def __init__(self, post: Callable[[m.ToSweep], None]) -> None:
         super().__init__(logging.WARNING)
@@ -376,9 +399,9 @@ class _AgentWarningHandler(logging.Handler):
 
 
 def _folder(work: m.NodeSetup) -> SharedStudyFolder | OwnNodeFolder:
-    """The study's own where this node sees it."""
+    """Return the study's own folder where this node sees it, else a new folder of the node."""
     try:
-        shared = (Path(work.study) / work.marker).read_text() == work.marked
+        shared = (Path(work.study) / work.marker).read_text() == work.marker_content
     except OSError:
         shared = False
     if shared:

@@ -1,11 +1,10 @@
-"""What Ray runs on a node: the agent, made there. Imports as little as can be, and no ray but in a
-process of Ray's.
+"""Defines the actor that Ray runs on a node, and checks by TCP ports whether processes live.
 
-Whether a cluster's head is there: its port tells at once what Ray itself says after a minute.
+The actor makes the node's agent. The module imports as little as possible, and imports ray only in
+a process of Ray's.
 
-One that is stopped is not told from one that works: its kernel still answers.
-
-What a TCP port tells of the process behind it, and of its machine: `HOST:PORT`.
+The port `HOST:PORT` of a cluster's head tells at once that the head is gone; Ray itself tells it
+after a minute. A head that is stopped looks like one that works, since its kernel still answers.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOOK_SECONDS = 1.0
 
 
 class HeadWatch:
-    """Looks every second; start it once, `close` ends it."""
+    """Checks every second, in a thread, whether a head answers; start it once, `close` ends it."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class HeadWatch:
         gone: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`gone` is called once, in the watch's thread, when it did not answer for so long."""
+        """Call `gone` once, in the watch's thread, when the head has not answered for so long."""
         self._answers, self._gone, self._clock = answers, gone, clock
         self._patience_seconds = patience_seconds
         self._silent_since: float | None = None
@@ -52,19 +51,22 @@ class HeadWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Return when it has ended."""
+        """End the watch, and return when its thread has ended."""
         self._closing.set()
         self._thread.join()
 
     def is_gone(self) -> bool:
-        """Look; whether it has not answered for that long. Who was stopped meanwhile has to find it
-        silent twice."""
-        looked = self._clock()
+        """Check the head; return whether it has been silent for `patience_seconds`.
+
+        The time counts from the first check without an answer. A process that was stopped meanwhile
+        therefore has to find the head silent twice.
+        """
+        checked = self._clock()
         if self._answers():
             self._silent_since = None
             return False
         if self._silent_since is None:
-            self._silent_since = looked
+            self._silent_since = checked
         return self._clock() - self._silent_since >= self._patience_seconds
 
     def _run(self) -> None:
@@ -78,21 +80,23 @@ _CONNECT_SECONDS = 2.0
 
 
 def listen(host: str) -> socket.socket | None:
-    """A port that takes connections as long as this process lives; nothing is ever said there.
-    None: the machine does not know itself by that name."""
+    """Open a port that accepts connections as long as this process lives; no data is exchanged.
+
+    Returns None where the machine cannot bind that host name.
+    """
     with suppress(OSError):
         return socket.create_server((host, 0))
     return None
 
 
 def address_of(listening: socket.socket) -> str:
-    """For others."""
+    """Return the `HOST:PORT` under which other processes reach the socket."""
     host, port, *_ = listening.getsockname()
     return f"{host}:{port}"
 
 
 def answers(address: str) -> bool:
-    """Whether a connection is taken there now."""
+    """Return whether the address accepts a connection now."""
     try:
         _connect(address)
     except OSError:
@@ -101,7 +105,10 @@ def answers(address: str) -> bool:
 
 
 def refuses(address: str) -> bool:
-    """Whether the machine says that no process listens there. One that is cut off says nothing."""
+    """Return whether the machine reports that no process listens at the address.
+
+    A machine that is cut off reports nothing.
+    """
     try:
         _connect(address)
     except ConnectionRefusedError:
@@ -117,14 +124,14 @@ def _connect(address: str) -> None:
 
 
 COMPARED = ("automl-sweep", "ray", "torch")
-"""Packages of which each node is to have the version that the sweep has."""
+"""Packages whose versions have to be the same on each node as in the sweep."""
 WITHOUT_A_HEAD_SECONDS = 15.0
-"""So long an agent's workers live on when it does not reach the cluster's head. Ray itself would
-end the agent after a minute."""
+"""An agent that does not reach the cluster's head ends its workers after this time. Ray itself
+would end the agent after a minute."""
 
 
 def versions() -> Mapping[str, str]:
-    """Of Python, by its minor, and of what is compared."""
+    """Return the minor version of Python and the versions of the `COMPARED` packages."""
     found = {"python": ".".join(map(str, sys.version_info[:2]))}
     for name in COMPARED:
         try:
@@ -135,7 +142,7 @@ def versions() -> Mapping[str, str]:
 
 
 def this_boot() -> str:
-    """Tells machines apart, and lives of one; empty where nobody says."""
+    """Return an id of this machine's present boot; empty where the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -143,7 +150,7 @@ def this_boot() -> str:
 
 
 def began(pid: int) -> str | None:
-    """When the process of this machine began, in words of the kernel; None: it has ended."""
+    """Return the kernel's start time of a process on this machine; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -152,17 +159,18 @@ def began(pid: int) -> str | None:
 
 
 class AgentActor:
-    """The agent that `target`, as `module:function`, makes of `config`."""
+    """The Ray actor of a node's agent, which `target`, as `module:function`, makes of `config`."""
 
     def __init__(self, target: str, config: object) -> None:
-        of_ray = os.path.join("ray", "thirdparty_files")  # older copies of what our workers import
-        sys.path[:] = [path for path in sys.path if not path.endswith(of_ray)]
+        # Ray puts older copies of packages on the path that our workers import, too.
+        ray_copies = os.path.join("ray", "thirdparty_files")
+        sys.path[:] = [path for path in sys.path if not path.endswith(ray_copies)]
         self._target, self._config = target, config
         self._agent: NodeAgent | None = None
         self._listening: socket.socket | None = None
 
     def about(self) -> Mapping[str, object]:
-        """Which versions there are here, and which process this is, with a port of its own."""
+        """Return the versions here, and this process's boot, id, start and listening port."""
         import ray
 
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's own
@@ -173,7 +181,7 @@ class AgentActor:
         return {"versions": versions(), **process}
 
     def open(self) -> None:
-        """Once the versions are known to be right."""
+        """Make the agent; call it once the versions are known to be right."""
         import ray
 
         agent: NodeAgent = resolve_entry(self._target)(self._config)
@@ -185,11 +193,13 @@ class AgentActor:
     def set_up(self, entry: ProcessEntry, work: m.NodeSetup) -> bool:
         return self._opened.set_up(entry, work)
 
-    def poll(self, n_taken: int, echo_seconds: float | None, told: m.CommandsTold) -> m.PollAnswer:
-        return self._opened.poll(n_taken, echo_seconds, told)
+    def poll(
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
+    ) -> m.PollAnswer:
+        return self._opened.poll(n_taken, echo_seconds, commands)
 
-    def tell(self, told: m.CommandsTold) -> None:
-        self._opened.tell(told)
+    def tell(self, commands: m.CommandsTold) -> None:
+        self._opened.tell(commands)
 
     def close(self) -> None:
         if self._agent is not None:
@@ -197,5 +207,5 @@ class AgentActor:
 
     @property
     def _opened(self) -> NodeAgent:
-        assert self._agent is not None, "opened before"
+        assert self._agent is not None, "the agent is opened before"
         return self._agent

@@ -1,8 +1,8 @@
-"""A cluster that can grow: its autoscaler is asked while the head waits for want of devices.
+"""Asks a cluster's autoscaler for more nodes while the queue's head waits for lack of devices.
 
-What is asked for is a size of the whole cluster, so that nodes which came stay until that ends.
-It is the cluster's last such wish, whoever said it, and would outlive the sweep: so it is withdrawn
-on every exit.
+A request is a size of the whole cluster, so that added nodes stay until it is withdrawn. The
+cluster keeps only the last request of all its users, and keeps it beyond the end of the sweep;
+therefore the sweep withdraws its request on every exit. Ray's side is in `ray_resources.py`.
 """
 
 from __future__ import annotations
@@ -21,29 +21,34 @@ from automl.trial import DeviceKind
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 5.0
-"""It is asked when the head has waited for so long, and again no sooner."""
+"""The head of the queue waits this long before the autoscaler is asked, and again between two
+requests."""
 _CLOSE_SECONDS = 5.0
 Bundle: TypeAlias = Mapping[str, float]
+"""Amounts of Ray's resources by name, which one node has to offer together."""
 RESOURCE = {DeviceKind.CPU: "CPU", DeviceKind.GPU: "GPU"}
 
 
 class Autoscaler(Protocol):
-    """What adds nodes to a cluster."""
+    """A service that adds nodes to a cluster."""
 
     def is_there(self) -> bool | None:
-        """Whether this cluster has one; None: not known yet."""
+        """Return whether this cluster has an autoscaler; None while that is not known."""
 
     def totals(self) -> Bundle:
-        """What all living nodes have."""
+        """Return the resources of all living nodes together."""
 
     def ask(self, bundles: Sequence[Bundle]) -> None:
-        """Have the cluster as large as all of these need; none: as its jobs need."""
+        """Request a cluster as large as all bundles need; no bundles withdraw the request."""
 
 
 def wanted_bundles(
     totals: Bundle, kinds: Iterable[DeviceKind], n: int, cpus_per_trial: int
 ) -> Sequence[Bundle]:
-    """The cluster as it is, and besides what `n` trials need, at most as much again as it has."""
+    """Return bundles for the cluster's present size and for `n` more trials.
+
+    The cluster at most doubles, or grows by one where it has no device of a kind.
+    """
     bundles: list[Bundle] = []
     for kind, resource in RESOURCE.items():
         size = cpus_per_trial if kind is DeviceKind.CPU else 1
@@ -54,7 +59,7 @@ def wanted_bundles(
 
 
 class GrowingCluster(WatchedCluster):
-    """A cluster that is all ours, and grows where something adds nodes to it. Any thread."""
+    """A cluster that the sweep has to itself, and that an autoscaler may enlarge. Any thread."""
 
     def __init__(
         self,
@@ -65,26 +70,27 @@ class GrowingCluster(WatchedCluster):
         super().__init__("growing")
         self._autoscaler, self._cpus, self._clock = autoscaler, cpus_per_trial, clock
         self._lock = threading.Lock()  # guards the two below
-        self._wish: tuple[frozenset[DeviceKind], int] = frozenset(), 0
+        self._wanted: tuple[frozenset[DeviceKind], int] = frozenset(), 0
+        """Kinds of devices that the queue's head waits for, and the trials that could start."""
         self._waited: tuple[float, float] | None = None
-        """Since when the head waits, and when it was last said to."""
+        """Times since when the head waits, and when that was last reported."""
         self._asked: Sequence[Bundle] = ()
         self._asked_at = -math.inf
         self._is_there: bool | None = None
 
     def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
-        """See `WholeCluster.want`. Once a second or so."""
+        """Note that the head waits; the sweep's loop calls this about once a second."""
         now = self._clock()
         with self._lock:
             is_new = self._waited is None or now - self._waited[1] > FRESH_SECONDS
             since = now if is_new or self._waited is None else self._waited[0]
-            self._wish, self._waited = (frozenset(kinds), n), (since, now)
+            self._wanted, self._waited = (frozenset(kinds), n), (since, now)
 
     def look(self) -> None:
-        """Ask, where the head has waited."""
+        """Ask the autoscaler if the head has waited for `PATIENCE_SECONDS`."""
         now = self._clock()
         with self._lock:
-            (kinds, n), waited = self._wish, self._waited
+            (kinds, n), waited = self._wanted, self._waited
         if waited is None or now - waited[1] > FRESH_SECONDS:
             return
         too_soon = now - max(waited[0], self._asked_at) < PATIENCE_SECONDS
@@ -98,7 +104,7 @@ class GrowingCluster(WatchedCluster):
         self._autoscaler.ask(bundles)
 
     def close(self) -> None:
-        """Withdraw what was asked for; a head that does not answer is not waited for."""
+        """Withdraw the request, without waiting long for a Ray head that does not answer."""
         self._end_looking(_CLOSE_SECONDS)
         if self._asked:
             last = threading.Thread(target=self._withdraw, name="withdrawing", daemon=True)
@@ -113,7 +119,7 @@ class GrowingCluster(WatchedCluster):
         if self._is_there is None:
             self._is_there = self._autoscaler.is_there()
             if self._is_there is False:
-                # On screen, too: who expects more nodes would wait for them.
+                # A warning is shown on screen: a user who expects more nodes would wait for them.
                 logger.warning("this cluster has no autoscaler: it stays as large as it is")
         return bool(self._is_there)
 

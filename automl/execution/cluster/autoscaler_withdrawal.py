@@ -1,6 +1,8 @@
-"""`python -m automl.execution.cluster.autoscaler_withdrawal ADDRESS`: waits until who started it
-has ended, and
-withdraws what that had asked of the cluster's autoscaler, unless it says that it has done so.
+"""Withdraws a sweep's request to the cluster's autoscaler when the sweep ends without doing so.
+
+`python -m automl.execution.cluster.autoscaler_withdrawal ADDRESS` waits until its standard input
+ends, which is when the sweep has ended. It does nothing if the sweep has sent `WITHDRAWN`. It is a
+file of its own since it is the main module of a process.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ WITHDRAWN = b"withdrawn"
 
 
 def main(address: str) -> None:
-    """Until standard input ends."""
+    """Wait until standard input ends, then withdraw the request unless the sweep has done so."""
     if sys.stdin.buffer.read() == WITHDRAWN:
         return
-    if not agent_actor.answers(address):  # nor is there anybody who remembers what was asked
+    if not agent_actor.answers(address):  # without its head the cluster keeps no request
         return
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     import ray

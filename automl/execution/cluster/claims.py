@@ -1,11 +1,10 @@
-"""What is held of a cluster that other jobs use, too (`ray.claim`): whole GPUs, and shares of CPU.
+"""Tells admission which part of a cluster the sweep may use, and claims devices of a shared one.
 
-One is asked for while the head of the queue waits for want of it, and given back when no trial ran
-on it for a minute. On a GPU that is held any number of trials train, on a share of CPU one. Nothing
-here knows what carries it.
-
-What of a cluster is the sweep's, as admission sees it: all (`WholeCluster`), what is held of one
-that others use, too (`claims.py`), or all of one that can grow (`growing.py`).
+The sweep has the whole cluster (`WholeCluster`), a whole cluster that can grow (`GrowingCluster` in
+`autoscaler.py`), or claims on a cluster that other jobs use, too (`ClaimedResources`, `ray.claim`).
+A claim is a whole GPU or a share of a node's CPUs. It is requested while the head of the queue
+waits for lack of it, and given back when no trial has run on it for a minute. Any number of trials
+train on a claimed GPU, one on a share of CPUs. How Ray grants a claim is in `ray_resources.py`.
 """
 
 from __future__ import annotations
@@ -24,50 +23,53 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 FRESH_SECONDS = 2.5
-"""So long it is believed that the head waits."""
+"""The head of the queue is believed to wait for this long after it last reported so."""
 
 
 class WholeCluster:
-    """A cluster that is all ours, and stays as it is."""
+    """A cluster that the sweep has to itself, and that keeps its size."""
 
     def start(self) -> None:
-        """There is nothing to look after."""
+        """Do nothing: there is nothing to watch."""
 
     def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
-        """The head waits for want of devices of these kinds, on which `n` trials could start."""
+        """Note that the queue's head waits for devices of these kinds, for up to `n` trials."""
 
     def held(self) -> Mapping[DeviceId, int] | None:
-        """How often each device is held on which trials may begin; None: they may on all."""
+        """Return the number of claims on each device; None: trials may begin on all devices."""
         return None
 
     def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
-        """Whether an execution may begin there; what it uses is not given back until it is over."""
+        """Return whether an execution may begin on the devices.
+
+        If it may, they are not given back until `end_use`.
+        """
         return True
 
-    def over(self, key: int) -> None:
-        """The execution is."""
+    def end_use(self, key: int) -> None:
+        """Note that the execution is over and uses its devices no more."""
 
     def close(self) -> None:
-        """Give all back. No trial is running any more."""
+        """Give all back. Call it when no trial runs any more."""
 
 
 class WatchedCluster(WholeCluster):
-    """What a thread looks after once a second, which alone waits for the cluster."""
+    """A cluster that a thread attends to once a second; only that thread waits for the cluster."""
 
     def __init__(self, name: str) -> None:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """From now on it looks every second."""
+        """Start the thread, which calls `look` every second."""
         self._thread.start()
 
     def look(self) -> None:
-        """Do what is due. From one thread."""
+        """Do what is due. Only one thread calls it."""
         raise NotImplementedError
 
     def _end_looking(self, timeout_seconds: float) -> None:
-        """A look that waits for a head which does not answer is left alone after that time."""
+        """End the thread, but leave it alone if it still waits for the Ray head after that time."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
@@ -76,37 +78,37 @@ class WatchedCluster(WholeCluster):
         while not self._closing.wait(LOOK_SECONDS):
             try:
                 self.look()
-            except Exception as error:  # noqa: BLE001 - the head is away, and may come back
+            except Exception as error:  # noqa: BLE001 - the Ray head is away, and may come back
                 logger.debug("the cluster cannot be asked: %s", error)
 
 
 IDLE_SECONDS = 60.0
-"""What nothing ran on for so long is given back."""
+"""A claim is given back when no trial has run on it for this long."""
 UNWANTED_SECONDS = 10.0
-"""What was asked for and not given is not waited for any more when nobody wanted it for so long."""
+"""A request is withdrawn when the queue has not wanted its kind of device for this long."""
 MAX_ASKED = {DeviceKind.GPU: 1, DeviceKind.CPU: 8}
-"""So many of a kind are waited for at once: several trials may share a GPU."""
+"""Largest number of open requests by kind; one for GPUs, since several trials may share a GPU."""
 MAX_FAILED = 5
-"""Of a kind of which so many could not tell what they are no more is asked for."""
+"""No more devices of a kind are requested after this many claims could not tell their device."""
 _LEAVE_SECONDS = 10.0
 """How long idle processes may take to leave a device before it is given back."""
 
 
 class ClaimError(Exception):
-    """Raised when what was given cannot tell what it is."""
+    """Raised when a granted claim cannot tell which device it is."""
 
 
 class ResourceClaim(Protocol):
-    """One whole GPU, or a trial's share of a node's CPUs, that was asked for."""
+    """A request for one whole GPU, or for a trial's share of a node's CPUs."""
 
     def device(self) -> DeviceId | None:
-        """Which it is; None: it was not given yet. Raises ClaimError."""
+        """Return the granted device; None while the request waits. Raises ClaimError."""
 
     def is_lost(self) -> bool:
-        """It was given, and is not ours any more."""
+        """Return whether the claim was granted, and has been taken away since."""
 
     def give_back(self) -> None:
-        """Or withdraw the wish. Raises nothing."""
+        """Give the device back, or withdraw the request. Raises nothing."""
 
 
 @dataclass
@@ -115,13 +117,13 @@ class _HeldClaim:
     device: DeviceId
     idle_since: float
     users: set[int] = field(default_factory=set)
-    """Executions."""
+    """Keys of the executions that use the device."""
     leaving_since: float | None = None
-    """Nothing begins there any more, since then."""
+    """Time since when no trial begins on the device; None while trials may begin."""
 
 
 class ClaimedResources(WatchedCluster):
-    """Those of one sweep. Any thread."""
+    """Requests, holds and gives back one sweep's claims on a shared cluster. Any thread."""
 
     def __init__(
         self,
@@ -129,31 +131,31 @@ class ClaimedResources(WatchedCluster):
         end_idle: Callable[[DeviceId], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`end_idle` has idle processes leave a device, and tells whether they have."""
+        """Prepare to request claims with `ask`.
+
+        `end_idle` makes idle processes leave a device, and returns whether they have left.
+        """
         super().__init__("claims")
         self._ask, self._end_idle, self._clock = ask, end_idle, clock
         self._asked: list[tuple[DeviceKind, ResourceClaim]] = []
-        """Its thread's own, until that has ended."""
+        """Open requests; only the watching thread uses the list, until it has ended."""
         self._lock = threading.Lock()  # guards the two below, and never a wait for the cluster
         self._held: list[_HeldClaim] = []
-        """Added to and taken from by that thread alone."""
+        """Granted claims; only the watching thread adds and removes them."""
         self._wanted: dict[DeviceKind, tuple[int, float]] = {}
-        """How many of a kind, as of when."""
+        """Number of wanted devices by kind, and when that was reported."""
         self._n_failed: Counter[DeviceKind] = Counter()
 
     def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
-        """See `WholeCluster.want`."""
         with self._lock:
             for kind in kinds:
                 self._wanted[kind] = n, self._clock()
 
     def held(self) -> Mapping[DeviceId, int]:
-        """See `WholeCluster.held`."""
         with self._lock:
             return Counter(h.device for h in self._held if h.leaving_since is None)
 
     def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
-        """See `WholeCluster.use`."""
         with self._lock:
             found = [self._free(device) for device in devices]
             used = [h for h in found if h is not None]
@@ -163,8 +165,7 @@ class ClaimedResources(WatchedCluster):
                 h.users.add(key)
             return True
 
-    def over(self, key: int) -> None:
-        """See `WholeCluster.over`."""
+    def end_use(self, key: int) -> None:
         with self._lock:
             for h in self._held:
                 if key in h.users:
@@ -172,9 +173,9 @@ class ClaimedResources(WatchedCluster):
                     h.idle_since = self._clock()
 
     def look(self) -> None:
-        """Take what was given, ask for what is wanted, give back what is idle."""
-        self._take_given()
-        self._ask_for_wanted()
+        """Take granted claims, request wanted devices, give back idle ones."""
+        self._take_granted()
+        self._request_wanted()
         for h in self._leaving():
             assert h.leaving_since is not None
             if self._is_left(h.device) or self._clock() - h.leaving_since > _LEAVE_SECONDS:
@@ -184,7 +185,6 @@ class ClaimedResources(WatchedCluster):
                 logger.info("given back to the cluster: %s of %s", h.device.uuid, h.device.node)
 
     def close(self) -> None:
-        """See `WholeCluster.close`."""
         self._end_looking(_LEAVE_SECONDS)
         with self._lock:
             claims = [claim for _, claim in self._asked] + [h.claim for h in self._held]
@@ -193,16 +193,18 @@ class ClaimedResources(WatchedCluster):
             claim.give_back()
 
     def _free(self, device: DeviceId) -> _HeldClaim | None:
-        """Of several shares that which was used last, so that others become idle. The lock is
-        held."""
+        """Return a claim that may be used; of several shares the last used one.
+
+        Other shares then become idle. The caller holds the lock.
+        """
         here = [h for h in self._held if h.device == device and h.leaving_since is None]
         if device.on_host:
             here = [h for h in here if not h.users]
         return max(here, key=lambda h: h.idle_since, default=None)
 
-    # --- its thread ---
+    # --- the watching thread ---
 
-    def _take_given(self) -> None:
+    def _take_granted(self) -> None:
         for kind, claim in [*self._asked]:
             try:
                 device = claim.device()
@@ -214,20 +216,21 @@ class ClaimedResources(WatchedCluster):
                 continue
             if device is not None:
                 self._asked.remove((kind, claim))
-                self._given(kind, _HeldClaim(claim, device, self._clock()))
+                self._hold(kind, _HeldClaim(claim, device, self._clock()))
         for h in [*self._held]:
             if h.claim.is_lost():
                 logger.warning("the cluster took %s of %s away", h.device.uuid, h.device.node)
                 with self._lock:
                     self._held.remove(h)
 
-    def _given(self, kind: DeviceKind, held: _HeldClaim) -> None:
+    def _hold(self, kind: DeviceKind, held: _HeldClaim) -> None:
         with self._lock:
             self._held.append(held)
-            if kind in self._wanted:  # as it was before this one: the head has to say it again
+            # The report is older than this claim: the queue's head has to ask for more again.
+            if kind in self._wanted:
                 self._wanted[kind] = self._wanted[kind][0], self._clock() - FRESH_SECONDS
 
-    def _ask_for_wanted(self) -> None:
+    def _request_wanted(self) -> None:
         now = self._clock()
         with self._lock:
             wanted = dict(self._wanted)
@@ -244,7 +247,7 @@ class ClaimedResources(WatchedCluster):
             self._asked += [(kind, self._ask(kind)) for _ in range(n_more)]
 
     def _leaving(self) -> Sequence[_HeldClaim]:
-        """Those on which nothing begins any more, which may be new."""
+        """Return the claims on which no trial begins any more, those idle for long included."""
         now = self._clock()
         with self._lock:
             for h in self._held:
@@ -253,5 +256,8 @@ class ClaimedResources(WatchedCluster):
             return [h for h in self._held if h.leaving_since is not None]
 
     def _is_left(self, device: DeviceId) -> bool:
-        """Whether no process of ours is there; where trials go on training there none has to go."""
+        """Return whether our processes have left the device, or need not leave it.
+
+        They need not where trials go on training on it by another claim.
+        """
         return device in self.held() or self._end_idle(device)

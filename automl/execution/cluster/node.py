@@ -1,11 +1,11 @@
-"""One node, from the sweep's side: what its agent said last, and whether it is there at all.
+"""Handles one node from the sweep's side: polls its agent, sends it commands, and notes its loss.
 
-One thread asks for news all the time, another tells; both know nothing of what carries the calls.
-A node counts as lost when its agent is known to have ended, or was not heard for so long that its
-workers have: then, and not before, its trials may go on elsewhere.
+One thread polls all the time, another sends commands; how calls are carried is not known here. A
+node counts as lost when its agent is known to have ended, or has been silent for so long that its
+workers have ended: then, and not before, its trials may go on elsewhere.
 
-Commands on their way to an agent: a call for news takes along what there is, for each call costs
-either side a millisecond; while one is on its way a call of their own carries them.
+A poll takes waiting commands along, since each call costs either side a millisecond. While a poll
+is under way, commands go by a call of their own.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from automl.execution.cluster.agent import LEASE_SECONDS
 from automl.trial import DeviceId, ProcessId
 
 REPLY_SECONDS = 0.005
-"""How long replies are waited for, so that they go with the next call for news."""
+"""Longest wait for replies before a poll, so that the poll takes them along."""
 
 
 class CommandQueue:
-    """Numbers commands and gives each to one of two threads. Any thread may `put`."""
+    """Numbers commands, and hands each to the polling or the sending thread.
+
+    Any thread may `put`.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # guards all below
         self._commands: list[m.ToAgent] = []
-        self._n_given = 0
-        self._is_asked = False
-        """A call for news is on its way."""
+        self._n_taken = 0
+        self._is_polling = False
+        """Whether a poll is under way."""
         self._is_over = False
 
     def put(self, command: m.ToAgent) -> None:
@@ -42,25 +45,25 @@ class CommandQueue:
             self._commands.append(command)
             self._changed.notify_all()
 
-    def heard(self) -> None:
-        """The call for news has been answered."""
+    def note_answer(self) -> None:
+        """Note that the poll was answered."""
         with self._changed:
-            self._is_asked = False
+            self._is_polling = False
 
-    def with_call(self, n_replies: int) -> m.CommandsTold:
-        """What goes with the next call for news, after news that want so many replies."""
+    def take_for_poll(self, n_replies: int) -> m.CommandsTold:
+        """Return the commands for the next poll, after waiting briefly for `n_replies` of them."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_over or len(self._commands) >= n_replies, REPLY_SECONDS
             )
-            self._is_asked = True
+            self._is_polling = True
             self._changed.notify_all()
             return self._take()
 
-    def alone(self) -> m.CommandsTold | None:
-        """What has to go by itself, once there is something; None: nothing goes any more."""
+    def take_alone(self) -> m.CommandsTold | None:
+        """Wait for commands that come during a poll, and return them; None after `end`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or (self._is_asked and self._commands))
+            self._changed.wait_for(lambda: self._is_over or (self._is_polling and self._commands))
             return None if self._is_over else self._take()
 
     def end(self) -> None:
@@ -69,20 +72,20 @@ class CommandQueue:
             self._changed.notify_all()
 
     def _take(self) -> m.CommandsTold:
-        told = m.CommandsTold(self._n_given, tuple(self._commands))
-        self._n_given += len(self._commands)
+        taken = m.CommandsTold(self._n_taken, tuple(self._commands))
+        self._n_taken += len(self._commands)
         self._commands.clear()
-        return told
+        return taken
 
 
 logger = logging.getLogger(__name__)
 
 LOST_SECONDS = 20.0
-"""A node that was not heard for so long is lost. Its workers ended by themselves before that."""
+"""A node whose agent was silent for this long is lost. Its workers have ended by themselves."""
 DEAD_SECONDS = LEASE_SECONDS + 2.0
-"""The same where the cluster says so, too: what its processes do is not known, and these go by the
-last word that was heard of them."""
-_AGAIN_SECONDS = 0.2
+"""A node that the cluster also reports as dead is lost after this long. Its processes may live on,
+and end by themselves when the lease that began with the last poll is over."""
+_RETRY_SECONDS = 0.2
 
 
 class AgentSilentError(Exception):
@@ -90,7 +93,7 @@ class AgentSilentError(Exception):
 
 
 class NodeDeadError(AgentSilentError):
-    """Raised when the cluster says that its node is dead; processes there may live on."""
+    """Raised when the cluster reports a node as dead; processes there may live on."""
 
 
 class AgentEndedError(Exception):
@@ -101,17 +104,22 @@ class AgentConnection(Protocol):
     """Carries calls to one agent."""
 
     def set_up(self, entry: object, work: m.NodeSetup) -> bool:
-        """`NodeAgent.set_up`, with what stands for the entry. Raises DeadError, EndedError."""
+        """Call `NodeAgent.set_up`, with the reference that `ClusterBackend.share` returned.
+
+        Raises NodeDeadError, AgentEndedError.
+        """
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, told: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
     ) -> tuple[m.PollAnswer, float]:
-        """`NodeAgent.poll`, and when the call was sent. Raises SilentError, EndedError; called
-        again
-        with the same arguments after the first."""
+        """Call `NodeAgent.poll`; return its answer, and when the call was sent.
 
-    def tell(self, told: m.CommandsTold) -> None:
-        """`NodeAgent.tell`. As `poll`."""
+        Raises AgentSilentError, after which it is called again with the same arguments, and
+        AgentEndedError.
+        """
+
+    def tell(self, commands: m.CommandsTold) -> None:
+        """Call `NodeAgent.tell`. Raises the same errors as `poll`, and is repeated like it."""
 
     def close(self) -> None:
         """Let idle workers end, then the agent. Raises nothing."""
@@ -122,7 +130,7 @@ class AgentConnection(Protocol):
 
 @dataclass(frozen=True)
 class NodeLost:
-    """The node is lost: nothing more comes of its executions."""
+    """Reports to a conversation that the node is lost, so that no more messages come."""
 
     cause: str
 
@@ -131,41 +139,43 @@ Conversation: TypeAlias = "queue.SimpleQueue[m.FromExecution | NodeLost]"
 
 
 class ClusterNode:
-    """A node whose agent is set up. Any thread."""
+    """A node of the cluster whose agent is set up. Any thread."""
 
     def __init__(
-        self, name: str, wire: AgentConnection, on_lost: Callable[[ClusterNode], None]
+        self, name: str, connection: AgentConnection, on_lost: Callable[[ClusterNode], None]
     ) -> None:
         self.name = name
-        self._wire, self._on_lost = wire, on_lost
+        self._connection, self._on_lost = connection, on_lost
         self._lock = threading.Lock()  # guards the two below
         self._conversations: dict[int, Conversation] = {}
         self.lost: str | None = None
-        """Why it is; None: it is not."""
+        """Cause of the node's loss; None while it is not lost."""
         self.shares_folder = False
-        """It sees the study's."""
+        """Whether the node sees the study's folder."""
         self.heard_seconds = time.monotonic()
+        """Time of the last answer to a poll, by our clock."""
         self.offset_seconds = 0.0
-        """Our clock less the node's, or a little less than that."""
+        """Our clock less the node's clock, or a little less than that."""
         self.last: m.PollAnswer | None = None
-        self._telling = CommandQueue()
+        """The last answer to a poll, with the last reading that was sent."""
+        self._commands = CommandQueue()
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=target, name=f"{word} {name}", daemon=True)
-            for word, target in (("hearing", self._hear), ("telling", self._tell))
+            for word, target in (("hearing", self._poll), ("telling", self._send_commands))
         ]
 
     def start(self) -> None:
-        """From now on it is listened to."""
+        """Start to poll the agent and to send it commands."""
         for thread in self._threads:
             thread.start()
 
     def set_up(self, entry: object, work: m.NodeSetup) -> None:
-        """Before the first execution. Raises DeadError, EndedError."""
-        self.shares_folder = self._wire.set_up(entry, work)
+        """Prepare the node for its first execution. Raises NodeDeadError, AgentEndedError."""
+        self.shares_folder = self._connection.set_up(entry, work)
 
     def begin(self, begin: m.BeginExecution) -> Conversation:
-        """Where all comes that its execution has to say."""
+        """Begin an execution; return the queue that gets all its messages."""
         conversation: Conversation = queue.SimpleQueue()
         with self._lock:
             if self.lost is not None:
@@ -175,13 +185,13 @@ class ClusterNode:
         self.tell(begin)
         return conversation
 
-    def over(self, key: int) -> None:
-        """Nobody listens to that execution any more."""
+    def end_conversation(self, key: int) -> None:
+        """Drop further messages of an execution."""
         with self._lock:
             self._conversations.pop(key, None)
 
     def tell(self, command: m.ToAgent) -> None:
-        self._telling.put(command)
+        self._commands.put(command)
 
     @property
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
@@ -192,8 +202,10 @@ class ClusterNode:
         return {} if self.last is None or self.lost is not None else self.last.n_steps
 
     def lose(self, cause: str) -> None:
-        """Nothing comes of it any more, whatever it says; the first cause stays. The thread that
-        hears it ends it, as it finds out."""
+        """Mark the node as lost, and end its conversations; an earlier cause stays.
+
+        Later messages are dropped. The polling thread calls `on_lost` when it finds the mark.
+        """
         with self._lock:
             if self._closing.is_set() or self.lost is not None:
                 return
@@ -203,61 +215,61 @@ class ClusterNode:
             conversation.put(NodeLost(cause))
 
     def close(self) -> None:
-        """No trial runs there any more."""
+        """End the agent. Call it when no trial runs on the node any more."""
         self._closing.set()
-        self._telling.end()
+        self._commands.end()
         if self.lost is None:
-            self._wire.close()
-        self._wire.kill()
+            self._connection.close()
+        self._connection.kill()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(1.0)
 
-    # --- its two threads ---
+    # --- the polling and the sending thread ---
 
-    def _hear(self) -> None:
-        n_taken, echo, told = 0, None, self._telling.with_call(0)
+    def _poll(self) -> None:
+        n_taken, echo, commands = 0, None, self._commands.take_for_poll(0)
         while not self._closing.is_set() and self.lost is None:
             try:
-                polled, sent_seconds = self._wire.poll(n_taken, echo, told)
+                answer, sent_seconds = self._connection.poll(n_taken, echo, commands)
             except AgentEndedError as error:
                 self.lose(str(error))
                 continue
             except AgentSilentError as error:
                 if self._is_lost(error):
                     self.lose(str(error))
-                self._closing.wait(_AGAIN_SECONDS)
+                self._closing.wait(_RETRY_SECONDS)
                 continue
-            self._telling.heard()
+            self._commands.note_answer()
             self.heard_seconds = time.monotonic()
-            self.offset_seconds = sent_seconds - polled.arrived_seconds
-            self._keep(polled)
-            echo = polled.lease_clock_seconds
-            assert polled.first == n_taken, "each message is taken once"
-            n_taken += len(polled.messages)
-            for message in polled.messages:
-                self._take(message)
-            if polled.ended is not None:
-                self.lose(polled.ended)
+            self.offset_seconds = sent_seconds - answer.arrived_seconds
+            self._keep(answer)
+            echo = answer.lease_clock_seconds
+            assert answer.first == n_taken, "each message is taken once"
+            n_taken += len(answer.messages)
+            for message in answer.messages:
+                self._deliver(message)
+            if answer.ended is not None:
+                self.lose(answer.ended)
                 continue
-            told = self._telling.with_call(
-                sum(isinstance(message, m.ANSWERED) for message in polled.messages)
+            commands = self._commands.take_for_poll(
+                sum(isinstance(message, m.ANSWERED) for message in answer.messages)
             )
         if self.lost is not None and not self._closing.is_set():
             self._on_lost(self)
 
-    def _keep(self, polled: m.PollAnswer) -> None:
-        """A reading is sent once."""
-        if polled.reading is None and self.last is not None:
-            polled = replace(polled, reading=self.last.reading)
-        self.last = polled
+    def _keep(self, answer: m.PollAnswer) -> None:
+        """Keep the answer, with the earlier reading if it has none: a reading is sent once."""
+        if answer.reading is None and self.last is not None:
+            answer = replace(answer, reading=self.last.reading)
+        self.last = answer
 
     def _is_lost(self, error: AgentSilentError) -> bool:
-        """What is not heard may live on as long as it goes by what it has heard."""
+        """Return whether a silent node is lost: its workers may live until their lease is over."""
         patience = DEAD_SECONDS if isinstance(error, NodeDeadError) else LOST_SECONDS
         return time.monotonic() - self.heard_seconds > patience
 
-    def _take(self, message: m.ToSweep) -> None:
+    def _deliver(self, message: m.ToSweep) -> None:
         if isinstance(message, m.AgentWarning):
             logger.warning("%s: %s", self.name, message.text)
             return
@@ -266,14 +278,14 @@ class ClusterNode:
         if conversation is not None:
             conversation.put(message)
 
-    def _tell(self) -> None:
-        while (told := self._telling.alone()) is not None:
+    def _send_commands(self) -> None:
+        while (commands := self._commands.take_alone()) is not None:
             while self.lost is None and not self._closing.is_set():
                 try:
-                    self._wire.tell(told)
+                    self._connection.tell(commands)
                 except AgentEndedError:
-                    return  # the other thread finds out, too
+                    return  # the polling thread finds out, too
                 except AgentSilentError:
-                    self._closing.wait(_AGAIN_SECONDS)
+                    self._closing.wait(_RETRY_SECONDS)
                 else:
                     break

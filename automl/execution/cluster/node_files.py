@@ -1,13 +1,13 @@
-"""What trials write on a node that has no part in the study's folder, and how it gets there.
+"""Decides which files travel between the sweep and its nodes: trials' files, and the user's code.
 
-A node then has a folder of its own that looks like the study's. What is kept of a trial goes to it
-before it begins; its checkpoints come back before they count as written, and what else it wrote
-with its outcome. With `study.checkpoints` they go there instead, and to the sweep with the outcome.
+A node that does not share the study's folder has a folder of its own that looks like the study's. A
+trial's stored files go to the node before the trial begins; its checkpoints come back before they
+count as written, and all else that it wrote comes with its outcome. With `study.checkpoints` the
+checkpoints go to that store instead, and to the sweep with the outcome.
 
-Which of the working directory goes to the nodes: the user's code, and not what it made.
-
-Left out are studies, MLflow's stores, virtual environments, caches, version control, and what
-mostly holds credentials (`.env` and its like, `.netrc`, `.pgpass`, `*.pem`).
+The working directory goes to the nodes as the user's code, without studies, MLflow's stores,
+virtual environments, caches, version control, and files that mostly hold credentials (`.env` and
+its like, `.netrc`, `.pgpass`, `*.pem`). The files are carried by messages and by Ray, not here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from automl.trial import CheckpointWritten, TrialEvent, TrialOutcome, TrialSpec
 
 
 def stored_files_of(study: Path, specs: Iterable[TrialSpec]) -> Files:
-    """What the study's folder has of these trials."""
+    """Return the files that the study's folder has of these trials."""
     found: dict[str, bytes] = {}
     for spec in specs:
         for path in _files(Path(spec.checkpoint_dir)):
@@ -39,8 +39,10 @@ def stored_files_of(study: Path, specs: Iterable[TrialSpec]) -> Files:
 
 
 def put_files(study: Path, files: Files, fences: Iterable[TrialFolderFence] = ()) -> None:
-    """Write each beside and put it in its place, durably; but for those in a trial's folder that is
-    another sweep's by now. Raises StorageError."""
+    """Write each file under another name, then move it to its place, durably.
+
+    Files in a trial's folder that belongs to another sweep by now are skipped. Raises StorageError.
+    """
     for name, content in files.items():
         path = _below(study, name)
         fence = next(
@@ -53,10 +55,10 @@ def put_files(study: Path, files: Files, fences: Iterable[TrialFolderFence] = ()
 def _put(path: Path, content: bytes, fence: TrialFolderFence) -> None:
     try:
         fence.check()
-        new_in = make_folder(path.parent)
+        changed_parents = make_folder(path.parent)
         with open_replacing(path, fence.check) as file:
             file.write(content)
-        for folder in (path.parent, *new_in):
+        for folder in (path.parent, *changed_parents):
             flush_folder(folder)
     except OSError as error:
         raise StorageError(
@@ -66,7 +68,10 @@ def _put(path: Path, content: bytes, fence: TrialFolderFence) -> None:
 
 
 def _below(study: Path, name: str) -> Path:
-    """Raises StorageError for a name that leads elsewhere."""
+    """Return the path of a file below the study's folder.
+
+    Raises StorageError for a name that leads elsewhere.
+    """
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts:
         raise StorageError(f"a node sent a file named {name!r}: names are below the study's folder")
@@ -78,22 +83,22 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 class SharedStudyFolder:
-    """The node sees the study's folder: nothing has to travel."""
+    """The study's folder on a node that shares it, so that no files have to travel."""
 
     def __init__(self, study: str, stored: CheckpointStore | None = None) -> None:
         self.logs = Path(study) / LOGS
         self._stored = stored
         self._specs: dict[int, TrialSpec] = {}
 
-    def arrived(self, spec: TrialSpec, files: Files) -> TrialSpec:
+    def receive_trial(self, spec: TrialSpec, files: Files) -> TrialSpec:
         self._specs[spec.number] = spec
         return spec
 
     def remove(self) -> None:
-        """It is the sweep's."""
+        """Do nothing: the folder belongs to the sweep."""
 
-    def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
-        """As `OwnNodeFolder.told`. Raises StorageError."""
+    def prepare_event(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
+        """Return the event and no files; store a checkpoint first. Raises StorageError."""
         if self._stored is not None and isinstance(event, CheckpointWritten):
             self._stored.keep(self._specs[event.trial], Path(event.path))
         if isinstance(event, TrialOutcome):
@@ -102,17 +107,17 @@ class SharedStudyFolder:
 
 
 class OwnNodeFolder:
-    """The node has one of its own, where what its trials write waits to be sent."""
+    """A node's own folder, where files of its trials wait to be sent to the sweep."""
 
     def __init__(self, study: str, here: Path, stored: CheckpointStore | None = None) -> None:
         self._there, self._here, self._stored = Path(study), here, stored
         self.logs = here / LOGS
         self._specs: dict[int, TrialSpec] = {}
         self._sent: dict[Path, tuple[int, int]] = {}
-        """Time and size of each file as it was sent, or came."""
+        """Modification time and size of each file when it was last sent or received."""
 
-    def arrived(self, spec: TrialSpec, files: Files) -> TrialSpec:
-        """The trial as it is to be carried out here, with the files that came for it."""
+    def receive_trial(self, spec: TrialSpec, files: Files) -> TrialSpec:
+        """Write the files that came for a trial; return the trial with its folder on this node."""
         below = Path(spec.checkpoint_dir).relative_to(self._there)
         own = {name: files[name] for name in files if Path(name).is_relative_to(below)}
         put_files(self._here, own)
@@ -122,11 +127,14 @@ class OwnNodeFolder:
         return here
 
     def remove(self) -> None:
-        """Nothing of it is wanted any more: what counts has arrived."""
+        """Delete the folder: all files that count have arrived at the sweep."""
         shutil.rmtree(self._here, ignore_errors=True)
 
-    def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
-        """The event as the sweep takes it, and the files to take before. Raises StorageError."""
+    def prepare_event(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
+        """Return the event with the sweep's paths, and the files that must arrive before it.
+
+        Raises StorageError.
+        """
         if isinstance(event, CheckpointWritten):
             path = Path(event.path)
             files: Files = {}
@@ -142,7 +150,7 @@ class OwnNodeFolder:
         return event, {}
 
     def _content(self, paths: Iterable[Path]) -> Files:
-        """Of those that changed since they were sent."""
+        """Return the contents of files that have changed since they were last sent."""
         found: dict[str, bytes] = {}
         for path in paths:
             if path.exists() and self._sent.get(path) != _state(path):
@@ -183,23 +191,25 @@ _N_NAMED = 5
 
 @dataclass(frozen=True)
 class CodeFolder:
-    """A folder to take along."""
+    """The folder with the user's code that goes to the nodes."""
 
     folder: Path
     excludes: Sequence[str]
-    """As `.gitignore` has them."""
+    """Paths to leave out, as patterns of `.gitignore`."""
 
 
 def code_of(folder: Path, max_bytes: int, without: Collection[Path] = ()) -> CodeFolder:
-    """The folder without what is no code, nor one of these paths. Raises ConfigError where it is
-    more than `max_bytes`."""
-    away = {path.absolute() for path in without}
+    """Return the folder without these paths and without files that are no code.
+
+    Raises ConfigError where the rest is larger than `max_bytes`.
+    """
+    left_out = {path.absolute() for path in without}
     excludes: list[str] = []
     sizes: list[tuple[int, str]] = []
     for top, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(top, name)
-            if _is_left_out(path) or path.absolute() in away:
+            if _is_left_out(path) or path.absolute() in left_out:
                 excludes.append(f"/{path.relative_to(folder).as_posix()}")
                 if name in folders:
                     folders.remove(name)

@@ -1,6 +1,7 @@
-"""What the sweep and the agent of a node say to each other. Plain, picklable values.
+"""Defines the messages between the sweep and the agent of a node: plain, picklable values.
 
-Both ways are numbered, so that nothing is lost or done twice when a call has to be made again.
+Messages are numbered in both directions, so that none is lost or handled twice when a call has to
+be repeated. Sending and receiving is done in `node.py` and `agent.py`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ Files: TypeAlias = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class NodeSetup:
-    """What an agent is told before the first trial, beside what its workers train with."""
+    """Holds what an agent needs to know before the first trial, beside its workers' entry."""
 
     limits: WorkerLimits
     study: str
     """Path of the study's folder where the sweep runs."""
     marker: str
-    """A file there, and its content: who sees it shares the folder."""
-    marked: str
+    """Name of a file in the study's folder; a node that reads it there shares the folder."""
+    marker_content: str
+    """Content of the marker file, which is new for each sweep."""
     stored: CheckpointStore | None = None
-    """Where checkpoints are kept that do not lie in a folder that all see."""
+    """The store for checkpoints that do not lie in a folder that all machines see."""
     stores_shared: bool = False
-    """Keep there, too, what lies in the study's folder: other sweeps may not see that."""
+    """Whether checkpoints in a shared study folder are stored, too, since other sweeps may not see
+    that folder."""
 
 
 # --- the sweep to an agent ----------------------------------------------------------------------
@@ -46,18 +49,20 @@ class NodeSetup:
 
 @dataclass(frozen=True)
 class BeginExecution:
-    """Carry out these trials. `files` is what is kept of them, where the folder is not shared."""
+    """Tells an agent to carry out trials."""
 
     key: int
+    """Number of the first trial, which identifies the execution."""
     specs: Sequence[TrialSpec]
     n_lanes: int
     placement: Placement
     files: Files
+    """The trials' stored files; empty where the study's folder is shared."""
 
 
 @dataclass(frozen=True)
 class CallReplied:
-    """To a call; a call that failed tells why."""
+    """Carries the reply to an agent's call, or the error that made the call fail."""
 
     call: int
     value: object = None
@@ -66,7 +71,7 @@ class CallReplied:
 
 @dataclass(frozen=True)
 class NextTrialGiven:
-    """The reply to `NextTrialWanted`."""
+    """Replies to `NextTrialWanted` with a trial and its stored files, or with none."""
 
     spec: TrialSpec | None
     files: Files = field(default_factory=dict)
@@ -74,7 +79,7 @@ class NextTrialGiven:
 
 @dataclass(frozen=True)
 class EventsJudged:
-    """Verdicts on events that were `EventsNoted`, where a trial is not to go on."""
+    """Carries verdicts on events that were `EventsNoted`, where a trial is not to go on."""
 
     key: int
     verdicts: Mapping[int, Verdict]
@@ -82,19 +87,19 @@ class EventsJudged:
 
 @dataclass(frozen=True)
 class StopTrials:
-    """See `Executor.stop_trials`."""
+    """Calls `Executor.stop_trials` on the node."""
 
 
 @dataclass(frozen=True)
 class KillWorkers:
-    """See `Executor.kill`."""
+    """Calls `Executor.kill` on the node."""
 
     cause: str
 
 
 @dataclass(frozen=True)
 class EndTrials:
-    """See `Executor.end_trials`."""
+    """Calls `Executor.end_trials` on the node."""
 
     trials: frozenset[int]
     cause: str
@@ -102,14 +107,14 @@ class EndTrials:
 
 @dataclass(frozen=True)
 class CapMemory:
-    """See `Executor.cap_memory`."""
+    """Calls `Executor.cap_memory` on the node."""
 
     caps: Mapping[int, Mapping[DeviceId, int]]
 
 
 @dataclass(frozen=True)
 class EndIdle:
-    """See `Executor.end_idle`."""
+    """Calls `Executor.end_idle` on the node."""
 
     devices: frozenset[DeviceId]
 
@@ -122,10 +127,10 @@ ToAgent: TypeAlias = (
 
 @dataclass(frozen=True)
 class CommandsTold:
-    """Commands in their order."""
+    """Carries commands to an agent in their order."""
 
     first: int = 0
-    """Number of the first one."""
+    """Number of the first command."""
     commands: Sequence[ToAgent] = ()
 
 
@@ -134,7 +139,7 @@ class CommandsTold:
 
 @dataclass(frozen=True)
 class EventsAwaitingVerdict:
-    """Events of an execution, with the files that they tell of; waits for the verdicts."""
+    """Carries events of an execution and the files they mention; the agent waits for verdicts."""
 
     key: int
     call: int
@@ -144,7 +149,7 @@ class EventsAwaitingVerdict:
 
 @dataclass(frozen=True)
 class TrialTaken:
-    """The next of the trials that it was begun with is carried out now."""
+    """Reports that the execution now carries out the next of the trials that it began with."""
 
     key: int
     number: int
@@ -152,8 +157,7 @@ class TrialTaken:
 
 @dataclass(frozen=True)
 class EventsNoted:
-    """Events of an execution on which nobody waits for a verdict, with the files that they tell
-    of."""
+    """Carries events of an execution on which no trial waits for a verdict, and their files."""
 
     key: int
     events: Sequence[TrialEvent]
@@ -162,7 +166,7 @@ class EventsNoted:
 
 @dataclass(frozen=True)
 class NextTrialWanted:
-    """A lane is free: is there another trial of this kind? Waits for `NextTrialGiven`."""
+    """Asks for another trial of the same kind, since a lane is free; waits for `NextTrialGiven`."""
 
     key: int
     call: int
@@ -170,7 +174,7 @@ class NextTrialWanted:
 
 @dataclass(frozen=True)
 class TrialQuestion:
-    """A trial asks, and waits for the reply."""
+    """Carries a trial's question; the trial waits for the reply."""
 
     key: int
     call: int
@@ -179,7 +183,7 @@ class TrialQuestion:
 
 @dataclass(frozen=True)
 class ExecutionOver:
-    """The execution is over; what it raised, if anything."""
+    """Reports that the execution is over, and the error that it raised, if any."""
 
     key: int
     error: Exception | None
@@ -187,7 +191,7 @@ class ExecutionOver:
 
 @dataclass(frozen=True)
 class AgentWarning:
-    """A warning for people."""
+    """Carries a warning of the agent's process, which the sweep shows to people."""
 
     text: str
 
@@ -198,24 +202,24 @@ FromExecution: TypeAlias = (
 )
 ToSweep: TypeAlias = "FromExecution | AgentWarning"
 ANSWERED = (EventsAwaitingVerdict, NextTrialWanted, TrialQuestion, ExecutionOver)
-"""Each wants a reply, or leaves room for what begins next."""
+"""Messages that the sweep soon answers by a command: a reply, or the start of an execution."""
 
 
 @dataclass(frozen=True)
 class PollAnswer:
-    """An agent's answer to a poll."""
+    """Carries an agent's messages and the state of its node, in answer to a poll."""
 
     first: int
     """Number of the first message."""
     messages: Sequence[ToSweep]
     arrived_seconds: float
-    """When the poll came in, by the node's `time.monotonic()`."""
+    """Arrival of the poll, by the node's `time.monotonic()`."""
     lease_clock_seconds: float
-    """The node's `lease_seconds()` as this was said; comes back with the next poll, and the node's
-    workers live on for a time from then."""
+    """The node's `lease_seconds()` at the answer. The sweep returns it with the next poll, and the
+    lease of the node's workers then counts from it."""
     reading: object
-    """Of the node's devices; None: there is none that was not sent yet."""
+    """The latest reading of the node's devices; None if it was sent already."""
     idle: Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
     n_steps: Mapping[int, int]
     ended: str | None = None
-    """Why its workers were ended and none will be begun any more; None: they were not."""
+    """Cause for which all workers were ended for good; None while the agent works."""

@@ -1,7 +1,7 @@
-"""Trials on the nodes of a cluster: to the sweep an executor as any other.
+"""Runs trials on the nodes of a cluster; to the sweep it is an executor like any other.
 
-A thread of the pool follows each execution as it follows one of this machine's workers; what it
-hears comes from the node's agent, and what the sweep says goes back to it.
+A pool thread follows each execution as it follows a worker of this machine: events come from the
+node's agent, and the sweep's answers go back to it. The agent supervises the workers (`agent.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MARKER = ".automl-shared"
 
 
 class NodesExecutor:
-    """Carries each trial, or pack of trials, out on the node of its placement."""
+    """Carries out each trial, or pack of trials, on the node of its placement."""
 
     can = ExecutorCapabilities(own_process=True, timeouts=True, own_output=True, packs=True)
 
@@ -54,33 +54,33 @@ class NodesExecutor:
         stored: CheckpointStore | None = None,
         stores_shared: bool = False,
     ) -> None:
-        """`stored` and the next are as `NodeSetup` has them."""
+        """Prepare the nodes. `stored` and `stores_shared` are passed on in `NodeSetup`."""
         self._nodes, self._study, self._stored = nodes, study, stored
         self._marker = study / _MARKER
-        marked = secrets.token_hex(16)
-        self._marker.write_text(marked)
-        where = str(study.absolute())
-        work = m.NodeSetup(limits, where, _MARKER, marked, stored, stores_shared)
+        marker_content = secrets.token_hex(16)
+        self._marker.write_text(marker_content)
+        study_path = str(study.absolute())
+        work = m.NodeSetup(limits, study_path, _MARKER, marker_content, stored, stores_shared)
         nodes.set_up(entry, work)
 
     def execute(
         self, feed: AnsweringTrialSource, placement: Placement, on_events: OnEvents
     ) -> None:
-        specs = [*map(_from_anywhere, feed.ahead())]
+        specs = [*map(_with_absolute_folder, feed.ahead())]
         key = specs[0].number
         node = self._nodes.by_name(placement.node)
         if node is None:
-            _NodeExecution(feed, on_events).lost(f"node {placement.node} is lost")
+            _NodeExecution(feed, on_events).interrupt(f"node {placement.node} is lost")
             return
         if not self._nodes.claims.use(key, placement.devices):
-            _NodeExecution(feed, on_events).lost(
+            _NodeExecution(feed, on_events).interrupt(
                 "its place was given back to the cluster meanwhile"
             )
             return
         try:
             self._carry(node, specs, feed, placement, on_events)
         finally:
-            self._nodes.claims.over(key)
+            self._nodes.claims.end_use(key)
 
     def _carry(
         self,
@@ -92,66 +92,63 @@ class NodesExecutor:
     ) -> None:
         key = specs[0].number
         execution = _NodeExecution(feed, on_events, self._study, node, self._stored)
-        kept = execution.kept_of(specs)
-        conversation = node.begin(m.BeginExecution(key, specs, feed.n_lanes, placement, kept))
+        files = execution.stored_files_of(specs)
+        conversation = node.begin(m.BeginExecution(key, specs, feed.n_lanes, placement, files))
         try:
             while not isinstance(message := conversation.get(), m.ExecutionOver | NodeLost):
                 execution.take(message)
         finally:
-            node.over(key)
+            node.end_conversation(key)
         execution.end(message)
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
-        """See `Executor.held_bytes`. Nothing: each node's readings say it, as of the same time."""
+        """Return nothing: the readings of each node contain it, measured at the same time."""
         return {}
 
     def n_steps(self) -> Mapping[int, int]:
-        """See `Executor.n_steps`."""
         return {key: n for node in self._nodes.present() for key, n in node.n_steps.items()}
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
-        """See `Executor.cap_memory`."""
         for node in self._nodes.present():
-            # What names no device any more is capped nowhere, wherever it runs.
+            # Empty caps go to every node: their execution has no cap any more, wherever it runs.
             own = {
-                key: {**of_key}
-                for key, of_key in caps.items()
-                if not of_key or any(device.node == node.name for device in of_key)
+                key: {**device_caps}
+                for key, device_caps in caps.items()
+                if not device_caps or any(device.node == node.name for device in device_caps)
             }
             if own:
                 node.tell(m.CapMemory(own))
 
     def stop_trials(self) -> None:
-        """See `Executor.stop_trials`."""
         self._nodes.tell(m.StopTrials())
 
     def kill(self, cause: str) -> bool:
-        """See `Executor.kill`."""
         self._nodes.tell(m.KillWorkers(cause))
         return True
 
     def end_trials(self, trials: Collection[int], cause: str) -> None:
-        """See `Executor.end_trials`."""
         self._nodes.tell(m.EndTrials(frozenset(trials), cause))
 
     def lease(self, until_seconds: float) -> None:
-        """See `Executor.lease`. An agent that does not hear of the sweep ends its trials sooner."""
+        """Do nothing: an agent that is not polled by the sweep ends its trials sooner."""
 
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
-        """See `Executor.idle`."""
-        return {place: who for node in self._nodes.present() for place, who in node.idle.items()}
+        return {
+            devices: processes
+            for node in self._nodes.present()
+            for devices, processes in node.idle.items()
+        }
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """See `Executor.end_idle`."""
         self._nodes.tell(m.EndIdle(frozenset(devices)))
 
     def close(self) -> None:
-        """The nodes are closed by whoever opened them."""
+        """Remove the marker file; the nodes are closed by the code that opened them."""
         self._marker.unlink(missing_ok=True)
 
 
 class _NodeExecution:
-    """What one execution says, and is told. In its thread of the pool."""
+    """Handles the messages of one execution on a node, in the pool thread of the execution."""
 
     def __init__(
         self,
@@ -167,78 +164,90 @@ class _NodeExecution:
         self._error: BaseException | None = None
 
     def take(self, message: m.FromExecution) -> None:
-        """What this side raises is told there, and raised when the execution has ended."""
+        """Handle a message of the execution.
+
+        An error on this side is sent to the node, and raised by `end` when the execution has ended.
+        """
         match message:
             case m.TrialTaken(number=number):
-                self._tried(lambda: self._next(number))
+                self._attempt(lambda: self._take_next(number))
             case m.EventsNoted():
-                self._tried(lambda: self._noted(message))
+                self._attempt(lambda: self._handle_unjudged(message))
             case m.EventsAwaitingVerdict(call=call):
-                self._reply(call, lambda: self._happened(message))
+                self._reply(call, lambda: self._handle_events(message))
             case m.NextTrialWanted(call=call):
-                self._reply(call, self._given)
+                self._reply(call, self._next_trial)
             case m.TrialQuestion(call=call, question=question):
                 self._reply(call, lambda: self._feed.answer(question))
 
     def end(self, message: m.FromExecution | NodeLost) -> None:
-        """The last word. Raises what either side has raised."""
+        """Handle the execution's last message. Raises what either side has raised."""
         if isinstance(message, NodeLost) and self._error is None:
-            self.lost(f"node {self._node.name if self._node else '?'} is lost: {message.cause}")
+            self.interrupt(
+                f"node {self._node.name if self._node else '?'} is lost: {message.cause}"
+            )
         if self._error is not None:
             raise self._error
         if isinstance(message, m.ExecutionOver) and message.error is not None:
             raise message.error
 
-    def lost(self, cause: str) -> None:
-        """Trials that run there go on elsewhere; so does the one that was to."""
+    def interrupt(self, cause: str) -> None:
+        """Report the running trials as interrupted, so that they go on elsewhere.
+
+        The first trial is reported, too, if it was only about to begin.
+        """
         if not self._live and self._feed.ahead():
-            self._next()
+            self._take_next()
         now, text = time.time(), fit_line(cause)
         interrupted = [InterruptedOutcome(n, now, text, node_lost=True) for n in sorted(self._live)]
         if interrupted:
             self._on_events(interrupted)
 
-    def _next(self, number: int | None = None) -> None:
+    def _take_next(self, number: int | None = None) -> None:
         spec = self._feed.next()
-        assert spec is not None, "it was ahead"
-        assert number in (None, spec.number), "both sides take them in one order"
+        assert spec is not None, "the trial was ahead"
+        assert number in (None, spec.number), "both sides take trials in one order"
         self._live[spec.number] = spec
 
-    def _happened(self, message: m.EventsAwaitingVerdict | m.EventsNoted) -> Mapping[int, Verdict]:
+    def _handle_events(
+        self, message: m.EventsAwaitingVerdict | m.EventsNoted
+    ) -> Mapping[int, Verdict]:
         assert self._study is not None
         fences = [TrialFolderFence(Path(s.checkpoint_dir), s.attempt) for s in self._live.values()]
         node_files.put_files(self._study, message.files, fences)
         for event in message.events:
             if isinstance(event, TrialOutcome):
                 self._live.pop(event.trial, None)
-        verdicts = self._on_events([self._as_here(event) for event in message.events])
+        verdicts = self._on_events([self._with_local_path(event) for event in message.events])
         return dict(verdicts)
 
-    def _noted(self, message: m.EventsNoted) -> None:
-        verdicts = self._happened(message)
+    def _handle_unjudged(self, message: m.EventsNoted) -> None:
+        verdicts = self._handle_events(message)
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             assert self._node is not None
             self._node.tell(m.EventsJudged(message.key, verdicts))
 
-    def _as_here(self, event: TrialEvent) -> TrialEvent:
-        """A checkpoint's path as this side names the study's folder."""
+    def _with_local_path(self, event: TrialEvent) -> TrialEvent:
+        """Return the event, with a checkpoint's path below the study's folder as named here."""
         if not isinstance(event, CheckpointWritten) or self._study is None:
             return event
         path = Path(event.path).relative_to(self._study.absolute())
         return replace(event, path=str(self._study / path))
 
-    def _given(self) -> m.NextTrialGiven:
+    def _next_trial(self) -> m.NextTrialGiven:
         assert self._study is not None
         spec = self._feed.next()
         if spec is None:
             return m.NextTrialGiven(None)
         self._live[spec.number] = spec
-        spec = _from_anywhere(spec)
-        return m.NextTrialGiven(spec, self.kept_of([spec]))
+        spec = _with_absolute_folder(spec)
+        return m.NextTrialGiven(spec, self.stored_files_of([spec]))
 
-    def kept_of(self, specs: Sequence[TrialSpec]) -> m.Files:
-        """What the node has to be sent of them. In the study's folder is all by then that is kept
-        of them anywhere. Raises StorageError."""
+    def stored_files_of(self, specs: Sequence[TrialSpec]) -> m.Files:
+        """Return the trials' stored files that have to be sent to the node.
+
+        Files in the checkpoint store are fetched to the study's folder first. Raises StorageError.
+        """
         if self._stored is not None:
             for spec in specs:
                 if not spec.is_first:
@@ -249,20 +258,20 @@ class _NodeExecution:
 
     def _reply(self, call: int, answer: Callable[[], object]) -> None:
         assert self._node is not None
-        value = self._tried(answer)
+        value = self._attempt(answer)
         error = None if self._error is None else f"{type(self._error).__name__}: {self._error}"
         self._node.tell(m.CallReplied(call, value, error))
 
-    def _tried(self, answer: Callable[[], object]) -> object:
-        """Nothing more is tried once something has failed."""
+    def _attempt(self, action: Callable[[], object]) -> object:
+        """Call `action` and keep its error; do nothing once an earlier one has failed."""
         if self._error is None:
             try:
-                return answer()
+                return action()
             except BaseException as error:  # noqa: BLE001 - raised by `end`
                 self._error = error
         return None
 
 
-def _from_anywhere(spec: TrialSpec) -> TrialSpec:
-    """Agents have a working directory of their own."""
+def _with_absolute_folder(spec: TrialSpec) -> TrialSpec:
+    """Return the trial with an absolute folder: agents have a working directory of their own."""
     return replace(spec, checkpoint_dir=str(Path(spec.checkpoint_dir).absolute()))

@@ -1,13 +1,14 @@
-"""Ray as what carries processes and data. Beside this module and `ray_resources.py`,
-`ray_resources.py` and `autoscaler_withdrawal.py`, which are small, nothing imports it.
+"""Connects to a Ray cluster, starts agents on its nodes, and carries the calls to them.
+
+Only this module, `ray_resources.py`, `autoscaler_withdrawal.py` and `agent_actor.py` import Ray.
 
     ray.address=local       a cluster of our own, on loopback, gone with the sweep
-    ray.address=auto        the one that this machine is a node of
-    ray.address=HOST:PORT   the one with that head
+    ray.address=auto        the cluster that this machine is a node of
+    ray.address=HOST:PORT   the cluster with that head
 
-A bare `ray.init()` would join whatever a killed cluster has left behind. Ray counts none of what
-runs: admission is ours, and so agents ask it for no CPU and no GPU. With `ray.claim` what admission
-may give away is held besides (`claims.py`).
+A bare `ray.init()` would join whatever a killed cluster has left behind. Ray schedules none of the
+trials: admission does, and agents therefore request no CPU and no GPU of Ray. With `ray.claim` the
+devices that admission may use are claimed from Ray besides (`claims.py`).
 """
 
 from __future__ import annotations
@@ -49,16 +50,17 @@ logger = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
 _START_SECONDS = 120.0
-"""How long an agent may take to be there: a node may have to unpack our code first."""
+"""Longest start of an agent: a node may have to unpack our code first."""
 _CALL_SECONDS = 1.0
 _CLOSE_SECONDS = 10.0
 _SHUTDOWN_SECONDS = 5.0
-"""How long calls of other threads are waited for, each of which takes `_CALL_SECONDS` or less."""
+"""Longest wait for calls of other threads, each of which takes `_CALL_SECONDS` or less."""
 _WITHOUT_A_HEAD_SECONDS = 12.0
-"""When the head was not reached for so long the sweep breaks off: before agents end their workers,
-so that trials which report within that time write a checkpoint. Ray itself would end this process
-after a minute."""
+"""The sweep breaks off when the head was not reached for this long. Agents end their workers later,
+so that trials which report in between write a checkpoint. Ray itself would end this process after a
+minute."""
 _GROUPS = {"poll": 1, "tell": 1}
+"""Ray's concurrency groups of the actor: each method gets a thread of its own."""
 _START_ONE = "Start one with: ray start --head, or use ray.address=local."
 
 
@@ -68,10 +70,10 @@ class RayCluster:
     def __init__(
         self, config: RayConfig, code: CodeFolder | None, target: str, open_config: object
     ) -> None:
-        """Connect. `target` makes the agent of a node: of its name, its CPUs and `open_config`.
-        `code` goes to the nodes; None: what is installed there is enough.
+        """Connect to the cluster.
 
-        Raises ConfigError.
+        `target` makes the agent of a node from the node's name, its CPUs and `open_config`. `code`
+        goes to the nodes; None: the packages installed there are enough. Raises ConfigError.
         """
         self._target, self._open_config = target, open_config
         self._ray = _imported(config)
@@ -86,7 +88,6 @@ class RayCluster:
         self._watch.start()
 
     def machines(self) -> Sequence[ClusterMachine]:
-        """See `ClusterBackend.machines`."""
         return [
             ClusterMachine(
                 node["NodeID"], node["NodeManagerHostname"], node["Resources"].get("CPU", 0.0)
@@ -95,7 +96,6 @@ class RayCluster:
         ]
 
     def start(self, machine: ClusterMachine, name: str) -> AgentConnection:
-        """See `ClusterBackend.start`."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         config = (name, machine.n_cpus, self._open_config)
@@ -110,36 +110,36 @@ class RayCluster:
                 )
                 .remote(self._target, config)
             )
-        wire = _RayAgentConnection(self._ray, self._in_use, self._head, actor, machine.id)
+        connection = _RayAgentConnection(self._ray, self._in_use, self._head, actor, machine.id)
         try:
-            wire.open(name)
+            connection.open(name)
         except BaseException:
-            wire.kill()
+            connection.kill()
             raise
-        return wire
+        return connection
 
     def share(self, entry: ProcessEntry) -> object:
-        """In the object store, from which each node has it once; Ray puts into a file what is more
-        than that holds, and frees it with the last that stands for it."""
+        """Put the entry into Ray's object store, from which each node fetches it once.
+
+        Ray writes to a file what the store cannot hold, and frees it with the last reference.
+        """
         return self._ray.put(entry)
 
     def claim(
         self, kind: DeviceKind, target: str, n_cpus: int, name_of: Callable[[str], str | None]
     ) -> ResourceClaim:
-        """A GPU, or so many CPUs of one node. See `RayClaim`."""
+        """Request a GPU, or `n_cpus` CPUs of one node, of the cluster (`RayClaim`)."""
         return RayClaim(self._ray, self._in_use, kind, target, n_cpus, name_of)
 
     @property
     def autoscaler(self) -> RayAutoscaler:
-        """What adds nodes to it, if anything does."""
+        """The service that adds nodes to the cluster, if it has one."""
         return RayAutoscaler(self._ray, self._in_use)
 
     def lost(self) -> str | None:
-        """See `ClusterBackend.lost`."""
         return self._lost
 
     def close(self) -> None:
-        """See `ClusterBackend.close`."""
         self._watch.close()
         self._in_use.end(_SHUTDOWN_SECONDS)
         self._ray._private.worker.print_to_stdstream = self._printing
@@ -150,7 +150,7 @@ class RayCluster:
 
 
 class _RayAgentConnection:
-    """Calls to one agent. What was asked and is not answered is waited for again."""
+    """Carries calls to one agent; waits again for the answer to a call instead of repeating it."""
 
     def __init__(
         self, ray: Any, in_use: LibraryCallCount, head: str, actor: Any, node_id: str
@@ -159,11 +159,12 @@ class _RayAgentConnection:
         self._head, self._actor, self._node_id = head, actor, node_id
         self._about: Mapping[str, Any] = {}
         self._port: str | None = None
-        """That tells whether its process lives; None: nobody reaches it."""
-        self._asked: dict[str, tuple[Any, float]] = {}
+        """Address of a port that is open while the agent's process lives; None if unreachable."""
+        self._pending: dict[str, tuple[Any, float]] = {}
+        """Unanswered calls by method: Ray's reference to the answer, and when it was called."""
 
     def open(self, name: str) -> None:
-        """Compare versions, and open the agent. Raises as `ClusterBackend.start`."""
+        """Compare versions, and open the agent. Raises the errors of `ClusterBackend.start`."""
         from ray.exceptions import GetTimeoutError, RayError
 
         try:
@@ -192,21 +193,21 @@ class _RayAgentConnection:
                 shared, _ = self._call("set_up", "tell", entry, work)
             except NodeDeadError:
                 raise
-            except AgentSilentError:  # a table takes its time to a node
+            except AgentSilentError:  # a large table takes long to reach a node
                 continue
             return bool(shared)
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, told: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
     ) -> tuple[m.PollAnswer, float]:
-        polled, sent = self._call("poll", "poll", n_taken, echo_seconds, told)
-        return polled, sent
+        answer, sent_seconds = self._call("poll", "poll", n_taken, echo_seconds, commands)
+        return answer, sent_seconds
 
-    def tell(self, told: m.CommandsTold) -> None:
-        self._call("tell", "tell", told)
+    def tell(self, commands: m.CommandsTold) -> None:
+        self._call("tell", "tell", commands)
 
     def close(self) -> None:
-        with suppress(Exception):  # it has ended, or is cut off
+        with suppress(Exception):  # the agent has ended, or is cut off
             self._answer(self._actor.close.options(concurrency_group="tell"), _CLOSE_SECONDS)
 
     def kill(self) -> None:
@@ -214,19 +215,22 @@ class _RayAgentConnection:
             self._ray.kill(self._actor)
 
     def _answer(self, method: Any, timeout_seconds: float) -> Any:
-        """Waited for in pieces: the cluster may be given back meanwhile. Raises GivenBackError, and
-        what `ray.get` does."""
+        """Call a method of the actor, and return its answer.
+
+        It is waited for in short calls of Ray, since the cluster may be given back meanwhile.
+        Raises LibraryGivenBackError, and the errors of `ray.get`.
+        """
         from ray.exceptions import GetTimeoutError
 
         with self._in_use.call():
-            asked = method.remote()
-        ends = time.monotonic() + timeout_seconds
+            answer = method.remote()
+        deadline = time.monotonic() + timeout_seconds
         while True:
             with self._in_use.call():
                 try:
-                    return self._ray.get(asked, timeout=_CALL_SECONDS)
+                    return self._ray.get(answer, timeout=_CALL_SECONDS)
                 except GetTimeoutError:
-                    if time.monotonic() > ends:
+                    if time.monotonic() > deadline:
                         raise
 
     def _call(self, method: str, group: str, *args: object) -> tuple[Any, float]:
@@ -239,48 +243,50 @@ class _RayAgentConnection:
 
         try:
             with self._in_use.call():
-                if method not in self._asked:
+                if method not in self._pending:
                     remote = getattr(self._actor, method).options(concurrency_group=group).remote
-                    self._asked[method] = remote(*args), time.monotonic()
-                answer, sent = self._asked[method]
+                    self._pending[method] = remote(*args), time.monotonic()
+                answer, sent_seconds = self._pending[method]
                 value = self._ray.get(answer, timeout=_CALL_SECONDS)
         except LibraryGivenBackError as error:
             raise AgentEndedError(str(error)) from None
         except GetTimeoutError:
-            raise self._silent() from None
+            raise self._error_of_silence() from None
         except ActorUnavailableError as error:
-            del self._asked[method]
+            del self._pending[method]
             raise AgentSilentError(_last_line(error)) from error
         except RayActorError as error:
-            raise self._ended(error) from error
+            raise self._error_of_end(error) from error
         except RaySystemError as error:  # Ray's own process on this machine has ended
-            del self._asked[method]
-            raise self._silent() from error
-        del self._asked[method]
-        return value, sent
+            del self._pending[method]
+            raise self._error_of_silence() from error
+        del self._pending[method]
+        return value, sent_seconds
 
-    def _silent(self) -> Exception:
-        """Nothing is known of what runs on a node that is only cut off."""
+    def _error_of_silence(self) -> Exception:
+        """Return the error for a silent agent; processes on a node that is cut off may live on."""
         if self._is_gone():
             return AgentEndedError("its agent's process ended")
         if self._node_lives():
             return AgentSilentError("no word from its agent")
-        return self._dead("Ray says that it is dead")
+        return self._error_of_dead_node("Ray says that it is dead")
 
-    def _ended(self, error: Exception) -> Exception:
-        """Ray's word on an agent counts where its node lives to have seen its end."""
+    def _error_of_end(self, error: Exception) -> Exception:
+        """Return the error for an agent that Ray reports as ended.
+
+        The report is trusted where the agent's node lives, which has then seen the end.
+        """
         if self._is_gone() or self._node_lives():
             return AgentEndedError(f"its agent ended: {_last_line(error)}")
-        return self._dead(_last_line(error))
+        return self._error_of_dead_node(_last_line(error))
 
-    def _dead(self, cause: str) -> Exception:
-        """A node; what its processes do is not known, unless its machine says that the agent has
-        ended."""
+    def _error_of_dead_node(self, cause: str) -> Exception:
+        """Return the error for a dead node; its machine may still say that the agent has ended."""
         refused = self._port is not None and agent_actor.refuses(self._port)
         return AgentEndedError(cause) if refused else NodeDeadError(cause)
 
     def _is_gone(self) -> bool:
-        """Of an agent on this machine the kernel knows more than Ray, and sooner."""
+        """Return whether an agent on this machine has ended: the kernel knows before Ray does."""
         about = self._about
         is_here = bool(about.get("boot")) and about["boot"] == this_boot()
         return is_here and began(about["pid"]) != about["began"]
@@ -292,8 +298,10 @@ class _RayAgentConnection:
 
 
 def _alive(ray: Any, head: str, in_use: LibraryCallCount) -> Sequence[Mapping[str, Any]]:
-    """None where the cluster's head does not answer: nothing is known of any then, and Ray would
-    wait for it until it ends this process."""
+    """Return Ray's records of the living nodes; none where the cluster's head does not answer.
+
+    Nothing is known of any node then, and Ray would wait for the head until it ends this process.
+    """
     from ray.exceptions import RayError
 
     if not agent_actor.answers(head):
@@ -325,24 +333,24 @@ def _imported(config: RayConfig) -> Any:
 
 
 def _connect(ray: Any, config: RayConfig, code: CodeFolder | None) -> None:
-    """Raises ConfigError."""
+    """Connect this process to the cluster. Raises ConfigError."""
     if ray.is_initialized():
         raise ConfigError(
             "execution=ray: this process is connected to a Ray cluster already: call "
             "ray.shutdown() before."
         )
-    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    how |= {"namespace": f"automl-{os.getpid()}", "configure_logging": False}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    options |= {"namespace": f"automl-{os.getpid()}", "configure_logging": False}
     if config.address == LOCAL:
-        how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     else:
         if code is not None:
-            how["runtime_env"] = {"working_dir": str(code.folder), "excludes": [*code.excludes]}
-        _look_for(ray, config.address)
+            options["runtime_env"] = {"working_dir": str(code.folder), "excludes": [*code.excludes]}
+        _find_head(ray, config.address)
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
-        with _unnamed(ray):
-            ray.init(address=config.address, **how)  # auto: with the token in ~/.ray
+        with _command_line_hidden(ray):
+            ray.init(address=config.address, **options)  # auto: with the token in ~/.ray
         ray._private.worker.print_to_stdstream = _to_log
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         ray.shutdown()
@@ -354,33 +362,36 @@ def _connect(ray: Any, config: RayConfig, code: CodeFolder | None) -> None:
 
 
 def _token_hint() -> str:
-    """Ray says only that it cannot connect."""
+    """Return a hint on tokens for the error message: Ray itself only says it cannot connect."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return " Is its token the one that RAY_AUTH_TOKEN or ~/.ray/auth_token has here?"
     return " If it takes nobody without a token, set RAY_AUTH_MODE=token and the token here, too."
 
 
-def _look_for(ray: Any, address: str) -> str:
-    """The cluster's head, which listens. Ray itself would try for minutes where nothing listens, as
-    on the address that a killed head has left. Raises ConfigError."""
-    found, where = address, f"ray.address={address}"
+def _find_head(ray: Any, address: str) -> str:
+    """Return the address of the cluster's head, once a connection to it succeeds.
+
+    Ray itself would try for minutes where nothing listens, as on the address that a killed head has
+    left. Raises ConfigError.
+    """
+    found, setting = address, f"ray.address={address}"
     if address == AUTO:
-        if (given := os.environ.get("RAY_ADDRESS", AUTO)) not in ("", AUTO):
-            where = f"RAY_ADDRESS={given}"
-            _check_given(given)
+        if (variable := os.environ.get("RAY_ADDRESS", AUTO)) not in ("", AUTO):
+            setting = f"RAY_ADDRESS={variable}"
+            _check_variable(variable)
         found = _running_here(ray)
     host, _, port = found.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except OSError as error:
-        at = "there" if found in where else f"at {found}"
+        place = "there" if found in setting else f"at {found}"
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{where}: no Ray cluster {at} ({why}). {_START_ONE}") from error
+        raise ConfigError(f"{setting}: no Ray cluster {place} ({why}). {_START_ONE}") from error
     return found
 
 
-def _check_given(address: str) -> None:
-    """Of RAY_ADDRESS, which Ray takes for `auto`. Raises ConfigError."""
+def _check_variable(address: str) -> None:
+    """Check the value of RAY_ADDRESS, which Ray uses for `auto`. Raises ConfigError."""
     if "://" in address:
         raise ConfigError(
             f"RAY_ADDRESS={address}: every report would pass through one more server. Start the "
@@ -394,8 +405,7 @@ def _check_given(address: str) -> None:
 
 
 def _running_here(ray: Any) -> str:
-    """The address of the cluster that this machine is a node of, as `ray.init` would find it.
-    Raises ConfigError."""
+    """Return the address of this machine's cluster, as `ray.init` finds it. Raises ConfigError."""
     try:
         found: str = ray._private.services.get_ray_address_from_environment(AUTO, None)
     except ConnectionError as error:
@@ -406,8 +416,8 @@ def _running_here(ray: Any) -> str:
 
 
 @contextmanager
-def _unnamed(ray: Any) -> Iterator[None]:
-    """Ray keeps a job's command line, in which there may be a password, for all to see."""
+def _command_line_hidden(ray: Any) -> Iterator[None]:
+    """Hide the command line from Ray, which shows it to all; it may contain a password."""
     utils = ray._private.utils
     before, utils.get_entrypoint_name = utils.get_entrypoint_name, lambda: "python -m automl"
     try:
@@ -417,15 +427,14 @@ def _unnamed(ray: Any) -> Iterator[None]:
 
 
 def _to_log(data: Mapping[str, Any], ignore_prefix: bool) -> None:
-    """What Ray says of nodes that died, else printed into the live table."""
+    """Log what Ray says of nodes that died, which it would print into the live table."""
     logger.debug("Ray: %s", fit_line(" ".join(data["lines"])))
 
 
 def _compare(name: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-    """Raises NotTheSameError."""
-    differ = [
-        f"{what} {theirs.get(what)} (here {v})" for what, v in ours.items() if theirs.get(what) != v
-    ]
+    """Raise NodeMismatchError unless a node has the versions that this process has."""
+    names = [package for package in ours if theirs.get(package) != ours[package]]
+    differ = [f"{package} {theirs.get(package)} (here {ours[package]})" for package in names]
     if differ:
         raise NodeMismatchError(
             f"node {name} has {', '.join(differ)}: install the same versions on every node."

@@ -1,1 +1,1 @@
-"""One trial does not meet another: what a trial changed in its process is put back, or ends it."""
+"""Isolates trials that share a process: a trial's changes are put back, or end the process."""

@@ -1,8 +1,9 @@
-"""Threads and processes that live on when a trial has ended.
+"""Finds the threads and processes that live on when a trial has ended, and ends the processes.
 
-What libraries keep for the next use is none of a trial's: it is left alone where it does nothing
-meanwhile, and closed the way that its library closes it where that is known. The rest is looked at
-again after a moment, since what a trial has dropped ends by itself, if not at once.
+Threads and processes that a library keeps for its next use do not count as left behind: idle ones
+are left alone, and pools are closed by their library's own method where it is known. The rest gets
+a moment to end, since objects that a trial has dropped end by themselves, but not always at once.
+Threads cannot be ended; they are only named.
 """
 
 from __future__ import annotations
@@ -22,43 +23,44 @@ from automl.execution.process_tree import descendants
 from automl.record.texts import fit_line
 
 _KEPT_BY = ("automl.", "mlflow.", "tqdm.", "torch._inductor.")
-"""Packages whose own threads live as long as the process, and wait: this one's, which take what a
-trial's programs log; MLflow's queues; tqdm's monitor; torch's compiler, which reads answers."""
+"""Packages whose own threads live as long as the process, and wait: threads of this package, which
+take what a trial's programs log; MLflow's queues; tqdm's monitor; torch's compiler, which reads
+answers."""
 _TRACKER = "resource_tracker import main"
-"""In the command of helpers of multiprocessing's and loky's, which remove what a process leaves in
-shared memory after it has ended, and must outlive it for that."""
+"""Part of the command of the helpers of multiprocessing and loky that remove what a process leaves
+in shared memory after it has ended, and must outlive the process for that."""
 _COMPILER = "/torch/_inductor/compile_worker/"
-"""In the command of processes of torch's compiler, which wait for the next use."""
-_MOMENT_SECONDS = 0.5
-_LOOK_SECONDS = 0.005
+"""Part of the command of processes of torch's compiler, which wait for their next use."""
+_GRACE_SECONDS = 0.5
+_POLL_SECONDS = 0.005
 _N_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What lives on, in words for people."""
+    """Names, for people to read, the threads and processes that outlived a trial."""
 
     threads: Sequence[str]
     processes: Sequence[str]
-    """They were killed."""
+    """Programs of the processes, which were killed."""
 
 
 class LivingBefore:
-    """What lives before a trial."""
+    """Remembers the threads and child processes that live before a trial."""
 
     def __init__(self) -> None:
         self._threads = frozenset(threading.enumerate())
         self._processes = frozenset(_children())
 
     def end_others(self) -> Leftovers:
-        """End the processes that are new, and name them and the threads that are."""
+        """End the new processes, and return their names and those of the new threads."""
         if not self._new_threads() and not self._new_processes():
             return Leftovers((), ())
-        gc.collect()  # what is garbage may end them
+        gc.collect()  # a finalizer of a garbage object may end its thread or process
         _close_pools()
-        ends = time.monotonic() + _MOMENT_SECONDS
-        while (self._new_threads() or self._new_processes()) and time.monotonic() < ends:
-            time.sleep(_LOOK_SECONDS)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while (self._new_threads() or self._new_processes()) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
         return Leftovers(
             [*dict.fromkeys(map(_name, self._new_threads()))], end_processes(self._new_processes)
         )
@@ -78,21 +80,23 @@ class LivingBefore:
 
 
 def end_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
-    """Kill what is found, until nothing is; what it was. Those that cannot be killed are left after
-    two seconds."""
-    named: dict[int, str] = {}
-    ends = time.monotonic() + 2.0
-    while (found := find()) and time.monotonic() < ends:
+    """Kill the processes that `find` returns until it returns none; return their programs.
+
+    Processes that cannot be killed are left alone after two seconds.
+    """
+    programs: dict[int, str] = {}
+    deadline = time.monotonic() + 2.0
+    while (found := find()) and time.monotonic() < deadline:
         for pid in found:
-            named.setdefault(pid, program_of(pid))
+            programs.setdefault(pid, program_of(pid))
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_LOOK_SECONDS)
-    return [*dict.fromkeys(named.values())]
+        time.sleep(_POLL_SECONDS)
+    return [*dict.fromkeys(programs.values())]
 
 
 def started_processes() -> Sequence[int]:
-    """All that this process has started and that lives, but for what is to outlive it."""
+    """Return the living descendants of this process, without the helpers that must outlive it."""
     return [pid for pid in _children() if _TRACKER not in _command(pid)]
 
 
@@ -100,20 +104,23 @@ def started_processes() -> Sequence[int]:
 
 
 def _is_kept(thread: threading.Thread) -> bool:
-    if isinstance(thread, threading._DummyThread):  # of no library of Python's: one never ends
+    if isinstance(thread, threading._DummyThread):  # C code started it; Python never sees its end
         return True
     return _origin(thread).startswith(_KEPT_BY) or thread.name.startswith("MLflow")
 
 
 def _origin(thread: threading.Thread) -> str:
-    """The module that it comes from: its class's, or its function's."""
+    """Return the module of the thread's class, or of its function where the class is Python's."""
     if type(thread) in (threading.Thread, threading.Timer):
         return str(getattr(getattr(thread, "_target", None), "__module__", ""))
     return type(thread).__module__
 
 
 def _name(thread: threading.Thread) -> str:
-    """What it runs, which is the same in the next trial; its own name is numbered."""
+    """Name a thread by the function or class it runs, which is the same in the next trial.
+
+    The thread's own name often contains a number.
+    """
     target = getattr(thread, "_target", None)
     if type(thread) is not threading.Thread:
         target = type(thread)
@@ -122,7 +129,7 @@ def _name(thread: threading.Thread) -> str:
 
 
 def _close_pools() -> None:
-    """Processes that a library keeps between two uses, ended as it does that itself."""
+    """Shut down the process pool that joblib or loky keeps between two uses, by its own method."""
     for module in ("joblib.externals.loky", "loky"):
         reusable = sys.modules.get(f"{module}.reusable_executor")
         executor = getattr(reusable, "_executor", None)
@@ -134,7 +141,7 @@ def _close_pools() -> None:
 
 
 def _has_children() -> bool:
-    """In a microsecond."""
+    """Return whether this process has any child. Takes a microsecond."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -147,8 +154,10 @@ def _children() -> Sequence[int]:
 
 
 def _is_helper(pid: int) -> bool:
-    """Whether it waits for the next use, as multiprocessing's fork server does. What that forks is
-    a DataLoader's, say, and does not."""
+    """Return whether a process only waits for its next use, as multiprocessing's fork server does.
+
+    Children of the fork server, a DataLoader's workers for example, are no helpers.
+    """
     if pid == _fork_server():
         return True
     command = _command(pid)
@@ -156,13 +165,13 @@ def _is_helper(pid: int) -> bool:
 
 
 def _fork_server() -> int | None:
-    """That of this process, where it has started one."""
+    """Return the process id of the fork server that this process has started, if any."""
     server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
     return getattr(server, "_forkserver_pid", None)
 
 
 def program_of(pid: int) -> str:
-    """What a process runs, for people."""
+    """Describe, for people to read, the program that a process runs."""
     command = _command(pid)
     if command == _command(os.getpid()):
         return "a fork of the trial's process"

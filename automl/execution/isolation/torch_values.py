@@ -1,6 +1,6 @@
-"""Watched values of torch; the list is in `watched_values.py`.
+"""Reads and puts back the values of torch that a trial may change (the list: `watched_values.py`).
 
-torch belongs to `training`, and is never imported here: whoever changed one of these has.
+torch is never imported here, since a trial that changed one of its values has imported it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class TorchValue:
-    """One value of torch's; None where torch was not imported, and nothing is put back to that."""
+    """A watched value of torch. It reads as None, and is not put back, before torch is imported."""
 
     def __init__(self, get: Callable[[Any], Any], put_back: Callable[[Any, Any], None]) -> None:
         self._get, self._put_back = get, put_back
@@ -33,7 +33,10 @@ dtype = TorchValue(
 
 
 def _device(torch: Any) -> tuple[Any, ...]:
-    """Empty where none was set, which costs less at each call than one that is `cpu`."""
+    """Return the default device as a tuple; empty where none was set.
+
+    No default device costs less at each call of torch than a default device `cpu`.
+    """
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return () if context is None else (context.device,)
 
@@ -46,7 +49,7 @@ device = TorchValue(_device, _put_back_device)
 
 
 def _modes(torch: Any) -> tuple[int, int, bool]:
-    """How many are entered: of functions, of dispatch; and whether inference mode is."""
+    """Return the numbers of entered function and dispatch modes, then if inference mode is on."""
     return (
         torch._C._len_torch_function_stack(),
         torch._C._len_torch_dispatch_stack(),
@@ -72,7 +75,7 @@ def _threads(torch: Any) -> tuple[int, int]:
 def _put_back_threads(torch: Any, before: tuple[int, int]) -> None:
     within, between = before
     torch.set_num_threads(within)
-    if torch.get_num_interop_threads() != between:  # torch takes that once in a process
+    if torch.get_num_interop_threads() != between:  # torch accepts this setting once per process
         torch.set_num_interop_threads(between)
 
 
@@ -88,9 +91,9 @@ def _autocast(torch: Any) -> tuple[Any, ...]:
 def _put_back_autocast(torch: Any, before: tuple[Any, ...]) -> None:
     cached, *devices = before
     torch.set_autocast_cache_enabled(cached)
-    for name, (enabled, kind) in devices:
+    for name, (enabled, autocast_dtype) in devices:
         torch.set_autocast_enabled(name, enabled)
-        torch.set_autocast_dtype(name, kind)
+        torch.set_autocast_dtype(name, autocast_dtype)
     torch.clear_autocast_cache()
 
 
@@ -124,26 +127,26 @@ def _put_back_deterministic(torch: Any, before: tuple[bool, ...]) -> None:
 flags = TorchValue(_deterministic, _put_back_deterministic)
 
 
-def _precision_of(torch: Any) -> tuple[Any, ...]:
-    """What holds a precision of its own, the more general first."""
+def _backends_with_precision(torch: Any) -> tuple[Any, ...]:
+    """Return the backends that hold a float32 precision of their own, the more general first."""
     b = torch.backends
     return b, b.cuda.matmul, b.cudnn, b.cudnn.conv, b.cudnn.rnn, b.mkldnn, b.mkldnn.matmul
 
 
 def _precision(torch: Any) -> tuple[str | None, ...]:
     matmul = None
-    with suppress(RuntimeError):  # what was said by torch's newer settings the older cannot tell
+    with suppress(RuntimeError):  # torch's older getter fails where its newer settings were used
         matmul = torch.get_float32_matmul_precision()
-    return (matmul, *(held.fp32_precision for held in _precision_of(torch)))
+    return (matmul, *(backend.fp32_precision for backend in _backends_with_precision(torch)))
 
 
 def _put_back_precision(torch: Any, before: tuple[str | None, ...]) -> None:
     matmul, *precisions = before
     if matmul is not None:
-        torch.set_float32_matmul_precision(matmul)  # sets some of the others
-    for held, value in zip(_precision_of(torch), precisions, strict=True):
-        if held.fp32_precision != value:
-            held.fp32_precision = value
+        torch.set_float32_matmul_precision(matmul)  # sets the precision of some backends, too
+    for backend, value in zip(_backends_with_precision(torch), precisions, strict=True):
+        if backend.fp32_precision != value:
+            backend.fp32_precision = value
 
 
 precision = TorchValue(_precision, _put_back_precision)

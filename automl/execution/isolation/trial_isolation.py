@@ -1,10 +1,9 @@
-"""Trials in threads of the sweep's own process, which cannot be ended for what they leave there.
+"""Isolates each trial from the next in the same process: in a worker, and in the sweep's threads.
 
-A process that carries out one trial after another, and ends where one leaves it changed.
-
-What cannot be put back with certainty, and is compared: names of modules, and descriptors.
-
-Attributes are compared by identity: a function that was replaced, in whatever way, is another.
+Watched values (`watched_values.py`) are put back after a trial. Names of modules and file
+descriptors cannot be put back with certainty, and are compared as well; attributes are compared by
+identity, so that a function that was replaced in whatever way counts as changed. A worker that
+stays changed ends; the sweep's own process cannot be ended and only warns.
 """
 
 from __future__ import annotations
@@ -36,79 +35,88 @@ NAMESPACES = (
 """Modules whose attributes are compared, where they were imported before the trial."""
 
 Names: TypeAlias = Mapping[str, Mapping[str, object]]
-"""What each module's attributes are, by its name."""
+"""The attributes of each module by name, by the module's name."""
 
 
 def module_names() -> Names:
-    """As they are now."""
+    """Return the present attributes of those of `NAMESPACES` that are imported."""
     return {name: dict(vars(sys.modules[name])) for name in NAMESPACES if name in sys.modules}
 
 
 def changed_names(before: Names) -> Sequence[str]:
-    """Attributes that are others now, or new, or gone: `torch.relu`."""
+    """Return the attributes that were replaced, added or removed since then, like `torch.relu`."""
     return [
         f"{module}.{name}"
-        for module, were in before.items()
-        if not _are_same(were, vars(sys.modules[module]))
-        for name in _changed(were, vars(sys.modules[module]))
+        for module, attributes in before.items()
+        if not _are_same(attributes, vars(sys.modules[module]))
+        for name in _changed(attributes, vars(sys.modules[module]))
     ]
 
 
 def put_back_names(before: Names) -> None:
-    """As they were, for the rest of the process's life: whoever took one meanwhile has it still."""
-    for module, were in before.items():
+    """Restore the attributes of modules for the rest of the process's life.
+
+    Code that took a replaced attribute meanwhile still has the replacement.
+    """
+    for module, attributes in before.items():
         now = vars(sys.modules[module])
-        for name in [*_changed(were, now)]:
-            if name in were:
-                now[name] = were[name]
+        for name in [*_changed(attributes, now)]:
+            if name in attributes:
+                now[name] = attributes[name]
             else:
                 del now[name]
 
 
-def _are_same(were: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Quickly: nothing was added either, and the order is what it was."""
-    return len(were) == len(now) and all(map(is_, were.values(), now.values()))
+def _are_same(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    """Return quickly whether no attribute was replaced, added, removed or moved."""
+    return len(before) == len(now) and all(map(is_, before.values(), now.values()))
 
 
-def _changed(were: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
-    for name, was in were.items():
-        if name not in now or (now[name] is not was and not _wraps_by_torch(now[name], was)):
+def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
+    for name, value in before.items():
+        if name not in now or (now[name] is not value and not _wraps_by_torch(now[name], value)):
             yield name
-    for name in now.keys() - were.keys():
-        # What is imported appears in its package; Python notes in a module what it warned of there.
+    for name in now.keys() - before.keys():
+        # An imported submodule appears in its package. Python keeps in a module the warnings that
+        # were given there, under a name that begins with `__`.
         if not isinstance(now[name], ModuleType) and not name.startswith("__"):
             yield name
 
 
-def _wraps_by_torch(value: Any, was: object) -> bool:
-    """Whether torch put a wrapper of its own around it, as it does with `torch.manual_seed` when an
-    optimizer is first made. One of the user's may wrap it as well, but is not torch's code."""
+def _wraps_by_torch(value: Any, original: object) -> bool:
+    """Return whether `value` is a wrapper that torch put around the original.
+
+    torch wraps `torch.manual_seed`, for example, when an optimizer is first made. A user's code may
+    wrap it as well, but that wrapper's code does not lie in torch's folder.
+    """
     code = getattr(value, "__code__", None)
     folder = os.path.dirname(str(sys.modules["torch"].__file__)) if "torch" in sys.modules else ""
-    wraps = getattr(value, "__wrapped__", None) is was
+    wraps = getattr(value, "__wrapped__", None) is original
     return wraps and bool(folder) and str(getattr(code, "co_filename", "")).startswith(folder)
 
 
 @dataclass(frozen=True)
 class _OpenDescriptor:
-    """What a descriptor leads to."""
+    """Identifies the file or socket that a descriptor leads to."""
 
     device: int
     inode: int
     name: str
-    """For people."""
+    """Name of the file or socket for people to read."""
 
 
 Descriptors: TypeAlias = Mapping[int, _OpenDescriptor]
 
 
 def open_descriptors() -> Descriptors:
-    """Those that are open now, but for the standard streams, which each trial has of its own; none
-    where the system does not list them (it does on Linux)."""
+    """Return the open descriptors without the standard streams, which each trial has of its own.
+
+    Returns none where the system does not list them; Linux does.
+    """
     found = {}
     with suppress(FileNotFoundError):
         for fd in map(int, os.listdir("/proc/self/fd")):
-            with suppress(OSError):  # the one that the folder was listed by is closed again
+            with suppress(OSError):  # the descriptor that listed the folder is closed by now
                 status = os.fstat(fd)
                 name = os.readlink(f"/proc/self/fd/{fd}")
                 found[fd] = _OpenDescriptor(status.st_dev, status.st_ino, name)
@@ -116,8 +124,8 @@ def open_descriptors() -> Descriptors:
 
 
 def closed_descriptors(before: Descriptors) -> Sequence[str]:
-    """What those led to that lead there no more."""
-    return [_said(opened) for fd, opened in before.items() if not _is_open(fd, opened)]
+    """Return display names of the descriptors that no longer lead where they led before."""
+    return [_display_name(opened) for fd, opened in before.items() if not _is_open(fd, opened)]
 
 
 def _is_open(fd: int, opened: _OpenDescriptor) -> bool:
@@ -128,23 +136,25 @@ def _is_open(fd: int, opened: _OpenDescriptor) -> bool:
     return (status.st_dev, status.st_ino) == (opened.device, opened.inode)
 
 
-def _said(opened: _OpenDescriptor) -> str:
-    """`socket:[4711]` is another at each time."""
+def _display_name(opened: _OpenDescriptor) -> str:
+    """Name a descriptor without the number in `socket:[4711]`, which differs each time."""
     kind, is_numbered, _ = opened.name.partition(":[")
     return f"a {kind}" if is_numbered else str(Path(opened.name))
 
 
 logger = logging.getLogger(__name__)
 
-_OWN = tuple(watched for watched in WATCHED if watched.own_thread)
+_PER_THREAD = tuple(watched for watched in WATCHED if watched.own_thread)
 _SHARED = tuple(watched for watched in WATCHED if not watched.own_thread)
 
 
 class ThreadIsolation:
-    """See `automl.trial.TrialIsolation`. What a thread has of its own is put back after each
-    trial; what the
-    process has, when no trial runs, since the others that run rely on it. Threads, processes and
-    descriptors are not looked at: they may be the sweep's, or the user's."""
+    """Isolates trials that run in threads of the sweep's own process (a `TrialIsolation`).
+
+    Values that each thread has of its own are put back after each trial. Values of the whole
+    process are put back when no trial runs, since the other running trials rely on them. Threads,
+    processes and descriptors are not compared: they may be the sweep's, or the user's.
+    """
 
     spent = False
 
@@ -152,18 +162,19 @@ class ThreadIsolation:
         self._lock = threading.Lock()  # guards all below
         self._n_running = 0
         self._before: tuple[Values, Names] = {}, {}
-        """As it was when none ran."""
-        self._said: set[str] = set()
+        """Values and names of the process as they were when no trial ran."""
+        self._warnings: set[str] = set()
+        """Warnings that were given already."""
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        own = watched_values(_OWN)
+        own = watched_values(_PER_THREAD)
         with self._lock:
             self._n_running += 1
             if self._n_running == 1:
                 self._before = watched_values(_SHARED), module_names()
             else:
-                self._say(
+                self._warn_once(
                     "execution=inline: trials run side by side in this process; what one changes "
                     "there (environment, working directory, default dtype, …) is put back when "
                     "none runs. execution=workers keeps them apart."
@@ -176,48 +187,49 @@ class ThreadIsolation:
                 self._n_running -= 1
                 if self._n_running == 0:
                     left = [*left, *self._put_back()]
-                self._say_left(left)
+                self._warn_of_changes(left)
 
     def _put_back(self) -> Iterator[str]:
-        before, were = self._before
-        yield from put_back(before)
-        changed = changed_names(were)
+        values, names = self._before
+        yield from put_back(values)
+        changed = changed_names(names)
         if changed:
-            put_back_names(were)
+            put_back_names(names)
         yield from (f"{name} was another" for name in changed)
 
-    def _say_left(self, left: Sequence[str]) -> None:
+    def _warn_of_changes(self, left: Sequence[str]) -> None:
         if left:
-            self._say(
+            self._warn_once(
                 "a trial left this process changed, which execution=inline cannot end, and the "
                 f"next one may meet that: {fit_line('; '.join(left))}"
             )
 
-    def _say(self, text: str) -> None:
-        """Once."""
-        if text not in self._said:
-            self._said.add(text)
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warnings:
+            self._warnings.add(text)
             logger.warning("%s", text)
 
 
 class WorkerIsolation:
-    """See `automl.trial.TrialIsolation`: of a worker, which is fit for another trial or ends. For
-    its main
-    thread; made when all is there that every trial may rely on."""
+    """Isolates the trials of a worker process (a `TrialIsolation`), which ends if it stays changed.
+
+    It is used by the worker's main thread, and is made when everything is loaded that every trial
+    may rely on.
+    """
 
     def __init__(self) -> None:
         self.spent = False
-        # Those of its own: what a trial leaves open may be closed whenever it is garbage.
+        # Only the worker's own: what a trial leaves open may be closed whenever it is garbage.
         self._descriptors = open_descriptors()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        before, were, living = watched_values(), module_names(), LivingBefore()
+        values, names, living = watched_values(), module_names(), LivingBefore()
         try:
             yield
         finally:
             try:
-                left = [*put_back(before), *_put_back_names(were), *self._compared(living)]
+                left = [*put_back(values), *_put_back_names(names), *self._leftovers(living)]
             except BaseException as error:  # noqa: BLE001  the trial may have broken anything
                 left = [f"what it left cannot be looked at ({type(error).__name__}: {error})"]
             if left:
@@ -228,17 +240,21 @@ class WorkerIsolation:
                     fit_line("; ".join(left)),
                 )
 
-    def _compared(self, living: LivingBefore) -> Iterator[str]:
+    def _leftovers(self, living: LivingBefore) -> Iterator[str]:
         left = living.end_others()
         yield from (f"thread {name} lives on" for name in left.threads)
         yield from (f"{name} was closed" for name in closed_descriptors(self._descriptors))
         yield from (f"process was left behind, and killed: {name}" for name in left.processes)
 
 
-def _put_back_names(were: Names) -> Iterator[str]:
-    """After the values: torch names a class by the default dtype. Our own work goes on with what
-    the trial may have broken."""
-    changed = changed_names(were)
+def _put_back_names(before: Names) -> Iterator[str]:
+    """Restore the names of modules, and yield a sentence for each name that was changed.
+
+    Call it after the values are put back: torch names a class by the default dtype. The names are
+    restored although the worker ends, since its own remaining work uses what the trial may have
+    broken.
+    """
+    changed = changed_names(before)
     if changed:
-        put_back_names(were)
+        put_back_names(before)
     yield from (f"{name} is another" for name in changed)

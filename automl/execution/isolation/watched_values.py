@@ -1,15 +1,9 @@
-"""The list of watched values: what a trial may change in its process, and how it is put back.
+"""Lists the values that a trial may change in its process, and puts them back after the trial.
 
-One entry, one value; to watch another is one entry more, and its test. Values are put back in the
-order of the list, each exactly as it was before the trial; a putting back that raises is one that
-cannot be, and ends the process (`process.py`). Libraries are looked at where they were imported,
-never imported here.
-
-Figures that matplotlib keeps until they are closed: those of a trial end with it.
-
-Loggers: their handlers and levels as they were before the trial.
-
-Watched values of the process and of Python itself; the list is in `watched_values.py`.
+`WATCHED` has one entry per value; watching another value takes one more entry and its test. Values
+are put back in the order of the list, each exactly as it was before the trial. A value that cannot
+be put back ends its worker (`trial_isolation.py`). No library is imported here: values of a library
+are read only where it was imported.
 """
 
 from __future__ import annotations
@@ -27,18 +21,20 @@ from typing import Any, TypeAlias
 
 from automl.execution.isolation import torch_values
 
+# --- figures of matplotlib ---
 
-def get() -> frozenset[int]:
-    """Their numbers."""
+
+def open_figures() -> frozenset[int]:
+    """Return the numbers of the figures that matplotlib keeps open."""
     pyplot = _pyplot()
     return frozenset() if pyplot is None else frozenset(pyplot.get_fignums())
 
 
-def figures_put_back(before: frozenset[int]) -> None:
-    """Close what is new. One that the trial closed cannot be opened again."""
-    for number in get() - before:
+def put_back_figures(before: frozenset[int]) -> None:
+    """Close new figures. Raise RuntimeError if the trial closed one that was open before."""
+    for number in open_figures() - before:
         _pyplot().close(number)
-    if get() != before:
+    if open_figures() != before:
         raise RuntimeError("one that was open before the trial was closed")
 
 
@@ -46,53 +42,58 @@ def _pyplot() -> Any:
     return sys.modules.get("matplotlib.pyplot")
 
 
-Setup: TypeAlias = "tuple[tuple[logging.Handler, ...], int, bool, bool]"
-"""Of a logger: handlers, level, whether it is disabled, and whether it passes on."""
+# --- loggers ---
+
+LoggerSetup: TypeAlias = "tuple[tuple[logging.Handler, ...], int, bool, bool]"
+"""Handlers of a logger, its level, whether it is disabled, and whether it propagates."""
 _OURS = "automl"
-"""Its handlers are the sweep's, which may have ended when a trial of its threads does."""
-_AS_MADE: Setup = ((), logging.NOTSET, False, True)
+"""The package's own logger, whose handlers are the sweep's. They may have ended when a trial in one
+of the sweep's threads ends."""
+_UNTOUCHED: LoggerSetup = ((), logging.NOTSET, False, True)
 
 
 @dataclass(frozen=True)
 class LoggerSetups:
-    """How loggers were set up."""
+    """Remembers how all loggers were set up at one moment."""
 
-    setups: Mapping[str, Setup]
-    """By name; those that are as they were made are left out."""
+    setups: Mapping[str, LoggerSetup]
+    """Set-ups by the logger's name, without the loggers that nobody has set up."""
     disabled: int
-    """Levels up to it are told by nobody."""
+    """The level up to which `logging.disable` silences all loggers."""
     n_modules: int = field(compare=False)
-    """How many had been imported; those that came after stand behind them."""
+    """Number of modules imported so far; `sys.modules` lists later ones behind them."""
 
 
-def logging_values_get() -> LoggerSetups:
+def logger_setups() -> LoggerSetups:
     setups = {}
-    for name, logger in _all():
+    for name, logger in _all_loggers():
         setup = tuple(logger.handlers), logger.level, logger.disabled, logger.propagate
-        if setup != _AS_MADE:
+        if setup != _UNTOUCHED:
             setups[name] = setup
     return LoggerSetups(setups, logging.root.manager.disable, len(sys.modules))
 
 
-def logging_values_put_back(before: LoggerSetups) -> None:
-    """As they were; but what a library sets up as it is first imported stays, as the library does:
-    the next trial does not import it again."""
+def put_back_logger_setups(before: LoggerSetups) -> None:
+    """Set up all loggers as before, except the loggers of libraries imported since.
+
+    A library stays imported and does not set up its loggers again in the next trial.
+    """
     imported = {*islice(sys.modules, before.n_modules, None)}
-    now = logging_values_get().setups
-    for name, logger in _all():
-        was = before.setups.get(name, _AS_MADE)
-        if now.get(name, _AS_MADE) != was and not _is_of(imported, name):
-            _put_back(logger, was)
+    now = logger_setups().setups
+    for name, logger in _all_loggers():
+        setup = before.setups.get(name, _UNTOUCHED)
+        if now.get(name, _UNTOUCHED) != setup and not _belongs_to(imported, name):
+            _put_back_logger(logger, setup)
     if logging.root.manager.disable != before.disabled:
         logging.disable(before.disabled)
 
 
-def _is_of(modules: set[str], name: str) -> bool:
-    """Whether a logger is one of these, or of what is in one of them."""
+def _belongs_to(modules: set[str], name: str) -> bool:
+    """Return whether a logger is named like one of these modules, or like a part of one."""
     return not modules.isdisjoint(accumulate(name.split("."), "{}.{}".format))
 
 
-def _put_back(logger: logging.Logger, setup: Setup) -> None:
+def _put_back_logger(logger: logging.Logger, setup: LoggerSetup) -> None:
     handlers, level, disabled, propagate = setup
     logger.handlers[:] = handlers
     logger.disabled, logger.propagate = disabled, propagate
@@ -100,10 +101,10 @@ def _put_back(logger: logging.Logger, setup: Setup) -> None:
         logger.setLevel(level)
 
 
-def _all() -> Iterator[tuple[str, logging.Logger]]:
+def _all_loggers() -> Iterator[tuple[str, logging.Logger]]:
     yield logging.root.name, logging.root
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger) and name != _OURS:  # else it only holds a place
+        if isinstance(logger, logging.Logger) and name != _OURS:  # others are mere placeholders
             yield name, logger
 
 
@@ -113,7 +114,7 @@ _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 def alarms() -> tuple[bool, ...]:
-    """Which of them are set."""
+    """Return for each kind of timer whether it is set."""
     return tuple(signal.getitimer(timer)[0] > 0 for timer in _TIMERS)
 
 
@@ -129,16 +130,19 @@ _SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 def handlers() -> tuple[Any, ...]:
-    """By signal; only the main thread may say what one does."""
+    """Return the handlers in the order of `_SIGNALS`; none outside the main thread.
+
+    Only the main thread may set a handler.
+    """
     if threading.current_thread() is not threading.main_thread():
         return ()
     return tuple(map(signal.getsignal, _SIGNALS))
 
 
 def put_back_handlers(before: tuple[Any, ...]) -> None:
-    for number, was, now in zip(_SIGNALS, before, handlers(), strict=True):
-        if now is not was:
-            signal.signal(number, was)
+    for number, handler, now in zip(_SIGNALS, before, handlers(), strict=True):
+        if now is not handler:
+            signal.signal(number, handler)
 
 
 def blocked() -> set[int]:
@@ -179,7 +183,7 @@ def put_back_environment(before: dict[str, str]) -> None:
 
 
 def start_method() -> str | None:
-    """Which may be said once; None: it was not."""
+    """Return multiprocessing's start method, which may be set once; None before it is set."""
     return multiprocessing.get_start_method(allow_none=True)
 
 
@@ -188,7 +192,7 @@ def put_back_start_method(before: str | None) -> None:
 
 
 class SysList:
-    """A list of `sys`: which it is, and what it holds."""
+    """A list of `sys`, like `sys.path`: the list object itself is restored, and its items."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -198,9 +202,9 @@ class SysList:
         return id(found), found, tuple(found)
 
     def put_back(self, before: tuple[int, list[str], tuple[str, ...]]) -> None:
-        _, which, held = before
-        which[:] = held
-        setattr(sys, self._name, which)
+        _, list_object, items = before
+        list_object[:] = items
+        setattr(sys, self._name, list_object)
 
 
 argv, path = SysList("argv"), SysList("path")
@@ -208,15 +212,15 @@ argv, path = SysList("argv"), SysList("path")
 
 @dataclass(frozen=True)
 class WatchedValue:
-    """One value of this process, or of the thread that asks."""
+    """A value of this process, or of the calling thread, that is put back after a trial."""
 
     name: str
-    """For people."""
+    """Name of the value for people to read."""
     get: Callable[[], Any]
     put_back: Callable[[Any], None]
-    """Takes what `get` returned before the trial. Raises where it cannot be put back."""
+    """Restores the value that `get` returned before the trial. Raises where it cannot."""
     own_thread: bool = False
-    """Each thread has one of its own."""
+    """Whether each thread has a value of its own."""
 
 
 WATCHED = (
@@ -232,7 +236,7 @@ WATCHED = (
     WatchedValue("anomaly detection", torch_values.anomaly.get, torch_values.anomaly.put_back),
     WatchedValue("deterministic flags", torch_values.flags.get, torch_values.flags.put_back),
     WatchedValue("float32 precision", torch_values.precision.get, torch_values.precision.put_back),
-    # After torch's: what is put back there may import more of it, which sets variables.
+    # After torch's values: putting them back may import more of torch, which sets variables.
     WatchedValue("working directory", folder, put_back_folder),
     WatchedValue("environment", environment, put_back_environment),
     WatchedValue("sys.argv", argv.get, argv.put_back),
@@ -242,21 +246,21 @@ WATCHED = (
         start_method,
         put_back_start_method,
     ),
-    WatchedValue("logging", logging_values_get, logging_values_put_back),
-    WatchedValue("figures of matplotlib", get, figures_put_back),
+    WatchedValue("logging", logger_setups, put_back_logger_setups),
+    WatchedValue("figures of matplotlib", open_figures, put_back_figures),
 )
 
 Values: TypeAlias = Mapping[str, Any]
-"""By the name of what is watched."""
+"""Values by the name of their `WatchedValue`."""
 
 
 def watched_values(watched: Sequence[WatchedValue] = WATCHED) -> Values:
-    """What is so now."""
+    """Return the present values of the entries."""
     return {w.name: w.get() for w in watched}
 
 
 def put_back(before: Values) -> Sequence[str]:
-    """Put back what differs; what cannot be, and why, in words for people."""
+    """Put back the values that differ; return, for people to read, which failed and why."""
     failed = []
     for watched in (w for w in WATCHED if w.name in before):
         try:

@@ -1,6 +1,6 @@
-"""Where commands print: tables and lines, with nothing that a stranger wrote taken for markup.
+"""Prints tables and lines of commands, and formats values: times, params, the names of devices.
 
-Values as people read them: times, params, the names of devices.
+Text from outside is never taken for markup.
 """
 
 from __future__ import annotations
@@ -23,44 +23,46 @@ _GAP = 2
 
 
 class CommandConsole(Console):
-    """rich ends the program when whoever reads stdout has gone; here that is the caller's to do."""
+    """A console of rich whose caller handles a broken pipe, which rich would handle by ending the
+    program."""
 
     def on_broken_pipe(self) -> None:
         raise
 
     def say(self, text: str, style: str = "") -> None:
-        """Lines, however long: a path or a command in them is copied whole."""
+        """Print lines, however long: a path or a command in them can be copied whole."""
         self.print(Text(text, style), soft_wrap=True)
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int = 1
     ) -> None:
-        """The first `n_left` columns begin at the left, the others are figures.
+        """Print a table. The first `n_left` columns are aligned left, the others are figures.
 
-        A row is a line; on a screen that has no room for it, cells are broken.
+        A row is a line. On a terminal that is too narrow, cells are broken.
         """
         widths = _widths(columns, rows)
         if self.is_terminal and sum(widths) + _GAP * (len(widths) - 1) > self.width:
             self.print(_broken_to_fit(columns, rows, n_left))
             return
         self.say(_line(columns, widths, n_left), "bold")
-        self.say("\n".join(_line(row, widths, n_left) for row in rows))  # rich's: 0.5 ms a row
+        # A table of rich would take 0.5 ms a row.
+        self.say("\n".join(_line(row, widths, n_left) for row in rows))
 
     def width_of(self, shown: RenderableType) -> int:
-        """Columns that it would take if there were room."""
+        """Return the columns that `shown` would take with unlimited width."""
         unbounded = self.options.update_width(_ANY_WIDTH)
         return self.measure(shown, options=unbounded).maximum
 
 
 def open_console() -> CommandConsole:
-    """On stdout."""
+    """Return a console on stdout."""
     return CommandConsole(highlight=False, markup=False, emoji=False)
 
 
 def aligned_lines(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int = 1
 ) -> list[str]:
-    """The lines of a table, for those who print lines; see `CommandConsole.table`."""
+    """Return the lines of a table, as `CommandConsole.table` prints them."""
     widths = _widths(columns, rows)
     return [_line(row, widths, n_left) for row in (columns, *rows)]
 
@@ -87,7 +89,8 @@ def _broken_to_fit(columns: Sequence[str], rows: Sequence[Sequence[str]], n_left
 
 
 def params_text(params: Params) -> str:
-    """`depth 3, lr 0.012`; of a trial of one of several families `mlp: depth 3, lr 0.012`."""
+    """Return the params as `depth 3, lr 0.012`. With one of several families: `mlp: depth 3, lr
+    0.012`."""
     family = params.get(FAMILY_PARAM)
     own = {name: of for name, of in params.items() if name.startswith(f"{family}_")}
     if not own or len(own) < len(params) - 1:
@@ -101,7 +104,7 @@ def value_text(value: ParamValue) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """`12 s`, `3:05`, `1:02:03`."""
+    """Return the time as `12 s`, `3:05` or `1:02:03`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -111,13 +114,14 @@ def duration_text(seconds: float) -> str:
 
 
 def short_device_name(device: str) -> str:
-    """`NVIDIA H200 GPU-8f3a12b4-…` → `H200 GPU-8f3a12b4`: enough to tell the GPUs of a machine."""
+    """Return a name that tells the GPUs of a machine apart: `NVIDIA H200 GPU-8f3a12b4-…` → `H200
+    GPU-8f3a12b4`."""
     text = re.sub(r"\b((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]+", r"\1", device)
     return re.sub(r"^NVIDIA (GeForce )?", "", text)
 
 
 def cut_to_width(text: str, width: int) -> str:
-    """`text` in one line of at most `width` columns."""
+    """Return `text` in one line of at most `width` columns."""
     line = Text(text)
     line.truncate(max(1, width), overflow="ellipsis")
     return line.plain

@@ -1,4 +1,5 @@
-"""Devices as people see them: a bar of memory, and the figures beside it, fitted to a width."""
+"""Draws devices as people see them: a bar of memory and the figures beside it, fitted to a
+width."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from automl.running.display.view import DeviceRow
 from automl.trial import LOCAL_NODE
 
 _PARTS = (("█", "green"), ("▒", "cyan"), ("▓", "yellow"), ("·", "dim"))
-"""Ours, reserved, foreign, free: told apart without colours, too."""
-_LEAST_BAR, _MOST_BAR = 8, 48
+"""Marks and colours for our, reserved, foreign and free memory. The marks differ without colours,
+too."""
+_MIN_BAR_WIDTH, _MAX_BAR_WIDTH = 8, 48
 
 
 class DeviceLines:
-    """A line a device, for a screen that shows much besides."""
+    """One line for each device, for a screen that shows much besides."""
 
     def __init__(self, rows: Sequence[DeviceRow]) -> None:
         self._rows = rows
@@ -29,28 +31,29 @@ class DeviceLines:
         figures = [_short_figures(row) for row in self._rows]
         room = options.max_width - 4 - max(map(cell_len, figures))
         most = max(12, options.max_width // 3)
-        if any(row.node != LOCAL_NODE for row in self._rows):  # whose bars give way to its name
+        if any(row.node != LOCAL_NODE for row in self._rows):  # node names come before bars
             most = max(most, room + 2)
         names = [cut_to_width(device_label(row), most) for row in self._rows]
         widest = max(map(cell_len, names))
         room -= widest
-        width = min(_MOST_BAR // 2, room)
-        for row, name, told in zip(self._rows, names, figures, strict=True):
+        width = min(_MAX_BAR_WIDTH // 2, room)
+        for row, name, figure in zip(self._rows, names, figures, strict=True):
             line = Text(f"{name:<{widest}}  ", no_wrap=True, overflow="ellipsis")
             if row.fault is not None:
                 line.append(fit_line(row.fault), "red")
             else:
-                if width >= _LEAST_BAR:
+                if width >= _MIN_BAR_WIDTH:
                     line.append_text(bar(row, width)).append("  ")
-                line.append(told)
+                line.append(figure)
             yield line
 
 
 class DeviceHeader:
-    """Two lines of one device: its names and figures, and its bar with what each part is."""
+    """Two lines for one device: its names and figures, and its bar with the size of each part."""
 
     def __init__(self, row: DeviceRow, n_beside: int = 0) -> None:
-        """`n_beside`: columns that the widest of all devices takes beside its bar."""
+        """Show this device. `n_beside` is the number of columns beside the bar that the widest
+        device takes."""
         self._row, self._n_beside = row, n_beside
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -62,28 +65,32 @@ class DeviceHeader:
             return
         parts = _parts_text(row)
         beside = max(self._n_beside, n_columns_beside_bar(row))
-        width = min(_MOST_BAR, options.max_width - beside)
+        width = min(_MAX_BAR_WIDTH, options.max_width - beside)
         line = Text(no_wrap=True, overflow="ellipsis")
-        if width >= _LEAST_BAR:
+        if width >= _MIN_BAR_WIDTH:
             line.append_text(bar(row, width)).append("  ")
         yield line.append_text(parts)
 
 
 def n_columns_beside_bar(row: DeviceRow) -> int:
-    """Of the second line of a `DeviceHeader`."""
+    """Return the columns that the second line of a `DeviceHeader` takes beside its bar."""
     return cell_len(_parts_text(row).plain) + 2
 
 
 def device_label(row: DeviceRow) -> str:
-    """`0 A10 GPU-8f3a12b4`: CUDA's number where it is known, name and UUID as far as needed, and
-    the node, where there are several."""
+    """Return the label of a device, such as `0 A10 GPU-8f3a12b4`.
+
+    It has CUDA's number if known, as much of name and UUID as needed, and the node if there are
+    several.
+    """
     number = "" if row.cuda_number is None else f"{row.cuda_number} "
     where = "" if row.node == LOCAL_NODE else f" of {row.node}"
     return fit_line(number + short_device_name(f"{row.name} {row.uuid}") + where)
 
 
 def bar(row: DeviceRow, width: int) -> Text:
-    """Whose the memory is. What is there at all has at least one place, as far as they go."""
+    """Return the bar of a device's memory by owner. Every part above zero gets at least one place
+    while there are enough."""
     sizes = (row.ours_bytes, row.reserved_bytes, row.foreign_bytes, row.free_bytes)
     text = Text()
     for (mark, style), n in zip(_PARTS, bar_widths(sizes, width), strict=True):
@@ -92,8 +99,8 @@ def bar(row: DeviceRow, width: int) -> Text:
 
 
 def bar_widths(sizes: Sequence[int], width: int) -> list[int]:
-    """`width` places divided by size: none for nothing, and at least one for all else, which those
-    that have most give."""
+    """Return `width` places divided by size. Nothing gets none, all else at least one, taken from
+    the largest."""
     total = max(1, sum(sizes))
     ends = [round(width * sum(sizes[: n + 1]) / total) for n in range(len(sizes))]
     found = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
@@ -125,7 +132,7 @@ def _figures(row: DeviceRow) -> Iterator[str]:
 
 
 def _short_figures(row: DeviceRow) -> str:
-    """In columns; what a device does not tell is left blank."""
+    """Return the figures in columns. What a device does not tell is left blank."""
     load = "" if row.load is None else f"{row.load:.0%}"
     power = "" if row.power_watts is None else f"{row.power_watts:.0f} W"
     heat = "" if row.temperature_celsius is None else f"{row.temperature_celsius:.0f} °C"

@@ -1,4 +1,7 @@
-"""All devices of the machine with the trials on them, from the pictures that sweeps write."""
+"""Shows all devices of the machine with the trials on them, from the views that sweeps write.
+
+The module only shows. Reading the devices and finding the sweeps is done by the command `devices`.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,15 @@ from automl.trial import (
 )
 
 MAX_TRIALS, MAX_OTHERS, MAX_WAITING = 16, 4, 6
-"""Lines for each device, and for each study."""
+"""Lines of waiting trials for each study. `MAX_TRIALS` and `MAX_OTHERS` limit the lines for each
+device."""
 STALE_VIEW_SECONDS = 5.0
-"""A picture that is older is said to be."""
+"""Age in seconds from which a view is shown with its age."""
 
 
 @dataclass(frozen=True)
 class WatchedDevice:
-    """A device as it was read, and who is on it."""
+    """A device as it was read, and the processes on it."""
 
     row: DeviceRow
     processes: Sequence[DeviceProcess]
@@ -50,25 +54,25 @@ class WatchedDevice:
 
 @dataclass(frozen=True)
 class WatchSnapshot:
-    """What there is to be seen at one time (`time.time()`)."""
+    """All that is shown at one time (`time.time()`)."""
 
     time: float
     devices: Sequence[WatchedDevice]
     sweeps: Sequence[SweepView]
-    """Of living ones, in `folder`."""
+    """Views of the running sweeps in `folder`."""
     folder: str
     trouble: str | None = None
-    """Why the devices are not as they are now."""
+    """Why the devices are not shown as they are now."""
 
 
 def render_watch(watched: WatchSnapshot) -> RenderableType:
-    """As one block, readable from 80 columns on."""
+    """Return the snapshot as one block, readable from 80 columns on."""
     parts: list[RenderableType] = []
-    shown = [_with_sweeps(seen, watched.sweeps) for seen in watched.devices]
-    n_beside = max((n_columns_beside_bar(seen.row) for seen in shown), default=0)
-    for seen in shown:
-        parts.append(DeviceHeader(seen.row, n_beside))
-        parts.extend(_who_is_on(seen, watched.sweeps))
+    shown = [_with_sweeps(device, watched.sweeps) for device in watched.devices]
+    n_beside = max((n_columns_beside_bar(device.row) for device in shown), default=0)
+    for device in shown:
+        parts.append(DeviceHeader(device.row, n_beside))
+        parts.extend(_tenant_lines(device, watched.sweeps))
     if watched.trouble is not None:
         parts.append(Text(fit_line(watched.trouble), "red"))
     for sweep in watched.sweeps:
@@ -79,19 +83,19 @@ def render_watch(watched: WatchSnapshot) -> RenderableType:
 
 
 def show_once(console: CommandConsole, watched: WatchSnapshot) -> None:
-    """As lines that stay."""
+    """Print the snapshot as lines that stay."""
     console.print(render_watch(watched))
 
 
 def show_until_stopped(
-    console: CommandConsole, seen: Iterator[WatchSnapshot], sleep: Callable[[], object]
+    console: CommandConsole, snapshots: Iterator[WatchSnapshot], sleep: Callable[[], object]
 ) -> None:
-    """Each in the place of the last, until Ctrl-C; the last one stays."""
+    """Show each snapshot in the place of the last, until Ctrl-C. The last one stays."""
     live = Live(console=console, auto_refresh=False)
     try:
         with live:
-            for watched in seen:
-                # As in the live table: `^C` behind the last line must not break it in two.
+            for watched in snapshots:
+                # `^C` behind the last line must not break the line in two.
                 shown = Constrain(render_watch(watched), console.width - len("^C^C"))
                 live.update(shown, refresh=True)
                 sleep()
@@ -100,25 +104,28 @@ def show_until_stopped(
 
 
 def limit_to_machine(sweep: SweepView, name: str) -> SweepView:
-    """What a sweep shows, as the devices of that machine are read there: of no named node. A sweep
-    of a shared study names its machine, and one on a cluster every node."""
+    """Return a sweep's view with the devices of the named machine as that machine reads them,
+    without a node.
+
+    A sweep of a shared study names its machine, and a sweep on a cluster names every node.
+    """
     running = (replace(row, device=label_seen_from(row.device, name)) for row in sweep.running)
     devices = (replace(d, node=LOCAL_NODE) if d.node == name else d for d in sweep.devices)
     return replace(sweep, running=tuple(running), devices=tuple(devices))
 
 
-def _with_sweeps(seen: WatchedDevice, sweeps: Sequence[SweepView]) -> WatchedDevice:
+def _with_sweeps(device: WatchedDevice, sweeps: Sequence[SweepView]) -> WatchedDevice:
     rows = [row for sweep in sweeps for row in sweep.devices]
-    return replace(seen, row=add_sweep_memory(seen.row, rows))
+    return replace(device, row=add_sweep_memory(device.row, rows))
 
 
-def _who_is_on(seen: WatchedDevice, sweeps: Sequence[SweepView]) -> Iterator[RenderableType]:
-    row = seen.row
+def _tenant_lines(device: WatchedDevice, sweeps: Sequence[SweepView]) -> Iterator[RenderableType]:
+    row = device.row
     here = [(s, r) for s in sweeps for r in s.running if _is_on(r, row)]
     if here:
         yield _trials(here[:MAX_TRIALS])
     yield from _more(len(here) - MAX_TRIALS, "trials")
-    tenants = foreign_processes(seen.processes, row)
+    tenants = foreign_processes(device.processes, row)
     for p in tenants[:MAX_OTHERS]:
         used = "" if p.used_bytes is None else f"{gib(p.used_bytes)} held by "
         who = f"{used}pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"
@@ -149,7 +156,7 @@ def _asked(row: RunningRow) -> str:
 
 
 def pace_text(seconds_per_step: float | None) -> str:
-    """`0.42 s/step`, or for short ones `25 steps/s`."""
+    """Return the pace as `0.42 s/step`, or for short steps as `25 steps/s`."""
     if seconds_per_step is None:
         return ""
     if seconds_per_step >= 0.1:
@@ -158,7 +165,8 @@ def pace_text(seconds_per_step: float | None) -> str:
 
 
 def _is_on(row: RunningRow, device: DeviceRow) -> bool:
-    """By the label of its placement, which names UUIDs, or the CPU."""
+    """Return whether the trial is on the device, by the label of its placement, which has UUIDs or
+    the CPU."""
     if node_of_label(row.device) != device.node:
         return False
     if device.uuid == HOST_UUID:

@@ -1,4 +1,4 @@
-"""What shows the work and is none of it: where that fails, the work goes on."""
+"""Lets a sweep go on if what only shows it fails: the display, the status file, stdout."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ logger = logging.getLogger(__name__)
 
 
 class ViewFailureLog:
-    """Notes pictures of one sweep that could not be taken, each cause once."""
+    """Logs failures to show one sweep, each cause once."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged_texts: set[str] = set()
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """What fails in the block is said in `sweep.log`, and on screen if there is one left."""
+        """Log an error of the block in `sweep.log`, and on screen if there still is one."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is: nobody decides by a picture
+        except Exception as error:  # noqa: BLE001 - no decision depends on a display
             cause = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             text = f"{name} cannot be shown ({cause}); the sweep goes on"
-            if text not in self._said:
-                self._said.add(text)
+            if text not in self._logged_texts:
+                self._logged_texts.add(text)
                 logger.warning("%s", text)
 
 
 class UnfailingDisplay:
-    """A display that nobody may be looking at any more."""
+    """A display whose failures do not stop the sweep."""
 
-    def __init__(self, display: Display, pictures: ViewFailureLog) -> None:
-        self._display, self._pictures = display, pictures
+    def __init__(self, display: Display, view_failures: ViewFailureLog) -> None:
+        self._display, self._view_failures = display, view_failures
 
     def __enter__(self) -> UnfailingDisplay:
         with self._shown():
@@ -72,16 +72,16 @@ class UnfailingDisplay:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        with self._pictures.of("the display"):
+        with self._view_failures.of("the display"):
             try:
                 yield
-            except OSError:  # whoever read it has gone, or the disk of a file is full
+            except OSError:  # the reader of stdout has gone, or the disk of a file is full
                 mute_stream(sys.stdout)
                 raise
 
 
 def say_unfailing(line: str) -> None:
-    """Write a line to stdout, at once; where nobody reads stdout any more the work goes on."""
+    """Write a line to stdout at once. If stdout has no reader any more, the work goes on."""
     try:
         say_on_stdout(line)
     except OSError:
@@ -89,7 +89,7 @@ def say_unfailing(line: str) -> None:
 
 
 def mute_stream(stream: TextIO) -> None:
-    """From now on what is written to it goes nowhere, what waits in its buffer included."""
+    """Discard what is written to the stream from now on, and what waits in its buffer."""
     with suppress(OSError, ValueError):  # closed, or no file at all: there is nothing to mute
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,5 +1,8 @@
-"""The failed trials of a study by cause: how many, and which was the first; and what is said where
-a process died or a declared size was too small. For people alone."""
+"""Counts the failed trials of a study by cause, and words messages about deaths and too little
+memory.
+
+The results are for people only; no decision depends on them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from automl.running.loop.retries import MAX_DEATHS
 from automl.trial import FailedOutcome, InterruptedOutcome, OutOfMemoryOutcome, RequestSource
 
 MAX_CAUSES = 1_000
-"""Kept apart; whatever fails for another reason after so many is only counted."""
+"""Largest number of causes counted apart. Failures of further causes appear only in the total."""
 MAX_SHOWN = 5
 _MAX_CHARACTERS = 300
 _VARYING = re.compile(
@@ -31,19 +34,20 @@ _VARYING = re.compile(
 
 
 class FailureCounts:
-    """Counts; bounded, whatever ten thousand trials find to say. For one thread."""
+    """Counts failed trials by cause, in bounded memory. For one thread."""
 
-    def __init__(self, before: Mapping[int, TrialRecord]) -> None:
-        """`before`: the trials of earlier sweeps."""
+    def __init__(self, earlier: Mapping[int, TrialRecord]) -> None:
+        """Count the failed trials of earlier sweeps, given by number."""
         self._rows: dict[str, FailureRow] = {}
-        """By the cause without what varies: numbers are often the trial's, a row's or a size."""
+        """Rows by the cause without what varies: numbers are often those of a trial, a row or a
+        size."""
         self._trials: set[int] = set()
-        for trial in before.values():
+        for trial in earlier.values():
             if isinstance(trial.outcome, FailedOutcome):
                 self.add(trial.outcome)
 
     def add(self, failed: FailedOutcome) -> None:
-        """Count a failed trial; one that was counted changes nothing."""
+        """Count a failed trial, unless it was counted already."""
         if failed.trial in self._trials:
             return
         self._trials.add(failed.trial)
@@ -56,7 +60,7 @@ class FailureCounts:
             self._rows[key] = FailureRow(1, cause, failed.trial)
 
     def rows(self) -> tuple[FailureRow, ...]:
-        """The most frequent causes first, a few of them."""
+        """Return the most frequent causes, most frequent first."""
         return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])
 
 
@@ -89,24 +93,27 @@ def death_line(
 
 
 class DeclaredMemoryAdvice:
-    """Says, the first time that memory runs out in what the user declared, what to declare."""
+    """Says what to declare when memory runs out within the user's declared size."""
 
     def __init__(self) -> None:
         self._said_bytes = 0
 
     def line(self, message: LoopMessage, executions: Iterable[AdmittedExecution]) -> str | None:
-        """To be asked before the loop takes the message. Said again only for a larger size; not
-        where others took the memory, nor of a pack, whose trials go on alone."""
+        """Return the advice, or None. It has to be called before the loop takes the message.
+
+        The advice is repeated only for a larger size. There is none if others took the memory, or
+        for a pack, whose trials go on alone.
+        """
         if not isinstance(message, TrialEnded) or not isinstance(
             message.outcome, OutOfMemoryOutcome
         ):
             return None
         number = message.outcome.trial
-        was = next(execution for execution in executions if number in execution.members)
-        declared, held = was.request.memory_bytes, was.peak_bytes
-        if declared is None or was.request.source is not RequestSource.DECLARED:
+        execution = next(execution for execution in executions if number in execution.members)
+        declared, held = execution.request.memory_bytes, execution.peak_bytes
+        if declared is None or execution.request.source is not RequestSource.DECLARED:
             return None
-        if was.n_lanes > 1 or was.disturbed:
+        if execution.n_lanes > 1 or execution.disturbed:
             return None
         enough = math.ceil(max(OOM_GROWTH * declared, SEEN_MARGIN * held))
         if enough <= self._said_bytes:

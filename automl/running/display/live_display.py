@@ -1,11 +1,7 @@
-"""What shows a running sweep: the live table in a terminal, plain lines elsewhere.
+"""Shows a running sweep: a live table in a terminal or notebook, plain lines elsewhere.
 
-A notebook has its own (`live_display.py`).
-
-What shows a running sweep in a notebook: lines as ever, and the live table as one output.
-
-IPython is looked for and never loaded: who runs in a notebook has it. (rich's own live display
-wants ipywidgets there.)
+IPython is looked up and never loaded: in a notebook it is loaded already. The notebook's table is
+one output that is replaced, because rich's own live display wants ipywidgets there.
 """
 
 from __future__ import annotations
@@ -30,13 +26,13 @@ _PRE = '<pre style="white-space:pre;line-height:1.2;font-family:monospace">{code
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel."""
+    """Return whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 class NotebookDisplay:
-    """A table that is replaced in place, and gone at the end. See `display.Display`."""
+    """A display for notebooks: a table that is replaced in place, and gone at the end."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -68,7 +64,7 @@ class NotebookDisplay:
 
 
 def _html(shown: Any) -> str:
-    """As a terminal of so many columns would show it; what strangers wrote is escaped."""
+    """Return what a terminal of `_COLUMNS` columns would show. Text from outside is escaped."""
     console = Console(
         file=io.StringIO(),
         record=True,
@@ -84,7 +80,7 @@ def _html(shown: Any) -> str:
 
 
 _PLAIN_SECONDS = 10.0
-"""Plain output repeats the progress line at least this often while trials run."""
+"""Seconds after which plain output repeats the progress line while trials run."""
 
 
 class Display(Protocol):
@@ -102,14 +98,14 @@ class Display(Protocol):
     def show(self, view: SweepView) -> None: ...
 
     def say(self, line: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
 
     def end(self) -> None:
-        """No view follows; what is printed from now on stays."""
+        """Show no further view. What is printed from now on stays."""
 
 
 def open_display() -> Display:
-    """The live table where stdout is a terminal or a notebook, else plain lines."""
+    """Return the live table if stdout is a terminal or a notebook, otherwise plain lines."""
     if in_notebook():
         return NotebookDisplay()
     console = open_console()
@@ -117,7 +113,7 @@ def open_display() -> Display:
 
 
 class LiveDisplay:
-    """A table that is redrawn in place, and gone at the end."""
+    """A display for terminals: a table that is redrawn in place, and gone at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -144,7 +140,7 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line whenever a trial ended, and now and then while nothing does."""
+    """A display for files: a line whenever a trial ends, and now and then in between."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

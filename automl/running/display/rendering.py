@@ -1,7 +1,5 @@
-"""A view as people see it: the block of the live table and of `status`, and the plain line.
-
-The table of the trials that run, fitted to the width of a screen.
-"""
+"""Renders a view as people see it: the block of the live table and of `status`, and the plain
+line."""
 
 from __future__ import annotations
 
@@ -29,15 +27,18 @@ from automl.running.display.device_lines import DeviceLines
 from automl.running.display.view import BestRow, EnsembleRow, RunningRow, SweepView
 from automl.trial import TrialState
 
-_LEAST_PARAMS = 10
-"""Columns of the screen in which params still say something."""
-_NARROW = 18
-"""Columns that a metric and its value are given before any other column of the table."""
+_MIN_PARAMS_WIDTH = 10
+"""Fewest columns of the screen in which params are worth showing."""
+_MIN_METRIC_WIDTH = 18
+"""Columns that a metric and its value get before any other column of the table."""
 
 
 class RunningTable:
-    """The running trials. On a narrow screen the value of the study's metric stays whole: cut are
-    first the params, then the other metrics; then columns are left out, then the metric's name."""
+    """The table of running trials, fitted to the screen's width.
+
+    On a narrow screen the value of the study's metric stays whole. The params are cut first, then
+    the other metrics; then columns are left out, and last the metric's name is cut.
+    """
 
     def __init__(self, rows: Sequence[RunningRow], metric: str) -> None:
         self._rows, self._metric = rows, metric
@@ -51,7 +52,9 @@ class RunningTable:
         }
         if any(row.peak_bytes for row in self._rows):
             columns["memory"] = [memory_text(row) for row in self._rows]
-        least = max(_width(_report_text(r.metrics, self._metric, _NARROW)) for r in self._rows)
+        least = max(
+            _width(_report_text(r.metrics, self._metric, _MIN_METRIC_WIDTH)) for r in self._rows
+        )
         for name in ("memory", "device", "time", "step"):
             if _room(columns, options.max_width) < least:
                 columns.pop(name, None)
@@ -62,7 +65,7 @@ class RunningTable:
         reports = [_report_text(row.metrics, self._metric, n_report) for row in self._rows]
         columns["last report"] = reports
         n_report = max(map(_width, ["last report", *reports]))
-        if (left := room - 2 - n_report) >= _LEAST_PARAMS:
+        if (left := room - 2 - n_report) >= _MIN_PARAMS_WIDTH:
             columns["params"] = [cut_to_width(text, left) for text in params]
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in columns:
@@ -73,13 +76,13 @@ class RunningTable:
 
 
 def memory_text(row: RunningRow) -> str:
-    """`1.2/3.0 GiB`: what it holds at most, of what it asked for."""
+    """Return the memory as `1.2/3.0 GiB`: the peak so far, and the request."""
     asked = "?" if row.request_bytes is None else f"{row.request_bytes / GIB:.1f}"
     return f"{row.peak_bytes / GIB:.1f}/{asked} GiB" if row.peak_bytes else ""
 
 
 def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
-    """What other columns leave of the width, for one more."""
+    """Return the width that the other columns leave for one more."""
     return width - sum(max(map(_width, [name, *cells])) + 2 for name, cells in columns.items())
 
 
@@ -88,9 +91,9 @@ def _width(text: str) -> int:
 
 
 def _report_text(metrics: Mapping[str, float], first: str, width: int) -> str:
-    """`val_loss 0.03  train_loss 0.02` on at most `width` columns.
+    """Return `val_loss 0.03  train_loss 0.02` on at most `width` columns.
 
-    The study's metric comes before the others; its name is cut, its value is not.
+    The study's metric comes before the others. Its name is cut if need be, its value is not.
     """
     texts = {name: f" {value:.4g}" for name, value in metrics.items()}
     value = texts.pop(first, "")
@@ -115,7 +118,7 @@ _MAX_FAMILY_ROWS = 8
 
 
 def render_view(view: SweepView) -> RenderableType:
-    """The whole view as one block, readable from 80 columns on."""
+    """Return the whole view as one block, readable from 80 columns on."""
     parts: list[RenderableType] = [*_head(view)]
     if view.ensemble is not None:
         parts.extend(_ensemble(view.ensemble))
@@ -160,7 +163,7 @@ def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:
 
 
 def ensemble_text(row: EnsembleRow) -> str:
-    """`ensemble loss 0.27 of 4 models`."""
+    """Return the text `ensemble loss 0.27 of 4 models`."""
     models = "1 model" if row.n_models == 1 else f"{row.n_models} models"
     return f"ensemble {fit_line(row.metric)} {row.value:.5g} of {models}"
 
@@ -169,7 +172,7 @@ def _waiting_lines(view: SweepView) -> Iterator[Text]:
     rows = view.waiting
     for row in rows[:_MAX_WAITING_ROWS]:
         who = "next trial" if row.number is None else f"trial {view.shown(row.number)}"
-        reason = fit_line(row.reason)  # it names other people's processes
+        reason = fit_line(row.reason)  # the reason names other users' processes
         yield Text(f"{who} {reason}", "dim" if row.as_it_should else "yellow")
     if (more := len(rows) - _MAX_WAITING_ROWS) > 0:
         yield Text(f"… and {more} more waiting", "yellow")
@@ -191,7 +194,7 @@ def _time_text(view: SweepView) -> str:
 
 
 def progress_line(view: SweepView) -> str:
-    """The whole view in one line."""
+    """Return the whole view in one line."""
     counts = ", ".join(f"{n} {state}" for state, n in view.counts.items() if n)
     line = f"{view.progress} trials"
     line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
@@ -219,7 +222,7 @@ def best_text(metric: str, best: BestRow) -> str:
 
 
 def failure_lines(view: SweepView) -> Iterator[str]:
-    """The failed trials by cause, and where to read on."""
+    """Yield the failed trials by cause, and where to read on."""
     if not view.failures:
         return
     yield "failed by cause"

@@ -1,9 +1,7 @@
-"""What a sweep looks like at one moment.
+"""Describes what a sweep looks like at one moment, as rows of plain values.
 
-The sweep writes the view to `status.json` about once a second; commands read it from any other
-process.
-
-What a sweep, or one that only looks, shows of each device: whose its memory is.
+The sweep writes the view to `status.json` about once a second, and commands read it from any other
+process. The rows of devices say how much memory belongs to whom.
 """
 
 from __future__ import annotations
@@ -26,37 +24,38 @@ from automl.trial import LOCAL_NODE, Params, TrialState
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """A device. Memory is ours, reserved, foreign or free; what a device does not tell is None."""
+    """A device. Its memory is ours, reserved, foreign or free. What a device does not tell is
+    None."""
 
     uuid: str
-    """`host`: the machine."""
+    """UUID of the device, or `host` for the machine itself."""
     name: str
     total_bytes: int
     ours_bytes: int = 0
-    """Held by processes of the sweep."""
+    """Bytes held by processes of the sweep."""
     reserved_bytes: int = 0
-    """Promised, and not taken yet."""
+    """Bytes that are reserved and not taken yet."""
     foreign_bytes: int = 0
     load: float | None = None
-    """0 to 1."""
+    """Utilisation from 0 to 1."""
     power_watts: float | None = None
     temperature_celsius: float | None = None
     nvml_number: int | None = None
     cuda_number: int | None = None
     fault: str | None = None
     pids: tuple[int, ...] = ()
-    """Of those processes there."""
+    """Ids of the sweep's processes on the device."""
     node: str = LOCAL_NODE
 
     @property
     def free_bytes(self) -> int:
-        """Neither taken nor promised."""
+        """Bytes that are neither taken nor reserved."""
         taken = self.ours_bytes + self.reserved_bytes + self.foreign_bytes
         return max(0, self.total_bytes - taken)
 
 
 def device_row(a: DeviceAccount, reading: DeviceReading) -> DeviceRow:
-    """As admission adds it up."""
+    """Return the row of a device, with memory as admission adds it up."""
     device = a.device
     elsewhere = reading.promised_elsewhere_on(device.address)
     taken = device.total_bytes - device.free_bytes
@@ -82,7 +81,8 @@ def device_row(a: DeviceAccount, reading: DeviceReading) -> DeviceRow:
 
 
 def add_sweep_memory(seen: DeviceRow, rows: Sequence[DeviceRow]) -> DeviceRow:
-    """A device as one sees it that runs no trials, with what the sweeps there say is theirs."""
+    """Return a device as seen by a process that runs no trials, with the memory that the sweeps
+    call theirs."""
     here = [row for row in rows if (row.node, row.uuid) == (seen.node, seen.uuid)]
     taken = seen.ours_bytes + seen.foreign_bytes
     ours = min(taken, sum(row.ours_bytes for row in here))
@@ -97,18 +97,18 @@ def add_sweep_memory(seen: DeviceRow, rows: Sequence[DeviceRow]) -> DeviceRow:
 
 
 def foreign_processes(processes: Sequence[DeviceProcess], row: DeviceRow) -> list[DeviceProcess]:
-    """Who is on the device besides the sweeps, those who hold most first."""
+    """Return the other processes on the device, largest first."""
     found = [p for p in processes if p.pid not in row.pids]
     return sorted(found, key=lambda p: p.used_bytes or 0, reverse=True)
 
 
 MAX_BYTES = 2**24
-"""Read of a `status.json`; one of a thousand waiting trials takes a tenth of a MiB."""
+"""Most bytes read of a `status.json`. One with a thousand waiting trials takes a tenth of a MiB."""
 
 
 @dataclass(frozen=True)
 class RunningRow:
-    """A trial that runs."""
+    """A running trial in a view."""
 
     number: int
     device: str
@@ -117,21 +117,21 @@ class RunningRow:
     step: int | None
     metrics: Mapping[str, float]
     request_bytes: int | None = None
-    """What it asked for, or its pack; None: of unknown size."""
+    """Request of the trial or its pack. None if its size is unknown."""
     peak_bytes: int = 0
-    """The most that it, or its pack, was seen to hold so far; 0: not known."""
+    """Most bytes that the trial or its pack was seen to hold. 0 if unknown."""
     seconds_per_step: float | None = None
-    """By the reports of this execution; None before the second."""
+    """Pace by the reports of this execution. None before the second report."""
 
 
 @dataclass(frozen=True)
 class WaitingRow:
-    """A trial that waits, or the next one that is not asked for yet (number None)."""
+    """A waiting trial, or the next one that is not asked for yet (number None)."""
 
     number: int | None
     reason: str
     as_it_should: bool = False
-    """It waits for nothing but its turn."""
+    """Whether the trial waits for nothing but its turn."""
 
 
 @dataclass(frozen=True)
@@ -143,34 +143,35 @@ class BestRow:
 
 @dataclass(frozen=True)
 class FamilyRow:
-    """Trials of one kind."""
+    """The trials of one family, and their weight in the ensemble."""
 
     name: str
     best: float
-    """By the study's metric."""
+    """Best value by the study's metric."""
     weight: float
-    """What its models have in the ensemble: 0 to 1."""
+    """Weight of the family's models in the ensemble, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class EnsembleRow:
-    """What finished trials are together, so far."""
+    """The ensemble of the trials finished so far."""
 
     metric: str
     value: float
     n_models: int
     families: tuple[FamilyRow, ...] = ()
-    """The best first."""
+    """Rows of the families, the best first."""
 
 
 @dataclass(frozen=True)
 class FailureRow:
-    """Trials that failed for one cause."""
+    """The trials that failed for one cause."""
 
     n: int
     cause: str
-    """Of the first of them, whose number is:"""
+    """Cause of the first of the failures, in the words of that trial."""
     first: int
+    """Number of the first trial that failed for this cause."""
 
 
 @dataclass(frozen=True)
@@ -183,42 +184,42 @@ class SweepView:
     n_trials: int
     metric: str
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Trials by state (`TrialState.value`)."""
+    """Number of trials by state (`TrialState.value`)."""
     best: BestRow | None = None
     ensemble: EnsembleRow | None = None
     running: tuple[RunningRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
-    """As the sweep sees them; none where they cannot be read now."""
+    """The devices as the sweep sees them. Empty if they cannot be read now."""
     failures: tuple[FailureRow, ...] = ()
-    """The most frequent causes; `counts` has the number of all that failed."""
+    """The most frequent causes. `counts` has the number of all failed trials."""
     seconds: float = 0.0
-    """Since this sweep began."""
+    """Seconds since this sweep began."""
     seconds_left: float | None = None
-    """Estimate from the trials that this sweep ended; None before the first."""
+    """Estimate from the trials that this sweep ended. None before the first one."""
     n_undelivered: int = 0
-    """Events that MLflow has not confirmed yet."""
+    """Number of events that MLflow has not confirmed yet."""
     trouble: str | None = None
     """What keeps events from MLflow."""
     ended: str | None = None
-    """How the sweep ended; None while it runs."""
+    """How the sweep ended. None while it runs."""
     repeats: tuple[int, ...] = ()
-    """For each trial of a refit, by its number, the number of the study's trial that it repeats;
-    empty: the sweep is no refit."""
+    """Number of the study's trial that each trial of a refit repeats, by the refit's trial number.
+    Empty if the sweep is no refit."""
 
     def shown(self, number: int) -> int:
-        """See `shown_number`."""
+        """Return the number by which people know the trial (see `shown_number`)."""
         return shown_number(number, self.repeats)
 
     @property
     def progress(self) -> str:
-        """`7/20`, or `7` where only time ends the study."""
+        """The progress as `7/20`, or `7` if only time ends the study."""
         total = f"/{self.n_trials}" if self.n_trials < MANY_TRIALS else ""
         return f"{self.n_ended}{total}"
 
     @property
     def share_done(self) -> float:
-        """Of its trials, or of its time."""
+        """Fraction of the sweep's trials, or of its time, that is done."""
         if self.n_trials < MANY_TRIALS:
             return self.n_ended / self.n_trials
         if self.seconds_left is None:  # nothing has ended, or the last ones run on
@@ -240,7 +241,7 @@ def write_view(path: Path, view: SweepView) -> None:
 
 
 def read_view(path: Path) -> SweepView:
-    """Raises ConfigError when the file is missing or not ours."""
+    """Return the view in a file. Raises ConfigError if the file is missing or is no view."""
     try:
         return load_view(path)
     except FileNotFoundError:
@@ -254,9 +255,10 @@ def read_view(path: Path) -> SweepView:
 
 
 def load_view(path: Path) -> SweepView:
-    """Raises OSError where the file cannot be read, ValueError where it is torn or none of ours.
+    """Return the view in a file. Raises OSError if it cannot be read, ValueError if it is torn or
+    no view.
 
-    It may be anybody's: it is read to a limit, and a pipe is not waited for.
+    The file may be from anybody: it is read up to a limit, and a pipe is not waited for.
     """
     with open(path, "rb", opener=open_at_once) as file:
         text = file.read(MAX_BYTES)
@@ -295,7 +297,8 @@ def _device_row(plain: Any) -> DeviceRow:
 
 
 def _checked(view: SweepView) -> SweepView:
-    """Raises TypeError, ValueError or ArithmeticError for what no sweep has written."""
+    """Return the view. Raises TypeError, ValueError or ArithmeticError for values that no sweep
+    writes."""
     best = () if view.best is None else (view.best.value,)
     for number in (view.time, view.n_trials, *view.counts.values(), *best, *_numbers(view)):
         if not isinstance(number, int | float):
@@ -310,7 +313,7 @@ def _checked(view: SweepView) -> SweepView:
 
 
 def _numbers(view: SweepView) -> Iterator[object]:
-    """Of the rows."""
+    """Yield the numbers of all rows."""
     yield from view.repeats
     if view.ensemble is not None:
         yield from (view.ensemble.value, view.ensemble.n_models)

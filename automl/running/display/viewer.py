@@ -1,4 +1,5 @@
-"""Makes the view of a running sweep: what the live table, `status.json` and the closing show."""
+"""Makes the view of a running sweep, which the live table, `status.json` and the closing table
+show."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from automl.trial import MetricsReported, TrialState
 
 
 class SweepViewer:
-    """Looks at one sweep; for the main thread."""
+    """Makes views of one sweep. For the main thread."""
 
     def __init__(
         self,
@@ -34,20 +35,23 @@ class SweepViewer:
         carrier: TrialCarrier,
         failures: FailureCounts,
         ensemble: GrowingEnsemble,
+        *,
+        called_seconds: float,
     ) -> None:
+        """`called_seconds` (monotonic) is when the sweep's time began to count."""
         self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
         self._ensemble = ensemble
         plan = parts.prepared.plan.refit
         self._repeats = () if plan is None else plan.repeated_trials()
-        self._began_seconds = time.monotonic()
+        self._began_seconds = called_seconds
         self._n_ended_before = self.n_ended
 
     def shown(self, number: int) -> int:
-        """See `shown_number`."""
+        """Return the number by which people know the trial (see `shown_number`)."""
         return shown_number(number, self._repeats)
 
     def view(self, ended: str | None = None) -> SweepView:
-        """The sweep as it stands."""
+        """Return the view of the sweep as it stands."""
         parts, seconds = self._parts, time.monotonic() - self._began_seconds
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
@@ -96,7 +100,8 @@ class SweepViewer:
             )
 
     def _ensemble_row(self) -> EnsembleRow | None:
-        """Looked after, too: it grows as often as it is shown."""
+        """Return the row of the ensemble's preview, which is brought up to date each time it is
+        shown."""
         if not self._ensemble.can_grow:
             return None
         ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)
@@ -119,7 +124,7 @@ class SweepViewer:
 
     @property
     def n_ended(self) -> int:
-        """Trials of the study that have come to their end."""
+        """Number of trials of the study that have come to their end."""
         counts = self._parts.study.counts()
         return sum(n for state, n in counts.items() if state.is_final)
 
@@ -134,8 +139,11 @@ class SweepViewer:
 def seconds_left(
     seconds: float, n_ended: int, n_to_come: int, timeout_seconds: float | None
 ) -> float | None:
-    """At the pace so far, or up to the end of the time given; None before the first trial ended,
-    and after that end, when nobody knows how long the last ones take."""
+    """Return the estimated seconds at the pace so far, at most up to the time limit.
+
+    None before the first trial ended, and after the time limit, when the length of the last trials
+    is unknown.
+    """
     if n_ended <= 0:
         return None
     left = seconds / n_ended * n_to_come
@@ -145,7 +153,7 @@ def seconds_left(
 
 
 def seconds_per_step(first: MetricsReported | None, latest: MetricsReported | None) -> float | None:
-    """The pace between two reports of one trial; None where there are no two."""
+    """Return the pace between two reports of one trial, or None without two."""
     if first is None or latest is None or latest.step <= first.step:
         return None
     return max(0.0, latest.time - first.time) / (latest.step - first.step)

@@ -1,11 +1,9 @@
-"""What a sweep came to, trained again on all rows at its end.
+"""Trains the result of a sweep again on all rows at the sweep's end, and keeps time for it.
 
-With one hold-out no model has seen the rows that judged it; with folds their mean has seen all. So
-it is for one hold-out of a table of one's own, where the family is chosen too: who searches one
-family alone waits for nothing that he did not ask for. Where the sweep has a time limit the time
-for it is kept from the trials, as long as that is a small part of it.
-
-How long it takes to train again what a sweep came to, and the time that is kept for it. Pure.
+With one hold-out, no model has seen the rows that judged it; with folds, their mean has seen all
+rows. The step is therefore for a table with one hold-out, and for sweeps that choose the family,
+too. A user who searches a single family waits for nothing unasked. If the sweep has a time limit,
+time for the step is kept from the trials as long as it is a small part.
 """
 
 from __future__ import annotations
@@ -30,19 +28,19 @@ from automl.running.refit.refit_settings import RefitTask, refuse_unfit_settings
 from automl.running.setup.parts import SweepParts
 from automl.running.setup.prepared_config import PreparedStudy
 
-MOST = 0.1
-"""Of a sweep's time that is kept for it: where it takes more, the trials are worth more
+MAX_TIME_FRACTION = 0.1
+"""Largest fraction of a sweep's time that is kept for the refit. Above it trials are worth more
 (`experiments/013-tables/auto.md`)."""
 N_LIKELY_TRIALS = 5
-"""The best trials so far, by which the time is guessed: ensembles of many rows have 2 to 5
+"""Number of best trials from which the time is estimated. Ensembles of many rows have 2 to 5
 members (`experiments/013-tables`)."""
 START_SECONDS = 20.0
-"""The ensemble made and drawn before it, which took 15 s on Adult (two quiet cores, 128 trials),
-its start, and the file that is written after it."""
+"""Seconds for making and drawing the ensemble, starting the refit and writing its file. The
+ensemble took 15 s on Adult (two quiet cores, 128 trials)."""
 
 
 class TrialLengths:
-    """How long trials took from start to end, in one sweep."""
+    """Measures how long the trials of one sweep took from start to end."""
 
     def __init__(self) -> None:
         self._began: dict[int, float] = {}
@@ -56,13 +54,13 @@ class TrialLengths:
             self._seconds[trial] = now_seconds - began
 
     def of(self, trials: Sequence[int]) -> list[float]:
-        """Of those that are known."""
+        """Return the seconds of those trials whose length is known."""
         return [self._seconds[trial] for trial in trials if trial in self._seconds]
 
 
 def seconds_to_best(trial: TrialRecord) -> float:
-    """How long the trial took to its best report; 0: it was interrupted meanwhile, which tells
-    nothing."""
+    """Return the seconds that the trial took to its best report, or 0 if it was interrupted, which
+    hides the time."""
     if trial.ended is None or trial.best_step is None or trial.n_starts > 1:
         return 0.0
     share = (trial.best_step + 1) / (max(trial.last_step, trial.best_step) + 1)
@@ -70,22 +68,24 @@ def seconds_to_best(trial: TrialRecord) -> float:
 
 
 def makespan_seconds(lengths: Sequence[float], n_places: int) -> float:
-    """The longest that trainings of these lengths can take so many at a time, whatever their order
-    (Graham, 1966, Bounds for Certain Multiprocessing Anomalies)."""
+    """Return the longest time that `n_places` trainings at a time can take, in any order.
+
+    Graham, 1966, Bounds for Certain Multiprocessing Anomalies.
+    """
     longest = max(lengths, default=0.0)
     return longest + (sum(lengths) - longest) / n_places
 
 
 def reserved_refit_seconds(needed_seconds: float, limit_seconds: float) -> float:
-    """Of the sweep's time; 0: none."""
+    """Return the seconds kept for the refit from the sweep's time limit, or 0 for none."""
     kept = START_SECONDS + needed_seconds
-    return kept if needed_seconds and kept <= MOST * limit_seconds else 0.0
+    return kept if needed_seconds and kept <= MAX_TIME_FRACTION * limit_seconds else 0.0
 
 
 def refit_time_refusal(
     needed_seconds: float, left_seconds: float | None, limit_seconds: float | None
 ) -> str:
-    """What speaks against it of the time that is left of the sweep's; empty: there is enough."""
+    """Return why the remaining time is too short for a refit, or an empty text."""
     if left_seconds is None or needed_seconds < left_seconds:
         return ""
     return (
@@ -96,76 +96,96 @@ def refit_time_refusal(
 
 
 RunRefit: TypeAlias = Callable[[RefitTask, PreparedStudy], int]
-"""Trains it and writes `refit.pt`; returns the exit code. Raises AutoMLError where that failed."""
+"""Trains the refit and writes `refit.pt`. Returns the exit code. Raises AutoMLError if it
+failed."""
+
+
+CLOSING_FRACTION = 0.5
+"""Time for the end of a sweep over any family, as a multiple of its loading time: 4 s and 8 s on
+white wine on a busy machine."""
+MIN_TRIALS_FRACTION = 0.5
+"""The least fraction of a sweep's time limit that its trials get, however long it loaded."""
 
 
 @dataclass(frozen=True)
 class SweepRefitResult:
-    """How it went."""
+    """The outcome of the refit at the end of a sweep."""
 
     code: int = 0
-    """Of the training: 130 or 143 where a signal ended it."""
+    """Exit code of the training: 130 or 143 after a signal."""
     line: str = ""
-    """For people; empty: there is nothing to say."""
+    """Line for people, empty if there is nothing to say."""
     is_unseen: bool = False
-    """`refit.pt` was made, and not of test rows."""
+    """Whether `refit.pt` was made, and without the test rows."""
 
 
 class SweepRefit:
-    """The last step of one sweep; for the main thread."""
+    """The refit as the last step of one sweep. For the main thread."""
 
-    def __init__(
-        self, parts: SweepParts, train: RunRefit | None, deadline_seconds: float | None
-    ) -> None:
-        """`deadline_seconds` (monotonic) is when the sweep's time is up; `train` None: whoever
-        called wants no such step."""
+    def __init__(self, parts: SweepParts, train: RunRefit | None, called_seconds: float) -> None:
+        """Plan the step for a sweep that was called at `called_seconds` (monotonic).
+
+        `train`: None if the caller wants no refit.
+        """
         self._parts, self._train = parts, train
-        self._deadline_seconds = deadline_seconds
+        limit = parts.config.study.timeout_seconds
+        self._deadline_seconds = None if limit is None else called_seconds + limit
+        self._loaded_seconds = time.monotonic()
+        self._closing_seconds = 0.0
+        if parts.prepared.choice is not None:
+            self._closing_seconds = CLOSING_FRACTION * (self._loaded_seconds - called_seconds)
         self._wanted = train is not None and wants_sweep_refit(parts.prepared)
         self.lengths = TrialLengths()
-        """Of the trials of this sweep."""
+        """Lengths of this sweep's trials."""
 
     @property
     def trials_until_seconds(self) -> float | None:
-        """When trials have to be done (monotonic), by what is known so far; None: there is no
-        limit."""
+        """When trials have to be done (monotonic), by what is known so far. None without a limit.
+
+        If an ensemble follows, time is kept for the end of the sweep in proportion to the time that
+        its loading took: on a busy machine both take longer.
+        """
         limit = self._parts.config.study.timeout_seconds
         if limit is None or self._deadline_seconds is None:
             return None
+        kept = max(self._closing_seconds, self._kept_for_refit_seconds(limit))
+        return trials_until(self._deadline_seconds - kept, self._loaded_seconds, limit)
+
+    def _kept_for_refit_seconds(self, limit: float) -> float:
         if not self._wanted or reason_against_refit(self._parts.prepared):
-            return self._deadline_seconds
+            return 0.0
         best = [trial.number for trial in self._parts.study.ranking(N_LIKELY_TRIALS)]
         needed = self._needed_seconds(self.lengths.of(best))
-        return self._deadline_seconds - reserved_refit_seconds(needed, limit)
+        return reserved_refit_seconds(needed, limit)
 
     def after(self, record: StudyRecord) -> SweepRefitResult:
-        """Train what the study came to by its `record` again, and say what came of it."""
+        """Train the result of the study's `record` again, and return the outcome."""
         if not self._wanted:
             return SweepRefitResult()
         if is_refit_newest(self._path, record):
             where = os.path.relpath(StudyFiles(self._path).refit)
             return SweepRefitResult(line=f"refit, as it was: {where}")
         try:
-            return self._after(record)
+            return self._train_result(record)
         except AutoMLError as error:
             return SweepRefitResult(line=self._not_done(str(error)))
         except KeyboardInterrupt:
             return SweepRefitResult(130, self._not_done("Ctrl-C"))
 
-    def _after(self, record: StudyRecord) -> SweepRefitResult:
+    def _train_result(self, record: StudyRecord) -> SweepRefitResult:
         config, best = self._parts.config, record.best()
-        assert best is not None, "the caller has looked"
-        assert self._train is not None, "likewise"
+        assert best is not None, "a refit is wanted only if there is a best trial"
+        assert self._train is not None, "a refit is wanted only if the caller gave `train`"
         if why := reason_against_refit(self._parts.prepared):
             return SweepRefitResult(line=self._not_done(why))
         refuse_unfit_settings(config)
-        begun = make_refit_task(config, self._path, record, best)
-        needed = self._needed_seconds([seconds_to_best(one) for one in begun.members or [best]])
+        task = make_refit_task(config, self._path, record, best)
+        needed = self._needed_seconds([seconds_to_best(trial) for trial in task.members or [best]])
         if why := refit_time_refusal(needed, self._left_seconds, config.study.timeout_seconds):
             return SweepRefitResult(line=self._not_done(why))
-        self._parts.executor.close()  # what its workers hold is for those that come now
-        begun = replace(begun, timeout_seconds=self._left_seconds)
-        code = self._train(begun, self._parts.prepared)
+        self._parts.executor.close()  # the refit needs the memory that the workers hold
+        task = replace(task, timeout_seconds=self._left_seconds)
+        code = self._train(task, self._parts.prepared)
         return SweepRefitResult(code, self._not_done("interrupted")) if code else self._done
 
     @property
@@ -175,7 +195,7 @@ class SweepRefit:
     @property
     def _done(self) -> SweepRefitResult:
         dataset = self._parts.prepared.dataset
-        assert dataset is not None, "it is one of a table"
+        assert dataset is not None, "a refit at the end is for a table"
         n_rows, rows = len(dataset.train) + len(dataset.validation), self._parts.config.refit.rows
         on = "all rows, those of the test, too" if rows == ALL else f"all {n_rows:,} rows"
         where = os.path.relpath(StudyFiles(self._path).refit)
@@ -187,22 +207,29 @@ class SweepRefit:
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
     def _needed_seconds(self, lengths: Sequence[float]) -> float:
-        """For trials of these lengths, each with more rows."""
+        """Return the time for training trials of these lengths again on more rows."""
         dataset, config = self._parts.prepared.dataset, self._parts.config
-        assert dataset is not None, "it is one of a table"
+        assert dataset is not None, "a refit at the end is for a table"
         more = (len(dataset.train) + len(dataset.validation)) / len(dataset.train)
-        again = [more * seconds for seconds in lengths] * config.refit.n_seeds
-        return makespan_seconds(again, self._parts.n_places)
+        refit_lengths = [more * seconds for seconds in lengths] * config.refit.n_seeds
+        return makespan_seconds(refit_lengths, self._parts.n_places)
 
     def _not_done(self, why: str) -> str:
-        again = command_line("refit", self._parts.config.study)
+        command = command_line("refit", self._parts.config.study)
         there = StudyFiles(self._path).refit
         old = f"; {os.path.relpath(there)} is of before" if there.exists() else ""
-        return f"not trained again on all rows ({why}{old}); do it by: {again}"
+        return f"not trained again on all rows ({why}{old}); do it by: {command}"
+
+
+def trials_until(wanted_seconds: float, loaded_seconds: float, limit_seconds: float) -> float:
+    """Return when trials have to be done: as wanted, but not before they had `MIN_TRIALS_FRACTION`
+    of the
+    limit."""
+    return max(wanted_seconds, loaded_seconds + MIN_TRIALS_FRACTION * limit_seconds)
 
 
 def wants_sweep_refit(prepared: PreparedStudy) -> bool:
-    """Whether a sweep by these settings ends so."""
+    """Return whether a sweep with these settings ends with a refit."""
     config, dataset = prepared.config, prepared.dataset
     return (
         config.study.refit is RefitSetting.auto
@@ -217,7 +244,7 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
 
 
 def reason_against_refit(prepared: PreparedStudy) -> str:
-    """What speaks against it where it is wanted; empty: nothing does."""
+    """Return why a refit that is wanted cannot be made, or an empty text."""
     config = prepared.config
     if config.study.shared:
         return "several sweeps work on the study"
@@ -229,10 +256,10 @@ def reason_against_refit(prepared: PreparedStudy) -> str:
 
 
 def is_refit_newest(path: Path, record: StudyRecord) -> bool:
-    """Whether there is a `refit.pt` from after the last trial: a sweep that asked for none more,
-    or somebody since, has made it."""
+    """Return whether `refit.pt` was made after the last trial ended, by a sweep that asked for no
+    more trials or by a later refit."""
     try:
-        made = StudyFiles(path).refit.stat().st_mtime
+        written = StudyFiles(path).refit.stat().st_mtime
     except FileNotFoundError:
         return False
-    return all(made > trial.ended for trial in record.trials.values() if trial.ended is not None)
+    return all(written > trial.ended for trial in record.trials.values() if trial.ended is not None)

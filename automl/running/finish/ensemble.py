@@ -1,9 +1,8 @@
-"""The ensemble of a study: made of the models that its trials left, and put into its record.
+"""Makes the ensemble of a study from the models of its trials, and scores a preview of it
+meanwhile.
 
-The ensemble while a sweep goes on: how good what has finished is together.
-
-A process of its own asks each model once, behind the trials, and writes `ensemble.pt` in the end by
-what it has in mind already. The numbers are a picture; nothing is decided by them.
+A process of its own asks each model once while trials run, and writes `ensemble.pt` at the end from
+the answers it has kept. The preview is for display only; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -39,29 +38,30 @@ from automl.trial import CheckpointKind, EnsembleBuilt, Params, ProcessEntry
 WRITE = "automl.models.ensemble.ensemble_file:write"
 MIN_ENSEMBLE_MODELS = 2
 MAX_MODELS = 100
-"""The best of a study that are looked at; each is read, and asked about all rows."""
+"""Largest number of models considered, the best of the study. Each is read, and evaluated on all
+rows."""
 N_OF_EACH = 5
-"""Of each family so many are among them, however many of another are better: models that err
-otherwise are of more use to each other."""
+"""Number of models of each family that are considered even if others are better. Models that make
+different errors help each other more."""
 MAX_RANKED_TRIALS = 1_000
-"""So many of the best trials are looked through for that."""
+"""Number of best trials searched for models of each family."""
 
 
-def write_in_child(asked: EnsembleFileJob) -> EnsembleFileResult:
-    """Write the file, in a process of its own. Raises AutoMLError."""
-    made = call_in_child(ProcessEntry(WRITE, asked))
-    assert isinstance(made, EnsembleFileResult)
-    return made
+def write_in_child(job: EnsembleFileJob) -> EnsembleFileResult:
+    """Write the file in a child process. Raises AutoMLError."""
+    result = call_in_child(ProcessEntry(WRITE, job))
+    assert isinstance(result, EnsembleFileResult)
+    return result
 
 
 def builder_target(prepared: PreparedStudy) -> str | None:
-    """What builds a network of the user's."""
+    """Return the target that builds a network of the user's, or None."""
     target = prepared.plan.family.users_target
     return None if target is None else target[1]
 
 
 def ensemble_candidates(ranking: Sequence[TrialRecord] | Sequence[RankedTrial]) -> list[int]:
-    """The trials whose models an ensemble is chosen from, the best first."""
+    """Return the trials whose models an ensemble is chosen from, the best first."""
     n_of: Counter[object] = Counter()
     firsts = set()
     for trial in ranking:
@@ -82,8 +82,10 @@ def make_ensemble(
     say: Callable[[str], None],
     write: Callable[[EnsembleFileJob], EnsembleFileResult] = write_in_child,
 ) -> EnsembleBuilt | None:
-    """Write `ensemble.pt` into the study at `path`; None: it has not two models to join. `draws`:
-    pictures of what it found, too, as where there are some already, unless the study wants none.
+    """Write `ensemble.pt` into the study at `path`. Return None unless two models can be joined.
+
+    `draws`: also draw pictures of its findings. They are redrawn where some exist, unless the study
+    wants none.
 
     Raises AutoMLError for models that cannot be read.
     """
@@ -92,17 +94,17 @@ def make_ensemble(
         return None
     ranked = ensemble_candidates(record.ranking()[:MAX_RANKED_TRIALS])
     models = {n: files.checkpoint(n, CheckpointKind.BEST) for n in ranked}
-    there = {n: str(file) for n, file in models.items() if file.exists()}
-    if len(there) < MIN_ENSEMBLE_MODELS:
+    model_paths = {n: str(file) for n, file in models.items() if file.exists()}
+    if len(model_paths) < MIN_ENSEMBLE_MODELS:
         return None
     draws = prepared.config.study.plots is PlotsSetting.auto and (draws or files.plots.exists())
     plots = str(files.plots) if draws else None
-    asked = EnsembleFileJob(
-        str(files.ensemble), there, dataset, path.name, builder_target(prepared), plots
+    job = EnsembleFileJob(
+        str(files.ensemble), model_paths, dataset, path.name, builder_target(prepared), plots
     )
     drawing = " and drawing what it found" * (plots is not None)
-    with long_step(f"making the ensemble of {len(there)} models{drawing}", say):
-        written = write(asked)
+    with long_step(f"making the ensemble of {len(model_paths)} models{drawing}", say):
+        written = write(job)
     if written.not_drawn:
         say(f"not drawn: {fit_line(written.not_drawn)}")
     return EnsembleBuilt(
@@ -116,7 +118,7 @@ def make_ensemble(
 
 
 def refuse_user_models(config: Config) -> None:
-    """Raises ConfigError for a study whose models only its author knows."""
+    """Raise ConfigError for a study whose models only its author knows."""
     kind = config.objective.kind
     check(
         kind is ObjectiveKind.builtin,
@@ -127,7 +129,7 @@ def refuse_user_models(config: Config) -> None:
 
 
 def ensemble_score(scores: Mapping[str, float], metric: str) -> tuple[str, float]:
-    """By the metric of a study, where that is one of the built-in training's, else the loss."""
+    """Return name and value of the study's metric, or the loss if the metric is not one of ours."""
     name = metric.removeprefix("val_")
     known = name if name in scores else "loss"
     return known, scores[known]
@@ -136,13 +138,14 @@ def ensemble_score(scores: Mapping[str, float], metric: str) -> tuple[str, float
 def ensemble_lines(
     event: EnsembleBuilt, record: StudyRecord, choice: str | None, path: Path
 ) -> list[str]:
-    """What is said of it."""
+    """Return the lines about the ensemble for the end of the sweep."""
     known, score = ensemble_score(event.scores, record.metric.name)
     on = f"{event.n_rows:,} rows that none of them trained on"
     best = record.best()
     than = ""
     if best is not None:
-        own = event.alone.get(best.number, {})  # of several divisions its value is their mean
+        # The value of a trial of several divisions is their mean.
+        own = event.alone.get(best.number, {})
         name, theirs = (known, own[known]) if known in own else (record.metric.name, best.value)
         than = f"; the best trial's {name} is {theirs:.5g}"
     value = f"{known} {score:.5g} on {on}{than}"
@@ -171,56 +174,58 @@ def _counted(kinds: Mapping[str, int]) -> str:
 
 
 GROW = "automl.models.ensemble.ensemble_file:open_growing"
-PAUSE_SECONDS = 5.0
-SHARE = 0.05
-"""Of the time, that making it again takes at most, new models aside, which are asked anyway."""
+MIN_PAUSE_SECONDS = 5.0
+"""Shortest pause between two previews of the ensemble."""
+MAX_TIME_FRACTION = 0.05
+"""Largest fraction of the time spent on making the preview again. New models are not counted, since
+they are evaluated anyway."""
 MAX_NUMBERS = 2_000_000
-"""That a model gives for all rows (16 MB): of more, the ensemble is made at the end alone."""
+"""Most numbers that a model may give for all rows (16 MB). Above it there is no preview."""
 
 logger = logging.getLogger(__name__)
 
 
 class GrowingEnsemble:
-    """Of one sweep; for the main thread. Close it."""
+    """The preview of the ensemble of one sweep. For the main thread; it has to be closed."""
 
     def __init__(self, prepared: PreparedStudy, path: Path) -> None:
-        """Of the study at `path`."""
+        """Preview the ensemble of the study at `path`."""
         self._prepared, self._files = prepared, StudyFiles(path)
         self._process: AnsweringProcess | None = None
-        self.can_grow = grows(prepared)
-        """Else it is made at the end alone."""
+        self.can_grow = can_preview_ensemble(prepared)
+        """Whether there is a preview. Otherwise the ensemble is made only at the end."""
         self._asked: Sequence[int] = ()
         self._not_before_seconds = 0.0
         self._grown: EnsembleQueryResult | None = None
 
     def look(self, ranking: Sequence[RankedTrial], now_seconds: float) -> None:
-        """Take an answer, and ask again where others have finished; never waits."""
+        """Take an answer, and ask again if more trials have finished. Never waits."""
         try:
             self._take(now_seconds)
             self._ask(ranking, now_seconds)
-        except (NoAnswerError, AutoMLError) as error:  # it is tried anew at the end
+        except (NoAnswerError, AutoMLError) as error:  # the end tries again
             logger.info("the ensemble is made at the end alone: %r", error)
             self.can_grow = False
             self.close()
 
     def row(self, ranking: Sequence[RankedTrial], metric: str) -> EnsembleRow | None:
-        """How good it is by what is known; None: nothing is."""
+        """Return the score of the preview, or None before the first one."""
         choice = self._prepared.choice
         if self._grown is None or not self._grown.members or choice is None:
             return None
         return ensemble_row(self._grown, ranking, metric, choice)
 
-    def write(self, asked: EnsembleFileJob) -> EnsembleFileResult:
-        """Write the file. Raises AutoMLError."""
+    def write(self, job: EnsembleFileJob) -> EnsembleFileResult:
+        """Write the file of the ensemble. Raises AutoMLError."""
         if self._process is not None:
             try:
-                made = self._process.answer(asked)
+                result = self._process.answer(job)
             except NoAnswerError:
                 logger.info("the process of the ensemble has died; another makes it")
             else:
-                assert isinstance(made, EnsembleFileResult)
-                return made
-        return write_in_child(asked)
+                assert isinstance(result, EnsembleFileResult)
+                return result
+        return write_in_child(job)
 
     def close(self) -> None:
         if self._process is not None:
@@ -247,14 +252,15 @@ class GrowingEnsemble:
             return
         if self._process is None:
             dataset = self._prepared.dataset
-            assert dataset is not None, "it is one of a table"
+            assert dataset is not None, "only a table has a preview of its ensemble"
             growing = EnsembleWorkerSetup(dataset, builder_target(self._prepared))
             self._process = AnsweringProcess(ProcessEntry(GROW, growing))
         self._process.ask(EnsembleQuery(models))
 
 
-def grows(prepared: PreparedStudy) -> bool:
-    """Whether the sweep ends with an ensemble, and its rows are few enough to be kept in mind."""
+def can_preview_ensemble(prepared: PreparedStudy) -> bool:
+    """Return whether the sweep ends with an ensemble whose answers are few enough to be kept in
+    memory."""
     dataset = prepared.dataset
     if dataset is None or prepared.choice is None or prepared.plan.refit is not None:
         return False
@@ -263,14 +269,15 @@ def grows(prepared: PreparedStudy) -> bool:
 
 
 def rebuild_wait_seconds(took_seconds: float) -> float:
-    """Before it is made again."""
-    return max(PAUSE_SECONDS, took_seconds / SHARE)
+    """Return the seconds to wait before another preview."""
+    return max(MIN_PAUSE_SECONDS, took_seconds / MAX_TIME_FRACTION)
 
 
 def ensemble_row(
     grown: EnsembleQueryResult, ranking: Sequence[RankedTrial], metric: str, choice: str
 ) -> EnsembleRow:
-    """The score by the study's metric, and what each family has in it, the best family first."""
+    """Return the score by the study's metric, and the weight of each family, the best family
+    first."""
     best: dict[str, float] = {}
     family: dict[int, str] = {}
     for trial in ranking:

@@ -1,11 +1,8 @@
-"""How good the model is that a sweep ends with: out-of-fold, and on test rows where there are some,
-beside what says the same of all rows.
+"""The texts and tables with which a sweep begins and ends: greeting, best trials, scores, disk
+usage.
 
-The closing table: the best trials of the study.
-
-What a study takes on disk, for people.
-
-What a sweep says first.
+The scores are those of the model that the sweep ends with, out-of-fold and on test rows if there
+are any, beside a constant prediction. Nothing is trained or stored here.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from automl.config import MANY_TRIALS, StudyConfig
+from automl.config import MANY_TRIALS, Config, ObjectiveKind, StudyConfig
 from automl.data.dataset import Dataset
 from automl.data.scoring.baselines import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
@@ -33,6 +30,8 @@ from automl.running.display.rendering import best_text
 from automl.running.display.view import BestRow
 from automl.running.setup.parts import SweepParts
 from automl.running.setup.prepared_config import PreparedStudy
+from automl.search.domains import ChoiceDomain
+from automl.search.search_space import parse_space
 from automl.tracking.long_step import long_step
 from automl.trial import (
     ENSEMBLE_NAME,
@@ -44,7 +43,7 @@ from automl.trial import (
 )
 
 READABLE_METRICS = ("val_loss", "val_error", "val_auc", "val_rmse", "val_r2")
-"""Metrics that people read; the study's own stands before them."""
+"""Metrics that people read. The study's own metric is shown before them."""
 N_MORE_METRICS = 2
 
 
@@ -55,7 +54,10 @@ def print_best(
     *,
     out_of_fold: bool = False,
 ) -> None:
-    """The best trials, each with its state; `metrics`: more of the best report of each."""
+    """Print the best trials, each with its state.
+
+    `metrics`: further metrics of each trial's best report, by trial number.
+    """
     console = open_console()
     console.print("best trials" + f", {fit_line(metric)} out-of-fold" * out_of_fold)
     for others in (metrics or {}, {}):
@@ -74,8 +76,10 @@ def _best_table(
 ) -> Table:
     table = Table(box=None, pad_edge=False)
     names = list(dict.fromkeys(name for row, _ in best for name in row.params))
-    told = {name for row, _ in best for name in metrics.get(row.number, ())}
-    more = [name for name in READABLE_METRICS if name in told and name != metric][:N_MORE_METRICS]
+    reported = {name for row, _ in best for name in metrics.get(row.number, ())}
+    more = [name for name in READABLE_METRICS if name in reported and name != metric][
+        :N_MORE_METRICS
+    ]
     for column in ("trial", fit_line(metric), *more, *names, "state"):
         table.add_column(column, justify="right", no_wrap=True)
     for row, state in best:
@@ -93,7 +97,7 @@ Scores = Mapping[str, float]
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The model, and its scores where it was judged."""
+    """The model that a sweep ends with, and its scores on the judged rows."""
 
     name: str
     file: Path
@@ -103,7 +107,8 @@ class SweepResult:
 def sweep_result(
     record: StudyRecord, joined: EnsembleBuilt | None, files: StudyFiles
 ) -> SweepResult | None:
-    """The ensemble that was made, else the best trial; None: none has ended with a value."""
+    """Return the ensemble that was made, or else the best trial. None if no trial has ended with a
+    value."""
     if joined is not None:
         return SweepResult(ENSEMBLE_NAME, files.ensemble, joined.scores)
     if (best := record.best()) is None:
@@ -117,7 +122,8 @@ def sweep_result(
 def score_on_test_rows(
     prepared: PreparedStudy, result: SweepResult, refit: Path | None, say: Say
 ) -> HeldOutScores | None:
-    """On test rows, with its refit if there is one; None: none are kept. Raises AutoMLError."""
+    """Return the scores on test rows, with those of the refit if there is one. None without test
+    rows. Raises AutoMLError."""
     data = prepared.config.data
     if data.test_path is None and not data.test_fraction:
         return None
@@ -130,7 +136,8 @@ def score_on_test_rows(
 
 
 def baseline_scores(dataset: Dataset) -> tuple[str, Scores]:
-    """What says the same of all rows, and its scores where the study's models were judged."""
+    """Return the name and scores of the constant prediction on the rows that judge the study's
+    models."""
     ((name, outputs),) = simplest_baseline(dataset, dataset.judged.rows).items()
     unit = dataset.target_mean, dataset.target_scale
     return name, make_predictions(
@@ -145,7 +152,7 @@ def result_table(
     test: HeldOutScores | None,
     metric: str,
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Columns and rows; `metric` is the study's."""
+    """Return the columns and rows of the table of scores. `metric` is the study's."""
     name, simple = baseline
     shown = _shown(metric, result.scores.keys() & simple.keys())
     judged = "out-of-fold" if dataset.folds else "validation"
@@ -170,8 +177,11 @@ def no_skill_warning(
     metric: str,
     towards: Direction,
 ) -> str:
-    """What is said of a result that says no more than what is the same for all rows, by the study's
-    `metric`; empty: it says more, or nobody can tell."""
+    """Return the warning that a result is no better than a constant prediction by the study's
+    `metric`.
+
+    The text is empty if the result is better, or if the scores cannot be compared.
+    """
     own, (name, simple) = metric.removeprefix("val_"), baseline
     ours, theirs = result.scores.get(own), simple.get(own)
     if ours is None or theirs is None or towards.better(ours, theirs):
@@ -184,7 +194,7 @@ def no_skill_warning(
 
 
 def _shown(metric: str, known: set[str]) -> list[str]:
-    """The study's own, and those that people read."""
+    """Return the study's own metric, and others that people read."""
     own = metric.removeprefix("val_")
     more = [
         name
@@ -195,7 +205,10 @@ def _shown(metric: str, known: set[str]) -> list[str]:
 
 
 def disk_usage_line(path: Path) -> str:
-    """`on disk: 34.1 MB in studies/any; its largest model 1.2 MB`; of the folder of a study."""
+    """Return the disk usage of a study's folder as a line.
+
+    `on disk: 34.1 MB in studies/any; its largest model 1.2 MB`
+    """
     sizes = dict(_sizes(path))
     models = [size for file, size in sizes.items() if file.name == BEST]
     largest = f"; its largest model {_megabytes(max(models))}" if models else ""
@@ -203,7 +216,8 @@ def disk_usage_line(path: Path) -> str:
 
 
 def _sizes(path: Path) -> Iterator[tuple[Path, int]]:
-    """Of the files below; one that goes meanwhile has none."""
+    """Yield the files below a folder with their sizes in bytes. Files that vanish meanwhile are
+    left out."""
     for folder, _, names in os.walk(path):
         for name in names:
             try:
@@ -216,14 +230,16 @@ def _megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.1f} MB"
 
 
-MOST_COLUMNS = 20
-"""That are shown of a table's."""
+MAX_COLUMNS_SHOWN = 20
+"""Largest number of a table's columns that are shown."""
 COLUMNS = ("column", "taken as", "why")
 
 
 def greeting_lines(parts: SweepParts) -> Iterator[str]:
-    """What it works on, and how to come back to it; a line each."""
+    """Yield lines that say what the sweep works on, and how to continue it."""
     yield from parts.prepared.notes
+    if parts.config.refit.of is None:
+        yield from notes_of_config(parts.config)
     if not parts.study.n_asked and parts.config.refit.of is None:
         yield from columns_table(parts.prepared.dataset, parts.config.study)
     yield from parts.others.greeting()
@@ -248,21 +264,50 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     )
 
 
+def notes_of_config(config: Config) -> Iterator[str]:
+    """Yield what an objective's value is called, and which choices may be meant as a range."""
+    from_python = config.objective.kind is ObjectiveKind.called
+    if from_python or config.objective.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
+        size = "large" if config.study.towards is Direction.maximize else "small"
+        setting = "" if from_python else "study."
+        other = f"; {setting}metric=NAME names another, {setting}direction= turns it"
+        yield (
+            f"{config.objective.target} is judged by {config.study.metric}: the number it returns, "
+            f"or what it reports by that name; {size} values are good"
+            f"{other if config.study.metric == StudyConfig.metric else ''}"
+        )
+    for param in parse_space(config.space).params:
+        if isinstance(param.domain, ChoiceDomain) and (ends := param.domain.far_apart()):
+            yield f"space.{param.name}: {_as_range(param.name, ends, from_python=from_python)}"
+
+
+def _as_range(name: str, ends: tuple[float, float], *, from_python: bool) -> str:
+    low, high = ends
+    written = f"{{low: {low}, high: {high}{', log: true' if low > 0 else ''}}}"
+    if from_python:
+        written = (
+            f'{{"low": {low}, "high": {high}, "log": True}}' if low > 0 else f"({low}, {high})"
+        )
+    line = f"space={{{name!r}: {written}}}" if from_python else f"space.{name}='{written}'"
+    return f"{low} and {high} are two choices, and nothing between is tried; a range is {line}"
+
+
 def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
-    """What was taken for what; of many columns those that are not just numbers first."""
-    if dataset is None or not dataset.taken:
+    """Yield lines that say how each column was taken. Among many columns those that are not plain
+    numbers come first."""
+    if dataset is None or not dataset.column_rows:
         return
-    rows = [*dataset.taken]
-    if len(rows) > MOST_COLUMNS:
+    rows = [*dataset.column_rows]
+    if len(rows) > MAX_COLUMNS_SHOWN:
         rows.sort(key=lambda row: row.is_plain)
-    shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MOST_COLUMNS]]
+    shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MAX_COLUMNS_SHOWN]]
     yield from aligned_lines(COLUMNS, shown, n_left=3)
-    if (n_more := len(rows) - MOST_COLUMNS) > 0:
+    if (n_more := len(rows) - MAX_COLUMNS_SHOWN) > 0:
         yield f"and {n_more:,} more columns: {command_line('columns', study)}"
 
 
 def how_far(study: StudyConfig) -> str:
-    """`to 20 trials`, or as many as there is time for."""
+    """Return how far a sweep goes: `to 20 trials`, or as many trials as its time limit allows."""
     if study.total < MANY_TRIALS or study.timeout_seconds is None:
         return f"to {study.total} trials"
     return f"as many trials as {duration_text(study.timeout_seconds)} allow"

@@ -1,4 +1,9 @@
-"""The end of a sweep: the summary, the last events to MLflow, the closing table, the exit code."""
+"""Finishes a sweep: ensemble, refit, scores, the last events to MLflow, the closing table, the exit
+code.
+
+The steps themselves are elsewhere in this folder. A step that fails does not keep the later ones
+from running.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +44,9 @@ from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, EnsembleBuilt, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
-"""How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
+"""How long the end waits for MLflow while it takes events. `sync` delivers the rest."""
 DRAWS_SECONDS = 60.0
-"""A sweep of so long draws what its ensemble found."""
+"""A sweep of at least this length draws pictures of its ensemble."""
 SETTLE_SECONDS = 30.0
 """How long the end waits for the database of a shared study."""
 N_BEST_SHOWN = 5
@@ -49,7 +54,7 @@ EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
 
 
 class SweepFinisher:
-    """Finishes one sweep."""
+    """Finishes one sweep, step by step, and prints its results."""
 
     def __init__(
         self,
@@ -57,52 +62,52 @@ class SweepFinisher:
         loop: SweepLoop,
         display: Display,
         view: Callable[[str], SweepView],
-        pictures: ViewFailureLog,
+        view_failures: ViewFailureLog,
         growing: GrowingEnsemble,
-        at_end: SweepRefit,
+        refit_step: SweepRefit,
     ) -> None:
         self._parts = parts
         self._loop = loop
         self._display = display
         self._say = display.say
         self._view = view
-        self._pictures = pictures
+        self._view_failures = view_failures
         self._growing = growing
-        self._at_end = at_end
-        self._ensemble: Sequence[str] = ()
-        """What is said of it."""
-        self._joined: EnsembleBuilt | None = None
-        self._scored: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
-        """Columns and rows: how good the result is."""
-        self._doubt = ""
-        """What is said of a result that is good for nothing."""
+        self._refit_step = refit_step
+        self._ensemble_lines: Sequence[str] = ()
+        """Lines about the ensemble for the end."""
+        self._built_ensemble: EnsembleBuilt | None = None
+        self._score_table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+        """Columns and rows of the table that says how good the result is."""
+        self._skill_warning = ""
+        """Warning about a result that is no better than a constant prediction."""
         self._refit = SweepRefitResult()
         self._interrupted = False
-        """While these were made."""
+        """Whether Ctrl-C came while ensemble, refit or scores were made."""
 
     @property
     def _stop(self) -> StopReason | None:
         return self._loop.stop
 
     def finish(self) -> int:
-        """Returns the exit code. Raises AutoMLError when the sweep failed."""
-        with self._pictures.of("the display"):
-            self._display.show(self._view(self._how()))  # with the trials that ended last
+        """Finish the sweep and return the exit code. Raises AutoMLError if the sweep failed."""
+        with self._view_failures.of("the display"):
+            self._display.show(self._view(self._how()))  # the last trials to end are in it, too
         self._display.end()
         if self._stop is not StopReason.BROKEN:
             self._record_end()
             self._settle()
         if self._stop is not StopReason.BROKEN:
-            with self._pictures.of("the ensemble"):
+            with self._view_failures.of("the ensemble"):
                 self._join_models()
-            with self._pictures.of("the refit"):
+            with self._view_failures.of("the refit"):
                 self._train_again()
-            with self._pictures.of("the scores"):
+            with self._view_failures.of("the scores"):
                 self._score_result()
             self._deliver()
-        with self._pictures.of(STATUS):
+        with self._view_failures.of(STATUS):
             write_view(self._parts.directory.files.status, self._view(self._how()))
-        with self._pictures.of("the results"):
+        with self._view_failures.of("the results"):
             self._show_results()
         for waiting in self._loop.held_back:
             shown = self._view(self._how()).shown(waiting.trial.number)
@@ -134,21 +139,23 @@ class SweepFinisher:
         )
         try:
             self._parts.log.append(ended)
-        except StorageError as error:  # raised after the line that goes on has been printed
+        except StorageError as error:  # raised once the command that resumes has been printed
             self._loop.break_off(error)
 
     def _settle(self) -> None:
-        """Where others work on the study, too, they are to have what this sweep did."""
+        """Wait until the database of a shared study has what this sweep did."""
         if (why := self._parts.others.settle(SETTLE_SECONDS)) is not None:
-            again = command_line("sync", self._parts.config.study)
+            command = command_line("sync", self._parts.config.study)
             self._say(
                 f"the database has not taken all that this sweep did ({why}); nothing is lost: it "
-                f"lies in {self._parts.directory.path} and goes there by: {again}"
+                f"lies in {self._parts.directory.path} and goes there by: {command}"
             )
 
     def _join_models(self) -> None:
-        """Of a sweep that came to its end: what was interrupted goes on. Without an ensemble the
-        trials are what they are, so that what keeps it from being made is only said."""
+        """Make the ensemble of a sweep that came to its end. An interrupted sweep will go on.
+
+        If the ensemble cannot be made, the trials are still whole, so the reason is only printed.
+        """
         prepared, path = self._parts.prepared, self._parts.directory.path
         if self._parts.config.study.ensemble is not EnsembleSetting.auto or not self._has_result:
             return
@@ -163,27 +170,27 @@ class SweepFinisher:
             )
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
-            again = command_line("ensemble", self._parts.config.study)
+            command = command_line("ensemble", self._parts.config.study)
             why = str(error) or "Ctrl-C"
-            self._ensemble = [f"no ensemble was made ({why}); make it with: {again}"]
+            self._ensemble_lines = [f"no ensemble was made ({why}); make it with: {command}"]
             return
         if event is None:
             return
         try:
             self._parts.log.append(event)
-        except StorageError as error:  # as in `_record_end`
+        except StorageError as error:  # raised once the command that resumes has been printed
             self._loop.break_off(error)
         else:
-            self._joined = event
-            self._ensemble = ensemble_lines(event, self._record, prepared.choice, path)
+            self._built_ensemble = event
+            self._ensemble_lines = ensemble_lines(event, self._record, prepared.choice, path)
 
     def _train_again(self) -> None:
-        """Of a sweep with an ensemble, what it came to."""
-        if self._joined is None or self._stop is StopReason.BROKEN:
+        """Train the result of a sweep with an ensemble again."""
+        if self._built_ensemble is None or self._stop is StopReason.BROKEN:
             return
         self._growing.close()
         path = self._parts.directory.path
-        self._refit = self._at_end.after(read_study(path))  # which knows the ensemble, too
+        self._refit = self._refit_step.after(read_study(path))  # this record has the ensemble, too
         self._interrupted = self._interrupted or bool(self._refit.code)
 
     @property
@@ -193,22 +200,22 @@ class SweepFinisher:
 
     @property
     def _has_result(self) -> bool:
-        """Whether a sweep over any family came to its end."""
+        """Whether a sweep that chooses the family came to its end."""
         prepared = self._parts.prepared
         of_any = prepared.choice is not None and prepared.plan.refit is None
         return of_any and self._stop in (None, StopReason.TIMEOUT)
 
     @cached_property
     def _record(self) -> StudyRecord:
-        """As the last trial left it: to read it takes as long as the log is."""
+        """The record as the last trial left it. Reading it takes longer the longer the log is."""
         return read_study(self._parts.directory.path)
 
     def _score_result(self) -> None:
-        """Of the ensemble, or of the best trial."""
+        """Score the ensemble, or else the best trial."""
         prepared, directory = self._parts.prepared, self._parts.directory
         if not self._has_result or self._interrupted or prepared.dataset is None:
             return
-        result = sweep_result(self._record, self._joined, directory.files)
+        result = sweep_result(self._record, self._built_ensemble, directory.files)
         if result is None:
             return
         test: HeldOutScores | None = None
@@ -217,12 +224,14 @@ class SweepFinisher:
             test = score_on_test_rows(prepared, result, refit, self._say)
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
-            again = command_line("evaluate", self._parts.config.study)
-            self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {again}")
+            command = command_line("evaluate", self._parts.config.study)
+            self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {command}")
         study, dataset = self._parts.config.study, prepared.dataset
         baseline = baseline_scores(dataset)
-        self._scored = result_table(result, dataset, baseline, test, study.metric)
-        self._doubt = no_skill_warning(result, dataset, baseline, study.metric, study.towards)
+        self._score_table = result_table(result, dataset, baseline, test, study.metric)
+        self._skill_warning = no_skill_warning(
+            result, dataset, baseline, study.metric, study.towards
+        )
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
@@ -239,7 +248,7 @@ class SweepFinisher:
     def _show_results(self) -> None:
         study, refit = self._parts.study, self._parts.prepared.plan.refit
         ranking, view = study.ranking(N_BEST_SHOWN), self._view(self._how())
-        if ranking and not (refit and refit.members):  # whose losses are no ranking
+        if ranking and not (refit and refit.members):  # the losses of members are no ranking
             rows = [
                 (BestRow(view.shown(r.number), r.value, r.params), r.state.value) for r in ranking
             ]
@@ -262,24 +271,25 @@ class SweepFinisher:
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
-        for line in (*self._ensemble, *filter(None, [self._refit.line])):
+        for line in (*self._ensemble_lines, *filter(None, [self._refit.line])):
             self._say(line)
         if self._has_result:
             self._say(result_tables.disk_usage_line(self._parts.directory.path))
-        if self._scored is not None:
-            open_console().table(*self._scored, n_left=2)
-        if self._doubt:
-            self._say(self._doubt)
+        if self._score_table is not None:
+            open_console().table(*self._score_table, n_left=2)
+        if self._skill_warning:
+            self._say(self._skill_warning)
 
     def _metrics_of(self, ranking: Sequence[RankedTrial]) -> Mapping[int, Mapping[str, float]]:
-        """What else the best reports of these trials told, where the metrics are ours."""
+        """Return the other metrics of these trials' best reports, if the metrics are ours."""
         if self._parts.config.objective.kind is not ObjectiveKind.builtin:
             return {}
         trials = self._record.trials
         return {row.number: trials[row.number].best_metrics for row in ranking}
 
     def _counts(self) -> dict[TrialState, int]:
-        """Trials by state; what the study still calls running has been interrupted by now."""
+        """Return the number of trials by state. Trials that the study still calls running have been
+        interrupted by now."""
         counts = dict(self._parts.study.counts())
         n_left = counts.pop(TrialState.RUNNING, 0)
         return counts | {TrialState.INTERRUPTED: counts.get(TrialState.INTERRUPTED, 0) + n_left}

@@ -1,1 +1,1 @@
-"""What a GPU, threads, precision and packs would gain trials of a space, measured."""
+"""Measures what a GPU, threads, precision and packs would gain trials of a space."""

@@ -1,7 +1,5 @@
-"""One sentence of advice from what was timed. Pure.
-
-The share of the work that does not shrink. Pure.
-"""
+"""Turns timings into one sentence of advice, and computes the share of work that does not shrink.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +11,23 @@ from automl.config import Precision
 from automl.measure.gain.gain_messages import TrainingTiming, TrainingWay
 from automl.running.gain.gain_measurement import TimingRow
 
-WORTH = 1.1
-"""A gain below is not worth a change: times differ by so much from one look to the next."""
+MIN_GAIN = 1.1
+"""Smallest gain that is worth a change. Repeated timings differ by about this factor."""
 
 
 @dataclass(frozen=True)
 class ParallelismLimits:
-    """What bounds how many trials run side by side."""
+    """The limits on how many trials run side by side."""
 
     n_cores: int
     most_at_once: int
     precision_stays: bool = False
-    """The study is there, and none of what its trials train by may change."""
+    """Whether the study has begun, so that no setting of its training may change."""
 
 
 @dataclass(frozen=True)
 class GainAdvice:
-    """The sentence, and the overrides in it."""
+    """The sentence of advice, and the overrides in it."""
 
     text: str
     overrides: tuple[str, ...] = ()
@@ -37,16 +35,18 @@ class GainAdvice:
 
 @dataclass(frozen=True)
 class _AdvisedOverride:
+    """One part of the advice: an override and its reason."""
+
     override: str | None
-    """None: nothing can be set."""
+    """The override. None if nothing can be set."""
     reason: str
 
 
 def advise(rows: Sequence[TimingRow], machine: ParallelismLimits) -> GainAdvice:
-    """What gets most trials done: by threads, packs, precision and device.
+    """Return the threads, packs, precision and device that get most trials done.
 
-    Trials of all sizes count alike, by the time of a whole one, or of a step where nobody knows how
-    long one is. Each is judged with the others as they are.
+    Trials of all sizes count alike, by the time of a whole trial, or of a step if the length is
+    unknown. Each setting is judged with the others unchanged.
     """
     choices = [
         choice
@@ -61,7 +61,8 @@ def advise(rows: Sequence[TimingRow], machine: ParallelismLimits) -> GainAdvice:
 
 
 def _threads(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
-    """The count with the most trials an hour: with more threads fewer run side by side."""
+    """Advise the number of threads with the most trials an hour. More threads mean fewer trials
+    side by side."""
     host = [row for row in rows if row.device.on_host]
     counts = sorted({row.timing.way.n_threads for row in host})
     gains = {n: times for n in counts if (times := _gain_of_threads(host, n)) is not None}
@@ -69,7 +70,7 @@ def _threads(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedO
         return None
     at_once = {n: max(1, min(machine.n_cores // n, machine.most_at_once)) for n in gains}
     best = max(gains, key=lambda n: gains[n] * at_once[n])
-    if gains[best] * at_once[best] < WORTH * at_once[1]:
+    if gains[best] * at_once[best] < MIN_GAIN * at_once[1]:
         best = 1
     other = best if best > 1 else max(gains)
     reason = (
@@ -88,9 +89,9 @@ def _packs(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOve
     times = _gain(here, lambda way: way.n_lanes > 1)
     if times is None:
         return None
-    on = times * WORTH >= 1  # the default, unless it loses
+    use_packs = times * MIN_GAIN >= 1  # packs are the default unless they lose
     return _AdvisedOverride(
-        f"execution.pack={'auto' if on else 'off'}",
+        f"execution.pack={'auto' if use_packs else 'off'}",
         f"packs train {times:.2g} times as fast as one after another",
     )
 
@@ -104,12 +105,12 @@ def _precision(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _Advise
     reason = f"bfloat16 trains {times:.2g} times as fast as {base.value}"
     if machine.precision_stays:
         return _AdvisedOverride(None, f"{reason}, which only a new study can change")
-    chosen = Precision.bfloat16 if times >= WORTH else base
+    chosen = Precision.bfloat16 if times >= MIN_GAIN else base
     return _AdvisedOverride(f"training.precision={chosen.value}", reason)
 
 
 def _device(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
-    """The GPU with one trial, or pack, at a time against all cores of the CPU."""
+    """Compare the GPU, with one trial or pack at a time, to all cores of the CPU."""
     if all(row.device.on_host for row in rows):
         return None
     best = _fastest_device(rows, machine)
@@ -122,7 +123,7 @@ def _device(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOv
 
 
 def _fastest_device(rows: Sequence[TimingRow], machine: ParallelismLimits) -> Sequence[TimingRow]:
-    """The rows of the device with the most trials an hour in its best way of all."""
+    """Return the rows of the device with the most trials an hour in its best way."""
     groups = [
         [row for row in rows if row.device == device]
         for device in dict.fromkeys(row.device for row in rows)
@@ -141,8 +142,11 @@ def _fastest_device(rows: Sequence[TimingRow], machine: ParallelismLimits) -> Se
 
 
 def _gain(rows: Sequence[TimingRow], chosen: Callable[[TrainingWay], bool]) -> float | None:
-    """How many times as fast a trial of each size is done in the best way that is `chosen`, as in
-    its first way; over the sizes for which there is such a way. None: there is none."""
+    """Return how many times as fast the best `chosen` way is as the first way, over all sizes. None
+    if no size has such a way.
+
+    Sizes without such a way do not count.
+    """
     before = after = 0.0
     for name in dict.fromkeys(row.size.name for row in rows):
         group = [row.timing for row in rows if row.size.name == name]
@@ -154,7 +158,7 @@ def _gain(rows: Sequence[TimingRow], chosen: Callable[[TrainingWay], bool]) -> f
 
 
 def _cost(timing: TrainingTiming, rows: Sequence[TimingRow]) -> float:
-    """Seconds of a trial, where they are known of all; else of a step."""
+    """Return the seconds of a trial if they are known for all rows, or else of a step."""
     timed = [row.timing for row in rows if row.timing.step_seconds is not None]
     if all(t.trial_seconds is not None for t in timed):
         return timing.trial_seconds or float("inf")
@@ -162,12 +166,13 @@ def _cost(timing: TrainingTiming, rows: Sequence[TimingRow]) -> float:
 
 
 def serial_share(points: Sequence[tuple[int, float]]) -> float | None:
-    """0 to 1, of (n, seconds with n threads or lanes); None: fewer than two counts.
+    """Return the serial share of the work from (n, seconds with n threads or lanes), from 0 to 1.
+    None with fewer than two counts.
 
-    The seconds are taken as t(n) = a + b / n, fitted by least squares, and a / (a + b) is the share
-    of t(1) that no number of threads takes away (G. M. Amdahl, Validity of the single processor
-    approach to achieving large scale computing capabilities, AFIPS 1967). Where more of them take
-    longer nothing shrinks: 1.
+    The seconds are fitted as t(n) = a + b / n by least squares. a / (a + b) is the share of t(1)
+    that no number of threads takes away (G. M. Amdahl, Validity of the single processor approach to
+    achieving large scale computing capabilities, AFIPS 1967). If more threads take longer, nothing
+    shrinks, and the share is 1.
     """
     if len({n for n, _ in points}) < 2:
         return None

@@ -1,9 +1,8 @@
-"""Times every way of every size on every device, each size in a process of its own, bounded by
-time. What takes too long is told as that.
+"""Times every way of training every size of trial on every device, each size in its own process, in
+bounded time.
 
-The small, the middle and the large trial of a space. Pure.
-
-Which ways of training are worth timing on a device. Pure.
+The module chooses the sizes and the ways that are worth timing. A way that takes too long is
+reported as such. The table and the advice are made elsewhere.
 """
 
 from __future__ import annotations
@@ -29,22 +28,23 @@ from automl.trial import HOST, DeviceId, DeviceShare, Params, ParamValue, Placem
 
 _N_DRAWS = 201
 Work = Callable[[Params], "int | None"]
-"""What a trial wants of its device, by the family's arithmetic; None: it has none."""
+"""Returns what a trial wants of its device, by the family's arithmetic. None if it has none."""
 
 
 @dataclass(frozen=True)
 class TrialSize:
-    """A trial that stands for those of its size."""
+    """A trial that stands for all trials of its size."""
 
     name: str
     params: Params
 
 
 def distinct_sizes(space: SearchSpace, work: Work) -> tuple[TrialSize, ...]:
-    """Those that differ, small to large; a space of one size gives one.
+    """Return the sizes that differ, small to large. A space of one size gives one.
 
-    By arithmetic: a trial in the space that wants least, the median of evenly drawn ones, and one
-    that wants most. Where there is none, all params at their first ends, halfway and at their last.
+    With arithmetic they are a trial that wants least, the median of evenly drawn trials, and a
+    trial that wants most. Without arithmetic all params are at their first ends, halfway, and at
+    their last ends.
     """
     middle = space.fill(lambda param: param.domain.at(0.5))
     if work(middle) is None:
@@ -68,13 +68,14 @@ def distinct_sizes(space: SearchSpace, work: Work) -> tuple[TrialSize, ...]:
 def _extreme(
     param: SpaceParam, middle: Params, wants: Callable[[Params], int], *, sign: int
 ) -> ParamValue:
-    """The end that wants least (`sign` -1: most), all else halfway; halfway where none does."""
+    """Return the end of the param that wants least (`sign` -1: most) with all else halfway. If no
+    end does, return the middle."""
     candidates = [param.domain.at(0.5), *param.domain.ends]
     return min(candidates, key=lambda value: sign * wants({**middle, param.name: value}))
 
 
 def draw_params_evenly(space: SearchSpace) -> list[Params]:
-    """Trials of it, evenly drawn; the same every time."""
+    """Return evenly drawn trials of the space, the same at every call."""
     draw = random.Random(0)
     return [space.fill(lambda param: param.domain.at(draw.random())) for _ in range(_N_DRAWS)]
 
@@ -92,20 +93,20 @@ def _distinct(found: list[TrialSize]) -> tuple[TrialSize, ...]:
 
 
 TOTAL_SECONDS = 45.0
-"""For all timing; what is loaded before takes some seconds more."""
+"""Seconds for all timing. Loading takes some seconds more."""
 WAY_SECONDS = 1.5
-"""For one way, at the most: longer looks say no more."""
+"""Most seconds for one way. Timing for longer adds no information."""
 USERS_WAY_SECONDS = 6.0
-"""The same of a user's function, which may read its data first."""
-_SHARE = 0.7
-"""Of the time that a process has, what it is told: a step may take long."""
+"""Most seconds for one way of a user's function, which may read its data first."""
+_TOLD_FRACTION = 0.7
+"""Fraction of a process's time that it is told to use, since a step may take long."""
 _NO_LIMIT = 2**50
 _TARGET = "automl.measure.gain.child:time_ways"
 
 
 @dataclass(frozen=True)
 class TimedDevice:
-    """What is timed; `name` for people."""
+    """A device that is timed. `name` is for people."""
 
     address: DeviceId
     name: str
@@ -120,7 +121,7 @@ HOST_DEVICE = TimedDevice(HOST, "cpu")
 
 @dataclass(frozen=True)
 class TimingTask:
-    """One size on one device, in the ways that are to be timed."""
+    """One size on one device, with the ways that are to be timed."""
 
     device: TimedDevice
     size: TrialSize
@@ -129,7 +130,7 @@ class TimingTask:
 
 @dataclass(frozen=True)
 class TimingRow:
-    """What came of one way."""
+    """The timing of one way of training."""
 
     device: TimedDevice
     size: TrialSize
@@ -145,10 +146,10 @@ def time_tasks(
     way_seconds: float = WAY_SECONDS,
     is_over: Callable[[], bool] = lambda: False,
 ) -> list[TimingRow]:
-    """A row for each way of each task, in their order. Takes about `total_seconds` at the most, and
-    ends at once where `is_over`, which is asked ten times a second.
+    """Return a row for each way of each task, in their order.
 
-    Raises ConfigError where a user's function cannot be had. Nothing is left behind.
+    Takes about `total_seconds` at most, and ends at once if `is_over`, which is called ten times a
+    second. Raises ConfigError if a user's function cannot be loaded. Leaves nothing behind.
     """
     ends = time.monotonic() + total_seconds
     rows: list[TimingRow] = []
@@ -167,17 +168,20 @@ def _timings(
     way_seconds: float,
     is_over: Callable[[], bool],
 ) -> Sequence[TrainingTiming]:
-    """One for each way; the process is ended after `seconds`, with what is known by then."""
+    """Return the timing of each way. The process is ended after `seconds`, and what is known by
+    then counts."""
     ends = time.monotonic() + seconds
     late = f"no two steps within {seconds:.0f} s"
     found = {way: TrainingTiming(way, trouble=late) for way in task.ways}
     with tempfile.TemporaryDirectory(prefix="automl-gain-", ignore_cleanup_errors=True) as folder:
-        for_child = min(_SHARE * seconds, way_seconds * len(task.ways))
+        for_child = min(_TOLD_FRACTION * seconds, way_seconds * len(task.ways))
         placement = Placement((DeviceShare(task.device.address, task.device.name, 0),))
-        there = GainSetup(setup, task.size.params, task.ways, placement, for_child, folder)
+        setup_of_child = GainSetup(setup, task.size.params, task.ways, placement, for_child, folder)
         limits = _limits(task.device, folder, seconds)
         stream = stream_confined(
-            ProcessEntry(_TARGET, there), limits, lambda: time.monotonic() > ends or is_over()
+            ProcessEntry(_TARGET, setup_of_child),
+            limits,
+            lambda: time.monotonic() > ends or is_over(),
         )
         with closing(stream):
             try:
@@ -188,19 +192,21 @@ def _timings(
                 raise
             except AutoMLError as error:
                 if time.monotonic() <= ends and not is_over():
-                    found = {way: _after(timing, str(error)) for way, timing in found.items()}
+                    found = {
+                        way: _with_trouble(timing, str(error)) for way, timing in found.items()
+                    }
     return [found[way] for way in task.ways]
 
 
-def _after(timing: TrainingTiming, error: str) -> TrainingTiming:
-    """What is known of a way once its process has ended with an error."""
+def _with_trouble(timing: TrainingTiming, error: str) -> TrainingTiming:
+    """Return what is known of a way once its process has ended with an error."""
     if timing.step_seconds is not None:
         return timing
     return TrainingTiming(timing.way, trouble=fit_line(error, 200))
 
 
 def _limits(device: TimedDevice, folder: str, seconds: float) -> ProcessConfinement:
-    """It may take what a trial may take, and at the same priority."""
+    """Return the limits of the process: those of a trial, at the same priority."""
     visible = "" if device.on_host else device.address.uuid
     return ProcessConfinement(
         seconds=seconds,
@@ -216,13 +222,14 @@ def _limits(device: TimedDevice, folder: str, seconds: float) -> ProcessConfinem
 
 
 _ALL_COUNTS = 4
-"""Up to so many threads each count is timed, above powers of two."""
+"""Largest number of threads up to which each count is timed. Above it powers of two are."""
 
 
 def ways_to_time(
     plan: TrainingPlan, params: Params, *, on_host: bool, n_cores: int, pack: PackSetting
 ) -> tuple[TrainingWay, ...]:
-    """The first is what the others are compared with: one thread, alone, data on the device."""
+    """Return the ways that are worth timing. The others are compared with the first: one thread,
+    alone, data on the device."""
     precision = _base_precision(plan)
     counts = thread_counts(n_cores) if on_host else (1,)
     found = [TrainingWay(n, precision) for n in counts]
@@ -234,7 +241,8 @@ def ways_to_time(
 
 
 def unvaried_reason(plan: TrainingPlan) -> str | None:
-    """What is the user's own business, in words; None: all was varied."""
+    """Return which settings were not varied because they are the user's own, in words. None if all
+    were varied."""
     if plan.objective.kind is not ObjectiveKind.builtin:
         return "precision, packs and copies of data are the function's own, and were not varied"
     if not isinstance(plan.family, NetworkFamily):
@@ -243,13 +251,13 @@ def unvaried_reason(plan: TrainingPlan) -> str | None:
 
 
 def thread_counts(n_cores: int) -> tuple[int, ...]:
-    """From 1 to all cores."""
+    """Return the numbers of threads to time, from 1 to all cores."""
     powers = {2**k for k in range(n_cores.bit_length())}
     return tuple(sorted({*range(1, min(n_cores, _ALL_COUNTS) + 1), *powers, n_cores}))
 
 
 def _base_precision(plan: TrainingPlan) -> Precision:
-    """float32, unless the weights have to be wider."""
+    """Return float32, unless the weights have to be wider."""
     wide = plan.training.precision is Precision.float64
     return Precision.float64 if wide else Precision.float32
 
@@ -263,7 +271,7 @@ def _other_precisions(base: Precision) -> Iterator[Precision]:
 def _packs(
     plan: TrainingPlan, params: Params, precision: Precision, *, on_host: bool, pack: PackSetting
 ) -> list[TrainingWay]:
-    """A whole pack, and a quarter of one, so that it is seen what does not shrink."""
+    """Return a whole pack, and a quarter of one, which shows what does not shrink."""
     key = plan.pack_key(params, on_host=on_host)
     n_lanes = 1 if key is None else pack_size(key, "auto" if pack == "off" else pack)
     counts = sorted({n for n in (n_lanes // 4, n_lanes) if n > 1})

@@ -1,7 +1,4 @@
-"""From a config to what is printed: prepare, measure, table, advice.
-
-What was timed as the rows of a table. Pure.
-"""
+"""Runs the command `gain` from its config to its output: prepare, measure, table, advice."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ GAIN_COLUMNS = ("device", "size", "way", "ms/step", "gain", "fixed", "trial")
 
 
 def gain_table_rows(rows: Sequence[TimingRow]) -> list[tuple[str, ...]]:
-    """A line for each; a device and a size are named in their first line."""
+    """Return a line for each timing. A device and a size are named in their first line."""
     lines: list[tuple[str, ...]] = []
     named: tuple[str, str] | None = None
     for place, group in groupby(rows, lambda row: (row.device.name, row.size.name)):
@@ -55,14 +52,15 @@ def gain_table_rows(rows: Sequence[TimingRow]) -> list[tuple[str, ...]]:
 
 
 def gain(timing: TrainingTiming, first: TrainingTiming) -> float | None:
-    """How many times as fast as the first; None: not known of both."""
+    """Return how many times as fast as the first the timing is. None if either is unknown."""
     if timing.step_seconds is None or first.step_seconds is None:
         return None
     return first.step_seconds / timing.step_seconds
 
 
 def way_text(timing: TrainingTiming, base: TrainingWay) -> str:
-    """`2 threads`, `pack of 32`: what differs from one thread, alone, in the base precision."""
+    """Return what differs from one thread, alone, in the base precision: `2 threads`, `pack of
+    32`."""
     way = timing.way
     words = list(_differences(way, base))
     text = ", ".join(words) if words else f"1 thread, {base.precision.value}"
@@ -100,7 +98,8 @@ def _cells(
 
 
 def _fixed(timing: TrainingTiming, timings: Sequence[TrainingTiming]) -> float | None:
-    """The share that does not shrink, in the line of the most threads and of the most lanes."""
+    """Return the share that does not shrink, in the line of the most threads and of the most
+    lanes."""
     for count in (_n_threads, _n_lanes):
         points = [
             (count(t.way), t.step_seconds)
@@ -122,14 +121,15 @@ def _n_lanes(way: TrainingWay) -> int:
 
 
 def _differs_in(count: Callable[[TrainingWay], int], way: TrainingWay, base: TrainingWay) -> bool:
-    """At the most in this."""
+    """Return whether the ways differ at most in this count."""
     if count is _n_threads:
         return replace(way, n_threads=base.n_threads) == base
     return replace(way, n_lanes=base.n_lanes) == base
 
 
 def print_gain_report(config: Config) -> None:
-    """Time, and print what came of it. Raises AutoMLError, also where nothing could be timed."""
+    """Time the ways, and print table and advice. Raises AutoMLError, also if nothing could be
+    timed."""
     check(
         config.objective.kind is not ObjectiveKind.command,
         "objective",
@@ -161,7 +161,7 @@ def print_gain_report(config: Config) -> None:
 
 
 def devices_of(config: DevicesConfig) -> tuple[TimedDevice, ...]:
-    """The host, and one GPU of each name. Raises ConfigError."""
+    """Return the host, and one GPU of each name. Raises ConfigError."""
     with contextlib.closing(open_reader(config)) as reader:
         snapshots = reader.read()
     gpus: dict[str, DeviceId] = {}
@@ -172,7 +172,7 @@ def devices_of(config: DevicesConfig) -> tuple[TimedDevice, ...]:
 
 
 def sizes_to_time(prepared: PreparedStudy) -> tuple[TrialSize, ...]:
-    """Small, middle and large of the space."""
+    """Return the small, the middle and the large trial of the space."""
 
     def work(params: Params) -> int | None:
         return prepared.plan.request(params, prepared.dataset).memory_bytes
@@ -183,7 +183,7 @@ def sizes_to_time(prepared: PreparedStudy) -> tuple[TrialSize, ...]:
 def tasks_of(
     prepared: PreparedStudy, devices: tuple[TimedDevice, ...], found: tuple[TrialSize, ...]
 ) -> list[TimingTask]:
-    """All that is timed."""
+    """Return everything that is timed, by device and size."""
 
     def task(device: TimedDevice, size: TrialSize) -> TimingTask:
         n_cores, pack = usable_cores(), prepared.config.execution.pack
@@ -196,7 +196,7 @@ def tasks_of(
 
 
 def machine_of(config: Config) -> ParallelismLimits:
-    """What bounds how many trials run at once."""
+    """Return the limits on how many trials run at once."""
     admission, study = config.admission, config.study
     most = min(admission.max_concurrent_trials or study.total, study.total)
     return ParallelismLimits(usable_cores(), most, precision_stays=study.name is not None)

@@ -1,8 +1,9 @@
-"""Which new trials the loop asks for, and when: as late as can be, for the sampler then knows most.
+"""Decides which new trials the loop asks for, and when: as late as possible, when the sampler knows
+most.
 
-A trial is asked for when a place is free for the least that one may want. One more is asked for
-ahead of that where it may join a pack, or pass the one that waits, as long as no more pend than the
-sampler bears.
+A trial is asked for when a place is free for the smallest request. One more is asked for ahead of
+that if it may join a pack or pass the waiting trial, as long as no more pend than the sampler
+bears.
 """
 
 from __future__ import annotations
@@ -22,23 +23,22 @@ from automl.running.trials.suggestion_answers import (
 
 @dataclass
 class TrialAsker:
-    """How many trials there are and may be, and why no new one is asked for. For the main
-    thread."""
+    """Counts the trials of the study and says why no new one is asked for. For the main thread."""
 
     ports: LoopPorts
     n_trials: int
-    """Total of the study."""
+    """Total number of trials of the study."""
     n_asked: int
-    """Trials that the study has, those to be taken over included."""
+    """Number of trials that the study has, those to be taken over included."""
     questions: ParamQuestions | NoParamQuestions = field(default_factory=NoParamQuestions)
-    """What answers running trials that ask for params."""
+    """Answers running trials that ask for params."""
     others: PeerSweepsObserved = field(default_factory=PeerSweepsObserved)
-    """Sweeps on other machines that work on the study; by default there are none."""
+    """State of the sweeps on other machines that work on the study. By default there are none."""
     refusal: AdmissionRefusal | None = None
     """Why no new trial is asked for now."""
     _exhausted: bool = False
     _in_vain: bool = False
-    """The database was away as it was asked, and nothing was heard of it since."""
+    """The database was away when it was asked, and has not answered since."""
 
     @property
     def wants_more(self) -> bool:
@@ -46,18 +46,18 @@ class TrialAsker:
 
     @property
     def n_left(self) -> int:
-        """New trials that are still to be asked for."""
+        """Number of new trials still to be asked for."""
         return self.n_trials - self.n_asked if self.wants_more else 0
 
     @property
     def may_come(self) -> bool:
-        """Whether a trial may yet come, be it one that another sweep leaves."""
+        """Whether another trial may come, perhaps one that another sweep leaves."""
         return self.wants_more or self._in_vain or self.others.run or self.others.may_run()
 
     def heard_of(self, others: PeerSweepsObserved) -> None:
-        """They may have raised the total, or left trials."""
+        """Take the state of other sweeps, which may have raised the total or left trials."""
         n_asked = others.hear()
-        begun_since = n_asked > self.n_asked  # which `others.run` may not know of yet
+        begun_since = n_asked > self.n_asked  # `others.run` may not know of these trials yet
         self.others = replace(others, run=others.run or begun_since)
         self.n_trials = max(self.n_trials, others.n_trials)
         self.n_asked = max(self.n_asked, n_asked)
@@ -66,7 +66,7 @@ class TrialAsker:
     def refused(
         self, placing: TrialPlacer, held_back: DeferredTrials, n_running: int, now_seconds: float
     ) -> AdmissionRefusal | None:
-        """Why none is asked for now, though more are wanted; None: it may be, by `next`."""
+        """Return why no trial is asked for now though more are wanted. None if `next` may ask."""
         if self.questions.one_at_a_time and placing.executions:
             return LEARNING_SPACE
         smallest = placing.place(placing.least, now_seconds)
@@ -75,25 +75,25 @@ class TrialAsker:
                 placing.make_room(smallest)
             return smallest
         drained = held_back.drained
-        # As many as may pend run, or wait for a device that may come back: each further one might
-        # do so too, until all that are left were proposed blindly.
+        # The pending trials run, or wait for a device that may come back. Each further trial might
+        # wait, too, until all that are left were proposed blindly.
         if drained and not self._may_pend(len(drained) + n_running, placing):
             return drained[-1].refusal
         return None
 
     def may_ask_ahead(self, n_pending: int, placing: TrialPlacer) -> bool:
-        """Whether one more may be asked for though so many wait or run."""
+        """Return whether one more trial may be asked for though this many wait or run."""
         if not self.wants_more or self.questions.one_at_a_time:
             return False
         return self._may_pend(n_pending, placing)
 
     def next(self) -> PlannedTrial | None:
-        """The next trial, be it one that another sweep left; None: there is none."""
+        """Return the next trial, perhaps one that another sweep left. None if there is none."""
         asked = self.ports.ask() if self.wants_more else None
         if asked is None:
             self._exhausted, self._in_vain = True, self.others.may_run()
             return None
-        self.n_asked = max(self.n_asked, asked.number + 1)  # it may be one that others left
+        self.n_asked = max(self.n_asked, asked.number + 1)  # another sweep may have left the trial
         return asked
 
     def _may_pend(self, n_pending: int, placing: TrialPlacer) -> bool:

@@ -1,8 +1,8 @@
 """Times the CPU for the built-in network before any trial goes there, in a thread beside the loop.
 
-A few steps of a small, a middle and a large trial of the space, as `gain` times them: in processes
-of their own, with the threads that a trial has. GPUs are timed by the trials that run there: what a
-probe takes of their memory nobody would have admitted, and where both could take a trial a GPU
+The probe times a few steps of a small, a middle and a large trial of the space, as `gain` does: in
+their own processes, with the threads that a trial has. GPUs are not probed, but timed by the trials
+that run there: the memory of a probe would not be reserved. Where both could take a trial, a GPU
 takes the first.
 """
 
@@ -31,16 +31,16 @@ from automl.running.setup.prepared_config import PreparedStudy
 from automl.trial import DeviceKind, PaceMeasured, Params
 
 TOTAL_SECONDS = 30.0
-"""For all of them, at the most: on a busy machine torch alone takes ten to load."""
+"""Most seconds for all probes together. On a busy machine torch alone takes ten to load."""
 STEP_SECONDS = 1.0
-"""For the steps of each."""
+"""Seconds for timing the steps of each probe."""
 
 logger = logging.getLogger(__name__)
 
 
 def open_pace_model(parts: SweepParts) -> DevicePaceModel | None:
-    """What knows how long trials take on each kind of device, with all that earlier sweeps of the
-    study found; None: there is one kind."""
+    """Return the pace model, with all that earlier sweeps of the study found. None if there is one
+    kind of device."""
     kinds = frozenset(address.kind for address in parts.reader.addresses)
     if len(kinds) < 2:
         return None
@@ -48,12 +48,12 @@ def open_pace_model(parts: SweepParts) -> DevicePaceModel | None:
     def note(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
         parts.log.append(PaceMeasured(time.time(), kind, flops, seconds, execution))
 
-    anyone = parts.config.devices.choose is ChooseDevice.all
+    unknown_work_to_cpu = parts.config.devices.choose is ChooseDevice.all
     work = parts.prepared.work
     likely = [
         found for params in draw_params_evenly(parts.prepared.space) if (found := work(params))
     ]
-    chooser = DevicePaceModel(work, kinds, anyone, likely, note=note)
+    chooser = DevicePaceModel(work, kinds, unknown_work_to_cpu, likely, note=note)
     chooser.learn(parts.log.record)
     return chooser
 
@@ -61,8 +61,11 @@ def open_pace_model(parts: SweepParts) -> DevicePaceModel | None:
 def open_cpu_prober(
     prepared: PreparedStudy, chooser: DevicePaceModel | None, post: Callable[[CpuProbed], None]
 ) -> CpuProber | None:
-    """None: there is nothing to choose, it was timed before, nobody knows what such trials have to
-    compute, or they train in threads of this process."""
+    """Return the prober, or None if there is nothing to time.
+
+    There is nothing to time without a choice of devices, if the CPU was timed before, if the work
+    of trials is unknown, or if they train in threads of this process.
+    """
     if chooser is None or chooser.is_probed:
         return None
     middle = prepared.space.fill(lambda param: param.domain.at(0.5))
@@ -74,7 +77,7 @@ def open_cpu_prober(
 
 
 class CpuProber:
-    """Posts what it found once. Leaving the `with` ends it."""
+    """Times the CPU in a thread and posts the result once. Leaving the `with` ends it."""
 
     def __init__(self, prepared: PreparedStudy, post: Callable[[CpuProbed], None]) -> None:
         self._prepared, self._post = prepared, post
@@ -88,7 +91,7 @@ class CpuProber:
             logger.warning("the CPU could not be timed: %s", fit_line(str(error)))
             found = CpuProbed()
         except BaseException:
-            self._post(CpuProbed())  # trials wait for it
+            self._post(CpuProbed())  # trials wait for the message
             raise
         self._post(found)
 
@@ -106,7 +109,8 @@ def probe_cpu(
     is_over: Callable[[], bool] = lambda: False,
     total_seconds: float = TOTAL_SECONDS,
 ) -> CpuProbed:
-    """Seconds of a step of such trials on the CPU, as far as they could be timed."""
+    """Return the seconds of a step of the space's trials on the CPU, as far as they could be
+    timed."""
 
     def flops(params: Params) -> int | None:
         work = prepared.work(params)

@@ -1,15 +1,15 @@
-"""To which kind of device each waiting trial goes, where a sweep has the CPU and GPUs.
+"""Chooses the kind of device for each waiting trial, where a sweep has the CPU and GPUs.
 
-It goes where it ends first, by what trials before it took there (`admission/pace.py`), its wait
-counted (`admission/choice.py`). Those that wait are looked at in their order, and each kind of
-device has a line of its own: who waits for a GPU holds nobody back who goes to the CPU, and nobody
-behind it takes its place. What a trial waits for is chosen anew each time; where it started it
-stays for life, as its numbers depend on it.
+A trial goes where it ends first, its wait included (`admission/training_pace.py`), by what earlier
+trials took there. Waiting trials are looked at in order, and each kind of device has its own line.
+A trial that waits for a GPU delays no trial that goes to the CPU, and no later trial takes its
+place. The choice is made anew each time. A trial stays on the kind on which it has started, since
+its numbers depend on it.
 
-Nothing known yet: until the CPU was timed (`cpu_probe.py`) nobody goes there who may go to a GPU.
-Where that failed a prior tells how fast it is, by which a trial goes to the CPU only where it would
-be faster there even if a GPU were free; so the small ones measure it. Of a trial whose work nobody
-knows one at a time tries the CPU, when no GPU takes it, until one has finished there.
+Until the CPU was timed (`cpu_probe.py`), no trial goes there that may go to a GPU. If timing
+failed, a prior tells the CPU's speed: a trial then goes to the CPU only if it would be faster there
+even with a GPU free, which means that small trials measure it. Trials of unknown work try the CPU
+one at a time, when no GPU takes them, until one of them has finished there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from automl.running.loop.messages import (
     RunningTrial,
     WaitingTrial,
 )
-from automl.running.loop.packing import TrialDurations
+from automl.running.loop.packing import GetProgress, TrialDurations
 from automl.running.loop.placing import TrialPlacer
 from automl.running.loop.trial_paces import DevicePaceModel, ExecutionTiming
 from automl.running.loop.waiting_lines import (
@@ -49,44 +49,47 @@ from automl.running.loop.waiting_lines import (
 )
 from automl.trial import DeviceKind, Params, Placement, ResourceRequest, TrainingWork
 
-MOST_BEYOND = 8.0
-"""So many times the work of the largest trial that was timed on the CPU is known by it."""
-MOST_OF_ALL = 0.5
-"""Of the time that all trials to come take, which only those asked for tell: so much a trial may
-take on the CPU that could end sooner on a GPU. One that ends last there is waited for by all."""
-N_LIKE = 64
-"""Trials that tell what those are like which are to come."""
+MAX_WORK_RATIO = 8.0
+"""The CPU's pace is trusted for trials of up to this many times the work of the largest trial timed
+there."""
+MAX_CPU_FRACTION = 0.5
+"""Largest share of the remaining time of all trials that a trial may take on the CPU if it could
+end sooner on a GPU. All others wait for a trial that ends last there. The remaining time is
+estimated from the trials asked for so far."""
+N_RECENT_WORKS = 64
+"""Number of recent trials from which the work of coming trials is estimated."""
 BEHIND = AdmissionRefusal("waiting: for those before it", RefusalKind.FULL)
 
 
 @dataclass(frozen=True)
 class DeviceKindChoice:
-    """What was decided of one that waits: `waiting` says for which kind."""
+    """A decision for a waiting trial. `waiting` says for which kind of device."""
 
     waiting: WaitingTrial
     request: ResourceRequest
     refusal: AdmissionRefusal | None
-    """None: it can start there now."""
+    """Why it cannot start there now. None if it can."""
     seconds: float = math.inf
 
 
 @dataclass
 class DeviceKindQueues:
-    """The lines of a sweep with several kinds of device. For the main thread."""
+    """The lines of a sweep that has several kinds of device. For the main thread."""
 
     chooser: DevicePaceModel
     placing: TrialPlacer
     durations: TrialDurations
     running: Mapping[int, RunningTrial]
     n_ahead: int = 0
-    """How many behind the first are looked at."""
+    """Number of trials behind the first that are looked at."""
     _timed: dict[int, ExecutionTiming] = field(default_factory=dict)
-    """By execution."""
+    """Timing of each execution, by its key."""
     _works: deque[TrainingWork] = field(init=False)
-    """Of those asked for last; as long as they are few, and of trials drawn from the space."""
+    """Work of the last trials asked for. While they are few, trials drawn from the space are
+    included."""
 
     def __post_init__(self) -> None:
-        self._works = deque(self.chooser.likely[:N_LIKE], maxlen=N_LIKE)
+        self._works = deque(self.chooser.likely[:N_RECENT_WORKS], maxlen=N_RECENT_WORKS)
 
     @property
     def executions(self) -> Mapping[int, AdmittedExecution]:
@@ -95,12 +98,12 @@ class DeviceKindQueues:
     # --- what is learned ---
 
     def asked(self, params: Params) -> None:
-        """The study has asked for one with these."""
+        """Note the work of a trial with these params, which the study has asked for."""
         if (work := self.chooser.work(params)) is not None:
             self._works.append(work)
 
     def observe(self, now_seconds: float) -> None:
-        """The devices were read: how many steps has taken what runs?"""
+        """Time the steps that running executions have taken, after a reading of the devices."""
         steps = self.placing.ports.n_steps()
         self._timed = {key: self._timed.get(key) or ExecutionTiming() for key in self.executions}
         for key, execution in self.executions.items():
@@ -114,14 +117,14 @@ class DeviceKindQueues:
     def finished(
         self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
     ) -> None:
-        """A trial has come to its end."""
+        """Learn the pace of a trial that has come to its end."""
         seconds, kind = now_seconds - running.since_seconds, running.placement.kind
         number = running.waiting.trial.number
         work = self.chooser.work(running.waiting.trial.params)
         timing = self._timed.setdefault(execution.key, ExecutionTiming())
         if work is None:
             self.chooser.paces.finished(number, kind, seconds)
-        elif timing.step_seconds is None:  # it was too short
+        elif timing.step_seconds is None:  # the trial was too short for its steps to be timed
             self._learn(execution, execution.n_lanes, seconds / work.n_steps, timing)
 
     def _learn(
@@ -141,7 +144,7 @@ class DeviceKindQueues:
             timing.n_noted = timing.n_passes
             self.chooser.note(kind, flops, step_seconds, execution.key)
 
-    # --- who is next ---
+    # --- which trial is next ---
 
     def look(
         self,
@@ -150,12 +153,12 @@ class DeviceKindQueues:
         try_start: TryStart,
         now_seconds: float,
     ) -> ExecutionStart | RefusedTrial | AllTrialsWait:
-        """Who starts next, in the order in which they wait, each on the kind chosen for it."""
+        """Return which trial starts next, in queue order, each on the kind chosen for it."""
         found: list[RefusedTrial] = []
-        n_waiting = len(waiting)  # more may be asked for meanwhile
+        n_waiting = len(waiting)  # more trials may be asked for meanwhile
         look = self._begin(n_waiting + n_to_come, now_seconds)
-        for one in [*islice(waiting, self._n_looked_at + 1)]:
-            chosen = look.choose(one)
+        for trial in [*islice(waiting, self._n_looked_at + 1)]:
+            chosen = look.choose(trial)
             decided = chosen.refusal or try_start(chosen.waiting, chosen.request)
             if isinstance(decided, ExecutionStart):
                 return decided
@@ -167,11 +170,11 @@ class DeviceKindQueues:
         return AllTrialsWait(found, self._takes_more(look, n_waiting, now_seconds))
 
     def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
-        """It stays there for life."""
+        """Return the trial bound to this kind of device for life."""
         return replace(waiting, kind=kind)
 
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
-        """The same, but where the sweep has none of that kind any more."""
+        """Return the same kind, or None if the sweep has none of that kind any more."""
         return kind if kind in self.chooser.kinds else None
 
     def _begin(self, n_to_come: int, now_seconds: float) -> QueuePass:
@@ -183,7 +186,7 @@ class DeviceKindQueues:
         return QueuePass(self, lines, self._split(), n_to_come, now_seconds)
 
     def _split(self) -> DeviceSplit:
-        """As those that were asked for last would be shared."""
+        """Return the best split of the last trials asked for between the CPU and the GPUs."""
         places = self.placing.n_places
         n_cpu, n_gpu = places.get(DeviceKind.CPU, 0), places.get(DeviceKind.GPU, 0)
         if not (n_cpu and n_gpu):
@@ -197,25 +200,27 @@ class DeviceKindQueues:
 
     @property
     def n_idle_on_cpu(self) -> int:
-        """Places there that nobody has."""
+        """Number of free places on the CPU."""
         places = self.placing.n_places.get(DeviceKind.CPU, 0)
         return max(0, places - sum(e.placement.on_host for e in self.executions.values()))
 
     @property
     def _n_looked_at(self) -> int:
-        """Behind the first: as many more as cores have nothing to do, since those that wait for a
-        GPU may be all that were asked for."""
+        """Number of trials looked at behind the first. It grows by the idle cores, because all
+        trials asked for may wait for a GPU."""
         return self.n_ahead + self.n_idle_on_cpu if self.n_ahead else 0
 
     def _takes_more(self, look: QueuePass, n_waiting: int, now_seconds: float) -> bool:
-        """Whether a device that nobody waits for could take the least that a trial asks for."""
+        """Return whether a device that no trial waits for could take the least that a trial asks
+        for."""
         idle = self.chooser.kinds - look.awaited
         if self.chooser.is_probing:
             idle -= {DeviceKind.CPU}
         if n_waiting > self._n_looked_at:
             return False
         least = (replace(self.placing.least, kinds=frozenset({kind})) for kind in idle)
-        return any(isinstance(self.placing.place(one, now_seconds), Placement) for one in least)
+        placements = (self.placing.place(request, now_seconds) for request in least)
+        return any(isinstance(placement, Placement) for placement in placements)
 
 
 def make_trial_queues(
@@ -225,27 +230,34 @@ def make_trial_queues(
     running: Mapping[int, RunningTrial],
     n_ahead: int,
 ) -> TrialQueues:
-    """One for each kind of device, if there are several."""
+    """Return one queue for each kind of device if there are several kinds, or a single queue."""
     if chooser is None:
         return SingleQueue(placing)
     return DeviceKindQueues(chooser, placing, durations, running, n_ahead)
 
 
+def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:
+    """Return the estimate of durations, with the chooser's predictions if there is one."""
+    if chooser is None:
+        return TrialDurations(progress)
+    return TrialDurations(progress, chooser.seconds)
+
+
 @dataclass
 class QueuePass:
-    """One look at all that wait."""
+    """One look at all waiting trials."""
 
     choosing: DeviceKindQueues
     lines: Mapping[DeviceKind, DeviceQueue]
     split: DeviceSplit
     n_to_come: int
-    """Trials that wait or are still to be asked for."""
+    """Number of trials that wait or are still to be asked for."""
     now_seconds: float
     awaited: set[DeviceKind] = field(default_factory=set)
-    """Kinds that one before waits for: nobody passes it there."""
+    """Kinds of device that an earlier trial waits for. No trial passes it there."""
 
     def choose(self, waiting: WaitingTrial) -> DeviceKindChoice:
-        """Where this one goes."""
+        """Return the kind of device on which this trial goes."""
         found = {kind: self._ask(waiting, kind) for kind in self._kinds_of(waiting)}
         open_ = {k: c for k, c in found.items() if c.refusal is None or not _is_closed(c.refusal)}
         if not open_:
@@ -259,18 +271,19 @@ class QueuePass:
         return _with_reason(open_[kind], open_)
 
     def waits(self, refused: RefusedTrial, seconds: float) -> None:
-        """It does not start now. Who lacks main memory or a core beside a GPU is not passed by
-        those who would take these for the CPU."""
+        """Note that the trial does not start now. If it lacks main memory or a core beside a GPU,
+        trials that would take these for the CPU do not pass it."""
         kind = refused.waiting.where
         assert kind is not None
         self.awaited |= {kind, DeviceKind.CPU} if refused.refusal.of_host else {kind}
         self.lines[kind].join(seconds)
 
     def _kinds_of(self, waiting: WaitingTrial) -> list[DeviceKind]:
-        """Where it may go and can run at all; one that can run nowhere is refused anywhere."""
+        """Return the kinds on which the trial may and can run. If it can run on none, any of them
+        refuses it."""
         can = self.choosing.placing.request(replace(waiting, chosen=None)).kinds
         kinds = self.choosing.chooser.kinds_of(waiting)
-        # What cannot run elsewhere goes to the CPU whether or not its work is known.
+        # A trial that cannot run elsewhere goes to the CPU whether or not its work is known.
         others = [kind for kind in self.choosing.chooser.kinds if kind in can]
         return [kind for kind in kinds if kind in can] or others or kinds[:1]
 
@@ -288,7 +301,7 @@ class QueuePass:
         )
 
     def _place(self, request: ResourceRequest) -> Placement | AdmissionRefusal:
-        """Devices that do not answer now are waited for."""
+        """Place the request, or refuse it for now if its devices do not answer."""
         placing = self.choosing.placing
         away = request.kinds & self.choosing.chooser.kinds - placing.kinds
         if away and not request.kinds & placing.kinds and placing.has_read:
@@ -303,7 +316,7 @@ class QueuePass:
         if self.choosing.chooser.is_probing:
             return DeviceKind.GPU
         if any(math.isinf(chosen.seconds) for chosen in found.values()):
-            return self._untold(found)
+            return self._kind_without_seconds(found)
         on_cpu, on_gpu = found[DeviceKind.CPU].seconds, found[DeviceKind.GPU].seconds
         if on_cpu > on_gpu and not self._is_known(waiting):
             return DeviceKind.GPU
@@ -311,19 +324,19 @@ class QueuePass:
         return DeviceKind.CPU if self._helps(found) else first_to_end(options).kind
 
     def _helps(self, found: Mapping[DeviceKind, DeviceKindChoice]) -> bool:
-        """Whether all end sooner where this one starts on the CPU now."""
+        """Return whether all trials end sooner if this one starts on the CPU now."""
         cpu, gpu = found[DeviceKind.CPU], found[DeviceKind.GPU]
         if cpu.refusal is not None or not self.choosing.n_idle_on_cpu:
             return False
         is_best_there = cpu.seconds <= self.split.most_ratio * gpu.seconds
         all_seconds = self.n_to_come * self.split.trial_seconds
-        return is_best_there and cpu.seconds <= MOST_OF_ALL * all_seconds
+        return is_best_there and cpu.seconds <= MAX_CPU_FRACTION * all_seconds
 
     def _wait(self, kind: DeviceKind, chosen: DeviceKindChoice) -> float:
         return 0.0 if chosen.refusal is None else self.lines[kind].wait_seconds(chosen.seconds)
 
-    def _untold(self, found: Mapping[DeviceKind, DeviceKindChoice]) -> DeviceKind:
-        """Of a trial whose seconds nobody knows on some kind."""
+    def _kind_without_seconds(self, found: Mapping[DeviceKind, DeviceKindChoice]) -> DeviceKind:
+        """Return the kind for a trial whose duration is unknown on one of the kinds."""
         cpu = found[DeviceKind.CPU]
         tries = math.isinf(cpu.seconds) and cpu.refusal is None and not self._runs_on_cpu()
         waits = found[DeviceKind.GPU].refusal is not None
@@ -333,22 +346,22 @@ class QueuePass:
         return any(e.placement.on_host for e in self.choosing.executions.values())
 
     def _is_known(self, waiting: WaitingTrial) -> bool:
-        """Whether its pace on the CPU is known by trials like it."""
+        """Return whether trials like this one tell its pace on the CPU."""
         chooser = self.choosing.chooser
         work = chooser.work(waiting.trial.params)
         most = chooser.paces.most_timed(DeviceKind.CPU)
-        return work is None or work.step_flops <= MOST_BEYOND * most
+        return work is None or work.step_flops <= MAX_WORK_RATIO * most
 
 
 def _is_closed(refusal: AdmissionRefusal) -> bool:
-    """Whether it does not start there however long it waits."""
+    """Return whether the trial cannot start there however long it waits."""
     return refusal.kind is RefusalKind.NEVER or refusal.kind in DEVICE_GONE_KINDS
 
 
 def _with_reason(
     chosen: DeviceKindChoice, found: Mapping[DeviceKind, DeviceKindChoice]
 ) -> DeviceKindChoice:
-    """Why it waits for this kind, where it could have gone to the other.
+    """Add why the trial waits for this kind of device, if it could have gone to the other.
 
     `waiting for a GPU (about 40 s there, 5:10 on the CPU): 1 trial is on GPU-8f…: …`
     """

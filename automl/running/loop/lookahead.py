@@ -1,4 +1,5 @@
-"""Those behind the head that may start before it, and what the head was promised meanwhile."""
+"""Finds the trials behind the head that may start before it, and keeps the promise made to the
+head."""
 
 from __future__ import annotations
 
@@ -20,32 +21,35 @@ from automl.running.loop.placing import TrialPlacer
 from automl.trial import Placement, ResourceRequest
 
 LIKELY = 0.5
-"""How sure it has to be that a trial of unknown duration ends in time, to pass a head that wants
-one device. Where it wants several, as many are idle for it, while a delay costs it no more: less
-will do, by as much (experiments/006-packing)."""
+"""Required probability that a trial of unknown duration ends in time, if it is to pass a head that
+wants one device. A head that wants several devices leaves as many idle, while a delay costs it no
+more. The probability is then divided by their number (experiments/006-packing)."""
 
 
 @dataclass
 class QueueBackfill:
-    """Lets others pass the head of the queue. For the main thread."""
+    """Lets other trials pass the head of the queue. For the main thread."""
 
     n_ahead: int
-    """How many behind the head are looked at; 0: nobody passes it."""
+    """Number of trials looked at behind the head. With 0, no trial passes it."""
     durations: TrialDurations
     placing: TrialPlacer
     packing: PackPlanner
     running: Mapping[int, RunningTrial]
     promised: StartPromise | None = None
-    """To the head, by what is known now."""
+    """Start promised to the head, by what is known now."""
     until_seconds: float = math.inf
-    """The earliest that it was ever promised: from then on nobody passes it."""
+    """Earliest start that the head was ever promised. From then on no trial passes it."""
     _head: int | None = None
     _seen: Hashable = None
 
     def is_open(self, head: WaitingTrial, request: ResourceRequest, now_seconds: float) -> bool:
-        """Whether others may pass the head, which has to wait for memory: the last reading shows
-        all that was given back, something has room, and the time promised is known and has not
-        come. False if nothing changed since the last time."""
+        """Return whether others may pass the head, which has to wait for memory.
+
+        They may if the last reading shows all memory that was given back, something has room, and
+        the promised time is known and has not come. They may not if nothing has changed since the
+        last call.
+        """
         if not (self.n_ahead and self.placing.shows_the_last_end):
             return False
         reading = self.placing.reading
@@ -59,16 +63,19 @@ class QueueBackfill:
             self._head, self.until_seconds = head.trial.number, math.inf
         return self._promise(request, now_seconds)
 
-    def who_passes(
+    def passing(
         self,
         behind: Sequence[WaitingTrial],
         head: ResourceRequest,
         now_seconds: float,
         fair: Callable[[list[WaitingTrial], int], list[WaitingTrial]],
     ) -> Iterator[ExecutionStart]:
-        """Of the first behind the head, the larger ones before the others, with those of their kind
-        as packs; each has been started before the next is looked at. Of whom a survey is still to
-        tell what it wants, a later reading finds it."""
+        """Yield starts among the first trials behind the head, larger ones first, as packs with
+        trials of their kind.
+
+        Each has been started before the next is looked at. Trials whose survey is not over are left
+        for a later reading.
+        """
         requests = {w.trial.number: self.placing.known_request(w) for w in behind[: self.n_ahead]}
         sizes = {number: _size(known) for number, known in requests.items() if known is not None}
         near = [w for w in behind[: self.n_ahead] if w.trial.number in sizes]
@@ -84,7 +91,7 @@ class QueueBackfill:
 
         for first in sorted(near, key=lambda w: sizes[w.trial.number], reverse=True):
             if first not in near:
-                continue  # it went with another, as one pack
+                continue  # it started in the pack of another trial
             decide = partial(start, first, near)
             found = self.placing.agreed(decide, now_seconds)
             if isinstance(found, ExecutionStart):
@@ -107,7 +114,7 @@ class QueueBackfill:
         now: PlacementSituation,
         fair: Callable[[list[WaitingTrial], int], list[WaitingTrial]],
     ) -> ExecutionStart | AdmissionRefusal:
-        assert self.promised is not None, "others pass a head that was promised something"
+        assert self.promised is not None, "others pass a head only if it was promised a start"
         promised, share = self.promised, LIKELY / head.n_devices
 
         def place(

@@ -1,10 +1,9 @@
-"""What the main thread decides: who is asked for, who starts where, who goes back, when it ends.
+"""Decides for a sweep's main thread what is asked for, what starts where, and when the sweep ends.
 
-No clock, thread, file or library is touched here: messages come in with their time, and whatever
-must be done goes out through `LoopPorts`. `sweep.py` plugs in the real parts, the tests a simulator
-with virtual time. First come, first served: one trial waits at the head. Trials of its own kind may
-start with it, as one pack (`packing.py`), and a few behind it may start before it where that does
-not delay it (`lookahead.py`).
+No clock, thread, file or library is touched here. Messages bring their time along, and all actions
+go out through `LoopPorts`: `sweep.py` plugs in the real parts, the tests a simulator with virtual
+time. First come, first served: one trial waits at the head. Trials of its kind may start with it as
+one pack (`packing.py`), and trials behind it earlier if they do not delay it (`lookahead.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
 from automl.admission.measured_memory import MemoryTally
-from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible
+from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible_message
 from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import DeviceReading
 from automl.errors import ConfigError
@@ -77,7 +76,7 @@ from automl.trial import (
 
 @dataclass
 class SweepLoop:
-    """The sweep's state and its decisions. All methods belong to the main thread."""
+    """Holds the state of a sweep and decides what happens next. For the main thread."""
 
     ports: LoopPorts
     requests: RequestMaker
@@ -86,39 +85,34 @@ class SweepLoop:
     asking: TrialAsker
     deadline_seconds: float | None = None
     ends_in_time: Callable[[], bool] = lambda: False
-    """Whether trials that still run are stopped when it has come."""
+    """Returns whether running trials are stopped when the deadline is reached."""
     process: ProcessId | None = None
-    """In which trials train, where all share one."""
+    """The process in which all trials train, or None if they train in several."""
     n_ahead: int = 0
-    """How many behind the head may pass it, where that does not delay it."""
+    """Number of trials behind the head that may pass it if they do not delay it."""
     durations: TrialDurations = field(default_factory=TrialDurations)
     governor: SharingGovernor | None = None
-    """Finds how many trials share a device; None: nobody does."""
+    """Finds how many trials share a device. With None, no trials share one."""
     chooser: DevicePaceModel | None = None
-    """Knows how long trials take on each kind of device; None: there is one kind."""
+    """Knows how long trials take on each kind of device. None if there is one kind only."""
     waiting: deque[WaitingTrial] = field(default_factory=deque)
     running: dict[int, RunningTrial] = field(default_factory=dict)
     executions: dict[int, AdmittedExecution] = field(default_factory=dict)
     memory: MemoryTally = field(default_factory=MemoryTally)
-    """For the line at the end."""
+    """The memory figures for the line at the end of the sweep."""
     stop: StopReason | None = None
     error: BaseException | None = None
     _execution_of: dict[int, int] = field(default_factory=dict)
     _in_doubt: list[WaitingTrial] = field(default_factory=list)
-    """Trials whose lease ended here: they wait until others were heard of, who may have them."""
-    _told_to_end: bool = False
-    """Trials that run, since the time is up."""
+    """Trials whose lease ended here, until the sweeps that may have taken them report."""
+    _stop_was_requested: bool = False
+    """Running trials were asked to stop because the time is up."""
     _streak: FailureStreak = field(default_factory=FailureStreak)
 
     def __post_init__(self) -> None:
         self._packing = PackPlanner(self.ports, self.requests)
         self._placing = TrialPlacer(
-            self.ports,
-            self.requests,
-            self.ledger,
-            self.limits,
-            self.process,
-            self.executions,
+            *(self.ports, self.requests, self.ledger, self.limits, self.process, self.executions),
             governor=self.governor,
         )
         self._held_back = DeferredTrials(self._placing)
@@ -132,26 +126,26 @@ class SweepLoop:
 
     @property
     def reading(self) -> DeviceReading | None:
-        """The last one of the devices."""
+        """The last reading of the devices."""
         return self._placing.reading
 
     def device_accounts(self) -> Sequence[DeviceAccount]:
-        """By that reading, if there is one."""
+        """Return the accounts of the devices by the last reading, or nothing without a reading."""
         return self._placing.device_accounts()
 
     @property
     def last_failure(self) -> FailedOutcome | UnfitTrialFinding | None:
-        """What the last trial that failed, or fits nowhere, failed of."""
+        """Why the last trial that failed, or that fits on no device, came to that end."""
         return self._streak.last
 
     @property
     def held_back(self) -> Sequence[WaitingTrial]:
-        """Those that let all others pass, for what strangers hold or for a device that failed."""
+        """Trials that let all others pass because of a failed device or memory of other users."""
         return self._held_back.trials
 
     @property
     def lack(self) -> DeviceShortage | None:
-        """Of devices; None: nobody waits for any."""
+        """The shortage of devices, or None if no trial waits for a device."""
         head = self.waiting[0] if self.waiting else None
         refusal = self.asking.refusal if head is None else head.refusal
         if self.stop is not None or refusal is None or not refusal.for_devices:
@@ -161,13 +155,12 @@ class SweepLoop:
         return DeviceShortage(kinds, max(1, len(self.waiting) + self.asking.n_left))
 
     def take_over(self, trials: Sequence[TakenOverTrial]) -> None:
-        """Trials of an earlier sweep that have not ended go first, with what they are known for."""
-        for left in trials:
-            self.waiting.append(left.waits(self._lines.kept_kind(left.kind)))
+        """Put trials that an earlier sweep left unfinished first, with what is known of them."""
+        self.waiting.extend(t.waits(self._lines.kept_kind(t.kind)) for t in trials)
 
     @property
     def done(self) -> bool:
-        """Nothing runs, and nothing more will."""
+        """Whether nothing runs, and nothing more will run."""
         if self.executions:
             return False
         if self.stop is not None:
@@ -179,7 +172,7 @@ class SweepLoop:
         """Take one message, then admit what may start. `now_seconds` is monotonic."""
         match message:
             case TrialEnded(outcome):
-                self._ended(outcome, now_seconds)
+                self._handle_end(outcome, now_seconds)
             case TrialMemoryMeasured(peak):
                 execution = self.executions[self._execution_of[peak.trial]]
                 self._memory_seen.measured(peak, self.running[peak.trial], execution)
@@ -188,7 +181,7 @@ class SweepLoop:
             case TrialSurveyed():
                 self.ports.surveyed(message)
             case ReservationReleased(key):
-                self._released(key, now_seconds)
+                self._handle_release(key, now_seconds)
             case DevicesRead(reading):
                 self._placing.read(reading, now_seconds)
                 self._lines.observe(now_seconds)
@@ -200,10 +193,10 @@ class SweepLoop:
                 self.break_off(error)
                 self.ports.stop_trials()
             case CpuProbed():
-                assert self.chooser is not None, "what it times is for the chooser"
+                assert self.chooser is not None, "the CPU is timed for the chooser only"
                 self.chooser.probed(message)
             case PeerSweepsObserved():
-                self._heard_of(message)
+                self._drop_trials_of_others(message)
             case TimePassed():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
@@ -214,25 +207,25 @@ class SweepLoop:
 
     def _time_is_up(self) -> None:
         self.stop = self.stop or StopReason.TIMEOUT
-        if self.stop is StopReason.TIMEOUT and not self._told_to_end and self.ends_in_time():
-            self._told_to_end = True
+        if self.stop is StopReason.TIMEOUT and not self._stop_was_requested and self.ends_in_time():
+            self._stop_was_requested = True
             self.ports.stop_trials()
 
     def break_off(self, error: BaseException) -> None:
-        """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
-        the event log has. The first error is the one that counts, even after Ctrl-C."""
+        """Start nothing more, and tell the study nothing more: the next sweep tells it what the
+        event log has. The first error counts, even after Ctrl-C."""
         self.error = self.error or error
         self.stop = StopReason.BROKEN
 
-    def _heard_of(self, others: PeerSweepsObserved) -> None:
-        """What waits here may be theirs by now."""
+    def _drop_trials_of_others(self, others: PeerSweepsObserved) -> None:
+        """Drop waiting trials that other sweeps hold by now."""
         self.asking.heard_of(others)
         waiting, self._in_doubt = [*self._in_doubt, *self.waiting], []
         self.waiting = deque(w for w in waiting if others.held(w.trial.number))
 
     # --- outcomes ---
 
-    def _ended(self, outcome: TrialOutcome, now_seconds: float) -> None:
+    def _handle_end(self, outcome: TrialOutcome, now_seconds: float) -> None:
         running = self.running.pop(outcome.trial)
         execution = self.executions[self._execution_of.pop(outcome.trial)]
         execution.outcomes[outcome.trial] = outcome
@@ -244,7 +237,7 @@ class SweepLoop:
         if self.error is not None:
             return
         if isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome):
-            return  # decided when the reservation is back: it may ask for another
+            return  # decided when the reservation is back: the trial may ask for another one
         self.ports.tell(outcome)
         if isinstance(outcome, FailedOutcome):
             self._count_failure(outcome)
@@ -252,35 +245,35 @@ class SweepLoop:
             self._streak.ended()
         self._refill(execution, now_seconds)
 
-    def _released(self, key: int, now_seconds: float) -> None:
-        """The execution is over and its reservation back; trials that did not end go on."""
+    def _handle_release(self, key: int, now_seconds: float) -> None:
+        """Remove an execution that is over. Its trials that did not end wait again."""
         execution = self.executions.pop(key)
         self._placing.freed(execution.placement.devices, now_seconds)
         for number, waiting in reversed(execution.members.items()):
             match execution.outcomes.get(number):
                 case TrialOutcome() if self.error is not None:
-                    pass  # for the next sweep, which takes it from the event log
+                    pass  # the next sweep takes the trial from the event log
                 case OutOfMemoryOutcome() as outcome:
-                    self._again(waiting, self._memory_seen.ran_out(waiting, execution, outcome))
+                    self._requeue(waiting, self._memory_seen.ran_out(waiting, execution, outcome))
                 case InterruptedOutcome(by_worker_death=True) as outcome:
                     had_failed = self._placing.died(execution.placement.devices, now_seconds)
-                    self._died(waiting, outcome, drained=had_failed)
+                    self._handle_death(waiting, outcome, drained=had_failed)
                 case InterruptedOutcome(pack_dissolved=True):
                     self.waiting.appendleft(replace(waiting, may_pack=False))
                 case InterruptedOutcome(node_lost=True):
                     self.waiting.appendleft(waiting)
                 case InterruptedOutcome(lease_ended=True):
                     self._in_doubt.append(waiting)
-                case None:  # fed to a pack that had just ended, or our own code broke
+                case None:  # the trial was fed to a pack that had just ended, or our own code broke
                     del self.running[number], self._execution_of[number]
                     self.waiting.appendleft(waiting)
                 case _:
-                    pass  # final, or kept by the study for the next sweep
+                    pass  # the outcome is final, or the study keeps the trial for the next sweep
 
-    def _again(
+    def _requeue(
         self, waiting: WaitingTrial, decided: WaitingTrial | UnfitTrialFinding | str
     ) -> None:
-        """Have the trial wait again as was decided, or end it for the cause decided."""
+        """Let the trial wait again as decided, or end it for the cause decided."""
         if isinstance(decided, str):
             self.ports.fail(waiting.trial, decided)
         elif isinstance(decided, UnfitTrialFinding):
@@ -291,7 +284,9 @@ class SweepLoop:
         else:
             self.waiting.appendleft(decided)
 
-    def _died(self, waiting: WaitingTrial, outcome: InterruptedOutcome, *, drained: bool) -> None:
+    def _handle_death(
+        self, waiting: WaitingTrial, outcome: InterruptedOutcome, *, drained: bool
+    ) -> None:
         decided = retry_after_death(waiting, outcome, drained=drained)
         if isinstance(decided, WaitingTrial):
             self.waiting.appendleft(decided)
@@ -308,10 +303,8 @@ class SweepLoop:
             self.stop = reason
         self.ports.stop_trials()
 
-    # --- asking ---
-
     def _ask(self, now_seconds: float) -> bool:
-        """Whether one more waits, since a place is free."""
+        """Ask for a new trial if a place is free. Return whether one now waits."""
         self.asking.refusal = None
         if not self.asking.wants_more:
             return False
@@ -321,7 +314,7 @@ class SweepLoop:
         if refusal is None:
             return self._ask_ahead()
         if refusal.kind is RefusalKind.NEVER:
-            self.break_off(ConfigError(impossible(refusal)))
+            self.break_off(ConfigError(impossible_message(refusal)))
         else:
             self.asking.refusal = refusal
         return False
@@ -334,8 +327,7 @@ class SweepLoop:
         self._lines.asked(asked.params)
         return True
 
-    def _one_more(self) -> WaitingTrial | None:
-        """Asked for ahead, where that may be."""
+    def _ask_early(self) -> WaitingTrial | None:
         n_pending = len(self.waiting) + len(self.running)
         if self.asking.may_ask_ahead(n_pending, self._placing) and self._ask_ahead():
             return self.waiting[-1]
@@ -358,14 +350,14 @@ class SweepLoop:
             elif isinstance(found, RefusedTrial):
                 self._put_aside(found)
             elif not self._all_wait(found, now_seconds):
-                return  # nor is anything asked for ahead while nothing can start
+                return  # while nothing can start, no trial is asked for ahead of time either
 
     def _all_wait(self, found: AllTrialsWait, now_seconds: float) -> bool:
-        """Nobody starts now; whether one more was asked for, who may."""
+        """Handle a queue where none can start. Return whether a trial was added that may start."""
         for n, refused in enumerate(found.refused):
             self.waiting[n] = refused.waiting
             self._placing.make_room(refused.refusal)
-        if found.takes_more and self._one_more() is not None:
+        if found.takes_more and self._ask_early() is not None:
             return True
         if found.for_room is not None:
             self._backfill(found.for_room, now_seconds)
@@ -375,45 +367,44 @@ class SweepLoop:
         self.waiting = remove_trials(self.waiting, {found.waiting.trial.number})
         if found.refusal.kind is RefusalKind.NEVER:
             decided = retry_after_final_refusal(found.waiting, found.request, found.refusal)
-            self._again(found.waiting, decided)
+            self._requeue(found.waiting, decided)
         else:
             self._held_back.trials.append(found.waiting)
 
     def _try_start(
         self, now_seconds: float, head: WaitingTrial, request: ResourceRequest
     ) -> ExecutionStart | AdmissionRefusal:
-        decide = partial(self._with_its_kind, now_seconds, head, request)
+        decide = partial(self._place_pack, now_seconds, head, request)
         return self._placing.agreed(decide, now_seconds)
 
-    def _with_its_kind(
+    def _place_pack(
         self, now_seconds: float, head: WaitingTrial, request: ResourceRequest
     ) -> ExecutionStart | AdmissionRefusal:
-        """The head, where it has a place, and as many of its kind with it as fit as one pack."""
+        """Place the head, with as many trials of its kind as fit with it as one pack."""
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, AdmissionRefusal):
             return placement
-        group = self._packing.same(head, self.waiting, self._one_more, on_host=placement.on_host)
-        group = self._fair(group, len(self.waiting))
+        group = self._packing.same(head, self.waiting, self._ask_early, on_host=placement.on_host)
+        group = self._share_out(group, len(self.waiting))
         return self._packing.placed(
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
         )
 
-    def _fair(self, group: list[WaitingTrial], n_waiting: int) -> list[WaitingTrial]:
-        """When nothing is left to ask for, the rest is divided among those that could run it, a
-        core each."""
+    def _share_out(self, group: list[WaitingTrial], n_waiting: int) -> list[WaitingTrial]:
+        """Divide the last trials of a study among the free places, with a core each."""
         if self.asking.wants_more:
             return group
         n_free = self._placing.n_side_by_side - len(self.executions)
         return group[: fair_lane_count(len(group), n_waiting, n_free)]
 
     def _backfill(self, head: RefusedTrial, now_seconds: float) -> None:
-        """Start what may pass the head, which has to wait for memory."""
+        """Start trials that may pass the head, which has to wait for memory."""
         if not self._lookahead.is_open(head.waiting, head.request, now_seconds):
             return
-        while len(self.waiting) <= self.n_ahead and self._one_more():
+        while len(self.waiting) <= self.n_ahead and self._ask_early():
             pass
         behind = head.behind(self.waiting)
-        for start in self._lookahead.who_passes(behind, head.request, now_seconds, self._fair):
+        for start in self._lookahead.passing(behind, head.request, now_seconds, self._share_out):
             self._start(start, now_seconds)
 
     def _start(self, start: ExecutionStart, now_seconds: float) -> None:
@@ -424,14 +415,14 @@ class SweepLoop:
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
         self.waiting = remove_trials(self.waiting, {*members})
-        disturbed = self._placing.is_disturbed(placement)  # it may end before there is a reading
+        disturbed = self._placing.is_disturbed(placement)  # it may end before another reading
         self.executions[key] = AdmittedExecution(
             key, request, placement, kind, members, len(group), disturbed=disturbed
         )
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
         self.ledger.reserve(key, placement, self.process)
-        self._placing.cap()  # neighbours first, then the trial that relies on it
+        self._placing.cap()  # cap the neighbours before the trial that relies on their caps
         self.ports.submit([waiting.trial for waiting in group], placement, len(group))
 
     def _run(self, waiting: WaitingTrial, execution: AdmittedExecution, now_seconds: float) -> None:
@@ -443,11 +434,11 @@ class SweepLoop:
         self._execution_of[number] = execution.key
 
     def _refill(self, execution: AdmittedExecution, now_seconds: float) -> None:
-        """A lane came free: the next trial of the kind takes it, unless another waits first."""
+        """Fill a free lane with the next trial of the kind, unless another trial waits first."""
         live = execution.live
         if execution.kind is None or not live or self.stop is not None:
             return
-        if not self.waiting and self._one_more() is None:
+        if not self.waiting and self._ask_early() is None:
             return
         head = self._packing.for_lane(execution, self.waiting)
         if head is None:

@@ -1,6 +1,7 @@
-"""What the main loop talks of: trials that wait or run, and the messages that reach it.
+"""The vocabulary of the main loop: waiting and running trials, messages, and the loop's ports.
 
-What the loop can have done: by `sweep.py` with the real parts, by the tests in virtual time.
+`LoopPorts` lists what the loop can have done. `sweep.py` does it with the real parts, the tests in
+virtual time. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class TakenOverTrial:
 
     trial: PlannedTrial
     n_ran_out: int = 0
-    """Times it ran out of memory."""
+    """Number of times the trial ran out of memory."""
     deaths: int = 0
-    """Processes that died under it."""
+    """Number of processes that died under the trial."""
     kind: DeviceKind | None = None
-    """On which it ran there; None: on none."""
+    """Kind of device on which the trial ran there. None if it never started."""
 
     def waits(self, kind: DeviceKind | None) -> WaitingTrial:
-        """It waits again, for that kind of device; None: for any."""
+        """Return the trial as it waits again for this kind of device, or for any with None."""
         is_new = self.n_ran_out == self.deaths == 0
         return WaitingTrial(
             self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind
@@ -59,11 +60,11 @@ class TakenOverTrial:
 
 @dataclass(frozen=True)
 class PackKind:
-    """What can go together in a pack."""
+    """The property that trials of one pack share. Trials of equal kind can train together."""
 
     key: Hashable
     n_lanes: int
-    """The most trials of this kind in one pack, at least 2."""
+    """Largest number of trials of this kind in one pack, at least 2."""
 
 
 _NOT_YET = AdmissionRefusal("waiting: not looked at yet")
@@ -75,25 +76,26 @@ class WaitingTrial:
 
     trial: PlannedTrial
     may_pack: bool = True
-    """False: it trains alone."""
+    """Whether the trial may join a pack. False if it trains alone."""
     refusal: AdmissionRefusal = _NOT_YET
     n_ran_out: int = 0
-    """Times it ran out of memory."""
+    """Number of times the trial ran out of memory."""
     n_alone: int = 0
-    """Of them, with a device to itself, and others held as little of it as ever."""
+    """Number of times it ran out with a device to itself, while others held as little as ever."""
     undisturbed: bool = False
-    """It ran out with a device to itself while others held more of it: it waits until they do not,
-    and lets others pass."""
+    """Whether the trial ran out of memory with a device to itself while others held more of it than
+    at their least. The trial lets others pass until they hold less."""
     deaths: int = 0
-    """Processes that died under it."""
+    """Number of processes that died under the trial."""
     kind: DeviceKind | None = None
-    """Of the device on which it has started: there it stays. None: it has not."""
+    """Kind of device on which the trial has started, and where it stays. None if it never
+    started."""
     chosen: DeviceKind | None = None
-    """For which it waits for now; None: for any."""
+    """Kind of device for which the trial waits now. None for any kind."""
 
     @property
     def where(self) -> DeviceKind | None:
-        """The kind of device that it is to go to; None: any."""
+        """Kind of device on which the trial is to run. None for any kind."""
         return self.kind or self.chosen
 
     def may_go(self, kind: DeviceKind) -> bool:
@@ -102,13 +104,13 @@ class WaitingTrial:
 
 @dataclass(frozen=True)
 class UnfitTrialFinding:
-    """What is found of a trial that no device can hold."""
+    """Describes why no device can hold a trial."""
 
     cause: str
     excess: float
-    """As `admission/excess.py` counts it."""
+    """Missing memory, as `admission/refusals.py` counts it."""
     at_least: bool = False
-    """It may be more."""
+    """Whether the excess may be larger than the figure."""
 
 
 @dataclass(frozen=True)
@@ -119,35 +121,35 @@ class RunningTrial:
     placement: Placement
     since_seconds: float
     request: ResourceRequest
-    """Its own, or its pack's."""
+    """Request of the trial, or of its pack."""
 
 
 @dataclass
 class AdmittedExecution:
-    """One admission: a trial, or a pack of them, that holds one reservation."""
+    """An admitted trial, or an admitted pack of trials, that holds one reservation."""
 
     key: int
-    """Number of its first trial."""
+    """Number of the execution's first trial."""
     request: ResourceRequest
     placement: Placement
     kind: PackKind | None
     members: dict[int, WaitingTrial]
-    """All trials ever given to it, those that it began with first."""
+    """All trials ever given to the execution, beginning with its first ones."""
     n_lanes: int = 1
-    """How many it began with."""
+    """Number of trials that the execution began with."""
     outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
     peak_bytes: int = 0
-    """The most that it was seen to hold."""
+    """Most memory that the execution was seen to hold."""
     disturbed: bool = False
-    """Meanwhile others held more of its devices than at their least."""
+    """Whether others held more of its devices meanwhile than at their least."""
 
     @property
     def live(self) -> list[WaitingTrial]:
-        """Its trials that have not ended."""
+        """Trials of the execution that have not ended."""
         return [m for number, m in self.members.items() if number not in self.outcomes]
 
     def has_room_for(self, request: ResourceRequest) -> bool:
-        """Whether what was reserved is enough for a pack with this request."""
+        """Return whether the reservation is enough for a pack with this request."""
         if self.placement.exclusive:
             return True
         if request.memory_bytes is None:
@@ -157,7 +159,7 @@ class AdmittedExecution:
 
 
 class ExecutionStart(NamedTuple):
-    """Trials that begin together as one execution."""
+    """Trials that begin together as one execution, with their request and placement."""
 
     group: Sequence[WaitingTrial]
     request: ResourceRequest
@@ -165,21 +167,21 @@ class ExecutionStart(NamedTuple):
 
     @property
     def key(self) -> int:
-        """The execution is known by its first trial's number."""
+        """Key of the execution, the number of its first trial."""
         return self.group[0].trial.number
 
 
 @dataclass(frozen=True)
 class DeviceShortage:
-    """The head waits, and would start if there were more devices."""
+    """Says that the head waits, and would start if there were more devices."""
 
     kinds: frozenset[DeviceKind]
     n: int
-    """Trials that could start with it, itself included."""
+    """Number of trials that could start on more devices, the head included."""
 
 
 class StopReason(enum.Enum):
-    """Why no new trial is started any more."""
+    """The reasons why no new trial is started any more."""
 
     INTERRUPTED = "interrupted"
     TERMINATED = "terminated"
@@ -193,21 +195,21 @@ class StopReason(enum.Enum):
 
 @dataclass(frozen=True)
 class TrialEnded:
-    """A trial's execution came to its outcome."""
+    """Says that a trial's execution came to its outcome."""
 
     outcome: TrialOutcome
 
 
 @dataclass(frozen=True)
 class TrialMemoryMeasured:
-    """What a running trial, or the pack that it is in, was seen to hold."""
+    """Says how much memory a running trial, or its pack, was seen to hold."""
 
     peak: MemoryPeakMeasured
 
 
 @dataclass(frozen=True)
 class QuestionAsked:
-    """A running trial asks, and its thread waits for the reply."""
+    """Carries the question of a running trial, whose thread waits for the reply."""
 
     question: Question
     reply: Callable[[Reply], None]
@@ -215,7 +217,7 @@ class QuestionAsked:
 
 @dataclass(frozen=True)
 class TrialSurveyed:
-    """What a survey saw of a trial that waits."""
+    """Says what a survey found out about a waiting trial."""
 
     trial: PlannedTrial
     found: SurveyResult | InconclusiveSurvey
@@ -223,18 +225,18 @@ class TrialSurveyed:
 
 @dataclass(frozen=True)
 class CpuProbed:
-    """The CPU was timed."""
+    """Says that the CPU was timed."""
 
     steps: tuple[tuple[Params, float], ...] = ()
-    """Params, and seconds of a step of a trial with these."""
+    """Pairs of trial params and the seconds of a step of a trial with these params."""
 
 
 @dataclass(frozen=True)
 class ReservationReleased:
-    """An execution is over, and its reservation was given back."""
+    """Says that an execution is over and that its reservation was given back."""
 
     key: int
-    """Number of its first trial."""
+    """Number of the execution's first trial."""
 
 
 @dataclass(frozen=True)
@@ -249,33 +251,34 @@ class SignalReceived:
 
 @dataclass(frozen=True)
 class SweepFailed:
-    """The study cannot be recorded any more, or our own code failed: running trials are stopped."""
+    """Says that the study cannot be recorded any more, or that our own code failed. Running trials
+    are stopped."""
 
     error: BaseException
 
 
 @dataclass(frozen=True)
 class PeerSweepsObserved:
-    """What other sweeps of the study do, as far as is known; it says so once a second."""
+    """Says what other sweeps of the study do, as far as is known. It comes once a second."""
 
     n_trials: int = 0
-    """What the total was raised to; 0: not known."""
+    """New total of trials of the study. 0 if it is not known."""
     n_left: int = 0
-    """Trials that nobody holds any more: they are asked for as new ones are."""
+    """Number of trials that no sweep holds any more. The loop asks for them like new ones."""
     run: bool = False
-    """Trials have not ended that are not this sweep's."""
+    """Whether trials of other sweeps have not ended."""
     held: Callable[[int], bool] = lambda trial: True
-    """Whether a trial that waits is still this sweep's."""
+    """Returns whether a waiting trial still belongs to this sweep."""
     may_run: Callable[[], bool] = bool
-    """Whether their trials may run though `run` does not know: they cannot be heard of now, nor
-    anything be asked for, or trials were heard of since that are theirs."""
+    """Returns whether trials of other sweeps may run though `run` is False. They may if the
+    database cannot be reached or asked now, or if new trials of theirs were seen since."""
     hear: Callable[[], int] = int
-    """Takes in what they did; returns how many trials the study has."""
+    """Reads what the other sweeps did. Returns how many trials the study has."""
 
 
 @dataclass(frozen=True)
 class TimePassed:
-    """Time passed."""
+    """Lets the loop act on the time alone."""
 
 
 LoopMessage: TypeAlias = (
@@ -294,26 +297,26 @@ LoopMessage: TypeAlias = (
 
 
 class LoopPorts(Protocol):
-    """What the loop can have done."""
+    """The actions that the loop asks for. They happen outside of it."""
 
     def ask(self) -> PlannedTrial | None:
-        """A new trial, or None when the search space is exhausted."""
+        """Return a new trial, or None when the search space is exhausted."""
 
     def n_may_pend(self) -> int | None:
-        """How many trials may be asked for and not ended, without harm to the sampler; None: any
-        number."""
+        """Return how many trials may be asked for and not ended, without harm to the sampler. None
+        allows any number."""
 
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
-        """What it can go together with on such a device; None: it trains alone there."""
+        """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
 
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
         """Show other sweeps what NVML does not show yet."""
 
     def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
-        """What other sweeps show now, and a reading begun then may have missed."""
+        """Return what other sweeps show now, and what a reading begun then may have missed."""
 
     def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        """Start them in the pool as one execution, known by its first trial's number."""
+        """Start the trials in the pool as one execution. Its key is its first trial's number."""
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
         """Give a running pack another trial, for a lane that came free."""
@@ -322,30 +325,31 @@ class LoopPorts(Protocol):
         """Give the study an outcome that the executor saw: finished, pruned or failed."""
 
     def fail(self, trial: PlannedTrial, cause: str) -> None:
-        """Record and tell a failure that was decided here."""
+        """Record and tell a failure that the loop decided."""
 
     def too_large(self, trial: PlannedTrial, found: UnfitTrialFinding) -> None:
-        """The same of a trial that no device can hold: it is pruned."""
+        """Record and tell that no device can hold the trial, which is pruned."""
 
     def stop_trials(self) -> None:
-        """Running trials write a checkpoint at their next report and stop."""
+        """Ask running trials to write a checkpoint at their next report and stop."""
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Whether what the trial will want of memory is being found out: a message tells it."""
+        """Return whether a survey is measuring the trial's memory. A message will tell the
+        result."""
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
-        """It was; requests know it from now on."""
+        """Take the result of a survey. Requests use it from now on."""
 
     def cap_memory(self, caps: Caps) -> None:
-        """From now on processes take no more of their devices than that; for executions that are
-        not named what they were told last stays."""
+        """Cap the memory of processes on their devices. Executions that are not named keep their
+        last caps."""
 
     def n_steps(self) -> Mapping[int, int]:
-        """Steps of training that the process of each execution has taken, by the execution's key;
-        who is not named does not tell."""
+        """Return the training steps taken by the process of each execution, by the execution's key.
+        Executions that do not count steps are missing."""
 
     def idle(self) -> Idle:
-        """Processes kept warm for trials to come."""
+        """Return the processes kept warm for coming trials."""
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """Those of these devices end, and give their memory back."""
+        """End the warm processes on these devices, which gives their memory back."""

@@ -1,6 +1,7 @@
-"""Which waiting trials start together as one pack, and who may take a lane of one that runs.
+"""Decides which waiting trials start together as one pack, and which may take a free lane of a
+running one.
 
-How long trials take, roughly: for backfill, which needs no more.
+`TrialDurations` estimates how long trials take. The estimate is rough, and backfill needs no more.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ from automl.trial import DeviceKind, Placement, ResourceRequest
 
 @dataclass
 class PackPlanner:
-    """Knows the kinds of those that wait. For the main thread."""
+    """Knows the pack kinds of the waiting trials. For the main thread."""
 
     ports: LoopPorts
     requests: RequestMaker
     _kinds: dict[tuple[int, bool], PackKind | None] = field(default_factory=dict)
-    """By number and whether on the host; asked for once."""
+    """Pack kind by trial number and whether the trial is on the host. Each is asked for once."""
 
     def kind(self, waiting: WaitingTrial, *, on_host: bool) -> PackKind | None:
-        """What it can go together with on such a device; None: it trains alone there."""
+        """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
         key = (waiting.trial.number, on_host)
         if waiting.may_pack and key not in self._kinds:
             self._kinds[key] = self.ports.kind_of(waiting.trial, on_host=on_host)
         return self._kinds[key] if waiting.may_pack else None
 
     def started(self, number: int) -> None:
-        """It waits no more."""
+        """Forget the kinds of a trial that waits no more."""
         for on_host in (True, False):
             self._kinds.pop((number, on_host), None)
 
     def request(self, members: Sequence[WaitingTrial], kind: DeviceKind) -> ResourceRequest:
-        """What they ask for as one pack."""
-        return self.requests.of_pack([waiting.trial.params for waiting in members], kind)
+        """Return what the trials ask for as one pack."""
+        return self.requests.request_for_pack([waiting.trial.params for waiting in members], kind)
 
     def same(
         self,
@@ -56,14 +57,16 @@ class PackPlanner:
         *,
         on_host: bool,
     ) -> list[WaitingTrial]:
-        """The first and those of its kind, at most its lanes; `one_more` asks for another."""
+        """Return the first trial and others of its kind, at most as many as the kind has lanes.
+        `one_more` asks for another trial."""
         kind = self.kind(first, on_host=on_host)
         if kind is None:
             return [first]
         where = DeviceKind.CPU if on_host else DeviceKind.GPU
-        now = (first if w.trial == first.trial else w for w in waiting)  # as it has chosen now
-        there = (w for w in now if w.may_go(where))
-        same = [w for w in there if self.kind(w, on_host=on_host) == kind]
+        # `first` carries the kind of device that was chosen just now, its copy in the queue not.
+        queue = (first if w.trial == first.trial else w for w in waiting)
+        allowed = (w for w in queue if w.may_go(where))
+        same = [w for w in allowed if self.kind(w, on_host=on_host) == kind]
         while len(same) < kind.n_lanes and (another := one_more()) is not None:
             if self.kind(another, on_host=on_host) == kind:
                 same.append(another)
@@ -76,8 +79,8 @@ class PackPlanner:
         placement: Placement,
         place: Callable[[ResourceRequest], Placement | AdmissionRefusal],
     ) -> ExecutionStart:
-        """As many of the group as fit as one pack; else its first alone, for which this request has
-        this placement."""
+        """Return a start of as many trials of the group as fit as one pack. If none fit together,
+        the first starts alone with this request and placement."""
         while len(group) > 1:
             pack = self.request(group, placement.kind)
             decision = place(pack)
@@ -89,7 +92,8 @@ class PackPlanner:
     def for_lane(
         self, execution: AdmittedExecution, waiting: Iterable[WaitingTrial]
     ) -> WaitingTrial | None:
-        """Who takes a lane of this pack that came free; None: another waits first."""
+        """Return the trial that takes a free lane of this pack. None if another trial waits
+        first."""
         on_host, where = execution.placement.on_host, execution.placement.kind
         head = next((w for w in waiting if w.may_go(where)), None)
         if head is None or self.kind(head, on_host=on_host) != execution.kind:
@@ -97,8 +101,11 @@ class PackPlanner:
         return head if self.is_promised(execution, head) else None
 
     def is_promised(self, execution: AdmittedExecution, head: WaitingTrial) -> bool:
-        """Whether a pack's promise is enough with the head in its free lane. It is for all that is
-        no larger than what the pack began with, whatever was learned since."""
+        """Return whether the pack's reservation is enough with the head in its free lane.
+
+        The reservation is always enough for a pack no larger than the one it was made for, whatever
+        was learned since.
+        """
         kind = execution.placement.kind
         request = self.request([*execution.live, head], kind)
         has_room = execution.has_room_for(request)
@@ -110,18 +117,20 @@ class PackPlanner:
 
 
 def fair_lane_count(n_lanes: int, n_waiting: int, n_free: int) -> int:
-    """When nothing is left to ask for, the rest is divided among those that could run it."""
+    """Return the number of lanes that divides the remaining trials among the free places, once
+    nothing is left to ask for."""
     return min(n_lanes, math.ceil(n_waiting / max(1, n_free)))
 
 
 GetProgress = Callable[[int], float | None]
-"""How much of a running trial has been reported, above 0 to 1; None: not known."""
+"""Returns the fraction of a running trial that has been reported, above 0 and up to 1. None if
+unknown."""
 Predict = Callable[[WaitingTrial, DeviceKind], float | None]
-"""Seconds that a trial takes on such a device; None: not known."""
+"""Returns the seconds that a trial takes on such a device. None if unknown."""
 
 
 class TrialDurations:
-    """Learns from the trials that finished. For the main thread; no clock."""
+    """Learns durations from the trials that finished. For the main thread; it reads no clock."""
 
     def __init__(
         self,
@@ -130,22 +139,28 @@ class TrialDurations:
     ) -> None:
         self._progress, self._predict = progress, predict
         self._finished: list[float] = []
-        """Seconds, in order."""
+        """Durations of finished trials in seconds, in ascending order."""
 
     def finished(self, seconds: float) -> None:
-        """A trial took so long to its end."""
+        """Add the duration of a trial that came to its end."""
         bisect.insort(self._finished, seconds)
 
     def of(self, waiting: WaitingTrial, share: float = 0.5) -> float:
-        """Seconds that a trial which has not started will take: as predicted for where it goes,
-        else those in which such a share of those that finished was over, by default the median;
-        infinite before the first."""
+        """Return the seconds that a trial which has not started will take.
+
+        They are predicted for the kind of device it goes to. Without a prediction they are the
+        quantile `share` of the finished trials, by default the median, and infinite before the
+        first one.
+        """
         predicted = None if waiting.where is None else self._predict(waiting, waiting.where)
         return self._at(share, self._finished) if predicted is None else predicted
 
     def left(self, running: RunningTrial, now_seconds: float) -> float:
-        """Seconds that one which runs will still take: as fast as so far where its reports tell how
-        far it is, else as predicted, else by those that finished and took longer than it has."""
+        """Return the seconds that a running trial will still take.
+
+        If its reports tell its progress, its pace so far is extrapolated. Otherwise the prediction
+        counts, and without one the finished trials that took longer than it has so far.
+        """
         so_far = now_seconds - running.since_seconds
         done = self._progress(running.waiting.trial.number)
         if done:
@@ -161,7 +176,7 @@ class TrialDurations:
     def end(
         self, execution: AdmittedExecution, running: Mapping[int, RunningTrial], now_seconds: float
     ) -> float:
-        """When the last of its trials will have ended."""
+        """Return when the last of the execution's trials will have ended."""
         live = [running[w.trial.number] for w in execution.live if w.trial.number in running]
         return now_seconds + max((self.left(r, now_seconds) for r in live), default=0.0)
 

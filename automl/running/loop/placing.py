@@ -1,13 +1,13 @@
-"""Asks the policy for the loop: by the last reading, the ledger, and the processes kept warm.
+"""Asks the placement policy on behalf of the loop: by the last reading, the ledger and the warm
+processes.
 
-Two sweeps that choose at once: each shows what it is about to promise before it looks. Pure.
+Two sweeps may choose at the same moment. Each shows what it is about to reserve before it looks at
+the other's promises. The sweep that looks later sees the other and waits; if both look after both
+have shown, both wait.
 
-Whoever looks later sees the other, and waits; where both look after both have shown, both wait.
-
-A GPU on which a process died may be lost: nobody starts there until a reading shows it. Pure.
-
-NVML says a second later that a device is lost. A trial that started there again meanwhile would die
-a second time, for which it would have failed.
+A GPU on which a process died may be lost, which NVML reports only a second later. No trial starts
+there until a reading shows the GPU well: a trial that started there at once would die a second
+time, and count as failed.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def agree_on_start(
     show: Callable[[ExecutionStart | None], None],
     decide: Callable[[], ExecutionStart | AdmissionRefusal],
 ) -> ExecutionStart | AdmissionRefusal:
-    """What may start, which others can see, and which has room beside what they promise then.
+    """Return a start that other sweeps can see and that has room beside their promises.
 
     Parameters
     ----------
-    show: what is promised, and this besides.
-    decide: with what others show by then.
+    show: shows other sweeps all promises, and this start with them.
+    decide: decides with the promises that other sweeps show by then.
     """
     shown = first
     for _ in range(_N_TRIES):
@@ -68,7 +68,7 @@ def agree_on_start(
 
 
 def _is_shown(decided: Placement, shown: Placement) -> bool:
-    """On the same devices, and no more of any."""
+    """Return whether the decision uses the devices shown, and no more of any of them."""
     return decided.devices == shown.devices and all(
         share.reservation_bytes <= promised.reservation_bytes
         for share, promised in zip(decided.shares, shown.shares, strict=True)
@@ -81,14 +81,14 @@ IN_DOUBT = "a process died there, and no later reading shows it yet"
 def mark_doubted_devices(
     reading: DeviceReading, died_seconds: Mapping[DeviceId, float]
 ) -> DeviceReading:
-    """The reading, in which GPUs where a process has died since it was begun take no trial.
+    """Return the reading in which GPUs take no trial if a process died there since it was begun.
 
-    `died_seconds`: when that was heard of last (`time.monotonic()`).
+    `died_seconds`: when the last death on each device was reported (`time.monotonic()`).
     """
     doubted = {d for d, at in died_seconds.items() if at >= reading.begun_seconds}
     shown = filter(None, map(reading.find, doubted))
     if all(device.fault is not None for device in shown):
-        return reading  # nobody starts there anyway
+        return reading  # no trial starts on a failed device anyway
     devices = (
         replace(d, fault=d.fault or IN_DOUBT) if d.address in doubted else d
         for d in reading.devices
@@ -97,18 +97,18 @@ def mark_doubted_devices(
 
 
 def failed_devices(reading: DeviceReading) -> frozenset[DeviceId]:
-    """The devices that a reading says have failed."""
+    """Return the devices that a reading reports as failed."""
     return frozenset(d.address for d in reading.devices if has_device_failed(d))
 
 
 def has_device_failed(device: DeviceSnapshot) -> bool:
-    """Whether a reading says so, not we who doubt it."""
+    """Return whether the reading itself reports a fault, rather than our own doubt."""
     return device.fault not in (None, IN_DOUBT)
 
 
 @dataclass
 class TrialPlacer:
-    """What the loop knows of the devices. For the main thread."""
+    """Knows the state of the devices and places the loop's trials. For the main thread."""
 
     ports: LoopPorts
     requests: RequestMaker
@@ -116,29 +116,31 @@ class TrialPlacer:
     limits: AdmissionLimits
     process: ProcessId | None
     executions: Mapping[int, AdmittedExecution]
-    """Those that were not heard to be over."""
+    """Executions that are not known to be over."""
     reading: DeviceReading | None = None
     accounts: DeviceAccounts = field(default_factory=DeviceAccounts)
     governor: SharingGovernor | None = None
-    """None: the user has said how many trials run at once, or nobody can tell their pace."""
+    """Limits the trials per device. None if the user has set the number, or if no pace can be
+    measured."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
-    """When an execution there was heard to be over."""
+    """When an execution on each device was last reported over."""
     _last_freed_seconds: float = -math.inf
     _lasting: ShownPromises = field(default_factory=ShownPromises)
     _noted: LedgerChanges = field(default_factory=LedgerChanges)
-    """Of the ledger, when a reading was noted last."""
+    """Changes of the ledger up to the last reading that was noted."""
     _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
-    """When a process was last heard to have died on a GPU."""
+    """When a process was last reported dead on each GPU."""
 
     def read(self, reading: DeviceReading, now_seconds: float) -> None:
-        """The devices were read."""
+        """Take a new reading of the devices."""
         begun, died = reading.begun_seconds, self._died_seconds
         self._died_seconds = {device: at for device, at in died.items() if at >= begun}
         self.reading = reading = mark_doubted_devices(reading, self._died_seconds)
         if reading.error is None:
             self.limits = self.limits.by(reading.devices)
         if failed := failed_devices(reading):
-            self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
+            # The contexts of idle processes have failed, too, even if the device comes back.
+            self.ports.end_idle(failed)
         self._note(reading)
         self._show(now_seconds)
         if reading.error is not None:
@@ -155,8 +157,8 @@ class TrialPlacer:
                 execution.disturbed |= not disturbed.isdisjoint(execution.placement.devices)
 
     def _note(self, reading: DeviceReading) -> None:
-        """What the reading tells of contexts, on devices of which it, or the ledger, tells
-        something new."""
+        """Note the contexts that the reading shows, on devices with news in the reading or the
+        ledger."""
         differing, ledger = self.accounts.differing(reading), self.ledger.snapshot()
         changed = ledger.changes.since(self._noted)
         is_new = differing is None or changed is None
@@ -165,7 +167,7 @@ class TrialPlacer:
         self.ledger.note(reading, contexts_seen(reading, on), on)
 
     def _govern(self, reading: DeviceReading, now_seconds: float) -> None:
-        """How fast what runs on each device is tells how many trials it takes from now on."""
+        """Limit the trials on each device by the pace of the trials that run there."""
         if self.governor is None:
             return
         n_steps, sharing, most = self.ports.n_steps(), {}, replace(self.limits, sharing={})
@@ -182,37 +184,41 @@ class TrialPlacer:
         self.limits = replace(most, sharing=sharing)
 
     def is_disturbed(self, placement: Placement) -> bool:
-        """Whether others hold more of one of its devices than they ever did at the least."""
+        """Return whether others hold more of one of the devices than they ever did at the least."""
         self._accounts()
         return not self.accounts.disturbed.isdisjoint(placement.devices)
 
     def cap(self) -> None:
-        """Hold each process to its promise, and to what is promised to nobody; where nothing
-        changed it is held already."""
+        """Cap each process at its reservation plus the memory reserved by no one. Caps that did not
+        change are already in force."""
         if self.reading is not None and self.executions:
             accounts = self._accounts()
             changed = memory_caps(accounts, self.ledger.snapshot(), self.accounts.take_news())
             self.ports.cap_memory(changed)
 
     def device_accounts(self) -> list[DeviceAccount]:
-        """By the last reading, if there is one."""
+        """Return the accounts of the devices by the last reading, or none without a reading."""
         return [*self._accounts().values()]
 
     def _accounts(self) -> Mapping[DeviceId, DeviceAccount]:
         if self.reading is None:
             return {}
         ledger = self.ledger.snapshot()
-        return self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
+        return self.accounts.update(self.reading, ledger, self.limits.headroom_bytes)
 
     def freed(self, devices: Iterable[DeviceId], now_seconds: float) -> None:
-        """An execution on them is over."""
+        """Note when an execution on these devices ended."""
         self._last_freed_seconds = now_seconds
         for device in devices:
             self._freed_seconds[device] = now_seconds
 
     def died(self, devices: Iterable[DeviceId], now_seconds: float) -> bool:
-        """A process died on them: nobody starts there until a later reading shows them well.
-        Returns whether one was known to have failed, whose fault it is then."""
+        """Let no trial start on the GPUs where a process died, until a later reading shows them
+        well.
+
+        Returns whether one of them was already known to have failed, which then is the cause of the
+        death.
+        """
         if self.reading is None:
             return False
         gpus = {device for device in devices if not device.on_host}
@@ -220,20 +226,21 @@ class TrialPlacer:
         had_failed = any(map(has_device_failed, shown))
         died = dict.fromkeys(gpus, now_seconds)
         self._died_seconds |= died
-        self.reading = mark_doubted_devices(self.reading, died)  # it doubts those of before already
+        # Earlier deaths are marked in this reading already.
+        self.reading = mark_doubted_devices(self.reading, died)
         return had_failed
 
     @property
     def n_side_by_side(self) -> int:
-        """How many can run at once with a core each, at least 1."""
+        """Number of trials that can run at once with a core each, at least 1."""
         devices = () if self.reading is None else self.reading.devices
         n_places = self.limits.at_once([device.address for device in devices])
         return min(n_places, self.limits.n_cores)
 
     @property
     def n_places(self) -> Mapping[DeviceKind, int]:
-        """How many can run at once by kind of device, as far as memory allows; of a cap on all
-        together GPUs have the first."""
+        """Number of trials that can run at once by kind of device, as far as memory allows. GPUs
+        come first where a cap holds for all kinds together."""
         devices = () if self.reading is None else self.reading.devices
         places: dict[DeviceKind, int] = defaultdict(int)
         open_ones = [d.address for d in devices if d.fault is None and d.closed is None]
@@ -248,11 +255,11 @@ class TrialPlacer:
         return places
 
     def _most(self, reading: DeviceReading, limits: AdmissionLimits) -> Callable[[DeviceId], int]:
-        """How many a device takes, a machine itself at least one, which it has once its GPUs have
+        """Return how many trials each device takes. A host takes at least one once its GPUs have
         nothing to do."""
         ledger, share_of = self.ledger.snapshot(), self.accounts.host_share
         hosts = HostRooms(reading, ledger, limits, share_of, idle={}, in_threads=True)
-        return lambda device: max(min(1, limits.on(device)), hosts.most(device))
+        return lambda device: max(min(1, limits.on(device)), hosts.most_trials(device))
 
     @property
     def shows_the_last_end(self) -> bool:
@@ -261,17 +268,17 @@ class TrialPlacer:
         return self.reading is not None and self.reading.begun_seconds > last_seconds
 
     def request(self, waiting: WaitingTrial) -> ResourceRequest:
-        """What it asks for, by what is known now."""
+        """Return what the trial asks for, by what is known now."""
         kinds = self.kinds if waiting.where is None else frozenset({waiting.where})
-        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
+        request = self.requests.request_for(waiting.trial.params, waiting.n_ran_out, kinds)
         if waiting.where is not None:
             request = replace(request, kinds=request.kinds & kinds or request.kinds)
         return replace(request, undisturbed=waiting.undisturbed)
 
     @property
     def least(self) -> ResourceRequest:
-        """What any trial asks for at least."""
-        return self.requests.least(self.kinds)
+        """The smallest request that any trial can make."""
+        return self.requests.least_request(self.kinds)
 
     @property
     def has_read(self) -> bool:
@@ -280,21 +287,21 @@ class TrialPlacer:
 
     @property
     def kinds(self) -> frozenset[DeviceKind]:
-        """Of device, that it shows."""
+        """Kinds of device that the last reading shows."""
         return frozenset() if self.reading is None else self.reading.kinds
 
     def known_request(self, waiting: WaitingTrial) -> ResourceRequest | None:
-        """The same; None: what it will want is being found out."""
+        """Return what the trial asks for, or None while a survey measures its needs."""
         request = self.request(waiting)
         if request.source not in (RequestSource.UNKNOWN, RequestSource.PROBED):
             return request
         return None if self.ports.is_surveying(waiting.trial) else self.request(waiting)
 
     def place(self, request: ResourceRequest, now_seconds: float) -> Placement | AdmissionRefusal:
-        """Where it starts now, or why it does not."""
+        """Return where the request starts now, or why it does not."""
         most = self.limits.max_concurrent_trials
         if most is not None and len(self.executions) >= most:
-            return at_limit(most)  # reservations come back before we hear that they did
+            return at_limit(most)  # reservations come back before the loop is told of it
         return place_trial(
             request,
             self.reading,
@@ -309,16 +316,18 @@ class TrialPlacer:
     def agreed(
         self, decide: Callable[[], ExecutionStart | AdmissionRefusal], now_seconds: float
     ) -> ExecutionStart | AdmissionRefusal:
-        """What is decided once other sweeps see it, beside what they show then. `decide` asks
-        `place_trial` or looks at a `situation`, and may be called again."""
+        """Return what is decided once other sweeps see it, beside what they show then.
+
+        `decide` asks `place_trial` or looks at a `situation`, and may be called several times.
+        """
         found = decide()
         if isinstance(found, AdmissionRefusal) or found.placement.on_host:
             return found
 
-        def again() -> ExecutionStart | AdmissionRefusal:
+        def decide_again() -> ExecutionStart | AdmissionRefusal:
             nonlocal found
             before = self.reading
-            assert before is not None, "it was decided by a reading"
+            assert before is not None, "a decision needs a reading"
             elsewhere = self.ports.promised_elsewhere(before.begun_seconds)
             self.reading = add_promises_elsewhere(before, elsewhere)
             if self.reading is not before:
@@ -329,24 +338,27 @@ class TrialPlacer:
 
         def show(coming: ExecutionStart | None) -> None:
             nonlocal n_shown
-            if n_shown:  # what was shown before was not taken
+            if n_shown:  # the start that was shown before was not taken
                 self._lasting.withdraw()
             n_shown += 1
             self._show(now_seconds, coming)
 
-        return agree_on_start(found, show, again)
+        return agree_on_start(found, show, decide_again)
 
     def _show(self, now_seconds: float, coming: ExecutionStart | None = None) -> None:
-        """Other sweeps what NVML does not show them, and this besides."""
+        """Show other sweeps what NVML does not show them, and the coming start with it."""
         assert self.reading is not None
         found = unseen_promises(self.reading, self.ledger.snapshot())
         soon = () if coming is None else coming_promises(coming.placement, coming.key)
-        self.ports.show_promises(self._lasting.of(found, soon, now_seconds))
+        self.ports.show_promises(self._lasting.promises_to_show(found, soon, now_seconds))
 
     def situation(
         self, now_seconds: float, ends_seconds: Mapping[int, float]
     ) -> PlacementSituation:
-        """All that placing depends on; there is a reading. `ends_seconds`: by execution."""
+        """Return everything that placing depends on. There must be a reading.
+
+        `ends_seconds`: the expected end of each execution, by its key.
+        """
         assert self.reading is not None
         return PlacementSituation(
             self.reading,
@@ -360,11 +372,12 @@ class TrialPlacer:
         )
 
     def make_room(self, refusal: AdmissionRefusal) -> None:
-        """What lacks may be what processes hold in which nothing runs; a later reading shows it.
+        """End idle processes on the devices in the way. A later reading shows the memory they free.
 
-        One that was begun before they gave their memory back shows what they held then.
+        A reading that was begun before such a process gave its memory back still shows the memory
+        as used, and ends nothing.
         """
         for device in refusal.in_the_way:
-            assert self.reading is not None, "it was in the way by a reading"
+            assert self.reading is not None, "the refusal was made by a reading"
             if self.reading.begun_seconds > self._freed_seconds.get(device, -math.inf):
                 self.ports.end_idle({device})

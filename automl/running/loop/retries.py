@@ -1,11 +1,12 @@
-"""What becomes of a trial whose execution ended without a result: again, larger, alone, or never;
-and when so many fail alike that the sweep had better stop.
+"""Decides what follows when an execution ends without a result: the trial runs again, larger,
+alone, or never.
 
-Pure but for the streak. Running out of memory is no failure until there is nothing larger to try
-and nobody else to blame: 1.5 times the request, then the largest device alone, where it has to run
+Running out of memory is no failure until nothing larger is left to try and no other user is to
+blame. A trial first gets 1.5 times its request, then the largest device alone. There it has to run
 out twice while others hold about as little of it as they ever did.
 
-What trials were seen to hold of memory, and ran out of: requests of those to come know it.
+`FailureStreak` says when so many trials fail alike that the sweep should stop. `MemoryObservations`
+passes what trials were seen to hold on to later requests.
 """
 
 from __future__ import annotations
@@ -36,57 +37,61 @@ from automl.trial import (
 MAX_DEATHS = 2
 """A trial under which this many processes died has failed."""
 MAX_ALONE = 2
-"""Times it ran out of memory with a device to itself and nobody to blame: it fits on none."""
+"""A trial that ran out of memory this many times, alone on an undisturbed device, fits on none."""
 MAX_SAME_FAILURES = 10
 """This many failures in a row with one error stop the sweep."""
 
 
 @dataclass
 class FailureStreak:
-    """Failures in a row with one error."""
+    """Counts failures in a row with one error."""
 
     last: FailedOutcome | UnfitTrialFinding | None = None
     n_same: int = 0
 
     def add(self, failed: FailedOutcome) -> bool:
-        """Count one; whether the next trial would fail as well."""
+        """Count a failure. Return whether the next trial would fail as well."""
         same = self.last is not None and self.last.cause == failed.cause
         self.n_same = self.n_same + 1 if same else 1
         self.last = failed
         return failed.hopeless or self.n_same >= MAX_SAME_FAILURES
 
     def ended(self) -> None:
-        """A trial came to its end without a failure."""
+        """Reset the count after a trial that came to its end without a failure."""
         self.n_same = 0
 
 
 def retry_after_out_of_memory(
     waiting: WaitingTrial,
-    was: AdmittedExecution,
+    execution: AdmittedExecution,
     outcome: OutOfMemoryOutcome,
     predicted_bytes: int | None = None,
 ) -> WaitingTrial | UnfitTrialFinding:
-    """The trial as it waits again, or why it never fits. `predicted_bytes`: what a trial of its
-    params is thought to want."""
-    if not was.request.alone:
+    """Return the trial as it waits again, or why it never fits.
+
+    `predicted_bytes`: the predicted memory of a trial with its params.
+    """
+    if not execution.request.alone:
         return replace(waiting, may_pack=False, n_ran_out=waiting.n_ran_out + 1)
-    if was.disturbed:
+    if execution.disturbed:
         return replace(waiting, undisturbed=True)
     n_alone = waiting.n_alone + 1
     if n_alone < MAX_ALONE:
         return replace(waiting, n_alone=n_alone)
-    share = min(was.placement.shares, key=lambda share: share.reservation_bytes)
+    share = min(execution.placement.shares, key=lambda share: share.reservation_bytes)
     return UnfitTrialFinding(
         f"does not fit, even alone on {share.device_name}: {outcome.cause}",
-        *excess_after_out_of_memory(was.peak_bytes, predicted_bytes, share.reservation_bytes),
+        *excess_after_out_of_memory(execution.peak_bytes, predicted_bytes, share.reservation_bytes),
     )
 
 
 def retry_after_death(
     waiting: WaitingTrial, outcome: InterruptedOutcome, *, drained: bool
 ) -> WaitingTrial | str:
-    """The same for one whose process died under it; `drained`: its device had failed, whose fault
-    it is then."""
+    """Return the trial as it waits again after its process died, or why it has failed.
+
+    `drained`: its device had failed, which then is the cause of the death.
+    """
     if drained:
         return waiting
     deaths = waiting.deaths + 1
@@ -98,10 +103,12 @@ def retry_after_death(
 def retry_after_final_refusal(
     waiting: WaitingTrial, request: ResourceRequest, refusal: AdmissionRefusal
 ) -> WaitingTrial | UnfitTrialFinding | str:
-    """The same for one whose request is larger than every device: what was only predicted, or has
-    grown, is tried alone."""
+    """Return what becomes of a trial whose request is larger than every device.
+
+    If the request is a prediction, or has grown since, the trial is tried alone.
+    """
     assert refusal.kind is RefusalKind.NEVER
-    if refusal.excess is None:  # there are no such devices, whatever it wants of them
+    if refusal.excess is None:  # there are no such devices, whatever the size of the request
         return refusal.reason
     if request.source is RequestSource.DECLARED:  # the user's own word
         return UnfitTrialFinding(f"does not fit: {refusal.reason}", refusal.excess)
@@ -110,7 +117,7 @@ def retry_after_final_refusal(
 
 @dataclass
 class MemoryObservations:
-    """Learns for the loop. For the main thread."""
+    """Passes the measured memory of trials on to later requests. For the main thread."""
 
     requests: RequestMaker
     placing: TrialPlacer
@@ -119,7 +126,7 @@ class MemoryObservations:
     def measured(
         self, peak: MemoryPeakMeasured, running: RunningTrial, execution: AdmittedExecution
     ) -> None:
-        """A trial, or its pack, held so much."""
+        """Take the memory that a trial, or its pack, held."""
         params, kind = running.waiting.trial.params, running.placement.kind
         self.requests.learn(params, peak, kind)
         execution.peak_bytes = max(execution.peak_bytes, peak.peak_bytes)
@@ -127,13 +134,13 @@ class MemoryObservations:
             self.tally.measured(peak, execution.request)
 
     def ran_out(
-        self, waiting: WaitingTrial, was: AdmittedExecution, outcome: OutOfMemoryOutcome
+        self, waiting: WaitingTrial, execution: AdmittedExecution, outcome: OutOfMemoryOutcome
     ) -> WaitingTrial | UnfitTrialFinding:
-        """How it waits again, or why it never fits."""
-        asked = was.request.memory_bytes
-        if asked is None and may_settle(was.request, was.placement, was.n_lanes):
-            asked = was.peak_bytes or None  # it was promised what it was seen to hold
-        if asked is not None and was.kind is None:
-            self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
+        """Return how the trial waits again, or why it never fits."""
+        asked = execution.request.memory_bytes
+        if asked is None and may_settle(execution.request, execution.placement, execution.n_lanes):
+            asked = execution.peak_bytes or None  # the reservation was settled at the peak
+        if asked is not None and execution.kind is None:
+            self.requests.ran_out(waiting.trial.params, asked, execution.placement.kind)
         predicted = self.placing.request(replace(waiting, n_ran_out=0)).memory_bytes
-        return retry_after_out_of_memory(waiting, was, outcome, predicted)
+        return retry_after_out_of_memory(waiting, execution, outcome, predicted)

@@ -1,7 +1,7 @@
-"""What a sweep that has the CPU and GPUs knows of how long trials take on each.
+"""Knows how long trials take on each kind of device, for a sweep that has the CPU and GPUs.
 
-Of the built-in network the work is arithmetic. What a step takes is told by probes of the CPU
-(`cpu_probe.py`), by the trials that run, and by the record of earlier sweeps of the study.
+The work of the built-in network is arithmetic. The seconds of a step come from probes of the CPU
+(`cpu_probe.py`), from running trials, and from the record of earlier sweeps of the study.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from automl.trial import DeviceKind, FinishedOutcome, Params, TrainingWork
 
 WINDOW_SECONDS = 1.0
 WINDOW_STEPS = 5
-"""Steps of a trial that runs tell its pace once they took so long, and are so many."""
+"""Steps of a running trial tell its pace once they took `WINDOW_SECONDS` and are at least this
+many."""
 Note = Callable[[DeviceKind, float, float, "int | None"], None]
-"""Takes what a pace was found to be, for the record: kind of device, operations and seconds of a
-step, and the execution; None: a probe."""
+"""Records a pace: kind of device, operations and seconds of a step, and the execution's key (None
+for a probe)."""
 
 
 def _forget(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
-    """Where there is no record."""
+    """Discard the pace of a sweep that has no record."""
 
 
 @dataclass
 class DevicePaceModel:
-    """What is known of the trials of a sweep that has several kinds of device. For the main
+    """Predicts the duration of trials in a sweep that has several kinds of device. For the main
     thread."""
 
     work: Callable[[Params], TrainingWork | None]
-    """Of a whole trial; None: nobody knows."""
+    """Returns the work of a whole trial with these params, or None if it is unknown."""
     kinds: frozenset[DeviceKind]
-    """That the sweep has, whether they answer now or not."""
-    anyone_to_cpu: bool = False
-    """Those, too, whose work nobody knows."""
+    """Kinds of device that the sweep has, whether or not they answer now."""
+    unknown_work_to_cpu: bool = False
+    """Whether trials of unknown work may go to the CPU, too."""
     likely: Sequence[TrainingWork] = ()
-    """Of trials drawn from the space, before any is asked for."""
+    """Work of trials drawn from the space before any trial is asked for."""
     paces: TrainingPaces = field(default_factory=TrainingPaces)
     note: Note = _forget
     is_probing: bool = False
-    """The CPU is being timed: until then nobody goes there who may go to a GPU."""
+    """The CPU is being timed. Until the end no trial goes there that may go to a GPU."""
     _n_probed: int = 0
 
     @property
@@ -51,20 +52,21 @@ class DevicePaceModel:
         return self._n_probed > 0
 
     def seconds(self, waiting: WaitingTrial, kind: DeviceKind) -> float | None:
-        """That it will take on such a device; None: nobody knows."""
+        """Return the seconds that the trial will take on this kind of device, or None if
+        unknown."""
         return self.paces.seconds(self.work(waiting.trial.params), kind)
 
     def kinds_of(self, waiting: WaitingTrial) -> list[DeviceKind]:
-        """Where it may go, GPUs first."""
+        """Return the kinds on which the trial may run, GPUs first."""
         if waiting.kind is not None:
             return [waiting.kind]
         kinds = sorted(self.kinds, key=lambda kind: kind is DeviceKind.CPU)
-        if self.anyone_to_cpu or self.work(waiting.trial.params) is not None:
+        if self.unknown_work_to_cpu or self.work(waiting.trial.params) is not None:
             return kinds
         return [kind for kind in kinds if kind is not DeviceKind.CPU] or kinds
 
     def probed(self, found: CpuProbed) -> None:
-        """The CPU was timed: trials may go there from now on."""
+        """Take the timing of the CPU. Trials may go there from now on."""
         self.is_probing = False
         for params, step_seconds in found.steps:
             if (work := self.work(params)) is not None:
@@ -74,7 +76,7 @@ class DevicePaceModel:
     def timed(
         self, execution: int, kind: DeviceKind, step_flops: float, step_seconds: float
     ) -> None:
-        """Steps of an execution took so long so far."""
+        """Take the seconds of a step of an execution, as measured so far."""
         self.paces.add(execution, kind, step_flops, step_seconds)
 
     def learn(self, record: StudyRecord) -> None:
@@ -86,7 +88,8 @@ class DevicePaceModel:
                 self.timed(found.execution, found.kind, found.step_flops, found.step_seconds)
         for trial in record.trials.values():
             whole = isinstance(trial.outcome, FinishedOutcome) and trial.n_starts == 1
-            packed = any(n_lanes > 1 for n_lanes in trial.peaks)  # of whose time each had a part
+            # Trials of a pack share its time.
+            packed = any(n_lanes > 1 for n_lanes in trial.peaks)
             if trial.kind is not None and trial.outcome is not None and whole and not packed:
                 seconds = trial.outcome.time - trial.started
                 self.paces.finished(trial.number, trial.kind, seconds)
@@ -98,36 +101,38 @@ class DevicePaceModel:
 
 @dataclass
 class ExecutionTiming:
-    """Steps of an execution, from the first that was seen."""
+    """Times the steps of an execution from the first one that was seen."""
 
     n_steps: int | None = None
     at_seconds: float = 0.0
     has_begun: bool = False
     n_passes: float = 0.0
-    """Of all lanes of a pack at once, each of which counts its steps."""
+    """Number of steps, each counted once for all lanes of a pack. Each lane counts its own
+    steps."""
     seconds: float = 0.0
     n_noted: float | None = None
-    """As many passes had been seen when it was noted last; None: it never was."""
+    """Number of passes seen when the pace was last noted. None if it never was."""
 
     def take(self, n_steps: int, n_lanes: int, now_seconds: float) -> None:
-        """So many in all, as of now."""
+        """Take the total of steps as of now."""
         if self.n_steps is not None and n_steps > self.n_steps:
             if self.has_begun:
                 self.n_passes += (n_steps - self.n_steps) / n_lanes
                 self.seconds += now_seconds - self.at_seconds
             self.has_begun = True
         elif self.has_begun:
-            return  # a step that takes longer than a reading: its time counts when it ends
+            return  # a step may take longer than a reading: its time counts when it ends
         self.n_steps, self.at_seconds = n_steps, now_seconds
 
     @property
     def step_seconds(self) -> float | None:
-        """None: not known yet."""
+        """Seconds of a step, or None while they are unknown."""
         if self.seconds < WINDOW_SECONDS or self.n_passes < WINDOW_STEPS:
             return None
         return self.seconds / self.n_passes
 
     @property
     def is_due(self) -> bool:
-        """Whether twice as much is known as was noted: of one that is killed half is kept."""
+        """Whether twice as much is known as was noted. If the trial is killed, at most half of it
+        is lost."""
         return self.n_noted is None or self.n_passes >= 2 * max(self.n_noted, WINDOW_STEPS / 2)

@@ -1,8 +1,8 @@
-"""Who of those that wait is next: where a sweep has one kind of device, the head of its one line.
+"""Decides which waiting trial is next in a sweep with one kind of device: the head of its only
+line.
 
-`device_choice.py` has the same for several kinds, each with a line of its own.
-
-Trials that let all others pass: for what strangers hold of a device, or for one that failed.
+`device_choice.py` does the same for several kinds, each with its own line. `DeferredTrials` holds
+the trials that let all others pass, because of other users' memory or a failed device.
 """
 
 from __future__ import annotations
@@ -24,40 +24,44 @@ from automl.running.loop.placing import TrialPlacer
 from automl.trial import DeviceKind, Params, ResourceRequest
 
 DEVICE_GONE_KINDS = (RefusalKind.LOST, RefusalKind.DRAINED)
-"""What the trial needs has failed."""
+"""Refusals whose cause is a failed device."""
 _FOR_GOOD = (RefusalKind.NO_ROOM, RefusalKind.LOST)
-"""Nothing that this sweep does, or waits for, changes it."""
+"""Refusals that no action of this sweep, and no waiting, changes."""
 
 
 @dataclass
 class DeferredTrials:
-    """Those that ran out of memory for what others hold wait until nobody else does; those that fit
-    on a drained device alone, until it answers. For the main thread."""
+    """Trials that let all others pass. For the main thread.
+
+    A trial that ran out of memory because of other users waits until no other trial waits. A trial
+    that fits only on a drained device waits until the device answers.
+    """
 
     placing: TrialPlacer
     trials: list[WaitingTrial] = field(default_factory=list)
 
     def answered(self, now_seconds: float) -> list[WaitingTrial]:
-        """Those whose device answers again, which are held back no longer."""
+        """Return the trials whose device answers again. They are held back no longer."""
         away = [w for w in self.trials if w.refusal.kind in DEVICE_GONE_KINDS]
         back: list[WaitingTrial] = []
         self.trials = [w for w in self.trials if w.refusal.kind not in DEVICE_GONE_KINDS]
         for waiting in away:
             found = self._start(waiting, now_seconds)
             if isinstance(found, AdmissionRefusal) and found.kind in DEVICE_GONE_KINDS:
-                self.trials.append(replace(waiting, refusal=found))  # it may be lost by now
+                # The device may be lost by now.
+                self.trials.append(replace(waiting, refusal=found))
             else:
                 back.append(waiting)
         return back
 
     @property
     def drained(self) -> list[WaitingTrial]:
-        """Those that wait for a device that may come back by itself."""
+        """Trials that wait for a device that may come back by itself."""
         return [w for w in self.trials if w.refusal.kind is RefusalKind.DRAINED]
 
     def starts(self, now_seconds: float) -> Iterator[ExecutionStart]:
-        """Nobody else waits any more: each gets another try, and has been started before the next
-        is looked at."""
+        """Try each deferred trial again, once no other trial waits. Each has been started before
+        the next is looked at."""
         trials, self.trials = self.trials, []
         for waiting in trials:
             found = self.placing.agreed(partial(self._start, waiting, now_seconds), now_seconds)
@@ -69,7 +73,8 @@ class DeferredTrials:
 
     @property
     def for_good(self) -> bool:
-        """Whether they would wait for others alone, by a reading that shows it."""
+        """Whether the deferred trials would wait for other users only, by a reading that shows
+        it."""
         return all(
             waiting.refusal.kind in _FOR_GOOD and not waiting.refusal.in_the_way
             for waiting in self.trials
@@ -88,12 +93,12 @@ class DeferredTrials:
 
 
 TryStart: TypeAlias = Callable[[WaitingTrial, ResourceRequest], "ExecutionStart | AdmissionRefusal"]
-"""Where this one starts now, with those that go with it as a pack."""
+"""Returns where the trial starts now, with the trials that go with it as a pack."""
 
 
 @dataclass(frozen=True)
 class RefusedTrial:
-    """One that does not start now, with what it asked for; the refusal stands in `waiting`."""
+    """A trial that does not start now, with its request. The refusal stands in `waiting`."""
 
     waiting: WaitingTrial
     request: ResourceRequest
@@ -103,35 +108,35 @@ class RefusedTrial:
         return self.waiting.refusal
 
     def behind(self, waiting: Iterable[WaitingTrial]) -> list[WaitingTrial]:
-        """Those after it in its line."""
+        """Return the trials behind it in its line."""
         everyone = list(waiting)
-        numbers = [one.trial.number for one in everyone]
+        numbers = [trial.trial.number for trial in everyone]
         after = everyone[numbers.index(self.waiting.trial.number) + 1 :]
-        return [one for one in after if one.where is self.waiting.where]
+        return [trial for trial in after if trial.where is self.waiting.where]
 
     @property
     def is_put_aside(self) -> bool:
-        """Whether it waits in the line no more: it fits nowhere, or what it needs has failed."""
+        """Whether the trial leaves the line, because it fits nowhere or its device has failed."""
         return self.refusal.kind is RefusalKind.NEVER or self.refusal.kind in DEVICE_GONE_KINDS
 
 
 @dataclass(frozen=True)
 class AllTrialsWait:
-    """Nobody who was looked at can start now."""
+    """Says that none of the trials looked at can start now."""
 
     refused: Sequence[RefusedTrial]
-    """In their order: the first of those that wait."""
+    """The refused trials in queue order, from the first waiting trial on."""
     takes_more: bool = False
-    """One who is asked for now could start, elsewhere."""
+    """Whether a trial that is asked for now could start on another kind of device."""
 
     @property
     def for_room(self) -> RefusedTrial | None:
-        """The first who waits for what trials hold, which others may pass."""
+        """The first trial that waits for memory of running trials, which others may pass."""
         return next((r for r in self.refused if _waits_for_room(r.refusal)), None)
 
 
 class TrialQueues(Protocol):
-    """Those that wait, and what is learned for them. For the main thread."""
+    """The lines of waiting trials, and what is learned for them. For the main thread."""
 
     def look(
         self,
@@ -140,30 +145,32 @@ class TrialQueues(Protocol):
         try_start: TryStart,
         now_seconds: float,
     ) -> ExecutionStart | RefusedTrial | AllTrialsWait:
-        """Who starts next; else who is to be put aside; else why all wait. `n_to_come`: trials that
-        may still be asked for."""
+        """Return which trial starts next, or which is put aside, or why all wait.
+
+        `n_to_come`: number of trials that may still be asked for.
+        """
 
     def asked(self, params: Params) -> None:
-        """The study has asked for one with these."""
+        """Note that the study has asked for a trial with these params."""
 
     def observe(self, now_seconds: float) -> None:
-        """The devices were read: how many steps has taken what runs?"""
+        """Time the steps of running executions, after a reading of the devices."""
 
     def finished(
         self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
     ) -> None:
-        """A trial has come to its end."""
+        """Learn from a trial that has come to its end."""
 
     def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
-        """As it is once it has started on such a device."""
+        """Return the trial as it is once it has started on this kind of device."""
 
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
-        """On which a trial that ran on such a device goes on; None: on any."""
+        """Return the kind on which a trial that ran on `kind` goes on. None for any kind."""
 
 
 @dataclass
 class SingleQueue:
-    """First come, first served."""
+    """One line, first come, first served."""
 
     placing: TrialPlacer
 
@@ -174,7 +181,7 @@ class SingleQueue:
         try_start: TryStart,
         now_seconds: float,
     ) -> ExecutionStart | RefusedTrial | AllTrialsWait:
-        """The head starts, or all wait for it."""
+        """Start the head, or let all trials wait for it."""
         head, known = waiting[0], self.placing.known_request(waiting[0])
         found = SURVEYING if known is None else try_start(head, known)
         if isinstance(found, ExecutionStart):
@@ -183,28 +190,30 @@ class SingleQueue:
         return refused if refused.is_put_aside else AllTrialsWait([refused])
 
     def asked(self, params: Params) -> None:
-        """Nothing depends on it."""
+        """Do nothing, since nothing depends on the params."""
 
     def observe(self, now_seconds: float) -> None:
-        """All go to the same kind of device, however fast they are."""
+        """Do nothing, since all trials go to the same kind of device, however fast."""
 
     def finished(
         self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
     ) -> None:
-        """As `observe`."""
+        """Do nothing, since all trials go to the same kind of device."""
 
     def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
-        """There is no other kind."""
+        """Return the trial unchanged, since there is no other kind."""
         return waiting
 
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
-        """Wherever there is a device now."""
+        """Return None, since the trial goes wherever there is a device now."""
         return None
 
 
 def remove_trials(waiting: deque[WaitingTrial], numbers: set[int]) -> deque[WaitingTrial]:
-    """Those that wait but these trials: of thousands it is nearly always the first who goes, and
-    then the same queue is given back."""
+    """Return the waiting trials without these numbers.
+
+    Among thousands the first is nearly always the one to go. The same queue is then returned.
+    """
     left = set(numbers)
     while waiting and waiting[0].trial.number in left:
         left.discard(waiting.popleft().trial.number)

@@ -1,1 +1,2 @@
-"""The final training of a study's winner: chosen, made a small study of its own, run, kept."""
+"""The final training of a study's winner: chosen, trained as a small study of its own, and
+saved."""

@@ -1,13 +1,12 @@
-"""A refit of an ensemble as one small study: a trial for each of its members. Pure.
+"""Plans the refit of an ensemble as one small study with a trial for each member, and tables its
+result. Pure.
 
-Each has the params that it had, and a length of its own; which trial is of which member follows
-from the params of all by number, so that members are admitted, trained beside each other,
-interrupted and resumed as any trials. The weights decide nothing until all are trained.
+Each member has the params that it had, and a length of its own. Which trial is of which member
+follows from the params that the trials have, so that the study is interrupted and resumed as any.
+The weights decide nothing until all members are trained.
 
-The table that ends a refit of an ensemble: its members by their weight. Pure.
-
-Each descends a loss of its own on rows that all of them train on, so that their losses there are no
-ranking; how good each is on rows that it has not seen was told by the search.
+Each member descends its own loss on rows that all of them train on. Their losses there are no
+ranking; the search has told how good each is on rows that it has not seen.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 
 from automl.config import Config, EnsembleSetting, ParallelKind
 from automl.errors import ConfigError
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.objectives.training_plan import MemberPlan, RefitPlan
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
@@ -42,30 +41,30 @@ from automl.trial import EnsembleBuilt, Params, TrialState
 
 @dataclass(frozen=True)
 class MembersRefitDecision:
-    """What is trained, decided."""
+    """Says how the members of an ensemble are trained again."""
 
     weights: Mapping[int, float]
-    """By trial, the heaviest first."""
+    """Weight of each member by its trial's number, the heaviest first."""
     plan: RefitPlan
-    """Its members are in the same order."""
+    """Plan of the refit. Its members are in the same order."""
     notes: tuple[str, ...]
-    """For people."""
+    """Lines for people about the decision."""
 
     @property
     def params(self) -> list[Params]:
-        """Of each."""
+        """The params of each member."""
         return [member.params for member in self.plan.members]
 
 
 def refuse_parallel_members(config: Config) -> None:
-    """Raises ConfigError for settings of one training that takes several devices."""
+    """Raise ConfigError for settings of one training that takes several devices."""
     refit = config.refit
     parallel = (
         None if refit.parallel in (ParallelKind.auto, ParallelKind.none) else refit.parallel.value
     )
     devices = None if refit.devices == "all" else refit.devices
-    given = {"batch_size": refit.batch_size, "parallel": parallel, "devices": devices}
-    for key, value in given.items():
+    settings = {"batch_size": refit.batch_size, "parallel": parallel, "devices": devices}
+    for key, value in settings.items():
         if value is not None:
             raise ConfigError(
                 f"refit.{key}={value}: members of an ensemble are trained as they were, beside "
@@ -77,25 +76,27 @@ def refuse_parallel_members(config: Config) -> None:
 def make_refit_task(
     config: Config, path: Path, record: StudyRecord, winner: TrialRecord
 ) -> RefitTask:
-    """A refit of what the study at `path` came to: the ensemble, else the winner. Raises
+    """Return a refit of the study's result: its ensemble, or else the winner. Raises
     ConfigError."""
-    made = ensemble_to_refit(record, config, path)
-    if made is None:
+    ensemble = ensemble_to_refit(record, config, path)
+    if ensemble is None:
         refuse_unfit_batch(config, winner.params)
         return RefitTask(config, path, winner)
     refuse_parallel_members(config)
-    return RefitTask(config, path, winner, made, ensemble_trials(made, record, config.study.name))
+    return RefitTask(
+        config, path, winner, ensemble, ensemble_trials(ensemble, record, config.study.name)
+    )
 
 
 def ensemble_trials(
-    made: EnsembleBuilt, record: StudyRecord, name: str | None
+    ensemble: EnsembleBuilt, record: StudyRecord, name: str | None
 ) -> list[TrialRecord]:
-    """Those that the ensemble joins, the heaviest first. Raises ConfigError where the study does
-    not know one any more."""
-    found = [record.trials.get(number) for number in made.members]
+    """Return the trials that the ensemble joins, the heaviest first. Raises ConfigError if the
+    study does not know one any more."""
+    found = [record.trials.get(number) for number in ensemble.members]
     known = [trial for trial in found if trial is not None and trial.best_step is not None]
     if len(known) < len(found):
-        lost = [n for n in made.members if n not in {trial.number for trial in known}]
+        lost = [n for n in ensemble.members if n not in {trial.number for trial in known}]
         raise ConfigError(
             f"study.name={name}: its event log does not tell what trial {lost[0]}, a member of the "
             "ensemble, was: make the ensemble again (python -m automl ensemble), or train the best "
@@ -105,9 +106,9 @@ def ensemble_trials(
 
 
 def decide_members_refit(
-    config: Config, made: EnsembleBuilt, trials: Sequence[TrialRecord], sizes: TrainRowCounts
+    config: Config, ensemble: EnsembleBuilt, trials: Sequence[TrialRecord], sizes: TrainRowCounts
 ) -> MembersRefitDecision:
-    """How each of the `trials` is trained again."""
+    """Decide how each of the `trials` is trained again."""
     plans = tuple(_member(config, trial, sizes) for trial in trials)
     keeps_last = config.refit.hold_out is None
     lengths = [member.epochs for member in plans]
@@ -122,7 +123,7 @@ def decide_members_refit(
     if config.data.sweep_rows is not None and member_to_check(config, trials) is None:
         notes.append("the search had a part of the rows; members are trained with its params")
     plan = RefitPlan(keeps_last, members=plans, repeats=tuple(t.number for t in trials))
-    return MembersRefitDecision(made.members, plan, tuple(notes))
+    return MembersRefitDecision(ensemble.members, plan, tuple(notes))
 
 
 def _member(config: Config, trial: TrialRecord, sizes: TrainRowCounts) -> MemberPlan:
@@ -134,8 +135,11 @@ def _member(config: Config, trial: TrialRecord, sizes: TrainRowCounts) -> Member
 def members_refit_name(
     config: Config, members: MembersRefitDecision, identity: Mapping[str, Any]
 ) -> str:
-    """`ensemble-3fa9c2d1`: the same for the same members, whose weights and seeds may become
-    others; `identity` is that of the study, data included."""
+    """Return a folder name such as `ensemble-3fa9c2d1`.
+
+    It is the same for the same members, though weights and seeds may change. `identity` is that of
+    the study, data included.
+    """
     decides = {
         "study": identity,
         "members": [asdict(member) for member in members.plan.members],
@@ -145,9 +149,9 @@ def members_refit_name(
 
 
 def derive_members_config(
-    config: Config, members: MembersRefitDecision, name: str, given: Sequence[int]
+    config: Config, members: MembersRefitDecision, name: str, assigned: Sequence[int]
 ) -> Config:
-    """The settings of the refit, whose trials are of the `given` members by number."""
+    """Return the settings of the refit. `assigned` has the member of each of its trials."""
     own = derive_small_study(config, name, keeps_last=members.plan.keeps_last)
     longest = max(member.epochs for member in members.plan.members)
     return replace(
@@ -155,8 +159,8 @@ def derive_members_config(
         space=_with_their_families(config, members.params),
         study=replace(
             own.study,
-            n_trials=len(given),
-            enqueue=[dict(members.params[member]) for member in given],
+            n_trials=len(assigned),
+            enqueue=[dict(members.params[member]) for member in assigned],
             ensemble=EnsembleSetting.none,
         ),
         training=replace(config.training, epochs=longest),
@@ -164,55 +168,63 @@ def derive_members_config(
 
 
 def _with_their_families(config: Config, members: Sequence[Params]) -> dict[str, Any]:
-    """The space with all families named where a member is of one that is not for many rows: by
-    themselves those of the refit, which are more, might leave it out."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    limited = any(config.model.of(params)[0].most_rows is not None for params in members)
-    if config.model.choice is None or not limited:
+    """Return the space with all families named if a member's family is not for many rows.
+
+    The refit has more rows, for which the default space might leave the family out.
+    """
+    family = family_of(config)
+    limited = any(family.of(params)[0].most_rows is not None for params in members)
+    if family.choice is None or not limited:
         return config.space
-    return {config.model.choice: {"choices": [*config.model.by_choice]}, **config.space}
+    return {family.choice: {"choices": [*family.by_choice]}, **config.space}
 
 
 def assign_members(
     wanted: Sequence[Params], n_seeds: int, known: Mapping[int, TrialRecord]
 ) -> list[int]:
-    """Which of the members, whose params are `wanted`, each trial is of by number: those that there
-    are, and then whatever is neither trained nor in training. One that failed is tried again."""
+    """Return the member that each trial belongs to, by trial number.
+
+    `wanted` are the members' params. Known trials keep their members; the next ones get members
+    that are neither trained nor in training. A member whose trial failed is tried again.
+    """
     left = [*wanted] * n_seeds
     for trial in known.values():
         if not _has_failed(trial) and trial.params in left:
             left.remove(trial.params)
-    given: list[Params] = []
-    while left or len(given) <= max(known, default=-1):
-        here = known.get(len(given))
-        # One that was asked for and never began is the next that is wanted, as it was then.
-        given.append(here.params if here is not None else left.pop(0) if left else wanted[0])
-    while lacking := _lacking(wanted, n_seeds, given, known):
-        given.append(wanted[lacking[0]])
-    return _each_in_turn(wanted, given)
+    assigned: list[Params] = []
+    while left or len(assigned) <= max(known, default=-1):
+        here = known.get(len(assigned))
+        # A trial that was asked for and never began takes the next wanted member, as before.
+        assigned.append(here.params if here is not None else left.pop(0) if left else wanted[0])
+    while lacking := _lacking(wanted, n_seeds, assigned, known):
+        assigned.append(wanted[lacking[0]])
+    return _each_in_turn(wanted, assigned)
 
 
 def _lacking(
     wanted: Sequence[Params],
     n_seeds: int,
-    given: Sequence[Params],
+    assigned: Sequence[Params],
     known: Mapping[int, TrialRecord],
 ) -> list[int]:
-    """Members of whom too few are trained: of two with the same params one may have failed, whose
-    turn it is not again."""
+    """Return the members with too few trainings. Of two members with the same params one may have
+    failed, and its next turn would go to the other."""
     held = Counter(
         member
-        for number, member in enumerate(_each_in_turn(wanted, given))
+        for number, member in enumerate(_each_in_turn(wanted, assigned))
         if number not in known or not _has_failed(known[number])
     )
     return [member for member in range(len(wanted)) if held[member] < n_seeds]
 
 
-def _each_in_turn(wanted: Sequence[Params], given: Sequence[Params]) -> list[int]:
-    """The members with the params of each trial: of several that have the same, each in turn, by
-    the trials' numbers alone, so that a trial is of the same member however the others end."""
+def _each_in_turn(wanted: Sequence[Params], assigned: Sequence[Params]) -> list[int]:
+    """Return the member of each trial by its params.
+
+    Members with the same params take turns by the trials' numbers alone. A trial then keeps its
+    member however the others end.
+    """
     found: list[int] = []
-    for params in given:
+    for params in assigned:
         alike = [member for member, own in enumerate(wanted) if own == params]
         n_before = sum(member in alike for member in found)
         found.append(alike[n_before % len(alike)])
@@ -224,11 +236,11 @@ def _has_failed(trial: TrialRecord) -> bool:
 
 
 def finished_by_member(
-    given: Sequence[int], n_seeds: int, known: Mapping[int, TrialRecord]
+    assigned: Sequence[int], n_seeds: int, known: Mapping[int, TrialRecord]
 ) -> list[list[int]]:
-    """Trials that finished, for each member as many as it has seeds, or fewer."""
-    found: list[list[int]] = [[] for _ in range(max(given) + 1)]
-    for number, member in enumerate(given):
+    """Return the finished trials of each member, as many as it has seeds, or fewer."""
+    found: list[list[int]] = [[] for _ in range(max(assigned) + 1)]
+    for number, member in enumerate(assigned):
         ended = number in known and known[number].state is TrialState.FINISHED
         if ended and len(found[member]) < n_seeds:
             found[member].append(number)
@@ -236,21 +248,23 @@ def finished_by_member(
 
 
 def members_table(
-    begun: RefitTask,
+    task: RefitTask,
     members: MembersRefitDecision,
     trained: Sequence[Sequence[int]],
-    again: StudyRecord,
+    record: StudyRecord,
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Columns and rows, of which the first two are words: `trained` are the trials of the refit,
-    whose record is `again`, that each member became."""
-    keeps_last, metric = members.plan.keeps_last, fit_line(begun.config.study.metric)
+    """Return the columns and rows of the table that ends a refit. The first two columns are words.
+
+    `trained` has the refit's trials of each member, and `record` is the record of the refit.
+    """
+    keeps_last, metric = members.plan.keeps_last, fit_line(task.config.study.metric)
     columns = ["trial", "family", "weight", f"{metric} searched", "epochs", "time"]
     rows = []
-    for member, numbers in zip(begun.members, trained, strict=True):
-        seeds = [again.trials[number] for number in numbers]
+    for member, numbers in zip(task.members, trained, strict=True):
+        seeds = [record.trials[number] for number in numbers]
         row = [
             f"{member.number:>5}",
-            _family(begun, member),
+            _family(task, member),
             f"{members.weights[member.number]:.3f}",
             _mean([member.value]),
             _epochs(seeds, keeps_last=keeps_last),
@@ -260,13 +274,13 @@ def members_table(
     return columns if keeps_last else [*columns, f"{metric} held out"], rows
 
 
-def _family(begun: RefitTask, member: TrialRecord) -> str:
-    assert isinstance(begun.config.model, Family), "Hydra makes it by its schema"
-    return family_name(begun.config.model.of(member.params)[0])
+def _family(task: RefitTask, member: TrialRecord) -> str:
+    family = family_of(task.config)
+    return family_name(family.of(member.params)[0])
 
 
 def _epochs(seeds: Sequence[TrialRecord], *, keeps_last: bool) -> str:
-    """Those after which each seed's model is kept."""
+    """Return the number of epochs after which each seed's model is kept."""
     steps = [seed.last_step if keeps_last else seed.best_step or 0 for seed in seeds]
     return " to ".join(dict.fromkeys(f"{step + 1}" for step in (min(steps), max(steps))))
 

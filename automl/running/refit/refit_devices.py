@@ -1,15 +1,14 @@
-"""The batch and the learning rate of a refit that takes several devices. Pure.
+"""Decides how many devices a refit takes and how, and the batch and learning rate for them. Pure.
 
-A batch k times as large takes a learning rate k times as large with SGD (Goyal et al., 2017,
-Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, https://arxiv.org/abs/1706.02677), which
-rises from the trial's own over the first epochs, and √k times with Adam (Malladi et al., 2022, On
-the SDEs and Scaling Rules for Adaptive Gradient Algorithms, https://arxiv.org/abs/2205.10287, whose
-rule scales β₁, β₂ and ε too: these stay as the trial had them).
+With SGD a batch k times as large takes a learning rate k times as large, which rises from the
+trial's own over the first epochs (Goyal et al., 2017, Accurate, Large Minibatch SGD: Training
+ImageNet in 1 Hour, https://arxiv.org/abs/1706.02677). With Adam it takes √k times the rate (Malladi
+et al., 2022, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms,
+https://arxiv.org/abs/2205.10287). Their rule scales β₁, β₂ and ε too; here these stay as the trial
+had them.
 
-How many devices a refit takes, and how. Pure.
-
-On a CPU `auto` is one process with all threads, or with one where steps are small: several
-processes there are no faster (`experiments/011-refit`). Several seeds fill the devices by
+On a CPU `auto` is one process with all threads, or with one thread if steps are small: several
+processes are no faster there (`experiments/011-refit`). Several seeds fill the devices by
 themselves, one after another on each.
 """
 
@@ -26,26 +25,28 @@ from automl.objectives.training_plan import WarmUp
 from automl.trial import Params, TrainingWork
 
 WARM_UP_EPOCHS = 5
-"""Goyal et al.; but at most a quarter of all."""
+"""Epochs of warm-up by Goyal et al., limited to a quarter of all epochs."""
 _DEFAULTS = {entry.name: entry.default for entry in fields(TrainingParams)}
 
 
 @dataclass(frozen=True)
 class ScaledParams:
-    """Params for another batch size."""
+    """The params of a trial for another batch size."""
 
     params: Params
     warm_up: WarmUp | None
-    """None: the batch is no larger than the trial's."""
+    """The warm-up. None if the batch is no larger than the trial's."""
     note: str = ""
-    """For people."""
+    """Line for people about the change."""
 
 
 def scale_to_batch(
     params: Params, wanted: Any, n_parts: int, n_rows: int, epochs: int
 ) -> ScaledParams:
-    """The trial's params for batches of `wanted` rows (auto: its own on each of `n_parts`; None:
-    its own), of a training part of `n_rows`."""
+    """Return the trial's params for batches of `wanted` rows, of `n_rows` training rows.
+
+    `wanted`: "auto" for the trial's own size on each of `n_parts`, None for its own size.
+    """
     before = min(batch_size_of(params), n_rows)
     size = before * n_parts if wanted == "auto" else before if wanted is None else int(wanted)
     size = min(size, n_rows)
@@ -67,20 +68,21 @@ def scale_to_batch(
 
 
 def batch_size_of(params: Params) -> int:
-    """Rows per step of the trial."""
+    """Return the number of rows per step of the trial."""
     size = params.get("batch_size", _DEFAULTS["batch_size"])
     assert isinstance(size, int), "checked by the family"
     return size
 
 
 LARGE_STEP_FLOPS = 2e7
-"""Where several threads begin to pay: of the steps that `gain` times in its manual one of 1e6
-operations took two threads 0.84 times as fast as one, one of 3e8 1.37 times."""
+"""Operations of a step from which several threads pay. Among the steps that `gain` times in its
+manual, two threads took one of 1e6 operations 0.84 times as fast as one thread, and one of 3e8 1.37
+times."""
 
 
 @dataclass(frozen=True)
 class RefitResources:
-    """What there is to train on."""
+    """The devices of the machine that a refit may use."""
 
     n_gpus: int
     n_cores: int
@@ -88,29 +90,30 @@ class RefitResources:
 
 @dataclass(frozen=True)
 class RefitDevices:
-    """What one training takes."""
+    """The devices that one training takes."""
 
     n_gpus: int = 1
-    """All of them or none; of no meaning where there are none."""
+    """Number of GPUs, which is all that are to be used or one. It has no meaning on a machine
+    without GPUs."""
     n_ranks: int = 1
-    """Processes that train together."""
+    """Number of processes that train together."""
     n_threads: int = 1
-    """Of each."""
+    """Number of threads of each process."""
     data_parallel: bool = False
     why: str = ""
-    """For people."""
+    """Line for people about the choice."""
 
     @property
     def n_parts(self) -> int:
-        """Into so many parts a batch is split."""
+        """Number of parts into which a batch is split."""
         return self.n_gpus if self.data_parallel else self.n_ranks
 
 
 def devices_for_builtin(
     refit: RefitConfig, machine: RefitResources, work: TrainingWork | None
 ) -> RefitDevices:
-    """For the built-in training; `work` is that of the trial, where it is known. Raises
-    ConfigError."""
+    """Return the devices for the built-in training. `work` is that of the trial, or None if
+    unknown. Raises ConfigError."""
     if machine.n_gpus == 0:
         return _on_cpu(refit, machine, work)
     n = _n_gpus(refit, machine)
@@ -124,7 +127,8 @@ def devices_for_builtin(
 
 
 def devices_for_user_code(refit: RefitConfig, machine: RefitResources) -> RefitDevices:
-    """For a training of the user's own: all that there is, or so many GPUs. Raises ConfigError."""
+    """Return the devices for a training of the user's own: all devices, or as many GPUs as set.
+    Raises ConfigError."""
     n = _n_gpus(refit, machine)
     if machine.n_gpus == 0:
         return RefitDevices(n_threads=machine.n_cores, why="with all threads")
@@ -132,7 +136,7 @@ def devices_for_user_code(refit: RefitConfig, machine: RefitResources) -> RefitD
 
 
 def _n_gpus(refit: RefitConfig, machine: RefitResources) -> int:
-    """That are to be taken. Raises ConfigError."""
+    """Return the number of GPUs to take. Raises ConfigError."""
     if refit.devices == "all":
         return machine.n_gpus
     if machine.n_gpus == 0:

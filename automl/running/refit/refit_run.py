@@ -1,8 +1,7 @@
-"""A refit from its checks to `refit.pt`.
+"""Runs a refit from its checks to `refit.pt`, of one trial or of an ensemble's members.
 
-A refit of an ensemble: its members trained, and put together with the weights that they have.
-
-`refit.pt`, put into the study.
+What is trained, and how, is decided in the other files of this folder. The trainings themselves are
+sweeps (`setup/run_sweep.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ from automl.running.refit.winner_check import (
     member_to_check,
     unchecked_members_note,
 )
-from automl.running.setup.preparation import describe_user_data, prepare_study, reading
+from automl.running.setup.preparation import announce_reading, describe_user_data, prepare_study
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs
 from automl.running.setup.resume_command import resume_command
 from automl.running.setup.run_sweep import run_sweep
@@ -76,56 +75,59 @@ from automl.trial import CheckpointKind, Params, ProcessEntry, TrialState, trial
 WRITE = "automl.models.refit_file:write"
 
 
-def save_refit(asked: RefitFileJob) -> None:
-    """Write it, in a process that may load torch, and say where it is. Raises AutoMLError."""
-    path = Path(asked.path)
+def save_refit(job: RefitFileJob) -> None:
+    """Write the model file in a process that may load torch, and print its path. Raises
+    AutoMLError."""
+    path = Path(job.path)
     with long_step(f"writing {path.name}"):
-        call_in_child(ProcessEntry(WRITE, asked))
+        call_in_child(ProcessEntry(WRITE, job))
     say_on_stdout(f"refitted model: {os.path.relpath(path)} ({path.stat().st_size:,} bytes)")
 
 
 def report_refit_score(config: Config, dataset: Dataset, value: float, of: str) -> None:
-    """Where it has seen all rows: the score that tells of it, which is that `of` what it repeats,
-    by the study's metric."""
+    """Print the score that stands for a refit that has seen all rows.
+
+    It is the score, by the study's metric, of the model `of` that the refit repeats.
+    """
     data, rows = config.data, config.refit.rows
     is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
     if rows == TRAIN or (is_kept and rows != ALL):
         return
     judged = "out-of-fold" if dataset.folds else "on validation rows"
-    again = command_line("evaluate", config.study)
+    command = command_line("evaluate", config.study)
     say_on_stdout(
         f"it has seen all rows: {config.study.metric} {value:.5g} {judged}, of {of}, stands for it;"
-        f" score it on later rows: {again} data.test_path=FILE"
+        f" score it on later rows: {command} data.test_path=FILE"
     )
 
 
 def refit_members(
-    begun: RefitTask,
+    task: RefitTask,
     prepared: PreparedStudy,
     dataset: Dataset,
     sizes: TrainRowCounts,
     stored_config: str,
     deliverer: DelivererProcess | None,
 ) -> int:
-    """Train each member again, and write `refit.pt`; returns the exit code. Raises AutoMLError."""
-    assert begun.ensemble is not None, "the caller looked"
-    config = begun.config
-    members = decide_members_refit(config, begun.ensemble, begun.members, sizes)
+    """Train each member again, and write `refit.pt`. Return the exit code. Raises AutoMLError."""
+    assert task.ensemble is not None, "the caller has checked it"
+    config = task.config
+    members = decide_members_refit(config, task.ensemble, task.members, sizes)
     for note in members.notes:
         say_on_stdout(note)
-    folder = StudyFiles(begun.path).refits / members_refit_name(config, members, prepared.identity)
+    folder = StudyFiles(task.path).refits / members_refit_name(config, members, prepared.identity)
     there = StudyFiles(folder).events.exists()
     known = read_study(folder).trials if there else {}
-    given = assign_members(members.params, config.refit.n_seeds, known)
-    own = limit_refit_time(derive_members_config(config, members, folder.name, given), begun)
-    plan = replace(members.plan, given=tuple(given))
-    asked = RefitInputs(plan, dataset, n_searched=sizes.before)
-    code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
+    assigned = assign_members(members.params, config.refit.n_seeds, known)
+    own = limit_refit_time(derive_members_config(config, members, folder.name, assigned), task)
+    plan = replace(members.plan, given=tuple(assigned))
+    inputs = RefitInputs(plan, dataset, n_searched=sizes.before)
+    code = run_sweep(own, stored_config, deliverer=deliverer, refit=inputs)
     if code == 0:
-        again = read_study(folder)
-        trained = finished_by_member(given, config.refit.n_seeds, again.trials)
+        record = read_study(folder)
+        trained = finished_by_member(assigned, config.refit.n_seeds, record.trials)
         _refuse_lost(members, trained, config.refit.n_seeds, resume_command(own))
-        open_console().table(*members_table(begun, members, trained, again), n_left=2)
+        open_console().table(*members_table(task, members, trained, record), n_left=2)
         files = StudyFiles(folder)
         seeds = [str(files.checkpoint(n, CheckpointKind.BEST)) for each in trained for n in each]
         assert config.study.name is not None, "a refit is of a study that is there"
@@ -133,79 +135,82 @@ def refit_members(
         numbers = tuple(members.weights)
         digest = prepared.dataset.digest
         refitted = RefitFacts(numbers[0], config.refit.rows, config.refit.n_seeds, digest, numbers)
-        path = str(StudyFiles(begun.path).refit)
-        of = str(StudyFiles(begun.path).ensemble)  # whose threshold of labels is kept
-        save_refit(RefitFileJob(path, seeds, config.study.name, refitted, of, members.weights))
+        path = str(StudyFiles(task.path).refit)
+        searched = str(StudyFiles(task.path).ensemble)  # its threshold of labels is kept
+        job = RefitFileJob(path, seeds, config.study.name, refitted, searched, members.weights)
+        save_refit(job)
         metric = config.study.metric.removeprefix("val_")
-        if metric in begun.ensemble.scores:
-            value = begun.ensemble.scores[metric]
+        if metric in task.ensemble.scores:
+            value = task.ensemble.scores[metric]
             report_refit_score(config, prepared.dataset, value, "the ensemble")
     return code
 
 
 def _refuse_lost(
-    members: MembersRefitDecision, trained: Sequence[Sequence[int]], n_seeds: int, again: str
+    members: MembersRefitDecision, trained: Sequence[Sequence[int]], n_seeds: int, command: str
 ) -> None:
-    """Raises AutoMLError where a seed of a member has not finished; `again` is the command that
-    goes on."""
+    """Raise AutoMLError if a seed of a member has not finished. `command` resumes the refit."""
     for trial, numbers in zip(members.weights, trained, strict=True):
         if len(numbers) < n_seeds:
             n_all, n_there = n_seeds * len(trained), sum(map(len, trained))
             raise AutoMLError(
                 f"{n_there} of {n_all} trainings finished, and {REFIT} is not written: trial "
                 f"{trial} of the ensemble is not trained again; what went wrong is above. Go on "
-                f"with: {again}"
+                f"with: {command}"
             )
 
 
-def run_refit(begun: RefitTask, stored_config: str, deliverer: DelivererProcess | None) -> int:
-    """Train the winner again, and write `refit.pt`; returns the exit code. Raises AutoMLError."""
-    prepared = prepare_study(begun.config)
-    _refuse_changed(prepared, begun.path)
-    return run_prepared_refit(begun, prepared, stored_config, deliverer)
+def run_refit(task: RefitTask, stored_config: str, deliverer: DelivererProcess | None) -> int:
+    """Train the winner again, and write `refit.pt`. Return the exit code. Raises AutoMLError."""
+    prepared = prepare_study(task.config)
+    _refuse_changed(prepared, task.path)
+    return run_prepared_refit(task, prepared, stored_config, deliverer)
 
 
 def run_prepared_refit(
-    begun: RefitTask,
+    task: RefitTask,
     prepared: PreparedStudy,
     stored_config: str,
     deliverer: DelivererProcess | None = None,
 ) -> int:
-    """The same of a study that is `prepared`, and that nobody else changes meanwhile."""
-    config = begun.config
+    """Train the winner of a `prepared` study again, as `run_refit` does. The study must not change
+    meanwhile."""
+    config = task.config
     dataset, facts, sizes = _rows(prepared)
-    if begun.ensemble is not None:
+    if task.ensemble is not None:
         assert dataset is not None, "an ensemble is of the built-in training"
-        assert sizes is not None, "likewise"
-        asked_for = _with_members_checked(begun, prepared, stored_config)
-        if isinstance(asked_for, int):
-            return asked_for
-        return refit_members(asked_for, prepared, dataset, sizes, stored_config, deliverer)
-    config, winner = as_single_family(config, begun.winner)
+        assert sizes is not None, "an ensemble is of the built-in training"
+        checked_task = _with_members_checked(task, prepared, stored_config)
+        if isinstance(checked_task, int):
+            return checked_task
+        return refit_members(checked_task, prepared, dataset, sizes, stored_config, deliverer)
+    config, winner = as_single_family(config, task.winner)
     if sizes is not None and is_check_due(config):
         of_trial = replace(config, refit=replace(config.refit, trial=winner.number))
-        checked = _checked(of_trial, prepared, winner, stored_config)
+        checked = _check_winner(of_trial, prepared, winner, stored_config)
         if isinstance(checked, int):
             return checked
         winner, n_checked = checked
         sizes = replace(sizes, before=n_checked)
-    decided = decide_refit(config, winner, sizes, _taken(config, prepared, begun.winner.params))
-    for note in decided.notes:
+    decision = decide_refit(
+        config, winner, sizes, _devices_for_refit(config, prepared, task.winner.params)
+    )
+    for note in decision.notes:
         say_on_stdout(note)
     own = limit_refit_time(
-        _with_more_tries(derive_refit_config(config, decided, prepared.identity)), begun
+        _with_more_tries(derive_refit_config(config, decision, prepared.identity)), task
     )
     rows = None if facts is None else _wanted(config)
-    repeats = (decided.trial,) if own.study.total == 1 else ()
-    asked = RefitInputs(replace(decided.plan, own_rows=rows, repeats=repeats), dataset, facts)
-    code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
+    repeats = (decision.trial,) if own.study.total == 1 else ()
+    inputs = RefitInputs(replace(decision.plan, own_rows=rows, repeats=repeats), dataset, facts)
+    code = run_sweep(own, stored_config, deliverer=deliverer, refit=inputs)
     if code == 0:
-        _keep(own, begun, decided, prepared)
+        _save_seeds(own, task, decision, prepared)
     return code
 
 
 def _refuse_changed(prepared: PreparedStudy, path: Path) -> None:
-    """Raises ConfigError where the table or a setting is not what the study was begun with, and
+    """Raise ConfigError if the table or a setting has changed since the study began, and
     StudyInUseError while a sweep works on it."""
     study = prepared.config.study
     if study.shared:
@@ -222,8 +227,11 @@ def _refuse_changed(prepared: PreparedStudy, path: Path) -> None:
 def _rows(
     prepared: PreparedStudy,
 ) -> tuple[Dataset | None, UserDataFacts | None, TrainRowCounts | None]:
-    """The rows of the final training, or what is known of them where a function of the user's gives
-    them; None: the objective has its own."""
+    """Return the rows of the final training, or the facts about them if a function of the user's
+    gives them.
+
+    All are None for an objective that has its own data.
+    """
     config = prepared.config
     if config.objective.kind is not ObjectiveKind.builtin:
         return None, None, None
@@ -234,7 +242,7 @@ def _rows(
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    with reading(config.data):
+    with announce_reading(config.data):
         dataset = load_dataset(config.data, _wanted(config))
     dataset = replace(dataset, loss=config.training.value_loss)
     return dataset, None, TrainRowCounts(prepared.dataset.n_train, len(dataset.train))
@@ -244,20 +252,20 @@ def _wanted(config: Config) -> RefitRows:
     return RefitRows(config.refit.rows, config.refit.hold_out)
 
 
-def _checked(
+def _check_winner(
     config: Config, prepared: PreparedStudy, winner: TrialRecord, stored_config: str
 ) -> tuple[TrialRecord, int] | int:
-    """The winner as it is best on all training rows, and how many it was so on; or the exit code of
-    a check that has not come to its end."""
+    """Return the winner as it is best on all training rows, and the number of these rows. If the
+    check did not come to its end, return its exit code."""
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    with reading(config.data):
+    with announce_reading(config.data):
         dataset = load_dataset(config.data, RefitRows(TRAIN))
     dataset = replace(dataset, loss=config.training.value_loss)
     sizes = TrainRowCounts(len(prepared.dataset.train), len(dataset.train))
     own = derive_check_config(config, winner, sizes, prepared.identity)
-    assert own.study.name is not None, "made by check.py"
+    assert own.study.name is not None, "`derive_check_config` names the study"
     folder = Path(own.study.dir) / own.study.name
     if not _has_ended(folder, own.study.total):
         say_on_stdout(
@@ -273,23 +281,23 @@ def _checked(
 
 
 def _with_members_checked(
-    begun: RefitTask, prepared: PreparedStudy, stored_config: str
+    task: RefitTask, prepared: PreparedStudy, stored_config: str
 ) -> RefitTask | int:
-    """The ensemble as it is best on all training rows; or the exit code of a check that has not
-    come to its end."""
-    member = member_to_check(begun.config, begun.members)
+    """Return the refit with the ensemble as it is best on all training rows. If the check did not
+    come to its end, return its exit code."""
+    member = member_to_check(task.config, task.members)
     if member is None:
-        return begun
-    config, own = as_single_family(begun.config, member)
-    checked = _checked(config, prepared, own, stored_config)
+        return task
+    config, own = as_single_family(task.config, member)
+    checked = _check_winner(config, prepared, own, stored_config)
     if isinstance(checked, int):
         return checked
     assert prepared.dataset is not None, "an ensemble is of the built-in training"
     now, n_checked = checked
-    if said_too := unchecked_members_note(begun, member.number):
-        say_on_stdout(said_too)
+    if note := unchecked_members_note(task, member.number):
+        say_on_stdout(note)
     return apply_param_ratios(
-        begun, find_param_ratios(own, now, TrainRowCounts(len(prepared.dataset.train), n_checked))
+        task, find_param_ratios(own, now, TrainRowCounts(len(prepared.dataset.train), n_checked))
     )
 
 
@@ -300,8 +308,8 @@ def _has_ended(folder: Path, n_trials: int) -> bool:
     return len(ended) >= n_trials
 
 
-def _taken(config: Config, prepared: PreparedStudy, params: Params) -> RefitDevices:
-    """What a training takes of the machine; `params` are as the study names them. Raises
+def _devices_for_refit(config: Config, prepared: PreparedStudy, params: Params) -> RefitDevices:
+    """Return the devices that a training takes. `params` are as the study names them. Raises
     ConfigError."""
     with closing(open_reader(prepared.devices)) as reader:
         n_gpus = sum(not address.on_host for address in reader.addresses)
@@ -313,8 +321,8 @@ def _taken(config: Config, prepared: PreparedStudy, params: Params) -> RefitDevi
 
 
 def _with_more_tries(own: Config) -> Config:
-    """A seed that failed before is not one of those that are asked for."""
-    assert own.study.name is not None, "made by derive.py"
+    """Return the settings with a trial more for each seed that failed before."""
+    assert own.study.name is not None, "`derive_refit_config` names the study"
     folder = Path(own.study.dir) / own.study.name
     if not StudyFiles(folder).events.exists():
         return own
@@ -323,10 +331,12 @@ def _with_more_tries(own: Config) -> Config:
     return replace(own, study=replace(own.study, n_trials=own.refit.n_seeds + n_failed))
 
 
-def _keep(own: Config, begun: RefitTask, decided: RefitDecision, prepared: PreparedStudy) -> None:
-    """Write the model file of the seeds. Raises AutoMLError where one has not finished."""
-    assert own.study.name is not None, "made by derive.py"
-    folder = StudyFiles(begun.path).refits / own.study.name
+def _save_seeds(
+    own: Config, task: RefitTask, decision: RefitDecision, prepared: PreparedStudy
+) -> None:
+    """Write the model file of the seeds. Raises AutoMLError if one has not finished."""
+    assert own.study.name is not None, "`derive_refit_config` names the study"
+    folder = StudyFiles(task.path).refits / own.study.name
     trials = read_study(folder).trials.values()
     finished = [trial.number for trial in trials if trial.state is TrialState.FINISHED]
     n_seeds = own.refit.n_seeds
@@ -344,18 +354,18 @@ def _keep(own: Config, begun: RefitTask, decided: RefitDecision, prepared: Prepa
             f"no checkpoint was given, so that there is no {REFIT}; see {os.path.relpath(folder)}"
         )
         return
-    path = StudyFiles(begun.path).refit
-    assert begun.config.study.name is not None
-    given = prepared.dataset or prepared.facts
-    data = "" if given is None else given.digest
-    refitted = RefitFacts(decided.trial, own.refit.rows, n_seeds, data)
-    best = StudyFiles(begun.path).checkpoint(decided.trial, CheckpointKind.BEST)
+    path = StudyFiles(task.path).refit
+    assert task.config.study.name is not None
+    source = prepared.dataset or prepared.facts
+    data = "" if source is None else source.digest
+    refitted = RefitFacts(decision.trial, own.refit.rows, n_seeds, data)
+    best = StudyFiles(task.path).checkpoint(decision.trial, CheckpointKind.BEST)
     searched = str(best) if prepared.dataset is not None and best.exists() else None
-    save_refit(RefitFileJob(str(path), seeds, begun.config.study.name, refitted, searched))
+    save_refit(RefitFileJob(str(path), seeds, task.config.study.name, refitted, searched))
     if prepared.dataset is not None:
-        assert begun.winner.value is not None, "a winner has a value"
+        assert task.winner.value is not None, "a winner has a value"
         report_refit_score(
-            begun.config, prepared.dataset, begun.winner.value, trial_name(decided.trial)
+            task.config, prepared.dataset, task.winner.value, trial_name(decision.trial)
         )
 
 

@@ -1,4 +1,4 @@
-"""What of a refit is looked at before anything heavy is loaded: its settings."""
+"""Checks the settings of a refit before anything heavy is loaded. The file imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind, RefitMembers
 from automl.errors import ConfigError
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
@@ -18,23 +18,23 @@ from automl.trial import EnsembleBuilt, Params
 
 @dataclass(frozen=True)
 class RefitTask:
-    """A refit whose settings were looked at, and its winner."""
+    """A refit with checked settings, and its winner."""
 
     config: Config
-    """Of the study."""
+    """The config of the study that is refitted."""
     path: Path
     winner: TrialRecord
-    """The best trial, or the one that was named."""
+    """The best trial, or the trial that was named."""
     ensemble: EnsembleBuilt | None = None
-    """What is trained again in its place; None: it is the winner."""
+    """The ensemble that is trained again. None if the winner is."""
     members: Sequence[TrialRecord] = ()
-    """Of the ensemble, in its order."""
+    """The members of the ensemble, in its order."""
     timeout_seconds: float | None = None
-    """After so many its trainings are stopped; None: they take what they take."""
+    """Seconds after which the trainings are stopped. None for no limit."""
 
 
 def ensemble_to_refit(record: StudyRecord, config: Config, path: Path) -> EnsembleBuilt | None:
-    """The ensemble of the study at `path`, where it is what `refit` trains again; None: it is a
+    """Return the ensemble of the study at `path` if `refit` trains it again, or None if it trains a
     trial."""
     refit = config.refit
     if refit.trial is not None or refit.members is RefitMembers.none:
@@ -44,7 +44,7 @@ def ensemble_to_refit(record: StudyRecord, config: Config, path: Path) -> Ensemb
 
 
 def refuse_unfit_settings(config: Config) -> None:
-    """What can be said of the settings alone. Raises ConfigError."""
+    """Raise ConfigError for settings that cannot be refitted."""
     kind = config.objective.kind
     if kind is ObjectiveKind.called:
         raise ConfigError(
@@ -76,11 +76,12 @@ def _refuse_seeds_of_arrays(config: Config) -> None:
 
 
 def refuse_unfit_batch(config: Config, params: Params) -> None:
-    """Raises ConfigError where what these params make of the built-in training has none."""
+    """Raise ConfigError if a batch size is set and the family of these params trains in no
+    batches."""
     if config.refit.batch_size is None or config.objective.kind is not ObjectiveKind.builtin:
         return
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    family, _ = config.model.of(params)  # of `model=auto` the trial's own
+    model_family = family_of(config)
+    family, _ = model_family.of(params)  # with `model=auto`, the trial's own family
     if not isinstance(family, NetworkFamily):
         raise ConfigError(
             f"refit.batch_size={config.refit.batch_size}: model={family_name(family)} trains in "

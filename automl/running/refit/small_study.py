@@ -1,7 +1,7 @@
-"""A refit as a small study: its settings from those of the study and its winner. Pure.
+"""Makes a refit a small study: its settings from those of the study and its winner. Pure.
 
-A space of the winner's params alone, a trial for each seed, nothing that proposes or prunes. So a
-refit is admitted, interrupted, resumed, packed and shown in MLflow as any trial.
+The space has the winner's params alone, each seed is a trial, and no sampler or pruner is at work.
+A refit is thereby admitted, interrupted, resumed, packed and shown in MLflow as any study.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from automl.config import Config, ObjectiveKind, TrainingConfig
 from automl.config.commands import TRAIN
-from automl.models.family import Family
+from automl.models.family import family_of
 from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import RefitPlan
 from automl.record.study_files import REFITS
@@ -30,7 +30,7 @@ from automl.trial import Direction, Params, trial_name
 
 @dataclass(frozen=True)
 class TrainRowCounts:
-    """Rows that train, in the search and now."""
+    """Numbers of training rows, in the search (`before`) and in the refit (`now`)."""
 
     before: int
     now: int
@@ -38,48 +38,51 @@ class TrainRowCounts:
 
 @dataclass(frozen=True)
 class RefitDecision:
-    """What is trained, decided."""
+    """Says what a refit trains, and how."""
 
     trial: int
     params: Params
     epochs: int
     ema_decay: float
-    """As `training.ema_decay`."""
+    """Decay of averaged weights, as `training.ema_decay`."""
     plan: RefitPlan
-    taken: RefitDevices
+    devices: RefitDevices
     notes: tuple[str, ...]
-    """For people."""
+    """Lines for people about the decision."""
 
 
 def decide_refit(
-    config: Config, winner: TrialRecord, sizes: TrainRowCounts | None, taken: RefitDevices
+    config: Config, winner: TrialRecord, sizes: TrainRowCounts | None, devices: RefitDevices
 ) -> RefitDecision:
-    """Params and length of the final training; `sizes` is None for an objective of the user's,
-    which knows them itself."""
+    """Decide params and length of the final training. `sizes` is None for an objective of the
+    user's, which has its own rows."""
     what = f"refit of trial {winner.number} of study {config.study.name}"
     if sizes is None:
-        note = f"{what}: your own training, {taken.why}, with trial.refit"
+        note = f"{what}: your own training, {devices.why}, with trial.refit"
         plan, decay = RefitPlan(), config.training.ema_decay
-        epochs = config.training.epochs or 1  # whatever it says, it is no matter
-        return RefitDecision(winner.number, winner.params, epochs, decay, plan, taken, (note,))
+        epochs = config.training.epochs or 1  # the user's training ignores the number
+        return RefitDecision(winner.number, winner.params, epochs, decay, plan, devices, (note,))
     keeps_last = config.refit.hold_out is None
     epochs = refit_epochs(config, winner, sizes)
-    n_parts = taken.n_parts
+    n_parts = devices.n_parts
     found = scale_to_batch(winner.params, config.refit.batch_size, n_parts, sizes.now, epochs)
-    plan = RefitPlan(keeps_last, found.warm_up, taken.n_ranks, taken.data_parallel)
+    plan = RefitPlan(keeps_last, found.warm_up, devices.n_ranks, devices.data_parallel)
     decay = ema_decay_for_rows(config, found.params, sizes.now)
     notes = (
         f"{what}: {rows_summary(config, sizes)}, "
         f"{_length(config, epochs)}{_averaged(config, decay)}",
-        *([f"{taken.why}"] if taken.why else []),
+        *([f"{devices.why}"] if devices.why else []),
         *([found.note] if found.note else []),
     )
-    return RefitDecision(winner.number, found.params, epochs, decay, plan, taken, notes)
+    return RefitDecision(winner.number, found.params, epochs, decay, plan, devices, notes)
 
 
 def refit_epochs(config: Config, winner: TrialRecord, sizes: TrainRowCounts) -> int:
-    """As long as the trial trained to its best epoch, or, where rows are held out to stop by, as
-    the study's. What has no batches (trees) takes as many epochs, whatever the rows are."""
+    """Return the epochs of a refit: as many steps as the trial took to its best epoch.
+
+    If rows are held out to stop by, they are the study's. A family without batches (trees) takes as
+    many epochs as the trial, whatever the rows are.
+    """
     if config.refit.hold_out is not None:
         return _most_epochs(config, winner.params)
     assert winner.best_step is not None, "the built-in training reports"
@@ -90,11 +93,12 @@ def refit_epochs(config: Config, winner: TrialRecord, sizes: TrainRowCounts) -> 
 
 
 def as_single_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
-    """Where each trial is of a family of its own (`model=auto`): the winner as one of that."""
+    """Return config and winner in terms of the winner's own family, if the study has several
+    (`model=auto`)."""
     if config.objective.kind is not ObjectiveKind.builtin:
         return config, winner
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    family, params = config.model.of(winner.params)
+    model_family = family_of(config)
+    family, params = model_family.of(winner.params)
     return replace(config, model=family), replace(winner, params=params)
 
 
@@ -103,29 +107,30 @@ def _most_epochs(config: Config, params: Params) -> int:
 
 
 def _length_of(config: Config, params: Params) -> TrainingConfig:
-    """The training with the length and the patience that its family has, where none is said."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return config.model.of(params)[0].trained(config.training)
+    """Return the training settings with the family's default length and patience."""
+    family = family_of(config)
+    return family.of(params)[0].trained(config.training)
 
 
 def _is_network(config: Config, params: Params) -> bool:
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return isinstance(config.model.of(params)[0], NetworkFamily)
+    family = family_of(config)
+    return isinstance(family.of(params)[0], NetworkFamily)
 
 
 def epochs_for_steps(best_step: int, sizes: TrainRowCounts, batch_size: int) -> int:
-    """Epochs over the rows now that are as many steps as the trial took to its best epoch (whole
-    ones, at least one)."""
+    """Return the whole epochs, at least one, that are about as many steps on the present rows as
+    the trial took to its best epoch."""
     n_steps = (best_step + 1) * _n_batches(sizes.before, batch_size)
     return max(1, round(n_steps / _n_batches(sizes.now, batch_size)))
 
 
 def ema_decay_for_rows(config: Config, params: Params, n_rows: int) -> float:
-    """Of the moving average of weights: over the steps of an epoch, where nobody said another.
+    """Return the decay of the weights' moving average, which spans the steps of an epoch unless it
+    is set.
 
     A trial's model is the best of its epochs by rows that the refit trains on. At a constant
-    learning rate the weights of one step are off by chance, which that choice takes out and their
-    average does better (Polyak and Juditsky, 1992; `experiments/011-refit`).
+    learning rate the weights of a step vary by chance. Choosing the best epoch removes this
+    variation, and averaging does so better (Polyak and Juditsky, 1992; `experiments/011-refit`).
     """
     own = config.training.ema_decay
     if not _is_network(config, params):
@@ -138,40 +143,42 @@ def ema_decay_for_rows(config: Config, params: Params, n_rows: int) -> float:
 
 
 def derive_refit_config(
-    config: Config, again: RefitDecision, identity: Mapping[str, Any]
+    config: Config, decision: RefitDecision, identity: Mapping[str, Any]
 ) -> Config:
-    """The settings of the refit; `identity` is that of the study, data included."""
+    """Return the settings of the refit. `identity` is that of the study, data included."""
     builtin = config.objective.kind is ObjectiveKind.builtin
     asks = config.objective.kind is ObjectiveKind.optuna
     threads = config.execution.threads_per_trial
-    threads = again.taken.n_threads if threads == 1 else threads
-    alone = again.plan.n_ranks > 1
+    threads = decision.devices.n_threads if threads == 1 else threads
+    alone = decision.plan.n_ranks > 1
     own = derive_small_study(
-        config, refit_name(again, config, identity), keeps_last=again.plan.keeps_last
+        config, refit_name(decision, config, identity), keeps_last=decision.plan.keeps_last
     )
-    given = [dict(again.params)] * config.refit.n_seeds if asks else []
+    enqueued = [dict(decision.params)] * config.refit.n_seeds if asks else []
     return replace(
         own,
-        study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=given),
-        space=config.space if asks else dict(again.params),
+        study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=enqueued),
+        space=config.space if asks else dict(decision.params),
         training=replace(
-            _length_of(config, again.params), epochs=again.epochs, ema_decay=again.ema_decay
+            _length_of(config, decision.params),
+            epochs=decision.epochs,
+            ema_decay=decision.ema_decay,
         )
         if builtin
         else config.training,
         admission=replace(
             config.admission,
-            devices_per_trial=again.taken.n_gpus,
+            devices_per_trial=decision.devices.n_gpus,
             max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
         ),
-        execution=replace(config.execution.here, threads_per_trial=threads),
-        refit=replace(own.refit, trial=again.trial),
+        execution=replace(config.execution.on_this_machine, threads_per_trial=threads),
+        refit=replace(own.refit, trial=decision.trial),
     )
 
 
 def derive_small_study(config: Config, name: str, *, keeps_last: bool) -> Config:
-    """What the settings of any refit are: a study in the folder of refits, of which nothing
-    proposes or prunes."""
+    """Return the settings common to refits: a study in the folder of refits, without sampler and
+    pruner."""
     study = config.study
     assert study.name is not None, "a refit is of a study that is there"
     metric, direction = study.metric, study.towards
@@ -194,33 +201,35 @@ def derive_small_study(config: Config, name: str, *, keeps_last: bool) -> Config
     )
 
 
-def limit_refit_time(own: Config, begun: RefitTask) -> Config:
-    """The settings of a refit, in the time that there is for it."""
-    return replace(own, study=replace(own.study, timeout_seconds=begun.timeout_seconds))
+def limit_refit_time(own: Config, task: RefitTask) -> Config:
+    """Return the settings of a refit, limited to the time that there is for it."""
+    return replace(own, study=replace(own.study, timeout_seconds=task.timeout_seconds))
 
 
-def refit_name(again: RefitDecision, config: Config, identity: Mapping[str, Any]) -> str:
-    """`trial-00007-3fa9c2d1`: the same for the same refit, whose seeds may become more, and whose
-    devices others."""
-    refit, warm_up = config.refit, again.plan.warm_up
+def refit_name(decision: RefitDecision, config: Config, identity: Mapping[str, Any]) -> str:
+    """Return a folder name such as `trial-00007-3fa9c2d1`.
+
+    It is the same for the same refit, though the number of seeds and the devices may change.
+    """
+    refit, warm_up = config.refit, decision.plan.warm_up
     decides = {
         "study": identity,
-        "params": dict(again.params),
-        "epochs": again.epochs,
-        "ema_decay": again.ema_decay,
+        "params": dict(decision.params),
+        "epochs": decision.epochs,
+        "ema_decay": decision.ema_decay,
         "rows": [refit.rows, refit.hold_out],
         "warm_up": None if warm_up is None else asdict(warm_up),
     }
-    return f"{trial_name(again.trial)}-{refit_digest(decides)}"
+    return f"{trial_name(decision.trial)}-{refit_digest(decides)}"
 
 
 def refit_digest(decides: Mapping[str, Any]) -> str:
-    """Of what decides a refit, as its folder is called by it."""
+    """Return the digest of what decides a refit, which is part of its folder's name."""
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def rows_summary(config: Config, sizes: TrainRowCounts) -> str:
-    """On which rows, for people."""
+    """Return the rows of the refit, in words for people."""
     return ", ".join(_parts(config, sizes))
 
 

@@ -1,4 +1,5 @@
-"""What a config says, as plain values: what may not change, and what MLflow shows of it."""
+"""Turns a config into plain values: the settings that may not change, and those that MLflow
+shows."""
 
 from __future__ import annotations
 
@@ -8,15 +9,15 @@ from typing import Any
 
 from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
 from automl.config.data import VALIDATION_FRACTION
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.running.setup.resume_command import function_parts
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 
 
 def identity_settings(config: Config) -> dict[str, Any]:
-    """The settings that may not change while the study lasts."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    """Return the settings that may not change while the study lasts."""
+    family = family_of(config)
     study = {"metric": config.study.metric, "direction": config.study.towards.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
@@ -28,25 +29,27 @@ def identity_settings(config: Config) -> dict[str, Any]:
         del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = to_plain_values(config.data)
-        del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
+        # Tables may move. Their contents may not change.
+        del identity["data"]["path"], identity["data"]["test_path"]
         del identity["data"]["split_to"]
-        # What they found is told, by column, with the data's digest.
+        # The findings of these settings are in the columns, and in the data's digest.
         for found in ("detect", "detect_target", "detect_verbatim"):
             del identity["data"][found]
-        if config.data.validation_fraction is None:  # what it comes to is in the data's digest
+        if config.data.validation_fraction is None:  # the split is in the data's digest
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
         if not identity["data"]["columns"]:
-            del identity["data"]["columns"]  # a refit is called by what its study is
-        identity["model"] = dict(config.model.identity())
+            del identity["data"]["columns"]  # a refit has the identity of its study
+        identity["model"] = dict(family.identity())
         identity["training"] = to_plain_values(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it
         if config.training.loss != "quantile":
-            del identity["training"]["quantile"]  # likewise, and studies of before have none
+            # No number of a trial depends on it, and older studies have none.
+            del identity["training"]["quantile"]
     return identity
 
 
 def to_plain_values(value: object) -> Any:
-    """A dataclass as nested plain values, enums by name."""
+    """Return a dataclass as nested plain values, enums by name."""
 
     def convert(v: object) -> object:
         if isinstance(v, Enum):
@@ -59,7 +62,8 @@ def to_plain_values(value: object) -> Any:
 
 
 def flat_settings(config: Config) -> dict[str, str]:
-    """`training.epochs` → `20`: the settings as params of the parent run in MLflow."""
+    """Return the settings by dotted name (`training.epochs` → `20`), as params of MLflow's parent
+    run."""
     flat: dict[str, str] = {}
 
     def walk(prefix: str, value: object) -> None:
@@ -80,12 +84,12 @@ def flat_settings(config: Config) -> dict[str, str]:
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
-    assert isinstance(config.model, Family)
-    flat["model"] = family_name(config.model)
+    family = family_of(config)
+    flat["model"] = family_name(family)
     return flat
 
 
 def option_name(option: SamplerConfig | PrunerConfig) -> str:
-    """What the user chose it by: `TPE` → `tpe`."""
+    """Return the name by which the user chose the option: `TPE` → `tpe`."""
     options: dict[str, type] = {**samplers(), **pruners()}
     return next(name for name, kind in options.items() if kind is type(option))

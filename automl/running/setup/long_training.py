@@ -1,13 +1,11 @@
-"""What is said of a table on which a trial takes minutes, before the first begins. Pure.
+"""Warns of tables on which a trial takes minutes, and tries quick families first on them. Pure.
 
-A sweep asks nobody whether it may take long. So that nobody waits for an hour who wanted an answer
-in a minute, it says about what a trial takes, and what is quicker.
+A sweep does not ask whether it may take long. It says instead about how long a trial takes, and
+what is quicker.
 
-In which order what did well on many tables is tried on this one. Pure.
-
-A family's turn comes by the order in which `model=auto` names them. Where a trial of some family
-takes minutes, a sweep with little time would end with what it has begun and not with what it could
-have had: there the quick families of each turn go first.
+Points that did well on many tables are tried in the order in which `model=auto` names their
+families. If trials of some family take minutes, a sweep with little time might end with unfinished
+trials only. The quick families of each turn then go first.
 """
 
 from __future__ import annotations
@@ -17,20 +15,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from automl.config import Config, DataKind
 from automl.data.dataset import Dataset
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.trial import Params, ParamValue
 
 LONG_TRIAL_SECONDS = 60.0
 MANY_ROWS = 100_000
 ENOUGH_ROWS = 50_000
-"""Trials on a part of so many rank mostly as on all, and a refit has all."""
+"""Trials on this many rows mostly rank as on all rows, and a refit has all of them."""
 
 
 def long_trial_warnings(
     config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
 ) -> tuple[str, ...]:
-    """A line, where trials of some family are long; `ends` are those of the space's params."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    """Return a warning line if trials of some family are long. `ends`: the ends of each param's
+    range."""
     seconds = seconds_by_family(config, dataset, ends)
     long = {
         name: need
@@ -53,14 +51,15 @@ def long_trial_warnings(
 def seconds_by_family(
     config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
 ) -> dict[str, float | None]:
-    """See `Family.trial_seconds`; None: not known."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    searched = set(ends.get(config.model.choice or "", config.model.by_choice))
-    members = {name: one for name, one in config.model.by_choice.items() if name in searched}
+    """Return the seconds of a trial of each family by `Family.trial_seconds`, or None if
+    unknown."""
+    family = family_of(config)
+    searched = set(ends.get(family.choice or "", family.by_choice))
+    members = {name: one for name, one in family.by_choice.items() if name in searched}
     training = config.training
     if not members:
-        own = config.model.trial_seconds(dataset, config.model.trained(training), ends)
-        return {family_name(config.model): own}
+        own = family.trial_seconds(dataset, family.trained(training), ends)
+        return {family_name(family): own}
     return {
         name: one.trial_seconds(
             dataset,
@@ -101,8 +100,12 @@ def _minutes(seconds: float) -> str:
 def order_quick_families_first(
     points: Sequence[Params], choice: str, seconds: Mapping[str, float | None]
 ) -> Sequence[Params]:
-    """`points`, each turn's by the `seconds` of a trial of its family where some takes minutes
-    (None: not known, and little); `choice` is the param that names it."""
+    """Return `points` with the quick families of each turn first, if a trial of some family takes
+    minutes.
+
+    `seconds`: time of a trial by family; None if unknown, which counts as little. `choice`: the
+    param that names the family.
+    """
     if all((need or 0.0) <= LONG_TRIAL_SECONDS for need in seconds.values()):
         return points
     n_before = Counter[str]()

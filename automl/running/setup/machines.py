@@ -1,9 +1,7 @@
-"""Where a sweep's trials may run: this machine, or the nodes of a cluster.
+"""Opens the machines where a sweep's trials may run: this machine, or the nodes of a cluster.
 
-The devices of a cluster's nodes, for who only looks (`devices execution=ray`).
-
-As a sweep has them read: by an agent on each node, which ends with the look. None of the user's
-code goes there, nothing is claimed, and no node is asked for.
+`devices execution=ray` reads the devices of a cluster's nodes in the same way, by an agent on each
+node, which ends with the command. It sends no user code, claims nothing, and asks for no node.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from automl.devices.device_reading import (
     DeviceReading,
     NodeReading,
     NodesReader,
-    without_free_memory,
+    close_unclaimed_devices,
 )
 from automl.errors import AutoMLError
 from automl.execution.cluster.nodes import ClusterNodes
@@ -33,21 +31,22 @@ from automl.running.setup.warm_start import training_preloads
 from automl.trial import DeviceKind
 
 AGENT_TARGET = "automl.running.setup.node_agent:open_agent"
-GIVEN_GPU = "automl.devices.torch_gpus:given_gpu"
+GIVEN_GPU = "automl.devices.torch_gpus:assigned_gpu"
 
 
 @dataclass(frozen=True)
 class SweepMachines:
-    """What is read of devices, and the nodes that they belong to."""
+    """The reader of a sweep's devices, and the nodes that they belong to."""
 
     reader: DeviceReader
     nodes: ClusterNodes | None = None
-    """None: they are this machine's."""
+    """Nodes of a cluster. None if the devices are this machine's."""
 
 
 @contextmanager
 def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
-    """Raises ConfigError where there is none that can be used, AutoMLError where none answers."""
+    """Open the sweep's machines. Raises ConfigError if none can be used, AutoMLError if none
+    answers."""
     if prepared.config.execution.kind is not ExecutionKind.ray:
         beside = prepared.uses_cpu_beside_gpus
         with closing(open_reader(prepared.devices, beside_gpus=beside)) as reader:
@@ -85,7 +84,7 @@ def _nodes(prepared: PreparedStudy) -> ClusterNodes:
 
 
 def _tables(config: Config) -> list[Path]:
-    """What the sweep reads itself, and shares."""
+    """Return the tables that the sweep reads itself, and shares."""
     paths = (config.data.path, config.data.test_path)
     is_read = config.objective.kind is ObjectiveKind.builtin
     return [Path(path) for path in paths if path is not None and is_read]
@@ -103,14 +102,15 @@ def _settings(prepared: PreparedStudy) -> NodeSettings:
 
 
 def node_readings(nodes: ClusterNodes) -> Sequence[NodeReading]:
-    """What each node said last, by our clock; of a cluster that is shared, what of it is held."""
+    """Return the last reading of each node, by our clock. In a shared cluster only the claimed
+    share counts."""
     found, held = [], nodes.claims.held()
     for node in nodes.present():
         reading = None if node.last is None else node.last.reading
         if isinstance(reading, DeviceReading):
             begun = reading.begun_seconds + node.offset_seconds
             ours = replace(reading, begun_seconds=begun)
-            ours = ours if held is None else without_free_memory(ours, held)
+            ours = ours if held is None else close_unclaimed_devices(ours, held)
             found.append(NodeReading(node.name, ours, node.heard_seconds))
     return found
 
@@ -120,10 +120,12 @@ _STEP_SECONDS = 0.05
 
 @contextmanager
 def open_cluster_nodes(config: Config) -> Iterator[ClusterNodes]:
-    """The nodes of the cluster that the config names, once each was read, or `FIRST_SECONDS` went
-    by. Raises ConfigError where it cannot be used, AutoMLError where no node answers."""
+    """Open the nodes of the config's cluster once each was read, or after `FIRST_SECONDS`.
+
+    Raises ConfigError if the cluster cannot be used, AutoMLError if no node answers.
+    """
     with closing(
-        ClusterNodes(RayCluster(config.ray, None, AGENT_TARGET, _looking_settings(config)))
+        ClusterNodes(RayCluster(config.ray, None, AGENT_TARGET, _read_only_settings(config)))
     ) as nodes:
         nodes.open()
         ends = time.monotonic() + FIRST_SECONDS
@@ -138,12 +140,12 @@ def open_cluster_nodes(config: Config) -> Iterator[ClusterNodes]:
 
 
 def unread_nodes(nodes: ClusterNodes) -> Sequence[str]:
-    """The nodes whose agents have not said yet what their devices are."""
+    """Return the nodes whose agents have not reported their devices yet."""
     read = {reading.node for reading in node_readings(nodes)}
     return sorted(node.name for node in nodes.present() if node.name not in read)
 
 
-def _looking_settings(config: Config) -> NodeSettings:
+def _read_only_settings(config: Config) -> NodeSettings:
     return NodeSettings(
         devices=config.devices,
         beside_gpus=False,

@@ -1,4 +1,8 @@
-"""What a node of a cluster is for a sweep: a reader of its devices, and workers under an agent."""
+"""Makes a sweep's agent on a node of a cluster: a reader of the node's devices, and workers.
+
+The file stands alone because each node imports it by name, without loading what the sweep itself
+needs.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +21,18 @@ from automl.execution.worker_process import preload_fork_server
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What of the config concerns each node."""
+    """The part of the config that each node needs."""
 
     devices: DevicesConfig
     beside_gpus: bool
     cores_per_trial: int
     max_on_host: int | None
-    """None: as many as the cores allow."""
+    """Largest number of trials on the host. None for as many as the cores allow."""
     modules: Sequence[str]
-    """What the server is to load that workers are forked from."""
+    """Modules that the fork server of the workers loads in advance."""
 
     def n_places(self, n_cpus: float) -> int:
-        """How many trials its host trains at once, of which the cluster gives so many CPUs."""
+        """Return how many trials the host trains at once with `n_cpus` CPUs of the cluster."""
         if n_cpus < 1:
             return 0
         per_core = max(1, min(usable_cores(), int(n_cpus)) // self.cores_per_trial)
@@ -36,7 +40,7 @@ class NodeSettings:
 
 
 def open_agent(config: tuple[str, float, NodeSettings]) -> NodeAgent:
-    """The agent of the node of that name and so many CPUs. Raises ConfigError."""
+    """Return the agent for a node's name, CPUs and settings. Raises ConfigError."""
     name, n_cpus, settings = config
     reader = open_reader(settings.devices, beside_gpus=settings.beside_gpus)
     preload_fork_server(*settings.modules)

@@ -1,10 +1,9 @@
-"""The open parts of one sweep: opened in the order in which they can refuse, closed in reverse.
+"""Opens the parts of one sweep in the order in which they can refuse, and closes them in reverse.
 
-What the study knows and the event log has lost: put back when both are open.
-
-The end of the log can be lost while the study is whole (a repaired file system, an old copy), and
-MLflow is made from the log alone. The other way round, an outcome that only the log has is told to
-the study when the sweep takes its trials over.
+When study and event log are open, outcomes that the log has lost are restored from the study. The
+end of the log can be lost while the study is whole (a repaired file system, an old copy), and
+MLflow is made from the log alone. Outcomes that only the log has are told to the study elsewhere,
+when the sweep takes its trials over.
 """
 
 from __future__ import annotations
@@ -45,33 +44,34 @@ if TYPE_CHECKING:
 
 
 def restore_lost_events(study: Study, log: EventLog) -> int:
-    """Append to the log how trials ended, where it lacks that, and that they began, where it lacks
-    that too. Returns the number of trials. Raises StorageError.
+    """Append missing starts and outcomes of trials to the log. Return the number of trials.
 
-    Reports are not put back: MLflow may have them, and with other times they would be there twice.
+    Reports are not restored: MLflow may have them, and with other times they would be there twice.
+    Raises StorageError.
     """
     trials = log.record.trials
     known = {number for number, trial in trials.items() if trial.state.is_final}
     lost = study.ended(excluded=known)
     for trial in lost:
-        before = trials.get(trial.number)
-        if before is None or not before.n_starts:
+        recorded = trials.get(trial.number)
+        if recorded is None or not recorded.n_starts:
             log.append(TrialStarted(trial.number, trial.began, trial.params, device="unknown"))
         log.append(trial.outcome)
     return len(lost)
 
 
 MAX_THREADS = 10_000
-"""That carry trials on the nodes of a cluster; a thread is begun when it is needed."""
+"""Largest number of threads that carry trials on the nodes of a cluster. A thread starts when it is
+needed."""
 MAX_WORKERS = 512
-"""Of a node."""
+"""Largest number of workers on a node."""
 READY_SECONDS = 60.0
 """How long MLflow may take to open its store."""
 
 
 @dataclass(frozen=True)
 class SweepParts:
-    """The open parts of one sweep."""
+    """The open parts of one sweep. `open_sweep_parts` opens and closes them."""
 
     prepared: PreparedStudy
     directory: StudyDirectory
@@ -81,9 +81,9 @@ class SweepParts:
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
-    """Who else works on the study."""
+    """The other sweeps that work on the study. By default there are none."""
     nodes: ClusterNodes | None = None
-    """Of a cluster; None: trials run on this machine."""
+    """Nodes of a cluster. None if trials run on this machine."""
 
     @property
     def config(self) -> Config:
@@ -91,30 +91,32 @@ class SweepParts:
 
     @property
     def stored(self) -> CheckpointStore | None:
-        """Where this machine keeps checkpoints besides; None: nowhere, or its nodes do."""
+        """The store in which this machine keeps copies of checkpoints. None if there is none, or if
+        the nodes keep them."""
         return (
             None if self.nodes is not None else checkpoint_store(self.config.study, self.study.uuid)
         )
 
     @property
     def machine(self) -> str:
-        """What this machine is called where a trial's device is told: by its name where sweeps of
-        others may work on the study, too, which the database knows by theirs."""
+        """Name of this machine in the devices of trials. If other sweeps may work on the study it
+        is the host's name, by which the database tells them apart."""
         return this_holder().host if self.config.study.shared else LOCAL_NODE
 
     @property
     def n_places(self) -> int:
-        """The most trials, or packs, at once."""
+        """Largest number of trials, or packs, at once."""
         return n_places(self.prepared, self.reader)
 
     @property
     def n_threads(self) -> int:
-        """The most that may be needed to carry them: nodes may come."""
+        """Largest number of threads that may carry trials, nodes that may still come included."""
         return self.n_places if self.nodes is None else MAX_THREADS
 
 
 def n_places(prepared: PreparedStudy, reader: DeviceReader) -> int:
-    """The most trials, or packs, at once over all devices, those included that do not answer."""
+    """Return the largest number of trials, or packs, at once over all devices, silent ones
+    included."""
     limits = prepared.limits
     if isinstance(reader, NodesReader):
         limits = limits.by(reader.take().devices)
@@ -128,7 +130,7 @@ def make_executor(
     nodes: ClusterNodes | None = None,
     study_uuid: str = "",
 ) -> Executor:
-    """The executor that the config names. Raises ConfigError."""
+    """Return the executor that the config names. Raises ConfigError."""
     if nodes is not None:
         from automl.execution.cluster.nodes_executor import NodesExecutor
 
@@ -144,17 +146,18 @@ def make_executor(
 
 
 def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | None:
-    """Where checkpoints of the study are kept besides; None: nowhere."""
+    """Return the store for copies of the study's checkpoints, or None if there is none."""
     return None if study.checkpoints is None else CheckpointStore(study.checkpoints, study_uuid)
 
 
 def _niceness(nodes: ClusterNodes | None) -> int:
-    """Of delivering to MLflow, below what trains."""
+    """Return the niceness of delivering to MLflow, which ranks below training."""
     return DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY
 
 
 def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
-    """What worker processes are held to; they wait for a verdict at the study's own rungs."""
+    """Return the limits of worker processes. Workers wait for a verdict at the study's own
+    rungs."""
     execution = prepared.config.execution
     return WorkerLimits(
         max_workers=max_workers,
@@ -169,7 +172,7 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
 
 
 def _store_config(directory: StudyDirectory, stored_config: str) -> None:
-    """No picture: without it the study cannot be resumed. Raises StorageError."""
+    """Store the config, without which the study cannot be resumed. Raises StorageError."""
     path = directory.files.config
     try:
         write_durably(path, stored_config)
@@ -181,8 +184,8 @@ def _store_config(directory: StudyDirectory, stored_config: str) -> None:
 
 
 def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirectory:
-    """The study's directory, for a sweep; where another is at work there on a study that may be
-    shared, one beside. Raises as `StudyDirectory.open`."""
+    """Return the study's directory for a sweep, or one beside it if another sweep works there on a
+    study that may be shared. Raises the errors of `StudyDirectory.open`."""
     try:
         return StudyDirectory.open(study, must_exist=must_exist)
     except StudyInUseError:
@@ -203,7 +206,7 @@ def open_sweep_parts(
     deliverer: DelivererProcess | None,
     nodes: ClusterNodes | None = None,
 ) -> Iterator[SweepParts]:
-    """Open study, event log, MLflow's delivery and executor; close them in the other order."""
+    """Open study, event log, MLflow's delivery and executor. Close them in reverse order."""
     config = prepared.config
     if config.study.shared:
         opened = _open_shared(prepared, directory, reader, stored_config, deliverer, nodes)
@@ -216,7 +219,7 @@ def open_sweep_parts(
         place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
         study.keep_uuid(place.study_uuid)
         ref = StudyRef(place.study_uuid, place.name, place.former_names)
-        # Not before the study has agreed: the process makes MLflow's database where there is none.
+        # Delivery starts once the study has agreed, since it creates a missing MLflow database.
         delivery: DeliverySupervisor | NoDelivery = NoDelivery()
         if config.tracking.store is TrackingStore.mlflow:
             delivery = DeliverySupervisor.start(
@@ -225,7 +228,7 @@ def open_sweep_parts(
                 deliverer,
                 study=ref,
                 n_known_trials=study.n_asked,
-                before_trials=prepared.plan.refit is None,  # whose study has begun
+                before_trials=prepared.plan.refit is None,  # the study of a refit has begun
                 niceness=_niceness(nodes),
             )
         stack.callback(delivery.stop)
@@ -252,9 +255,10 @@ def _open_shared(
     deliverer: DelivererProcess | None,
     nodes: ClusterNodes | None,
 ) -> Iterator[SweepParts]:
-    """As `open_sweep_parts`, of a study that other sweeps work on, too: the database has what is
-    left of
-    trials, and the event log cannot have lost what it has."""
+    """Open the parts of a sweep on a shared study.
+
+    The database holds the unfinished trials, and its event log cannot lose what it has.
+    """
     from automl.running.setup.shared_sweep import PeerSweeps, join_shared_study
 
     config = prepared.config

@@ -1,6 +1,7 @@
-"""All that can be refused before anything is written: space, objective, data, metric, devices.
+"""Checks everything that can be refused before anything is written: space, objective, data, metric,
+devices.
 
-Everything here reads; what it returns is what a sweep is made from.
+The module only reads. `prepare_study` returns what a sweep is made from.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from automl.config import (
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    StudyConfig,
     check,
 )
 from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -49,11 +49,10 @@ from automl.running.setup.identity_settings import option_name
 from automl.running.setup.long_training import long_trial_warnings
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
 from automl.running.setup.resume_command import refuse_missing_function
-from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.sampler import Sampler
-from automl.search.search_space import SearchSpace, parse_space, space_notes
+from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
-from automl.trial import Direction, ProcessEntry
+from automl.trial import ProcessEntry
 
 DECLARE = "automl.objectives.training_plan:declare_users"
 DESCRIBE = "automl.objectives.user_data.source:describe_data"
@@ -62,39 +61,39 @@ DESCRIBE = "automl.objectives.user_data.source:describe_data"
 def prepare_study(
     config: Config, called: CalledFunction | None = None, refit: RefitInputs | None = None
 ) -> PreparedStudy:
-    """Check everything that needs no device; `called` is the function that the sweep was called
-    with, from Python. Raises ConfigError."""
+    """Check everything that needs no device. `called` is the function that a sweep was called with
+    from Python. Raises ConfigError."""
     refuse_missing_function(config, called)
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family = family_of(config)
     check(
         not config.watch,
         "watch",
         "true",
         "is for another command: python -m automl devices watch=true",
     )
-    space = parse_space(config.model.whole_space(config.space))
+    space = parse_space(family.whole_space(config.space))
     if config.objective.kind is ObjectiveKind.optuna:
         _check_sampler(config, space)
     _check_enqueued(config, space)
     plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
-    dataset, facts, of_space = None, None, tuple[str, ...]()
+    dataset, facts, family_notes = None, None, tuple[str, ...]()
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
             _check_one_device(config)
             dataset, facts = _read_data(config, plan)
         else:
             dataset, facts = refit.dataset, refit.facts
-        config.model.check_space(space.names)
-        if dataset is not None and config.model.weighs_classes:
+        family.check_space(space.names)
+        if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, config.training.loss, dataset.task)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
             n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
-            space = parse_space(config.model.whole_space(config.space, n_rows))
-            of_space = config.model.notes(n_rows, config.space)
+            space = parse_space(family.whole_space(config.space, n_rows))
+            family_notes = family.notes(n_rows, config.space)
             if refit is None:
-                _check_enqueued(config, space)  # the rows may have left something out
-        config.model.check_training(config.training)
+                _check_enqueued(config, space)  # a param may be left out for these rows
+        family.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
@@ -108,44 +107,22 @@ def prepare_study(
     flags = ProgramFlags()
     if config.objective.kind is ObjectiveKind.command:
         optional = [param.name for param in space.params if param.when]
-        flags, said = prepare_program_flags(config, space.names, optional)
-        notes += tuple(said)
+        flags, flag_notes = prepare_program_flags(config, space.names, optional)
+        notes += tuple(flag_notes)
     if data is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
         n_train = data.n_train
-        if refit is None:  # what was searched is trained again, in batches of all rows if need be
+        if refit is None:  # a refit keeps its batch size, in batches of all rows if need be
             check_batch(data.name, n_train, min(sizes))
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    if refit is None:
-        repeats = config.study.timeout_seconds is None and not isinstance(
-            config.sampler, GridSampler
-        )
-        notes += space_notes(space, config.study.total if repeats else None)
-        notes += _metric_note(config, from_python=called is not None)
     if dataset is not None and refit is None:
-        notes += of_space
+        notes += family_notes
         notes += (
             *threshold_notes(config.study.metric, dataset),
             *long_trial_warnings(config, dataset, ends),
         )
     return PreparedStudy(config, space, plan, dataset, declaration, notes, called, facts, flags)
-
-
-def _metric_note(config: Config, *, from_python: bool) -> tuple[str, ...]:
-    """Return what the value of a function is called, where nobody gave it a name."""
-    study, objective = config.study, config.objective
-    own = (ObjectiveKind.called, ObjectiveKind.python, ObjectiveKind.optuna)
-    least_is_best = study.towards is Direction.minimize
-    if objective.kind not in own or study.metric != StudyConfig.metric or not least_is_best:
-        return ()
-    name, towards = "study.metric=NAME", "study.direction=maximize"
-    if from_python:
-        name, towards = 'metric="NAME"', 'direction="maximize"'
-    return (
-        f"{study.metric}: the name of what {objective.target} returns, or reports under it; the "
-        f"least is best. {name} and {towards} say otherwise.",
-    )
 
 
 def _check_enqueued(config: Config, space: SearchSpace) -> None:
@@ -155,12 +132,13 @@ def _check_enqueued(config: Config, space: SearchSpace) -> None:
 
 
 def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, UserDataFacts | None]:
-    """A table; or what is known of data of the user's, whose function is called elsewhere."""
+    """Return the table, or else the facts about the user's data, whose function is called
+    elsewhere."""
     from automl.data.load import load_dataset, refuse_table_settings
 
     if config.data.kind is not DataKind.python:
         loss = config.training.value_loss
-        with reading(config.data):
+        with announce_reading(config.data):
             dataset = replace(load_dataset(config.data), loss=loss)
         check_loss(config.training.loss, dataset.task)
         check_counts(dataset)
@@ -179,21 +157,22 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, User
     return None, facts
 
 
-def reading(data: DataConfig) -> AbstractContextManager[object]:
+def announce_reading(data: DataConfig) -> AbstractContextManager[object]:
     """Announce that the table of `data` is read, which takes long for a large one."""
     is_file = data.kind is DataKind.csv
     return long_step(f"reading {data.path}", say_unfailing) if is_file else nullcontext()
 
 
 def describe_user_data(config: Config, plan: TrainingPlan) -> UserDataFacts:
-    """What the user's function gives, for the training of this plan. Raises ConfigError."""
+    """Return the facts about the data of the user's function, for training by this plan. Raises
+    ConfigError."""
     facts = _ask(config, plan, DESCRIBE)
     assert isinstance(facts, UserDataFacts)
     return facts
 
 
 def _check_sampler(config: Config, space: SearchSpace) -> None:
-    """A grid is of what was written."""
+    """Raise ConfigError for a sampler that needs a written space where there is none."""
     assert isinstance(config.sampler, Sampler), "Hydra makes it by its schema"
     check(
         config.sampler.extends or any(param.is_searched for param in space.params),
@@ -205,11 +184,11 @@ def _check_sampler(config: Config, space: SearchSpace) -> None:
 
 
 def _check_devices(config: Config) -> None:
-    """Raises ConfigError where GPUs are asked for that the family trains none on."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    if config.model.uses_torch:
+    """Raise ConfigError if GPUs are asked for though the family does not train on them."""
+    family = family_of(config)
+    if family.uses_torch:
         return
-    rule = f"model={family_name(config.model)} trains on the CPU alone: leave it out."
+    rule = f"model={family_name(family)} trains on the CPU alone: leave it out."
     kind, choose = config.devices.kind, config.devices.choose
     check(kind is not DevicesKind.nvml, "devices", kind.name, rule)
     check(choose is not ChooseDevice.gpu, "devices.choose", choose.value, rule)
@@ -228,7 +207,8 @@ def _check_one_device(config: Config) -> None:
 def _declare(
     config: Config, plan: TrainingPlan, dataset: Dataset | None, called: CalledFunction | None
 ) -> ObjectiveDeclaration:
-    """A user's module is imported where it will train, so that this process needs no torch."""
+    """Return what the objective declares. A user's module is imported where it will train, so that
+    this process needs no torch."""
     if called is not None:
         name = str(plan.objective.target)
         return declaration_of_function(called.load(name), plan.space, name)
@@ -237,13 +217,14 @@ def _declare(
             return declare_objective(plan, dataset)
     declaration = _ask(config, plan, DECLARE)
     assert isinstance(declaration, ObjectiveDeclaration)
-    if dataset is not None:  # which stays here: it would only tell its task
+    if dataset is not None:  # the dataset is not sent along, since only its task matters here
         declaration = replace(declaration, metrics=reported_metric(dataset.task))
     return declaration
 
 
 def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
-    """The answer of a function of ours that calls code of the user's, in a process of its own."""
+    """Return the answer of one of our functions that calls the user's code, in a process of its
+    own."""
     from automl.execution.child_calls import call_in_child
     from automl.execution.executor import resolve_entry
 

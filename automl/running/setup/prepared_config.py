@@ -1,4 +1,5 @@
-"""A config that was checked, and what a sweep is made from by it. Reads nothing but the machine."""
+"""Holds a checked config and derives from it what a sweep is made from. It reads nothing but the
+machine's cores."""
 
 from __future__ import annotations
 
@@ -41,13 +42,16 @@ from automl.tracking.tracking_uri import resolve_uri
 from automl.trial import Params, ParamValue, ProcessEntry, TrainingWork
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
-"""Trials asked for before the head could start: what a sampler that learns knows no better for."""
+"""Number of trials asked for before the head could start. The smaller number is for samplers that
+learn, which propose early trials knowing less."""
 LOADER_BYTES = 256 * 2**20
-"""Of main memory, for each process that loads rows: what it does not share with the one that it
-was forked from (15 MiB for images of 3×32×32, 84 for 3×224×224, both in batches of 64), and two
-batches that wait (38 MiB each of the latter)."""
+"""Main memory of each process that loads rows: its unshared memory, and two waiting batches.
+
+Unshared are 15 MiB for images of 3×32×32 and 84 MiB for 3×224×224, both in batches of 64. A waiting
+batch of the latter has 38 MiB.
+"""
 MAX_PER_GPU = 16
-"""Trials at once on one GPU, where nobody says a number."""
+"""Largest number of trials at once on one GPU, if the user sets none."""
 SESSION = "automl.objectives.training_session:open_session"
 INSIDE = "automl.tracking.inside.process:open_inside"
 COMMAND_SESSION = "automl.objectives.program.command_session:open_session"
@@ -55,46 +59,47 @@ COMMAND_SESSION = "automl.objectives.program.command_session:open_session"
 
 @dataclass(frozen=True)
 class RefitInputs:
-    """That it is the final training of a winner, and on which rows."""
+    """Says that a sweep is the final training of a winner, and on which rows."""
 
     plan: RefitPlan
     dataset: Dataset | None
-    """None for an objective of the user's, and where `facts` tell of what a function of theirs
-    gives."""
+    """The table. None for an objective of the user's, or if `facts` describe the data of their
+    function."""
     facts: UserDataFacts | None = None
     n_searched: int | None = None
-    """Rows that trained in the search, where what it tried is trained again as it was (an
-    ensemble's members): a batch size that was in its space is in that of the refit."""
+    """Number of training rows in the search, if its trials are trained again as they were (an
+    ensemble's members). A batch size of that space is then in the refit's space, too."""
 
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """A config that can work, with what was learned while checking it."""
+    """A checked config that can work, with the findings of the checks."""
 
     config: Config
     space: SearchSpace
     plan: TrainingPlan
     dataset: Dataset | None
-    """None for an objective of the user's, which reads its own data, and where `facts` tell of
-    what a function of theirs gives."""
+    """The table. None for an objective of the user's that reads its own data, or if `facts`
+    describe the data of their function."""
     declaration: ObjectiveDeclaration
     notes: tuple[str, ...]
-    """What was taken, dropped or clipped: lines for people."""
+    """Lines for people about what was taken, dropped or clipped."""
     called: CalledFunction | None = None
-    """The function that the sweep was called with, from Python."""
+    """The function with which the sweep was called from Python."""
     facts: UserDataFacts | None = None
     flags: ProgramFlags = field(default_factory=ProgramFlags)
-    """Of a program as objective: how it spells params."""
+    """How a program as objective spells its params."""
     from_python: bool = False
-    """The sweep was called from Python, and the same call with the study's name goes on with it."""
+    """Whether the sweep was called from Python, and the same call with the study's name resumes
+    it."""
 
     def how_to_go_on(self, **changed: object) -> str:
-        """See `going_on.resume_command`."""
+        """Return the command that resumes the study with `changed` settings."""
         return resume_command(self.config, from_python=self.from_python, **changed)
 
     @property
     def setup(self) -> SessionSetup:
-        """What a process that trains is given."""
+        """The input of a process that trains."""
         execution = self.config.execution
         return SessionSetup(
             self.plan,
@@ -119,27 +124,27 @@ class PreparedStudy:
 
     @property
     def of_one_model(self) -> PreparedStudy:
-        """Of a trial with folds the first of its models."""
+        """The study with the first of the models that a trial with folds trains."""
         assert self.dataset is not None, "folds are of a table"
         plan, dataset = replace(self.plan, n_models=1), self.dataset.of_one_model
         return replace(self, plan=plan, dataset=dataset)
 
     @property
     def asks_for_params(self) -> bool:
-        """Whether a trial learns its params, or some, while it runs."""
+        """Whether a trial learns some of its params only while it runs."""
         return self.config.objective.kind is ObjectiveKind.optuna
 
     @property
     def surveys(self) -> bool:
-        """Whether trials are surveyed that want a GPU: what is the user's, and not declared. One
-        that asks for its params cannot be: nobody answers a survey."""
+        """Whether trials that want a GPU are surveyed: those with user code and without declared
+        memory. A trial that asks for its params cannot be surveyed, since no one answers it."""
         is_users = self.plan.users_target is not None
-        is_one = self.plan.n_models == 1  # of folds what is seen is known, and not before
-        return self.config.may_survey and is_users and is_one and not self.asks_for_params
+        has_one_model = self.plan.n_models == 1  # with folds, memory is known only by running
+        return self.config.may_survey and is_users and has_one_model and not self.asks_for_params
 
     @property
     def portfolio(self) -> Sequence[Params]:
-        """What is tried first of what did well elsewhere."""
+        """The points that did well elsewhere and are tried first."""
         wanted = self.config.study.portfolio is PortfolioSetting.auto
         if self.choice is None or not wanted or self.plan.refit is not None:
             return ()
@@ -153,20 +158,20 @@ class PreparedStudy:
 
     @property
     def choice(self) -> str | None:
-        """The param that says what kind a trial is of; None: all are alike."""
+        """Name of the param that says of which kind a trial is. None if all are alike."""
         builtin = self.config.objective.kind is ObjectiveKind.builtin
         return self.plan.family.choice if builtin else None
 
     @property
     def sampler(self) -> Sampler:
-        """What proposes params."""
+        """The sampler that proposes params."""
         assert isinstance(self.config.sampler, Sampler), "Hydra makes it by its schema"
         return self.config.sampler
 
     @property
     def limits(self) -> AdmissionLimits:
-        """What admission is held to: on the host by default as many trials as the cores allow with
-        each one's threads."""
+        """The limits of admission. By default the host takes as many trials as its cores allow with
+        each trial's threads."""
         admission = self.config.admission
         per_trial = self.config.execution.threads_per_trial + self.n_loaders
         per_core = max(1, usable_cores() // per_trial)
@@ -182,14 +187,15 @@ class PreparedStudy:
 
     @property
     def n_loaders(self) -> int:
-        """Processes that load the rows of a trial, as far as is known before it has a device."""
+        """Number of processes that load the rows of a trial, as far as is known before it has a
+        device."""
         if self.facts is None or self.facts.stays(self.config.admission.request_bytes):
             return 0
         return self.config.training.loader_workers
 
     @property
     def uses_cpu_beside_gpus(self) -> bool:
-        """Whether trials may go to the CPU where there are GPUs."""
+        """Whether trials may go to the CPU of a machine with GPUs."""
         choose, execution = self.config.devices.choose, self.config.execution.kind
         if self.config.admission.devices_per_trial > 1:
             return False
@@ -200,12 +206,12 @@ class PreparedStudy:
         return own and not by_hand and execution is not ExecutionKind.inline
 
     def work(self, params: Params) -> TrainingWork | None:
-        """What a whole trial has to compute; None: nobody knows before it runs."""
+        """Return the work of a whole trial, or None if it is unknown before the trial runs."""
         return self.plan.work(params, self.dataset)
 
     @property
     def n_ahead(self) -> int:
-        """How many trials behind the head are looked at."""
+        """Number of trials looked at behind the head."""
         if self.config.admission.lookahead != "auto":
             return int(self.config.admission.lookahead)
         learns = self.sampler.n_may_pend(0) is not None
@@ -213,7 +219,8 @@ class PreparedStudy:
 
     @property
     def devices(self) -> DevicesConfig:
-        """Where trials may go: of a family that has no GPU's use none is looked at."""
+        """The devices where trials may go. GPUs are left out for a family that makes no use of
+        them."""
         kind = DevicesKind.host if self._on_cpu_alone else self.config.devices.kind
         return replace(self.config.devices, kind=kind)
 
@@ -224,7 +231,7 @@ class PreparedStudy:
 
     @property
     def pruner(self) -> Pruner:
-        """As the config says, with the length of a trial where it is known."""
+        """The pruner of the config, with the length of a trial if it is known."""
         pruner = self.config.pruner
         assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
         n_reports = self.plan.n_reports
@@ -232,7 +239,8 @@ class PreparedStudy:
 
     @property
     def pruners(self) -> Mapping[ParamValue, Pruner]:
-        """That of each kind of trials, where there are several: with the length of such a one."""
+        """The pruner for each kind of trial, with the length of its trials. Empty if there is one
+        kind."""
         assert isinstance(self.config.pruner, Pruner), "Hydra makes it by its schema"
         if self.choice is None or self.dataset is None:
             return {}
@@ -245,13 +253,13 @@ class PreparedStudy:
 
     @property
     def rungs(self) -> Callable[[int, int], Sequence[int]]:
-        """Where any trial may be judged."""
+        """The steps at which any trial may be judged."""
         pruners = self.pruners
         return CombinedRungs(tuple(pruners.values())) if pruners else self.pruner.rungs
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What may not change while the study lasts."""
+        """The values that may not change while the study lasts."""
         identity = identity_settings(self.config)
         if self.plan.refit is not None:
             identity["refit"] = self.plan.refit.identity()
@@ -263,8 +271,8 @@ class PreparedStudy:
 
     @property
     def identity_defaults(self) -> Mapping[str, Any]:
-        """What `identity` says of settings that nobody sets; what the family is called, the data's
-        digest and a param's bounds have no default."""
+        """The `identity` of settings that were not set. The name of the family, the data's digest
+        and a param's bounds have no default."""
         family = type(self.plan.family)
         identity = identity_settings(Config(model=unset(family)))
         model = {k: v for k, v in identity["model"].items() if k in defaults_of(family)}
@@ -272,7 +280,7 @@ class PreparedStudy:
 
     @property
     def rules(self) -> StudyRules:
-        """What the study is opened with."""
+        """The rules with which the study is opened."""
         may_change = FUNCTION_PARTS_PREFIX if self.called and self.called.changed else None
         return StudyRules(
             space=self.space,
@@ -287,7 +295,7 @@ class PreparedStudy:
 
     @property
     def requests(self) -> RequestMaker:
-        """What trials ask for."""
+        """The maker of the trials' resource requests."""
         return RequestMaker(
             lambda params: self.plan.request(params, self.dataset),
             self.config.admission.request_bytes,
@@ -296,7 +304,8 @@ class PreparedStudy:
         )
 
     def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
-        """What a trial can be packed with, and how many at most; None: it trains alone."""
+        """Return the key of the packs that a trial may join, and their largest number of trials.
+        None if it trains alone."""
         if self.facts is not None and not self._may_pack(self.facts, on_host=on_host):
             return None
         key = self.plan.pack_key(params, on_host=on_host)
@@ -305,17 +314,20 @@ class PreparedStudy:
         return None if n_trials < 2 else (key, n_trials)
 
     def _may_pack(self, facts: UserDataFacts, *, on_host: bool) -> bool:
-        """Only what stays on the device trains together; on a CPU, unless it is asked for, not on
-        tokens: torch has no batched attention there (6 transformers took 1.1 times as long as one
-        after another, 2 of them 1.7)."""
+        """Return whether trials on the user's data may train together. Only data that stays on the
+        device allows it.
+
+        On a CPU, trials on tokens train alone unless packs are asked for: torch has no batched
+        attention there (6 transformers took 1.1 times as long as one after another, 2 of them 1.7).
+        """
         if on_host and self.config.execution.pack == "auto" and facts.takes_integers:
             return False
         return facts.stays(None if on_host else self.config.admission.request_bytes)
 
 
 def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | None:
-    """What stands in for MLflow in an objective; None: nothing of it is the user's. Raises
-    ConfigError."""
+    """Return what stands in for MLflow in an objective. None if the objective has no code of the
+    user's. Raises ConfigError."""
     users = plan.users_code or plan.objective.kind is ObjectiveKind.command
     if not (users and is_plugin_installed()):
         return None

@@ -1,4 +1,4 @@
-"""How a study goes on, which depends on what began it: a command line, or a call from Python."""
+"""Returns how a study is resumed: by a command line, or by the call from Python that began it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from automl.record.study_files import REFITS, StudyFiles
 
 
 def resume_command(config: Config, *, from_python: bool = False, **changed: object) -> str:
-    """Return what goes on with the study, with settings of `study.` changed: a command, or the
-    same call of a sweep that was called from Python."""
+    """Return the command that resumes the study with `changed` settings of `study.`, or the same
+    call if the sweep was called from Python."""
     if config.refit.of is not None:
         return _refit_line(config.study, config.refit.of, _plain(config.refit))
     if from_python or config.objective.kind is ObjectiveKind.called:
@@ -25,45 +25,47 @@ def resume_command(config: Config, *, from_python: bool = False, **changed: obje
 
 
 def resume_command_from_settings(study: StudyConfig, settings: Mapping[str, str]) -> str:
-    """The same from the flat settings that a record holds."""
+    """Return the command that resumes the study, from the flat settings of a record."""
     if (of := settings.get("refit.of")) is not None:
-        given = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
-        return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in given.items()})
+        chosen = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
+        return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in chosen.items()})
     if settings.get("objective.kind") == ObjectiveKind.called.name:
         return f"{_same_call(study, {})}, in {settings.get('objective.file', 'the same program')}"
     return command_line("resume", study)
 
 
-def _refit_line(refit: StudyConfig, of: str, given: Mapping[str, str]) -> str:
-    """What to type to go on with a refit, which stands in a folder of its study."""
+def _refit_line(refit: StudyConfig, of: str, settings: Mapping[str, str]) -> str:
+    """Return the command that resumes a refit, which stands in a folder of its study."""
     study = StudyConfig(name=of, dir=str(Path(refit.dir).parent.parent))
     defaults = _plain(RefitConfig())
-    words = [f" refit.{k}={v}" for k, v in given.items() if defaults.get(k) != v]
+    words = [f" refit.{k}={v}" for k, v in settings.items() if defaults.get(k) != v]
     return command_line("refit", study) + "".join(words)
 
 
 def _plain(refit: RefitConfig) -> dict[str, str]:
-    """Of what is set, as it is typed."""
+    """Return the settings of a refit as they are typed."""
     values = {k: v for k, v in vars(refit).items() if v is not None and k != "of"}
     return {k: v.name if isinstance(v, Enum) else str(v) for k, v in values.items()}
 
 
 def _same_call(study: StudyConfig, changed: Mapping[str, object]) -> str:
-    given = "".join(f", {key}={value!r}" for key, value in changed.items())
-    return f"the same call with name={study.name!r}{given}"
+    arguments = "".join(f", {key}={value!r}" for key, value in changed.items())
+    return f"the same call with name={study.name!r}{arguments}"
 
 
 def refuse_refit_folder(study: StudyConfig) -> None:
-    """Raises ConfigError for the folder of a refit, whose settings are made from its study's."""
+    """Raise ConfigError for the folder of a refit, whose settings are made from its study's."""
     of = Path(study.dir).absolute().parent
     if Path(study.dir).name != REFITS or not StudyFiles(of).config.exists():
         return
-    again = command_line("refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent)))
-    raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {again}")
+    command = command_line(
+        "refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent))
+    )
+    raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {command}")
 
 
 def refuse_missing_function(config: Config, called: CalledFunction | None) -> None:
-    """Raises ConfigError where a study is of a function that only its caller has."""
+    """Raise ConfigError if only the caller has the function of the study."""
     if config.objective.kind is ObjectiveKind.called and called is None:
         raise ConfigError(
             f"study.name={config.study.name}: this study is called from Python, and its function "
@@ -72,6 +74,6 @@ def refuse_missing_function(config: Config, called: CalledFunction | None) -> No
 
 
 def function_parts(objective: ObjectiveConfig) -> Mapping[str, str]:
-    """What a called function was made of, by name."""
+    """Return the digests of a called function's parts, by name."""
     split = (part.partition("=") for part in objective.parts)
     return {name: digest for name, _, digest in split}

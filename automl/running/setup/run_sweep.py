@@ -1,6 +1,8 @@
-"""From a config to the exit code of its sweep: parts are opened, and closed the other way round.
+"""Runs a sweep from its config to its exit code: opens the parts, logs to `sweep.log`, closes the
+parts.
 
-Where the package's own log lines go: all to `sweep.log`, warnings on screen too.
+All log lines of the package go to `sweep.log`, warnings to the display, too. What the sweep does
+while it runs is in `trials/sweep.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.placement_policy import place_trial
-from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible
+from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible_message
 from automl.config import Config
 from automl.devices.device_reader import take_reading
 from automl.devices.device_reading import DeviceReader
@@ -35,7 +37,7 @@ from automl.tracking.deliver.delivery import DelivererProcess
 
 
 class _FitLineFormatter(logging.Formatter):
-    """What is logged may hold a stranger's words."""
+    """Formats log lines so that text from outside cannot break them."""
 
     def format(self, record: logging.LogRecord) -> str:
         return fit(super().format(record))
@@ -51,7 +53,7 @@ class _SweepLogFileHandler(logging.FileHandler):
         return open(self.baseFilename, "a", encoding="utf-8", opener=opener)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """A line that the disk does not take is lost: logging would print a traceback for it."""
+        """Drop a line that the disk does not take, for which logging would print a traceback."""
 
 
 class _DisplayLogHandler(logging.Handler):
@@ -65,7 +67,7 @@ class _DisplayLogHandler(logging.Handler):
 
 @contextmanager
 def sweep_log(path: Path, display: Display) -> Iterator[None]:
-    """Attach both handlers to the package's logger, and take them off again."""
+    """Attach both handlers to the package's logger, and detach them afterwards."""
     level = logger.level
     logger.setLevel(logging.INFO)
     handlers: list[logging.Handler] = [_DisplayLogHandler(display)]
@@ -96,18 +98,20 @@ def run_sweep(
     from_python: bool = False,
     refit: RefitInputs | None = None,
     train_again: RunRefit | None = None,
+    called_seconds: float | None = None,
 ) -> int:
-    """Run a sweep from its checks to its closing table; returns the exit code.
+    """Run a sweep from its checks to its closing table. Return the exit code.
 
-    `deliverer` is a process that loads MLflow already (see `warm_start.py`), `called` the function
-    that
-    the sweep was called with, `from_python` says that the same call goes on with it, `refit` says
-    that it is a final training, and `train_again` makes one of what the sweep came to. Raises
-    ConfigError before anything is written, and other AutoMLErrors for what breaks later, but not
-    before every trial has ended; where one cannot be ended, TrialsLeftBehindError.
+    `deliverer`: a process that loads MLflow already (`warm_start.py`). `called`: the function that
+    the sweep was called with. `from_python`: the same call resumes the sweep. `refit`: the sweep is
+    a final training. `train_again`: trains the sweep's result again. `called_seconds` (monotonic):
+    when the sweep's time began to count; None: now.
+
+    Raises ConfigError before anything is written. Other AutoMLErrors are raised for later failures,
+    once every trial has ended; TrialsLeftBehindError if one cannot be ended.
     """
     prepared = replace(prepare_study(config, called, refit), from_python=from_python)
-    pictures = ViewFailureLog()
+    view_failures = ViewFailureLog()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
@@ -126,20 +130,20 @@ def run_sweep(
                 deliverer=deliverer,
                 nodes=machines.nodes,
             ) as parts,
-            UnfailingDisplay(open_display(), pictures) as display,
+            UnfailingDisplay(open_display(), view_failures) as display,
             sweep_log(directory.files.sweep_log, display),
         ):
-            return SweepRunner(parts, display, pictures, train_again).run()
+            return SweepRunner(parts, display, view_failures, train_again, called_seconds).run()
 
 
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:
-    """Raise ConfigError where no device, even an empty one, has the declared memory, or a trial is
-    to have more GPUs than there are. The devices are not read for it where nothing is declared."""
-    least = prepared.requests.least({device.kind for device in reader.addresses})
+    """Raise ConfigError if no device, even an empty one, has the declared memory, or if a trial
+    wants more GPUs than there are. The devices are read only if something is declared."""
+    least = prepared.requests.least_request({device.kind for device in reader.addresses})
     if not least.memory_bytes and least.n_devices == 1:
         return
     reading = take_reading(reader, dict)
     now = reading.begun_seconds
     found = place_trial(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
     if isinstance(found, AdmissionRefusal) and found.kind is RefusalKind.NEVER:
-        raise ConfigError(impossible(found))
+        raise ConfigError(impossible_message(found))

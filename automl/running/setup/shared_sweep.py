@@ -1,8 +1,9 @@
-"""A study that several sweeps work on, wired into one of them; nothing of it is loaded for others.
+"""Wires a study that several sweeps work on into one of them. Unshared sweeps do not load this
+module.
 
-What the others do comes as messages (`PeerSweepsObserved`), from the thread that keeps in touch
-with them.
-Each delivers to MLflow the trials that it holds; `tracking/divided.py` says what else.
+The other sweeps' doings come as messages (`PeerSweepsObserved`) from the thread that watches the
+database. Each sweep delivers its own trials to MLflow; `tracking/deliver/division.py` divides the
+rest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from automl.tracking.deliver.division import SharedDeliveryJob, mlflow_store_nam
 
 
 def refuse_unshareable_study(prepared: PreparedStudy) -> None:
-    """Raises ConfigError for what only one sweep can do."""
+    """Raise ConfigError for features that only a single sweep supports."""
     if prepared.asks_for_params:
         raise ConfigError(
             "objective=optuna: params that an objective asks for while it runs are not shared "
@@ -43,7 +44,7 @@ def refuse_unshareable_study(prepared: PreparedStudy) -> None:
 def join_shared_study(
     prepared: PreparedStudy, directory: StudyDirectory, stored_config: str
 ) -> tuple[SharedRecord, SharedStudy]:
-    """Take part in the study, which is made if it is not there. Raises AutoMLError."""
+    """Join the shared study, or create it. Raises AutoMLError."""
     refuse_unshareable_study(prepared)
     config = prepared.config
     shared = SharedRecord.open(config.study, directory.path)
@@ -57,9 +58,10 @@ def join_shared_study(
 
 
 class PeerSweeps:
-    """The others of a shared study, for one sweep."""
+    """Connects one sweep to the other sweeps of a shared study."""
 
     may_run = True
+    """Whether trials of other sweeps may run."""
 
     def __init__(
         self,
@@ -68,16 +70,17 @@ class PeerSweeps:
         directory: StudyDirectory,
         checkpoints: str | None = None,
     ) -> None:
-        """`checkpoints` is where all sweeps keep theirs, if there is such a place."""
+        """Connect to the others. `checkpoints` is where all sweeps keep their checkpoints, or
+        None."""
         self._shared, self._study, self._directory = shared, study, directory
         self._checkpoints = checkpoints
 
     def is_lost(self, trial: int) -> bool:
-        """Whether a trial of this sweep is another's by now. From any thread."""
+        """Return whether another sweep has taken a trial of this sweep. For any thread."""
         return not self._shared.log.holds(trial)
 
     def deliveries(self, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob:
-        """What this sweep delivers to MLflow, from now on. Raises AutoMLError."""
+        """Return what this sweep delivers to MLflow from now on. Raises AutoMLError."""
         assert study.storage is not None
         assert study.name is not None
         store = mlflow_store_name(tracking)
@@ -89,9 +92,12 @@ class PeerSweeps:
     def start(
         self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease
     ) -> None:
-        """From now on `post` hears once a second how the study stands, `end` which trials are
-        another sweep's by now and did not stop by themselves, and `lend` until when workers may run
-        without being seen to."""
+        """Watch the other sweeps from now on.
+
+        Once a second, `post` gets the state of the study, `end` the trials that other sweeps have
+        taken and that did not stop by themselves, and `lend` the time until which workers may run
+        unwatched.
+        """
 
         def tell(standing: SharedStudyStanding) -> None:
             held = self._shared.log.holds
@@ -101,7 +107,7 @@ class PeerSweeps:
         self._shared.start(busy, tell, lambda error: post(SweepFailed(error)), end, lend)
 
     def greeting(self) -> Iterator[str]:
-        """What a trial that is taken over has of its past; lines for people."""
+        """Yield lines that say what is kept of a trial that is taken over."""
         path, checkpoints = self._directory.path, self._checkpoints
         if path.parent.parent.name == JOINED:
             yield f"another sweep is at work in this folder: this one joins it, in {path}"
@@ -113,15 +119,15 @@ class PeerSweeps:
             )
 
     def settle(self, timeout_seconds: float) -> str | None:
-        """Have all that was logged in the database, and the study's copy whole; returns why that
-        cannot be now."""
+        """Wait until the database has all logged events and the study's copy is whole. Return why
+        that cannot be now, or None."""
         if self._shared.drain(timeout_seconds):
             self._study.add_news()
             return None
         return self._shared.trouble or "it takes too long"
 
     def trouble(self) -> str | None:
-        """Why the database does not answer now."""
+        """Return why the database does not answer now, or None."""
         return self._shared.trouble
 
     def close(self) -> None:
@@ -129,8 +135,11 @@ class PeerSweeps:
         self._shared.close()
 
     def _may_run(self) -> bool:
-        """Who asks hears of trials that others began after the keeper has looked; of those before,
-        the keeper knows better which have ended."""
+        """Return whether another sweep may still be running a trial that this sweep has not seen.
+
+        The answer counts trials that others began since the last look at the database. For earlier
+        trials the database's own standing is the better source.
+        """
         return self._shared.is_away or self._study.others_run(self._shared.standing.n_asked)
 
     def _hear(self) -> int:

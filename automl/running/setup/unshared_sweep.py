@@ -1,4 +1,8 @@
-"""A sweep whose study is its own: no other works on it meanwhile (`shared.py` has those)."""
+"""The counterpart of `PeerSweeps` for a study that no other sweep works on (`shared_sweep.py` has
+the others).
+
+The file stands alone so that such a sweep loads nothing of shared studies.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +17,28 @@ ExtendLease = Callable[[float], None]
 
 
 class NoPeerSweeps:
-    """Stands where `PeerSweeps` does, and has nothing to do."""
+    """Stands in for `PeerSweeps` if no other sweep works on the study, and does nothing."""
 
     may_run = False
-    """Whether trials may run that are not this sweep's."""
+    """Whether trials of other sweeps may run."""
 
     def is_lost(self, trial: int) -> bool:
-        """No trial ever is."""
+        """Return False, since no other sweep takes trials."""
         return False
 
     def start(
         self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease
     ) -> None:
-        """Nobody is to be heard of."""
+        """Do nothing, since there are no sweeps to watch."""
 
     def greeting(self) -> Iterator[str]:
-        """Nothing is to be said."""
+        """Yield nothing, since there is nothing to say."""
         yield from ()
 
     def settle(self, timeout_seconds: float) -> str | None:
-        """What was logged is in the study's own directory."""
+        """Return None: all logged events are in the study's own directory."""
         return None
 
     def trouble(self) -> str | None:
-        """There is none."""
+        """Return None, since there is no database."""
         return None

@@ -1,6 +1,7 @@
-"""What takes long to load begins to, side by side, before the sweep itself is even imported:
-torch in the server that worker processes are forked from, MLflow in the delivering process, which
-also opens the store if there is one.
+"""Starts the slow imports side by side before the sweep itself is imported.
+
+Torch is loaded in the fork server of the workers. MLflow is loaded in the delivering process, which
+also opens the store. The file stands alone because it must not import what the sweep needs.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from pathlib import Path
 
 from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind, TrackingStore
 from automl.execution.worker_process import preload_fork_server
-from automl.models.family import Family
+from automl.models.family import family_of
 from automl.tracking.deliver.delivery import DelivererProcess, spawn_deliverer
 from automl.tracking.tracking_uri import resolve_uri
 
 _DRIVER = Path("/proc/driver/nvidia")
-"""There where Linux has NVIDIA's driver; elsewhere each survey loads what it needs."""
+"""Where Linux keeps NVIDIA's driver. Without it each survey loads what it needs."""
 
 
 @contextmanager
 def warm_up_processes(config: Config) -> Iterator[DelivererProcess | None]:
-    """Gives the delivering process, if there is something to deliver to; one that is not needed
-    after all is ended.
+    """Yield the delivering process, or None if there is nothing to deliver to. It is ended if it is
+    not needed after all.
 
-    Raises ConfigError for a tracking URI that cannot be.
+    Raises ConfigError for a tracking URI that cannot be used.
     """
     if config.execution.kind not in (ExecutionKind.inline, ExecutionKind.ray):
         preload_fork_server(*training_preloads(config), *_for_surveys(config))
@@ -39,19 +40,21 @@ def warm_up_processes(config: Config) -> Iterator[DelivererProcess | None]:
 
 
 def training_preloads(config: Config) -> list[str]:
-    """What a server loads that workers are forked from.
+    """Return the modules that the fork server of the workers loads in advance.
 
-    A program loads torch itself, if it wants it; a family brings its own library."""
+    A program loads torch itself if it wants it. A family brings its own library.
+    """
     if config.objective.kind is ObjectiveKind.command:
         return ["automl.objectives.program.command_session"]
     if config.objective.kind is ObjectiveKind.builtin:
-        assert isinstance(config.model, Family), "Hydra makes it by its schema"
-        return ["automl.objectives.training_session", *config.model.modules]
+        family = family_of(config)
+        return ["automl.objectives.training_session", *family.modules]
     return ["automl.objectives.training_session", "torch"]
 
 
 def _for_surveys(config: Config) -> list[str]:
-    """What surveys need of torch takes 1.4 s to load, each time or once in the server."""
+    """Return the modules for surveys. What they need of torch takes 1.4 s to load, each time or
+    once in the server."""
     is_users = config.objective.target is not None or hasattr(config.model, "target")
     may_find_gpus = config.devices.kind is not DevicesKind.host and _DRIVER.exists()
     wanted = is_users and may_find_gpus and config.may_survey

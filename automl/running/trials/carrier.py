@@ -1,10 +1,8 @@
-"""What a pool thread does: carry one admitted trial through the executor and follow its events.
+"""Carries admitted trials in pool threads: runs each through the executor and follows its events.
 
 Each event goes to the event log first and then to the study, whose verdict travels back into the
-trial; so does the answer to what it asks for. Nothing here decides what starts next; the main
-thread learns of outcomes and of given-back reservations by messages.
-
-What an executor is given of a trial, and of its start: which attempt it is, and which in all.
+trial, as do the answers to its questions. What starts next is decided elsewhere: the main thread
+learns of outcomes and released reservations by messages.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ LOST_TRIAL_CAUSE = "another sweep has the trial: this one could not renew its le
 
 @dataclass(frozen=True)
 class _CarriedExecution:
-    """An execution that holds a reservation."""
+    """An execution that holds a reservation while it is carried."""
 
     key: int
     request: ResourceRequest
@@ -76,7 +74,7 @@ class _CarriedExecution:
 
 
 class TrialCarrier:
-    """Carries trials; one object serves all pool threads."""
+    """Carries trials to their end. One object serves all pool threads."""
 
     def __init__(
         self,
@@ -91,10 +89,13 @@ class TrialCarrier:
         stored: CheckpointStore | None = None,
         machine: str = LOCAL_NODE,
     ) -> None:
-        """`program_peaks` looks after trials that are programs, of which a worker knows little.
-        `is_lost` tells of a trial that runs here whether it is another sweep's by now: it is to
-        stop, and nothing of it counts. `stored` keeps what this machine's trials write.
-        `machine` is what this one is called where a trial's device is told."""
+        """Connect the carrier to the parts of a sweep.
+
+        `program_peaks` measures trials that are programs, of which a worker knows little. `is_lost`
+        returns whether another sweep has taken a trial that runs here; the trial then has to stop,
+        and nothing of it counts. `stored` keeps copies of what this machine's trials write.
+        `machine` names this machine in the devices of trials.
+        """
         self._executor = executor
         self._log = log
         self._study = study
@@ -105,42 +106,43 @@ class TrialCarrier:
         self._stored = stored
         self._machine = machine
         self.stopping = threading.Event()
-        """Set: every trial is told to stop at its next report."""
+        """Set when every trial is to stop at its next report."""
         self.latest: dict[int, MetricsReported] = {}
         """The last report of each running trial, for the display."""
         self.first: dict[int, MetricsReported] = {}
-        """The first report of each running trial in this execution, by which its pace is told."""
+        """The first report of each running trial in this execution, from which its pace is
+        measured."""
         self.peaks: dict[int, int] = {}
-        """The most bytes that each running trial, or the pack it is in, was seen to hold."""
+        """The most bytes that each running trial, or its pack, was seen to hold."""
         self.devices: dict[int, str] = {}
-        """Where each trial has run last."""
+        """The device on which each trial has run last."""
 
     def carry(
         self, key: int, feed: TrialFeed, placement: Placement, request: ResourceRequest
     ) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
         shrinks = self._executor.can.own_process and may_settle(request, placement, feed.n_lanes)
-        shrinks = shrinks and self._program_peaks is None  # nothing holds a program to it
-        held = _CarriedExecution(key, request, placement, shrinks)
+        shrinks = shrinks and self._program_peaks is None  # the memory of a program is not capped
+        carried = _CarriedExecution(key, request, placement, shrinks)
         try:
             with self._ledger.held(key), self._measured(key):
-                self._execute(feed, held)
+                self._execute(feed, carried)
         except BaseException as error:  # noqa: BLE001 - whatever broke, the main thread must know
             self._post(SweepFailed(error))
         finally:
             self._post(ReservationReleased(key))
 
-    def _execute(self, feed: TrialFeed, held: _CarriedExecution) -> None:
-        on_events = self._on_events(held)
+    def _execute(self, feed: TrialFeed, carried: _CarriedExecution) -> None:
+        on_events = self._on_events(carried)
         if self._stored is None:
-            self._executor.execute(feed, held.placement, on_events)
+            self._executor.execute(feed, carried.placement, on_events)
         else:
             bringing, keeping = self._stored.around(feed, on_events)
-            self._executor.execute(bringing, held.placement, keeping)
+            self._executor.execute(bringing, carried.placement, keeping)
 
     @contextmanager
     def _measured(self, key: int) -> Iterator[None]:
-        """Nobody looks after a program whose reservation was given back."""
+        """Stop measuring a program before its reservation is given back."""
         try:
             yield
         finally:
@@ -148,7 +150,7 @@ class TrialCarrier:
                 self._program_peaks.end(key)
 
     def open_feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
-        """Trials to carry; each is recorded as started when the executor takes it."""
+        """Return the trials to carry. Each is recorded as started when the executor takes it."""
         device = placement.label_at(self._machine)
 
         def started(spec: TrialSpec) -> None:
@@ -159,7 +161,7 @@ class TrialCarrier:
         return TrialFeed(specs, started, self._answer)
 
     def _answer(self, question: Question) -> Reply:
-        """What the main thread answers; a param that it gave is logged before the trial has it."""
+        """Return the main thread's answer. A suggested param is logged before the trial has it."""
         if self.stopping.is_set():
             return SweepStopping()
         replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
@@ -170,15 +172,15 @@ class TrialCarrier:
             self._append(ParamsSuggested(question.trial, time.time(), params))
         return reply
 
-    def _on_events(self, held: _CarriedExecution) -> OnEvents:
+    def _on_events(self, carried: _CarriedExecution) -> OnEvents:
         def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
             outcomes = [e for e in events if isinstance(e, TrialOutcome)]
             for event in events:
                 if not isinstance(event, TrialOutcome):
-                    self._take(event, held)
+                    self._take(event, carried)
             verdicts = self._judge([e for e in events if isinstance(e, MetricsReported)])
-            for outcome in outcomes:  # after which the study knows the trial no more
-                self._take(outcome, held)
+            for outcome in outcomes:  # after its outcome, the study does not know the trial
+                self._take(outcome, carried)
             stopping = self.stopping.is_set()
             stop = {e.trial: Verdict.STOP for e in events if stopping or self._is_lost(e.trial)}
             if not stop:
@@ -188,7 +190,7 @@ class TrialCarrier:
         return on_events
 
     def _judge(self, reports: Sequence[MetricsReported]) -> Mapping[int, Verdict]:
-        """Reports of one message are judged together."""
+        """Return the verdicts on the reports of one message, which are judged together."""
         if not reports:
             return {}
         try:
@@ -205,38 +207,38 @@ class TrialCarrier:
 
     def _append(self, event: TrialEvent) -> None:
         try:
-            self._log.append(event)  # a step logged before an interruption is dropped here
+            self._log.append(event)  # drops a step that was logged before an interruption
         except StorageError as error:
             self._post(SweepFailed(error))
             raise
 
-    def _take(self, event: TrialEvent, held: _CarriedExecution) -> None:
-        key = held.key
+    def _take(self, event: TrialEvent, carried: _CarriedExecution) -> None:
+        key = carried.key
         if isinstance(event, ProcessHosted):
             self._ledger.assign(key, event.process)
-            if self._program_peaks is not None and not held.placement.on_host:
-                take = partial(self._take, held=held)
-                self._program_peaks.begin(key, event.process, held.placement, take)
+            if self._program_peaks is not None and not carried.placement.on_host:
+                take = partial(self._take, carried=carried)
+                self._program_peaks.begin(key, event.process, carried.placement, take)
             return
         if isinstance(event, StillRunning):
             return
         if isinstance(event, TrialOutcome) and self._is_lost(event.trial):
             event = InterruptedOutcome(event.trial, event.time, LOST_TRIAL_CAUSE)
         if isinstance(event, TrialOutcome) and self._program_peaks is not None:
-            self._program_peaks.end(event.trial)  # before its outcome: no peak comes after that
+            self._program_peaks.end(event.trial)  # no peak may come after the outcome
         if isinstance(event, MemoryPeakMeasured):
             event = replace(
-                event, predicted_bytes=held.request.memory_bytes, source=held.request.source
+                event, predicted_bytes=carried.request.memory_bytes, source=carried.request.source
             )
         self._append(event)
         match event:
             case MetricsReported():
-                if event.trial not in self.latest:  # its context is surely up by now
+                if event.trial not in self.latest:  # by the first report its context is up
                     self.first[event.trial] = event
                     self._ledger.context_up(key, time.monotonic())
                 self.latest[event.trial] = event
             case MemoryPeakMeasured():
-                self._take_peak(event, held)
+                self._take_peak(event, carried)
             case TrialTagged():
                 self._tag(event)
             case TrialOutcome():
@@ -245,25 +247,26 @@ class TrialCarrier:
                 self.peaks.pop(event.trial, None)
                 self._post(TrialEnded(event))
 
-    def _take_peak(self, peak: MemoryPeakMeasured, held: _CarriedExecution) -> None:
+    def _take_peak(self, peak: MemoryPeakMeasured, carried: _CarriedExecution) -> None:
         self.peaks[peak.trial] = peak.peak_bytes
-        self._ledger.observe_peak(held.key, *peak.by_device)
-        sizes_bytes = settled_bytes(peak, held.placement) if held.may_settle else None
+        self._ledger.observe_peak(carried.key, *peak.by_device)
+        sizes_bytes = settled_bytes(peak, carried.placement) if carried.may_settle else None
         if sizes_bytes is not None:
-            self._ledger.settle(held.key, *sizes_bytes)
-        self._post(TrialMemoryMeasured(peak))  # which has the main thread look who may start
+            self._ledger.settle(carried.key, *sizes_bytes)
+        self._post(TrialMemoryMeasured(peak))  # the main thread looks which trials may start
 
 
 class TrialSpecBuilder:
-    """Of one sweep. `spec` is for any thread, `begin` for the main one."""
+    """Builds the trial specs of one sweep. `spec` is for any thread, `begin` for the main
+    thread."""
 
     def __init__(self, parts: SweepParts) -> None:
         self._parts = parts
         self._n: Counter[int] = Counter()
-        """By trial, in this sweep."""
+        """Number of starts of each trial in this sweep."""
 
     def spec(self, trial: PlannedTrial) -> TrialSpec:
-        """Of a trial that is looked at, not started."""
+        """Return the spec of a trial that is looked at, not started."""
         parts = self._parts
         return TrialSpec(
             number=trial.number,
@@ -275,7 +278,7 @@ class TrialSpecBuilder:
         )
 
     def begin(self, trial: PlannedTrial) -> TrialSpec:
-        """Of a trial that is started now. Raises StorageError."""
+        """Return the spec of a trial that starts now. Raises StorageError."""
         number, log = trial.number, self._parts.log
         before = log.record.trials.get(number)
         n_starts = self._n[number] + (0 if before is None else before.n_starts)

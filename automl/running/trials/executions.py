@@ -1,10 +1,9 @@
-"""The executions of a sweep, and their end: no trial outlives the sweep that began it.
+"""Runs the executions of a sweep and ends them: no trial outlives the sweep that began it.
 
-When the `with` of `all_over` is left, by whatever, nothing runs any more: trials are told to stop
-and given their grace, are killed, and waited for. What even then runs on, in a thread that cannot
-be ended, is left behind: the study stays locked until the process ends, at once.
-
-Ctrl-C, SIGTERM and a batch system's SIGUSR1 while a sweep runs.
+When the `with` of `all_over` is left for whatever reason, nothing runs any more: trials are asked
+to stop and given their grace, are killed, and waited for. A trial that still runs, in a thread that
+cannot be ended, is left behind: the study stays locked until the process ends, which is at once.
+Ctrl-C, SIGTERM and a batch system's SIGUSR1 become messages here.
 """
 
 from __future__ import annotations
@@ -31,12 +30,13 @@ from automl.trial import InterruptedOutcome, Placement, ResourceRequest, TrialSp
 
 JOIN_SECONDS = 30.0
 """How long threads may take to end after their workers were killed."""
-LEAST_SECONDS, SHARE = 2.0, 0.05
-"""Where a sweep's time is up, so long, or for such a share of it, its trials are waited for."""
+MIN_GRACE_SECONDS, GRACE_FRACTION = 2.0, 0.05
+"""After `study.timeout_seconds`, running trials get `MIN_GRACE_SECONDS`, or this fraction of the
+time-out if that is longer, to finish."""
 
 
 class ExecutionPool:
-    """What runs in the pool's threads. For the main thread alone."""
+    """Runs the executions of a sweep in the pool's threads. For the main thread only."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class ExecutionPool:
         self._study = parts.config.study
         self._pool = ThreadPoolExecutor(parts.n_threads, "trial")
         self._feeds: dict[int, TrialFeed] = {}
-        """Of those that run, by key."""
+        """The feeds of running executions, by key."""
         self._deadline: float | None = None
-        """When what has been told to stop, or killed, is waited for no longer."""
+        """When waiting ends for trials that were told to stop, or killed."""
         self._late = ""
-        """What is said of who was told to stop and does not."""
+        """Message about trials that were told to stop and do not."""
         self._killed = False
         self._left_behind = False
 
@@ -71,35 +71,37 @@ class ExecutionPool:
         self._feeds[key].add(spec)
 
     def released(self, key: int) -> None:
-        """The execution is over."""
+        """Forget an execution that is over."""
         del self._feeds[key]
 
     @property
     def how_they_stop(self) -> str:
-        """For people."""
+        """How running trials stop, in words for people."""
         return f"running trials write a checkpoint and stop, within {self._study.grace_seconds:g} s"
 
     def stop(self) -> None:
-        """Running trials stop at their next report; from the first call on their grace runs."""
+        """Ask running trials to stop at their next report. Their grace begins with the first
+        call."""
         self._carrier.stopping.set()
         if self._deadline is None:
             timed_out = self._loop.stop is StopReason.TIMEOUT
             can_kill = self._parts.executor.can.own_process
             waits_seconds, self._late = grace_period(self._study, timed_out=timed_out and can_kill)
             self._deadline = self._clock() + waits_seconds
-            if self._loop.error is not None and self._loop.running:  # what it was is told later
+            if self._loop.error is not None and self._loop.running:  # the error is shown later
                 self._say(f"broken off: {self.how_they_stop}")
         self._parts.executor.stop_trials()
 
     def hurry(self) -> None:
-        """What was told to stop has no grace left; where nothing was, nothing happens."""
+        """End the grace of trials that were told to stop. Does nothing if none were."""
         if self._deadline is not None and not self._killed:
             self._deadline = self._clock()
 
     def overdue(self) -> bool:
-        """Whether trials that were to stop still run though their time is up.
+        """Return whether trials that were to stop still run though their time is up.
 
-        After their grace they are killed. It is up at once where that cannot be, else later.
+        After their grace they are killed. If that is impossible their time is up at once, otherwise
+        after `JOIN_SECONDS`.
         """
         now = self._clock()
         if self._deadline is None or now < self._deadline:
@@ -112,8 +114,10 @@ class ExecutionPool:
 
     @contextmanager
     def all_over(self, take_next: Callable[[], None]) -> Iterator[None]:
-        """When the block is left, nothing runs or what runs is left behind. Raises nothing: an
-        error is the loop's from then on. `take_next` waits for a message, shortly, and handles it.
+        """Wait, when the block is left, until nothing runs, or leave behind what still does.
+
+        Raises nothing: an error is the loop's from then on. `take_next` waits shortly for a message
+        and handles it.
         """
         with self._breaking_off():
             yield
@@ -129,8 +133,10 @@ class ExecutionPool:
         self._pool.shutdown(wait=not self._left_behind)
 
     def closed_by(self, finish: Callable[[], int]) -> int:
-        """The exit code that `finish` returns. Raises what it raises; where trials were left behind
-        TrialsLeftBehindError, with that as its cause."""
+        """Return the exit code that `finish` returns. Raises its errors.
+
+        If trials were left behind, raises TrialsLeftBehindError, with such an error as its cause.
+        """
         if not self._left_behind:
             return finish()
         try:
@@ -141,14 +147,15 @@ class ExecutionPool:
 
     @contextmanager
     def _breaking_off(self) -> Iterator[None]:
-        """Trials never outlive the lock: whatever fails, they are still to be waited for."""
+        """Break the loop off at an error, and go on waiting for trials: they must never outlive the
+        lock."""
         try:
             yield
         except BaseException as error:  # noqa: BLE001 - raised by `SweepFinisher`, when all has ended
             self._loop.break_off(error)
 
     def _leave_behind(self) -> None:
-        """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
+        """Record the trials of threads that cannot be ended as interrupted. They go on later."""
         self._left_behind = True
         self._parts.directory.stay_locked()
         cause = f"{self._late}; left behind"
@@ -158,18 +165,21 @@ class ExecutionPool:
 
 
 def grace_period(study: StudyConfig, *, timed_out: bool) -> tuple[float, str]:
-    """How long trials that are told to stop are waited for, in seconds, and what is said of those
-    that take longer.
+    """Return how many seconds trials that are told to stop are waited for, and the message about
+    later ones.
 
-    Where the sweep's time is up it is the user who waits, and nothing is lost but what was computed
-    since their last report: no longer than a small part of that time.
+    When the sweep's time is up, the user is waiting, and only the computation since a trial's last
+    report can be lost. The wait is then at most a small part of the time-out.
     """
-    seconds, of = study.grace_seconds, f"study.grace_seconds={study.grace_seconds:g}"
+    seconds, limit = study.grace_seconds, f"study.grace_seconds={study.grace_seconds:g}"
     if timed_out and study.timeout_seconds is not None:
-        short = max(LEAST_SECONDS, SHARE * study.timeout_seconds)
+        short = max(MIN_GRACE_SECONDS, GRACE_FRACTION * study.timeout_seconds)
         if short < seconds:
-            seconds, of = short, f"{short:g} s of study.timeout_seconds={study.timeout_seconds:g}"
-    return seconds, f"did not report within {of}"
+            seconds, limit = (
+                short,
+                f"{short:g} s of study.timeout_seconds={study.timeout_seconds:g}",
+            )
+    return seconds, f"did not report within {limit}"
 
 
 NO_SIGNALS = "Ctrl-C and SIGTERM are not its business, and it ends with its trials"
@@ -179,12 +189,12 @@ REASONS = {
     signal.SIGUSR1: StopReason.TERMINATED,
 }
 ECHO_SECONDS = 0.25
-"""So soon after the first, a signal that no person types is the same one: `timeout` sends its own
-to the program and then to the whole group."""
+"""A signal other than Ctrl-C that comes this soon after the first is the same one: `timeout` sends
+its signal to the program and then to the whole group."""
 
 
 def in_main_thread() -> bool:
-    """Whether signals can be heard here: Python tells them to the main thread alone."""
+    """Return whether signals can be received here: Python delivers them to the main thread only."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -195,8 +205,11 @@ def signals_as_messages(
     how_they_stop: str,
     at_once: Callable[[], None] | None = None,
 ) -> Iterator[None]:
-    """The first stops trials at their next report, the second calls `at_once`; without that it ends
-    this process. For the main thread alone."""
+    """Turn signals into messages. The first stops trials at their next report, the second calls
+    `at_once`.
+
+    Without `at_once` the second ends this process. For the main thread only.
+    """
     seen: list[int] = []
     first_at = 0.0
 
@@ -210,7 +223,7 @@ def signals_as_messages(
         if len(seen) > 1 and at_once is not None:
             at_once()
             return
-        if len(seen) > 1:  # nothing is lost: what was recorded is on disk
+        if len(seen) > 1:  # nothing is lost: all records are on disk
             try:
                 display.__exit__(None, None, None)
             finally:

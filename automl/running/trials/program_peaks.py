@@ -1,7 +1,8 @@
-"""What programs as objectives were seen to hold of GPUs, where no torch of ours counts it.
+"""Measures the GPU memory of programs as objectives, whose memory no torch of ours counts.
 
-By the driver's bytes of their processes; where it tells none of any process, by what the device has
-less since the program began, if it had the device to itself of ours.
+The figures are the driver's bytes of their processes. If the driver tells none of any process, it
+is the memory that the device has lost since the program began, provided that no other trial of ours
+is on the device.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import DeviceId, MemoryPeakMeasured, Placement, ProcessId
 
 GROWTH = 1.05
-"""A peak that grew by so much is told again."""
+"""Factor by which a peak has to grow to be told again."""
 
 
 @dataclass
 class _MeasuredProgram:
-    """One that runs."""
+    """A running program and what is known of its memory."""
 
     trial: int
     process: ProcessId
-    """The worker that started it, to which the driver's reader counts it."""
+    """The worker that started the program. The driver's reader counts the program to it."""
     placement: Placement
     tell: Callable[[MemoryPeakMeasured], None]
     free_before: dict[DeviceId, int] = field(default_factory=dict)
@@ -32,10 +33,10 @@ class _MeasuredProgram:
 
 
 class ProgramPeaks:
-    """Looks at each reading; any thread."""
+    """Takes the peaks of running programs from each reading. For any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # held while a peak is told: none is after `end`
+        self._lock = threading.Lock()  # held while a peak is told, so that none follows `end`
         self._programs: dict[int, _MeasuredProgram] = {}
         self._last: DeviceReading | None = None
 
@@ -46,18 +47,18 @@ class ProgramPeaks:
         placement: Placement,
         tell: Callable[[MemoryPeakMeasured], None],
     ) -> None:
-        """A trial's program is about to start; `tell` takes each new peak of it."""
+        """Measure a trial's program, which is about to start. `tell` takes each new peak."""
         with self._lock:
             free = {} if self._last is None else _free(self._last)
             self._programs[trial] = _MeasuredProgram(trial, process, placement, tell, free)
 
     def end(self, trial: int) -> None:
-        """It has ended, if it had begun."""
+        """Stop measuring the trial's program, if it had begun."""
         with self._lock:
             self._programs.pop(trial, None)
 
     def read(self, reading: DeviceReading) -> None:
-        """Tell what has grown. Raises what a `tell` raises."""
+        """Tell the peaks that have grown. Raises the errors of `tell`."""
         with self._lock:
             self._last = reading
             snapshots = {device.address: device for device in reading.devices}
@@ -75,7 +76,7 @@ class ProgramPeaks:
 def _held(
     program: _MeasuredProgram, device: DeviceSnapshot | None, others: Iterable[_MeasuredProgram]
 ) -> int:
-    """Of one device; 0: not known."""
+    """Return the bytes that the program holds on one device, or 0 if unknown."""
     if device is None:
         return 0
     here = device.address

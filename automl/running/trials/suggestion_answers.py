@@ -1,7 +1,7 @@
-"""Objectives written for Optuna: their trials' questions, answered in the main thread.
+"""Answers, in the main thread, the questions of trials whose objective is written for Optuna.
 
-Until it is known what such an objective asks for, its trials run one at a time: each is drawn with
-what the ones before it found.
+Until it is known which params such an objective asks for, its trials run one at a time: each is
+drawn with the findings of the earlier ones.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ LEARNING_SPACE = AdmissionRefusal(
 
 
 class NoParamQuestions:
-    """For objectives that are given all their params."""
+    """Stands in for `ParamQuestions` if trials get all their params at the start."""
 
     one_at_a_time = False
+    """Whether no trial may start while another runs."""
 
     def answer(
         self,
-        asks: QuestionAsked,
+        message: QuestionAsked,
         running: Mapping[int, RunningTrial],
         executions: Mapping[int, AdmittedExecution],
     ) -> None:
-        raise AssertionError(f"{asks.question}: no such objective asks")
+        raise AssertionError(f"{message.question}: no such objective asks")
 
     def found(self, *, at_end: bool = False) -> Iterator[str]:
-        """Nothing is."""
+        """Yield nothing, since no space has to be found."""
         yield from ()
 
 
 @dataclass
 class ParamQuestions:
-    """For objectives that ask. For the main thread."""
+    """Answers trials that ask for params. For the main thread."""
 
     study: Study
     suggesting: ParamSuggester
@@ -57,8 +58,8 @@ class ParamQuestions:
 
     def __post_init__(self) -> None:
         found = self.suggesting.found
-        self._said = found.shape() if found.is_stable else None
-        """What was printed, by this sweep or one before."""
+        self._printed_shape = found.shape() if found.is_stable else None
+        """The shape of the space that was last printed, by this sweep or an earlier one."""
 
     @property
     def one_at_a_time(self) -> bool:
@@ -67,32 +68,36 @@ class ParamQuestions:
 
     def answer(
         self,
-        asks: QuestionAsked,
+        message: QuestionAsked,
         running: dict[int, RunningTrial],
         executions: Mapping[int, AdmittedExecution],
     ) -> None:
-        """Answer a running trial, which knows its new param from now on. Raises StorageError."""
-        number = asks.question.trial
+        """Answer a running trial, which has its new param from now on. Raises StorageError."""
+        number = message.question.trial
         try:
-            reply = self._reply(asks.question)
+            reply = self._reply(message.question)
         except ConfigError as error:
             reply = ParamRefusal(str(error))
         except BaseException:
-            asks.reply(SweepStopping())  # it waits, and will be taken over with the study
+            message.reply(SweepStopping())  # the trial waits; the next sweep takes it over
             raise
         self._know_params(number, running, executions)
-        asks.reply(reply)
+        message.reply(reply)
         for line in self.suggesting.differences():
             self.say(line)
 
     def found(self, *, at_end: bool = False) -> Iterator[str]:
-        """What was found, as YAML, a line each: once it is known, and at the end where it has grown
-        since or was not known before."""
+        """Yield the space that was found as YAML lines: once it is known, and at the end if it has
+        grown since or was not known before."""
         found = self.suggesting.found
-        is_news = found.shape() != self._said if at_end else found.is_stable and self._said is None
+        is_news = (
+            found.shape() != self._printed_shape
+            if at_end
+            else found.is_stable and self._printed_shape is None
+        )
         if not is_news or not found.params:
             return
-        self._said = found.shape()
+        self._printed_shape = found.shape()
         how = f"seen alike in {N_ALIKE_TRIALS} trials" if found.is_stable else "so far"
         yield f"what the objective asks for, {how}:"
         yield from (f"  {line}" for line in found.lines())
@@ -109,7 +114,8 @@ class ParamQuestions:
         running: dict[int, RunningTrial],
         executions: Mapping[int, AdmittedExecution],
     ) -> None:
-        """What is learned of the trial, and what it asks for should it run again, goes by them."""
+        """Store the params in the running trial, so that its memory is learned for them and it asks
+        for enough if it runs again."""
         if number not in running:
             return
         waiting = running[number].waiting

@@ -1,7 +1,5 @@
-"""Surveys trials of which nothing is known, one at a time, in a thread beside the loop.
-
-A trial's memory, asked of its objective before it runs.
-"""
+"""Surveys the memory of trials with unknown needs before they run, one at a time, in a thread
+beside the loop."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from automl.running.loop.messages import PlannedTrial, TrialSurveyed
 from automl.trial import ProcessEntry, RequestSource, TrialSpec
 
 LIMITS = ProcessConfinement(seconds=30.0)
-"""See `ProcessConfinement`; its memory is the host's, and counts there."""
+"""The default limits of a survey. Its memory is the host's, and counts there."""
 
 
 def survey_trial(
@@ -33,19 +31,22 @@ def survey_trial(
     limits: ProcessConfinement = LIMITS,
     is_over: Callable[[], bool] = lambda: False,
 ) -> SurveyResult | InconclusiveSurvey:
-    """What a trial will want of a GPU, or why that cannot be told. Raises nothing of the trial's.
+    """Return what a trial will want of a GPU, or why that cannot be told. Raises no error of the
+    trial's.
 
     The objective (a user's function, or their network in the built-in training) is called once in a
-    process of its own, without a GPU, and sees `trial.surveying`. Takes up to `limits.seconds`, so
-    call it in a thread beside the loop, one at a time; two at once only share a core. The process
-    is forked from the server of `execution.process.preload`, which should have loaded
-    `automl.measure.survey.survey_run`: without it each survey takes seconds more. It leaves no
-    process,
-    no file of the study's and no run. `setup` is what workers are given, `spec` the trial's own.
+    process of its own, without a GPU, and sees `trial.surveying`. The call takes up to
+    `limits.seconds`. Call it in a thread beside the loop, one at a time: two at once only share a
+    core.
+
+    The process is forked from the server of `worker_process.preload_fork_server`, which should have
+    loaded `automl.measure.survey.survey_run`: without it each survey takes seconds more. The survey
+    leaves no process, no file of the study's and no run. `setup` is what workers get, `spec` the
+    trial's own.
     """
     with tempfile.TemporaryDirectory(prefix="automl-survey-", ignore_cleanup_errors=True) as folder:
-        there = SurveySetup(setup, replace(spec, checkpoint_dir=str(Path(folder) / "trial")))
-        entry = ProcessEntry("automl.measure.survey.survey_run:survey", there)
+        survey_setup = SurveySetup(setup, replace(spec, checkpoint_dir=str(Path(folder) / "trial")))
+        entry = ProcessEntry("automl.measure.survey.survey_run:survey", survey_setup)
         environment = {
             "AUTOML_SURVEY": "1",
             "CUDA_VISIBLE_DEVICES": "",
@@ -61,7 +62,8 @@ def survey_trial(
 
 
 def throwaway_environment(folder: str) -> dict[str, str | None]:
-    """Temporary files where they are thrown away, and no run of a tracker anywhere."""
+    """Return an environment whose temporary files are deleted, and in which no tracker starts a
+    run."""
     return {
         "TMPDIR": folder,
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
@@ -77,7 +79,8 @@ logger = logging.getLogger(__name__)
 
 
 class TrialSurveyor:
-    """For the main thread; leaving the `with` ends a survey that is being made."""
+    """Surveys the trials of one sweep. For the main thread. Leaving the `with` ends a running
+    survey."""
 
     def __init__(
         self,
@@ -91,12 +94,12 @@ class TrialSurveyor:
         self._surveys = SurveyMemory()
         self._begun: set[int] = set()
         self._done: set[int] = set()
-        self._said: set[str] = set()
+        self._warned_reasons: set[str] = set()
         self._ending = threading.Event()
         self._pool = ThreadPoolExecutor(1, "survey")
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Whether what the trial will want is being found out; it is begun where it was not."""
+        """Return whether a survey of the trial is running. A survey that is missing is started."""
         number = trial.number
         if number in self._done:
             return False
@@ -110,7 +113,7 @@ class TrialSurveyor:
         return True
 
     def take(self, surveyed: TrialSurveyed) -> None:
-        """What a survey saw is known to requests from now on."""
+        """Pass the result of a survey on to later requests."""
         self._done.add(surveyed.trial.number)
         match surveyed.found:
             case SurveyResult(weights_bytes=weights, reserved_bytes=reserved):
@@ -118,8 +121,8 @@ class TrialSurveyor:
                 structure = MemoryStructure(parts, RequestSource.SURVEYED)
                 self._surveys.add(surveyed.trial.params, structure)
                 self._requests.survey(surveyed.trial.params, structure)
-            case InconclusiveSurvey(reason=reason) if reason not in self._said:
-                self._said.add(reason)
+            case InconclusiveSurvey(reason=reason) if reason not in self._warned_reasons:
+                self._warned_reasons.add(reason)
                 logger.warning("memory is not known before a trial runs: %s", reason)
 
     def _survey(self, trial: PlannedTrial) -> None:

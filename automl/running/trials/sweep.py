@@ -1,10 +1,9 @@
-"""One sweep, from its first trial to the closing table: what the loop decides is done here.
+"""Runs one sweep from its first trial to the closing table, and does what the loop decides.
 
     ask → request → place → reserve → submit → execute → record → tell
 
-The main thread runs `loop.SweepLoop` over one queue. Pool threads (`carrier.py`) follow admitted
-trials.
-MLflow is written by a process of its own from the event log, so that no trial waits for it.
+The main thread runs `loop.SweepLoop` over one queue, pool threads (`carrier.py`) follow admitted
+trials. Another process writes MLflow from the event log, so that no trial waits for MLflow.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
+from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     DevicesRead,
@@ -53,8 +53,6 @@ from automl.running.loop.messages import (
     TrialSurveyed,
     UnfitTrialFinding,
 )
-from automl.running.loop.packing import GetProgress, TrialDurations
-from automl.running.loop.trial_paces import DevicePaceModel
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
@@ -65,6 +63,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.repeated_params import open_repeated
 from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
@@ -95,13 +94,15 @@ class SweepRunner:
         self,
         parts: SweepParts,
         display: Display,
-        pictures: ViewFailureLog,
+        view_failures: ViewFailureLog,
         train_again: RunRefit | None = None,
+        called_seconds: float | None = None,
     ) -> None:
+        """`called_seconds` (monotonic) is when its time began to count; None: now."""
         config = parts.config
         self.parts = parts
         self.display = display
-        self.pictures = pictures
+        self.view_failures = view_failures
         self.messages: queue.SimpleQueue[LoopMessage] = queue.SimpleQueue()
         self.ledger = Ledger()
         self.limits = parts.prepared.limits
@@ -118,10 +119,8 @@ class SweepRunner:
             stored=parts.stored,
             machine=parts.machine,
         )
-        self.began_seconds = time.monotonic()
-        timeout = config.study.timeout_seconds
-        deadline = None if timeout is None else self.began_seconds + timeout
-        self.at_end = SweepRefit(parts, train_again, deadline)
+        called_seconds = time.monotonic() if called_seconds is None else called_seconds
+        self.refit_step = SweepRefit(parts, train_again, called_seconds)
         chooser = open_pace_model(parts)
         self.loop = SweepLoop(
             ports=self,
@@ -129,16 +128,17 @@ class SweepRunner:
             ledger=self.ledger,
             limits=self.limits,
             asking=self._asking(),
-            deadline_seconds=deadline,
+            deadline_seconds=self.refit_step.trials_until_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
-            durations=_durations(self._progress, chooser),
+            durations=make_durations(self._progress, chooser),
             governor=_governor(config),
             chooser=chooser,
         )
         self.executions = ExecutionPool(parts, self.loop, self.carrier, display.say)
         self._starts = TrialSpecBuilder(parts)
+        self._repeated = open_repeated(parts)
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
@@ -150,12 +150,17 @@ class SweepRunner:
         self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
-        self.viewer = SweepViewer(parts, self.loop, self.carrier, self.failures, self.growing)
+        self.viewer = SweepViewer(
+            *(parts, self.loop, self.carrier, self.failures, self.growing),
+            called_seconds=called_seconds,
+        )
         self._shown_seconds = 0.0
 
     def run(self) -> int:
-        """Until nothing runs and nothing more will, or what runs cannot be ended; returns the exit
-        code. Raises what broke the sweep when all has ended, else TrialsLeftBehindError."""
+        """Run until nothing runs or will run, or cannot be ended. Return the exit code.
+
+        Raises the error that broke the sweep, or TrialsLeftBehindError if trials cannot be ended.
+        """
         with contextlib.closing(self.growing):
             self._train()
             return self.executions.closed_by(self._closing().finish)
@@ -175,8 +180,8 @@ class SweepRunner:
 
     def _closing(self) -> SweepFinisher:
         return SweepFinisher(
-            *(self.parts, self.loop, self.display, self.viewer.view, self.pictures, self.growing),
-            self.at_end,
+            *(self.parts, self.loop, self.display, self.viewer.view),
+            *(self.view_failures, self.growing, self.refit_step),
         )
 
     def _signals(self) -> AbstractContextManager[None]:
@@ -184,7 +189,8 @@ class SweepRunner:
             self.display.say(f"called from a thread: {NO_SIGNALS}")
             return contextlib.nullcontext()
         called = self.parts.prepared.called is not None
-        at_once = self.executions.hurry if called else None  # the caller's process is not ours
+        # If the sweep was called, the process is the caller's: a second signal must not end it.
+        at_once = self.executions.hurry if called else None
         stopping = self.executions.how_they_stop
         return signals_as_messages(self.messages.put, self.display, stopping, at_once)
 
@@ -194,18 +200,16 @@ class SweepRunner:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
-        self.loop.deadline_seconds = self.at_end.trials_until_seconds
+        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self._busy, post, self._end_lost, lend)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:
-        """What earlier sweeps of the study measured."""
+        """Take the memory that earlier sweeps of the study measured."""
         for trial in self.parts.log.record.trials.values():
-            if isinstance(
-                trial.outcome, FailedOutcome | TooLargeOutcome
-            ):  # maybe before it held all it wants
-                continue
+            if isinstance(trial.outcome, FailedOutcome | TooLargeOutcome):
+                continue  # the trial may have ended before it held all it wants
             kind = trial.kind or DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeakMeasured(trial.number, trial.started, peak_bytes, n_lanes)
@@ -217,25 +221,25 @@ class SweepRunner:
             self.executions.released(message.key)
         executions = self.loop.executions.values()
         stopping = self.loop.stop is not None
-        said = death_line(message, executions, stopping=stopping, shown=self.viewer.shown)
-        said = said or self._declared.line(message, executions)
+        line = death_line(message, executions, stopping=stopping, shown=self.viewer.shown)
+        line_to_say = line or self._declared.line(message, executions)
         self.loop.handle(message, time.monotonic())
-        if said is not None:
-            self.display.say(said)
+        if line_to_say is not None:
+            self.display.say(line_to_say)
         self._show()
 
     def _look_after_cluster(self) -> None:
-        """Ask for devices, for want of which the head waits; break off where there is none."""
+        """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""
         if self.parts.nodes is None or self.loop.error is not None:
             return
         if (lost := self.parts.nodes.lost()) is not None:
-            self.display.say(str(lost))  # now: Ray may end this process before all has ended
+            self.display.say(str(lost))  # at once: Ray may end this process before its trials end
             self.messages.put(SweepFailed(lost))
         elif (lack := self.loop.lack) is not None:
             self.parts.nodes.claims.want(lack.kinds, lack.n)
 
     def _take_reading(self, reading: DeviceReading) -> None:
-        """In the reader's thread."""
+        """Pass a reading on, in the reader's thread."""
         if self._program_peaks is not None:
             with contextlib.suppress(StorageError):  # the main thread is told
                 self._program_peaks.read(reading)
@@ -243,7 +247,7 @@ class SweepRunner:
 
     @contextlib.contextmanager
     def _readings(self) -> Iterator[None]:
-        """Readings of the devices come as messages meanwhile."""
+        """Read the devices while the block runs. Readings come as messages."""
         readings = ReaderThread(
             self.parts.reader,
             self.parts.config.devices.interval_seconds,
@@ -261,16 +265,20 @@ class SweepRunner:
 
     def ask(self) -> PlannedTrial | None:
         asked = self.parts.study.ask()
-        return None if asked is None else PlannedTrial(asked.number, asked.params)
+        if asked is None:
+            return None
+        if (line := self._repeated.line(asked.number, asked.params)) is not None:
+            self.display.say(line)
+        return PlannedTrial(asked.number, asked.params)
 
     def _busy(self) -> Collection[int]:
-        """Trials that run or wait here; from any thread."""
+        """Return the trials that run or wait here. For any thread."""
         loop = self.loop
         held_back = [w.trial.number for w in loop.held_back]
         return {*loop.running.copy(), *held_back, *(w.trial.number for w in loop.waiting.copy())}
 
     def _end_lost(self, trials: Collection[int]) -> None:
-        """They are another sweep's by now; from any thread."""
+        """End trials that another sweep has taken. For any thread."""
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
 
     def n_may_pend(self) -> int | None:
@@ -288,15 +296,18 @@ class SweepRunner:
         return ParamQuestions(self.parts.study, suggesting, self.display.say)
 
     def _ends_in_time(self) -> bool:
-        """Over any family the time is for the study, not for its last trial; what was found counts,
-        as soon as something was."""
-        if self.parts.prepared.plan.refit is not None:  # which would come too late
+        """Return whether running trials are stopped when the time is up.
+
+        When the family is chosen, too, the time is for the study rather than its last trial, as
+        soon as some trial has a result.
+        """
+        if self.parts.prepared.plan.refit is not None:  # an unfinished refit is of no use later
             return True
         has_result = self.parts.study.counts().get(TrialState.FINISHED, 0) > 0
         return has_result and self.parts.prepared.choice is not None
 
     def _progress(self, trial: int) -> float | None:
-        """How much of a running trial's reports have come; None: not known."""
+        """Return the fraction of a trial's reports that have come. None if it is unknown."""
         report = self.carrier.latest.get(trial)
         if report is None:
             return None
@@ -326,14 +337,14 @@ class SweepRunner:
         self.executions.add(key, self._begun(trial))
 
     def _begun(self, trial: PlannedTrial) -> TrialSpec:
-        self.at_end.lengths.began(trial.number, time.monotonic())
+        self.refit_step.lengths.began(trial.number, time.monotonic())
         return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
-        self.at_end.lengths.ended(outcome.trial, time.monotonic())
-        self.loop.deadline_seconds = self.at_end.trials_until_seconds
+        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
+        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
         for line in self.loop.asking.questions.found():
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
@@ -387,20 +398,21 @@ class SweepRunner:
         self.parts.executor.end_idle(devices)
 
     def _taken_over(self) -> list[TakenOverTrial]:
-        """Trials that an earlier sweep left; those whose outcome was logged are only told."""
-        left = []
+        """Return the trials that an earlier sweep left. Tell the study outcomes that were
+        logged."""
+        unfinished = []
         for asked in self.parts.study.interrupted():
             trial = PlannedTrial(asked.number, asked.params)
             known = self.parts.log.record.trials.get(asked.number)
             if known is None:
-                left.append(TakenOverTrial(trial))
+                unfinished.append(TakenOverTrial(trial))
             elif known.outcome is not None and known.state.is_final:
                 self.tell(known.outcome)
             else:
-                left.append(
+                unfinished.append(
                     TakenOverTrial(trial, known.n_out_of_memory, known.n_deaths, known.kind)
                 )
-        return left
+        return unfinished
 
     # --- messages ---
 
@@ -411,7 +423,7 @@ class SweepRunner:
             return TimePassed()
 
     def _own_memory(self) -> HeldBytes:
-        """What this process holds, less what it held before the first trial, and its workers."""
+        """Return what this process has taken since the start, and what its workers hold."""
         grown = max(0, own_memory_bytes() - self._own_memory_at_start)
         return {(HOST, _this_process()): grown, **self.parts.executor.held_bytes()}
 
@@ -422,7 +434,7 @@ class SweepRunner:
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
             self._look_after_cluster()
-            with self.pictures.of(STATUS):
+            with self.view_failures.of(STATUS):
                 view = self.viewer.view()
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)
@@ -432,15 +444,9 @@ def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
 
 
-def _durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:
-    return (
-        TrialDurations(progress) if chooser is None else TrialDurations(progress, chooser.seconds)
-    )
-
-
 def _governor(config: Config) -> SharingGovernor | None:
-    """What finds how many trials share a device; None: the user has said it, or trials share this
-    process and nobody can tell their paces apart."""
+    """Return what finds how many trials share a device. None if the user has set the number, or if
+    trials share this process, which hides their paces."""
     admission = config.admission
     is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
     return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()

@@ -68,7 +68,7 @@ class Apart(RayCluster):
         set_up = wire.set_up
 
         def elsewhere(entry: object, work: m.NodeSetup) -> bool:
-            return set_up(entry, replace(work, marked="of another folder"))
+            return set_up(entry, replace(work, marker_content="of another folder"))
 
         wire.set_up = elsewhere  # type: ignore[method-assign]
         return wire
@@ -98,7 +98,7 @@ def on(node: ClusterNode | str) -> Placement:
 
 def pid_of(node: ClusterNode) -> int:
     """Of its agent, which is on this machine here."""
-    wire: Any = node._wire
+    wire: Any = node._connection
     pid: int = wire._about["pid"]
     return pid
 

@@ -11,7 +11,7 @@ import ray
 
 from automl.errors import ConfigError
 from automl.execution.cluster import agent_actor
-from automl.execution.cluster.ray_cluster import _look_for
+from automl.execution.cluster.ray_cluster import _find_head
 
 NOBODY = "127.0.0.1:1"
 
@@ -37,12 +37,12 @@ def head() -> Iterator[str]:
 
 def test_auto_is_the_cluster_that_runs_here(running: set[str], head: str) -> None:
     running.add(head)
-    assert _look_for(ray, "auto") == head
+    assert _find_head(ray, "auto") == head
 
 
 def test_auto_where_none_runs_is_refused_with_the_remedy(running: set[str]) -> None:
     with pytest.raises(ConfigError) as refused:
-        _look_for(ray, "auto")
+        _find_head(ray, "auto")
     assert str(refused.value) == (
         "ray.address=auto: no Ray cluster runs on this machine. Start one with: ray start --head, "
         "or use ray.address=local."
@@ -54,7 +54,7 @@ def test_what_a_killed_head_has_left_is_no_cluster(running: set[str], tmp_path: 
     (left := tmp_path / "ray" / "ray_current_cluster").parent.mkdir()
     left.write_text(NOBODY)
     with pytest.raises(ConfigError, match=f"auto: no Ray cluster at {NOBODY} .* ray start --head"):
-        _look_for(ray, "auto")
+        _find_head(ray, "auto")
 
 
 def test_rays_own_variable_comes_first(
@@ -62,18 +62,18 @@ def test_rays_own_variable_comes_first(
 ) -> None:
     running.add("127.0.0.1:2")
     monkeypatch.setenv("RAY_ADDRESS", head)
-    assert _look_for(ray, "auto") == head
-    assert _look_for(ray, head) == head
+    assert _find_head(ray, "auto") == head
+    assert _find_head(ray, head) == head
     monkeypatch.setenv("RAY_ADDRESS", NOBODY)
     with pytest.raises(ConfigError, match=f"RAY_ADDRESS={NOBODY}: no Ray cluster there"):
-        _look_for(ray, "auto")
+        _find_head(ray, "auto")
     monkeypatch.setenv("RAY_ADDRESS", "local")
     with pytest.raises(ConfigError, match="RAY_ADDRESS=local: must be HOST:PORT"):
-        _look_for(ray, "auto")
+        _find_head(ray, "auto")
 
 
 def test_rays_own_variable_is_refused_as_the_setting_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """With ray.address=auto Ray would take it, and every report a way through its client server."""
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
     with pytest.raises(ConfigError, match="RAY_ADDRESS=ray://head:10001"):
-        _look_for(ray, "auto")
+        _find_head(ray, "auto")

@@ -107,7 +107,7 @@ def test_many_trials_share_a_gpu_and_one_a_share_of_the_cpu(shared: Shared) -> N
     shared.give(ON_HOST)
     assert shared.claims.held() == {GPU_A: 1, ON_HOST: 2}
     assert [shared.claims.use(n, [ON_HOST]) for n in (5, 6, 7)] == [True, True, False]
-    shared.claims.over(5)
+    shared.claims.end_use(5)
     assert shared.claims.use(7, [ON_HOST])
 
 
@@ -122,7 +122,7 @@ def test_an_idle_gpu_is_given_back_after_a_minute_and_one_that_is_used_is_not(
     assert shared.claims.held() == {GPU_B: 1}
     assert not shared.claims.use(1, [GPU_A]), "admission may not have heard of it yet"
     assert (idle.is_back, used.is_back) == (True, False)
-    shared.claims.over(0)
+    shared.claims.end_use(0)
     shared.pass_seconds(IDLE_SECONDS - 1)
     assert not used.is_back, "it is counted from the last trial"
     shared.pass_seconds(2)
@@ -145,7 +145,7 @@ def test_of_several_shares_that_which_is_used_least_is_given_back(shared: Shared
     for n in range(30):
         assert shared.claims.use(n, [ON_HOST])
         shared.pass_seconds(5)
-        shared.claims.over(n)
+        shared.claims.end_use(n)
         shared.pass_seconds(0.1)
     assert shared.claims.held() == {ON_HOST: 1}
     assert sorted(ours.is_back for ours in both) == [False, True]

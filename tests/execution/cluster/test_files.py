@@ -43,17 +43,19 @@ def test_what_came_for_a_trial_goes_back_only_where_it_changed(tmp_path: Path) -
     put_files(study, {"checkpoints/3/last.pt": b"one", "checkpoints/3/artifacts/plot": b"a plot"})
     put_files(study, {"checkpoints/4/last.pt": b"another's"})
     folder = OwnNodeFolder(str(study), here)
-    there = folder.arrived(spec, stored_files_of(study, [spec, other]))
+    there = folder.receive_trial(spec, stored_files_of(study, [spec, other]))
     last = Path(there.checkpoint_dir) / "last.pt"
     assert last.read_bytes() == b"one"
     assert not (here / "checkpoints" / "4").exists()
     last.write_bytes(b"grown")
-    event, files = folder.told(CheckpointWritten(3, time.time(), 1, str(last), CheckpointKind.LAST))
+    event, files = folder.prepare_event(
+        CheckpointWritten(3, time.time(), 1, str(last), CheckpointKind.LAST)
+    )
     assert isinstance(event, CheckpointWritten)
     assert event.path == str(study / "checkpoints" / "3" / "last.pt")
     assert files == {"checkpoints/3/last.pt": b"grown"}
     (last.parent / "best.json").write_bytes(b"{}")
-    assert folder.told(FinishedOutcome(3, time.time(), 0.0))[1] == {
+    assert folder.prepare_event(FinishedOutcome(3, time.time(), 0.0))[1] == {
         "checkpoints/3/best.json": b"{}"
     }
 

@@ -76,10 +76,10 @@ def test_a_port_tells_of_its_process_and_who_is_cut_off_tells_nothing() -> None:
 def test_of_a_dead_node_its_machine_tells_whether_the_agent_has_ended() -> None:
     """Else its trials go on elsewhere when all that ran there has surely ended by itself."""
     wire = _RayAgentConnection(None, LibraryCallCount(), "", None, "of a node")
-    assert isinstance(wire._dead("Ray says so"), NodeDeadError), "nobody can tell"
+    assert isinstance(wire._error_of_dead_node("Ray says so"), NodeDeadError), "nobody can tell"
     listening = agent_actor.listen("127.0.0.1")
     assert listening is not None
     wire._port = agent_actor.address_of(listening)
     with listening:
-        assert isinstance(wire._dead("Ray says so"), NodeDeadError), "it lives"
-    assert isinstance(wire._dead("Ray says so"), AgentEndedError)
+        assert isinstance(wire._error_of_dead_node("Ray says so"), NodeDeadError), "it lives"
+    assert isinstance(wire._error_of_dead_node("Ray says so"), AgentEndedError)

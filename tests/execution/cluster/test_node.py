@@ -147,12 +147,12 @@ def test_a_checkpoint_is_waited_for_unless_its_trial_has_ended(tmp_path: Path) -
     """So that a trial has one on the way."""
     agent = NodeAgent(lambda held: DeviceReading(0.0), 0.1, leave=lambda: None)
     begin(agent, tmp_path, "hang")
-    there = agent.here(TrialSpec(0, {}, str(tmp_path / "0"), 0), {}).checkpoint_dir
+    there = agent.receive_trial(TrialSpec(0, {}, str(tmp_path / "0"), 0), {}).checkpoint_dir
     Path(there).mkdir(parents=True, exist_ok=True)
     Path(there, "last.pt").write_text("epoch 3")
     written = CheckpointWritten(0, 1.0, 3, str(Path(there, "last.pt")), CheckpointKind.LAST)
-    assert agent.noted(0, [written, FinishedOutcome(0, 2.0, 1.0)]) == {}
-    waiting = threading.Thread(target=agent.noted, args=(0, [written]), daemon=True)
+    assert agent.send_unjudged(0, [written, FinishedOutcome(0, 2.0, 1.0)]) == {}
+    waiting = threading.Thread(target=agent.send_unjudged, args=(0, [written]), daemon=True)
     waiting.start()
     heard: list[m.ToSweep] = []
     while not (

@@ -33,16 +33,16 @@ def test_a_call_for_news_takes_along_what_there_is() -> None:
     telling = CommandQueue()
     telling.put(STOP)
     telling.put(KILL)
-    assert telling.with_call(0) == m.CommandsTold(0, (STOP, KILL))
-    telling.heard()
+    assert telling.take_for_poll(0) == m.CommandsTold(0, (STOP, KILL))
+    telling.note_answer()
     telling.put(STOP)
-    assert telling.with_call(0) == m.CommandsTold(2, (STOP,))
+    assert telling.take_for_poll(0) == m.CommandsTold(2, (STOP,))
 
 
 def test_replies_are_waited_for_and_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("automl.execution.cluster.node.REPLY_SECONDS", 60.0)
     telling = CommandQueue()
-    asked = beside(lambda: telling.with_call(2))
+    asked = beside(lambda: telling.take_for_poll(2))
     telling.put(STOP)
     wait([asked], timeout=0.2)
     assert not asked.done()
@@ -53,13 +53,13 @@ def test_replies_are_waited_for_and_only_so_many(monkeypatch: pytest.MonkeyPatch
 def test_a_command_goes_by_itself_only_while_a_call_for_news_is_on_its_way() -> None:
     telling = CommandQueue()
     telling.put(STOP)
-    alone = beside(telling.alone)
+    alone = beside(telling.take_alone)
     assert not alone.done(), "the next call takes it along"
-    assert telling.with_call(0) == m.CommandsTold(0, (STOP,))
+    assert telling.take_for_poll(0) == m.CommandsTold(0, (STOP,))
     telling.put(KILL)
     assert alone.result(60) == m.CommandsTold(1, (KILL,))
-    telling.heard()
-    late = beside(telling.alone)
+    telling.note_answer()
+    late = beside(telling.take_alone)
     telling.put(STOP)
     wait([late], timeout=0.2)
     assert not late.done()

@@ -108,8 +108,10 @@ print(changed_names(before))
 
 
 def test_a_module_that_is_not_imported_is_not_compared() -> None:
-    there = "automl.execution.isolation.trial_isolation"
-    code = f"from {there} import module_names; print(*module_names())"
+    code = """
+from automl.execution.isolation.trial_isolation import module_names
+print(*module_names())
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "builtins\n"
 

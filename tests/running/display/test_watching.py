@@ -80,7 +80,8 @@ def test_a_trial_of_several_devices_stands_at_each() -> None:
 
 
 def test_what_runs_here_is_shown_though_its_sweep_names_this_machine() -> None:
-    """As one of a shared study does, and one on a cluster that this machine is a node of."""
+    """A sweep of a shared study names its machine, and a sweep on a cluster that this machine is a
+    node of."""
     here, there = (replace(TRIAL, number=n, device=f"{TRIAL.device} of box-{n}") for n in (1, 2))
     rows = tuple(replace(SWEEP.devices[0], node=f"box-{n}") for n in (1, 2))
     sweep = limit_to_machine(replace(SWEEP, running=(here, there), devices=rows), "box-1")

@@ -16,8 +16,8 @@ from automl.models.predictor import load
 from automl.record.study_files import StudyFiles
 from automl.running.display.view import EnsembleRow, FamilyRow
 from automl.running.finish.ensemble import (
-    PAUSE_SECONDS,
-    SHARE,
+    MAX_TIME_FRACTION,
+    MIN_PAUSE_SECONDS,
     GrowingEnsemble,
     ensemble_row,
     rebuild_wait_seconds,
@@ -63,8 +63,8 @@ def test_one_that_is_not_among_the_best_any_more_has_no_family() -> None:
 
 
 def test_what_takes_long_is_seldom_done() -> None:
-    assert rebuild_wait_seconds(0.0) == PAUSE_SECONDS
-    assert rebuild_wait_seconds(10.0) == 10.0 / SHARE
+    assert rebuild_wait_seconds(0.0) == MIN_PAUSE_SECONDS
+    assert rebuild_wait_seconds(10.0) == 10.0 / MAX_TIME_FRACTION
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def prepared() -> PreparedStudy:
 
 @pytest.fixture
 def ranking(prepared: PreparedStudy, tmp_path: Path) -> list[RankedTrial]:
-    """Of two models that are there."""
+    """Return the ranking of two trials whose models exist."""
     assert prepared.dataset is not None
     for number in (0, 1):
         made = Path(model_file(tmp_path, number, prepared.dataset, 3.0))

@@ -14,7 +14,7 @@ import automl
 
 HERE = "tests.running.gain.objectives"
 STEP_SECONDS, N_STEPS = 0.01, 5
-"""Of `trains_a_little`: each takes so long at least."""
+"""Number of steps of `trains_a_little`, each of which takes at least `STEP_SECONDS`."""
 
 
 def trains(trial: automl.TrialContext) -> None:
@@ -33,7 +33,7 @@ def trains(trial: automl.TrialContext) -> None:
 
 
 def trains_for_ever(trial: automl.TrialContext) -> None:
-    """Reports nothing."""
+    """Train without end, and report nothing."""
     weight = torch.ones(3, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     while True:
@@ -42,7 +42,7 @@ def trains_for_ever(trial: automl.TrialContext) -> None:
 
 
 def trains_a_little(trial: automl.TrialContext) -> None:
-    """To its end."""
+    """Train a few steps, to the end."""
     weight = torch.ones(3, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     for _ in range(N_STEPS):

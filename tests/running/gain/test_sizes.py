@@ -1,4 +1,4 @@
-"""Which trials of a space are small, middle and large."""
+"""Tests which trials of a space are small, middle and large."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from automl.trial import Params
 
 
 def area(params: Params) -> int:
-    """As if width and depth alone took memory."""
+    """Return a request that depends on width and depth alone."""
     width, depth = params["width"], params.get("depth", 1)
     assert isinstance(width, int)
     assert isinstance(depth, int)

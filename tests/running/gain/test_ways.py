@@ -1,4 +1,4 @@
-"""Which ways of training are timed."""
+"""Tests which ways of training are timed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.running.loop.simulated_machine import RELEASED_AFTER, Plan
 
 
 class Known(DevicePaceModel):
-    """As if trials like these had been timed."""
+    """A chooser that knows the plans, as if trials like these had been timed."""
 
     def __init__(self, plans: Sequence[Plan], **how: Any) -> None:
         super().__init__(lambda params: TrainingWork(1, 1.0), frozenset(DeviceKind), **how)

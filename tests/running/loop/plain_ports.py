@@ -16,7 +16,8 @@ from automl.trial import DeviceId, TrialOutcome
 
 
 class PlainPorts:
-    """Of `LoopPorts` to ask and to submit are left."""
+    """The ports of a loop without packs and warm processes. Subclasses add asking and
+    submitting."""
 
     def n_may_pend(self) -> int | None:
         return None
@@ -34,7 +35,7 @@ class PlainPorts:
         raise AssertionError("no packs here")
 
     def tell(self, outcome: TrialOutcome) -> None:
-        """It has ended."""
+        """Ignore a trial that has ended."""
 
     def fail(self, trial: PlannedTrial, cause: str) -> None:
         raise AssertionError(cause)
@@ -61,4 +62,4 @@ class PlainPorts:
         return {}
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """None are kept."""
+        """Do nothing, since no processes are kept."""

@@ -28,8 +28,8 @@ class Checked(PlainPorts):
     _n_asked: int
 
     def _check_admission(self, new: Hosted) -> None:
-        """On each device admitted to: all promises, all contexts, strangers as they were read, and
-        the headroom fit into it; a trial of unknown size is alone there."""
+        """Check that all promises, all contexts, strangers as they were read, and the headroom fit
+        into each device of the placement, and that a trial of unknown size is alone there."""
         plan = self.plans[new.key]
         cap = self.limits.max_concurrent_trials
         assert cap is None or len(self.machine.executions) <= cap

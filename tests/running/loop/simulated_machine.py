@@ -33,7 +33,7 @@ SWEEP = ProcessId(LOCAL_NODE, 1)
 CONTEXT_BYTES = 560 * 1024**2
 """What CUDA takes of a device in each process, as much as was ever measured."""
 RELEASED_AFTER = 0.1
-"""From the end of an execution until its reservation is returned."""
+"""Seconds from the end of an execution until its reservation is returned."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Plan:
     twice, or loses nodes (thrice the one that it is on)."""
     kind: PackKind | None = None
     hosted_after: float = 0.0
-    """From its admission until its process runs and is known; then it starts."""
+    """Seconds from admission until the trial's process runs and is known; then it starts."""
     reports_after: float = 0.5
     """Its first report; CUDA takes its context just before."""
     by_torch: bool = True
@@ -59,9 +59,9 @@ class Plan:
     n_devices: int = 1
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
     cpu_takes: float = 1.0
-    """On the CPU it takes so many times as long."""
+    """Factor by which the trial takes longer on the CPU."""
     host_bytes: int = 0
-    """On a GPU: main memory that its process takes besides, from its first report on."""
+    """Main memory that the trial's process takes beside a GPU, from its first report on."""
 
     def seconds_on(self, kind: DeviceKind) -> float:
         return self.seconds * (self.cpu_takes if kind is DeviceKind.CPU else 1)
@@ -152,14 +152,14 @@ class Machine:
     """NVML tells what each process holds, as it does but in containers."""
     faults: Sequence[Fault] = ()
     max_processes: int | None = None
-    """By the compute mode of its GPUs."""
+    """Most processes on a GPU, by its compute mode."""
     processes: list[Process] = field(default_factory=list)
     executions: dict[int, Hosted] = field(default_factory=dict)
-    """Those whose reservation has not come back."""
+    """Executions whose reservation has not come back."""
     _pids: Iterator[int] = field(default_factory=lambda: itertools.count(SWEEP.pid + 1))
 
     def process_on(self, devices: tuple[DeviceId, ...]) -> Process:
-        """For one more execution: an idle one of the devices, or a new one."""
+        """Return the process for one more execution: an idle one on the devices, or a new one."""
         for process in self.processes:
             if process.devices == devices and not (self.own_processes and process.n_executions):
                 return process
@@ -233,7 +233,7 @@ class Machine:
         return own + self.beside_bytes(device) + self.strangers_bytes(device, now)
 
     def beside_bytes(self, device: DeviceId) -> int:
-        """Of a host: what processes on its GPUs take of it."""
+        """Return what processes on GPUs take of a host's memory."""
         here = (p for p in self.processes if p.address.node == device.node)
         return sum(p.host_bytes for p in here) if device.on_host else 0
 

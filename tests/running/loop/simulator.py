@@ -103,7 +103,7 @@ class World(Checked):
     """NVML tells what each process holds, as it does but in containers."""
     faults: Sequence[Fault] = ()
     max_processes: int | None = None
-    """By the compute mode of its GPUs."""
+    """Most processes on a GPU, by its compute mode."""
     stop_at: float | None = None
     """When somebody presses Ctrl-C."""
     n_ahead: int = 0
@@ -395,7 +395,7 @@ class World(Checked):
         return DeviceReading(self.now, devices, held, held, elsewhere, self.host_states())
 
     def host_states(self) -> Mapping[str, HostState]:
-        """As the reader's threads find the machines now."""
+        """Return the machines as the reader's threads find them now."""
         return {}
 
     def _elsewhere(self, begun_seconds: float) -> Elsewhere:

@@ -101,7 +101,7 @@ def fills_the_disk(trial: automl.TrialContext) -> None:
 
 
 def leaves_a_daemon(trial: automl.TrialContext) -> None:
-    """In a session of its own, whose parent has gone."""
+    """Leave a process in a session of its own, whose parent has gone."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:

@@ -86,7 +86,7 @@ def test_nobody_passes_who_waits_for_its_kind() -> None:
 
 
 def test_a_lane_that_came_free_is_for_its_kind_of_device() -> None:
-    """Those of an earlier sweep go on where they were, though all are of one kind of pack."""
+    """Trials of an earlier sweep go on where they were, though all are of one kind of pack."""
     pair = PackKind("a", 2)
     planned = [plan(kind=pair, seconds=s, cpu_takes=1.0) for s in (3.0, 9.0, 5.0, 5.0, 5.0)]
     world = mixed(planned)
@@ -182,7 +182,7 @@ def test_nobody_waits_while_a_kind_that_would_end_it_first_is_empty(planned: lis
 
 
 def test_a_trial_that_goes_on_keeps_its_kind() -> None:
-    """As does one whose process dies."""
+    """A trial whose process dies keeps its kind, too."""
     world = mixed([plan(cpu_takes=100.0, seconds=1.0), plan(ends="dies", cpu_takes=0.5)])
     world.loop.asking.n_asked = 1
     world.loop.take_over(

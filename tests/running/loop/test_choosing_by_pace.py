@@ -26,7 +26,7 @@ from tests.running.loop.simulated_machine import Plan
 
 
 class Untold(Known):
-    """Nobody knows their work."""
+    """A chooser that does not know the work of its trials."""
 
     def __init__(self, plans: Sequence[Plan], **how: Any) -> None:
         super().__init__(plans, **how)
@@ -81,7 +81,7 @@ def test_what_cannot_run_on_a_gpu_waits_for_the_cpu_and_holds_no_gpu_up() -> Non
 
 def test_where_anyone_may_one_tries_the_cpu_until_it_is_known() -> None:
     planned = [plan(cpu_takes=8.0)] * 12
-    world = mixed(planned, chooser=Untold(planned, anyone_to_cpu=True))
+    world = mixed(planned, chooser=Untold(planned, unknown_work_to_cpu=True))
     world.run()
     assert next(n for n, kinds in world.where.items() if kinds == [CPU]) == 1
     assert list(world.where.values()).count([CPU]) < 4
@@ -105,7 +105,8 @@ class Stepping(Mixed):
 
 
 def test_what_was_timed_decides_where_the_next_go() -> None:
-    """By the prior the CPU is faster for small ones; here it is not, which is found out."""
+    """The prior says that the CPU is faster for small trials. Here it is not, which the sweep finds
+    out."""
     planned = [plan(5.0, cpu_takes=40.0) for _ in range(30)]
     chooser = DevicePaceModel(_work, frozenset(DeviceKind))
     world = Stepping(
@@ -125,7 +126,7 @@ SWEEP = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
 
 
 def test_an_earlier_sweep_tells_what_steps_took() -> None:
-    """Of an execution what is told last counts; each probe counts."""
+    """The last pace of an execution counts, and each probe counts."""
     small = _work({"plan": 0}).step_flops
     told = [
         PaceMeasured(2.0, CPU, small, 9.0, execution=3),

@@ -108,7 +108,8 @@ def test_with_contexts_of_any_size_nothing_is_over_committed(
 
 
 def test_what_a_reading_alone_tells_of_a_process_is_noted() -> None:
-    """It trained, was kept, and ended by itself: nothing changed in the ledger meanwhile."""
+    """The process trained, was kept, and ended by itself: nothing changed in the ledger
+    meanwhile."""
     ledger, process, gpu = Ledger(), process_id(100), device_id("GPU-a")
     device = DeviceSnapshot(gpu, "x", 24 * GB, 20 * GB)
     requests = RequestMaker(lambda params: UNKNOWN, None)

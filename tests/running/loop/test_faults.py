@@ -157,7 +157,7 @@ def test_a_device_is_doubted_until_a_reading_begun_later_shows_it() -> None:
 
 
 def test_a_reading_that_was_begun_before_a_death_tells_nothing_of_its_device() -> None:
-    """It comes later, as a driver takes its time."""
+    """The reading comes after the death, as a driver takes its time."""
     world = World(TWO, [])
     first, placing = world._reading(), world.loop._placing
     placing.read(first, 0.0)
@@ -220,7 +220,7 @@ def test_a_prohibited_device_takes_nobody_and_that_is_said() -> None:
 
 
 def test_only_a_device_that_is_well_is_doubted() -> None:
-    """Of a node that went thousands of processes die, and nothing more is known for it."""
+    """When a node is lost, thousands of processes die, which tells nothing new about it."""
     failed = DeviceSnapshot(A, "x", 24 * GB, 0, fault="lost", lost=True)
     reading = DeviceReading(1.0, (failed, DeviceSnapshot(B, "x", 24 * GB, 24 * GB)))
     assert mark_doubted_devices(reading, {A: 2.0, B: 0.5}) is reading

@@ -43,7 +43,7 @@ class Passing(World):
 
     n_ahead: int = 4
     closes_at: int | None = None
-    """From this message on nobody passes anybody."""
+    """The message from which on no trial passes another."""
 
     def __post_init__(self) -> None:
         self.started_at: dict[int, float] = {}

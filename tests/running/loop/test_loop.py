@@ -40,8 +40,11 @@ CONTEXT = 600 * 1024**2
 def test_any_order_of_messages_keeps_the_books_straight(
     planned: list[Plan], totals: list[int], limit: int | None, per_gpu: int, **how: Any
 ) -> None:
-    """In threads and in workers, whose pid is known late and whose contexts come later still. Never
-    more than the cap, nor more than may be on a device."""
+    """Neither the cap nor the limit per device is exceeded.
+
+    Trials run in threads, and in workers whose pid is known late and whose contexts come later
+    still.
+    """
     devices = {f"GPU-{i}": total for i, total in enumerate(totals)}
     World(devices, planned, limits=AdmissionLimits(limit, GB, 5.0, per_gpu), **how).run()
 
@@ -204,7 +207,8 @@ def test_a_death_of_before_counts() -> None:
 def test_memory_that_ran_out_before_is_asked_for_again(
     attempts: int, asked: int | None, n_starts: int
 ) -> None:
-    """Of 11 GB that it wants: 1.5 times 8 GB are enough, 1.5 times 7 GB are not, a device is."""
+    """The trial wants 11 GB: 1.5 times 8 GB are enough, 1.5 times 7 GB are not, a whole device
+    is."""
     request = None if asked is None else asked * GB
     world = taken_over([Plan(request, 11 * GB)], (attempts, 0))
     assert isinstance(world.told[0], FinishedOutcome)

@@ -47,7 +47,7 @@ def test_where_there_is_no_time_it_says_so(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_who_leaves_ends_it() -> None:
-    """It answers all the same: trials wait for it."""
+    """The prober answers all the same, since trials wait for it."""
     posted: list[CpuProbed] = []
     here = prepared()
     chooser = chooser_of(here)

@@ -35,11 +35,11 @@ class Free(Machine):
 
 @dataclass(frozen=True)
 class Books:
-    """Of a device at one moment, in bytes."""
+    """The memory of a device at one moment, in bytes."""
 
     unpromised: int
     promised: dict[int, int]
-    """By the key of each execution."""
+    """Promised bytes by the key of each execution."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Settling(World):
     """Trials report 0.1 s after they took their memory, and some grow later."""
 
     grows: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By trial: when, and by what factor."""
+    """When each trial grows, and by what factor."""
     caps: Caps = field(default_factory=dict)
     n_capped: int = 0
     """Trials that a cap ended."""
@@ -55,7 +55,7 @@ class Settling(World):
     """At the last reading that the main thread has heard of."""
     _unheard: deque[dict[DeviceId, Books]] = field(default_factory=deque)
     unsettled: bool = False
-    """Mutation: promises stay."""
+    """Mutation: promises are not lowered."""
     uncapped: bool = False
     """Mutation: workers are never told."""
 

@@ -26,7 +26,7 @@ LATE_SECONDS = 3.0
 
 @dataclasses.dataclass
 class Several(World):
-    """It keeps how long each trial stood at the head."""
+    """A world that keeps how long each trial stood at the head."""
 
     limits: AdmissionLimits = dataclasses.field(
         default_factory=lambda: AdmissionLimits(None, 0, 5.0)
@@ -68,8 +68,8 @@ def mixed(draw: st.DrawFn) -> list[Plan]:
 def test_nobody_at_the_head_waits_longer_than_the_longest_trial_lasts(
     plans: list[Plan], n_ahead: int, shows_pids: bool
 ) -> None:
-    """As durations are exact. (That all end, all or nothing, and that no device is promised more
-    than it has, `World` sees.)"""
+    """Durations are exact here. `World` checks that all trials end, all or nothing, and that no
+    device is promised more than it has."""
     world = Several(EIGHT, plans, n_ahead=n_ahead, shows_pids=shows_pids)
     world.run()
     longest = max(plan.seconds for plan in plans)

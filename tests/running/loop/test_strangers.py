@@ -16,11 +16,11 @@ GB = 1000**3
 GPU = {"GPU-a": 24 * GB}
 SIZED = Plan(2 * GB, 2 * GB, seconds=2.0)
 LARGE = Plan(None, 20 * GB, seconds=6.0)
-"""Of unknown size: it gets the device to itself."""
+"""A trial of unknown size, which gets the device to itself."""
 
 
 def test_what_runs_out_alone_as_a_stranger_grew_goes_on_when_that_has_left() -> None:
-    """It comes while the trial trains; ten small ones pass meanwhile."""
+    """The stranger comes while the trial trains; ten small trials pass meanwhile."""
     stranger = Stranger("GPU-a", 6 * GB, from_seconds=2.0, until_seconds=30.0)
     world = World(GPU, [LARGE, *[SIZED] * 40], strangers=[stranger])
     world.run()
@@ -53,7 +53,7 @@ def test_while_the_stranger_stays_it_is_interrupted_not_failed() -> None:
 
 
 def test_what_runs_out_beside_a_stranger_before_the_next_reading_has_not_failed() -> None:
-    """It is there when the trial starts, which ends each time before there is another reading."""
+    """The stranger is there when the trial starts, which ends each time before another reading."""
     stranger = Stranger("GPU-a", 6 * GB, from_seconds=0.5)
     first, large = Plan(None, GB, seconds=2.0), Plan(None, 20 * GB, seconds=0.05)
     world = World(GPU, [first, large], strangers=[stranger], reading_seconds=0.9)
@@ -63,7 +63,7 @@ def test_what_runs_out_beside_a_stranger_before_the_next_reading_has_not_failed(
 
 
 def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
-    """It holds 12 % for ever: what does not fit beside it fits never."""
+    """The stranger holds 12 % for ever: a trial that does not fit beside it never fits."""
     stranger = Stranger("GPU-a", 24 * GB * 12 // 100)
     world = World(GPU, [Plan(None, 23 * GB), SIZED], strangers=[stranger])
     world.run()

@@ -27,7 +27,7 @@ LATE: dict[str, Any] = {"appears_after": 2.5, "reports_after": 3.0}
 
 
 class Shared(Machine):
-    """Of one sweep; what the other holds of it is a stranger's."""
+    """The machine as one sweep sees it. What the other sweep holds is a stranger's."""
 
     other: Machine
 
@@ -44,7 +44,7 @@ class Sweep(World):
     name: str = ""
     shown: tuple[MemoryPromise, ...] = ()
     mute: bool = False
-    """Mutation: shows nothing."""
+    """Mutation: the sweep shows nothing."""
     other: Sweep | None = field(default=None, repr=False)
 
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:

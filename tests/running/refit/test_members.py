@@ -275,7 +275,7 @@ def test_one_device_for_each_is_what_they_have() -> None:
 
 
 def test_a_batch_is_for_a_winner_that_trains_in_batches() -> None:
-    """Of `model=auto` the winner's own family counts."""
+    """With `model=auto` the winner's own family counts."""
     asked = replace(CONFIG, refit=RefitConfig(batch_size=64))
     refuse_unfit_batch(asked, MLP)
     with pytest.raises(ConfigError, match=r"batch_size=64: model=trees trains in no batches"):

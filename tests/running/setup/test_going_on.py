@@ -78,7 +78,7 @@ def test_a_called_function_is_known_by_its_parts_and_not_by_its_file() -> None:
 
 
 def test_a_share_that_nobody_says_is_that_of_studies_of_before() -> None:
-    """Of many rows it is another, and so is the data's digest."""
+    """With many rows the share differs, and so does the data's digest."""
     unsaid, before = (identity_settings(of_share(share))["data"] for share in (None, 0.2))
     assert unsaid == before
     assert identity_settings(of_share(0.3))["data"] != before

@@ -24,7 +24,7 @@ TABLE = DataConfig(DataKind.csv, path="t.csv", target="y")
 
 
 def table(n_rows: int, n_columns: int, n_folds: int = 1) -> Dataset:
-    """Of so many rows that train; their cells are no matter."""
+    """Return a table with this many training rows, whose cells do not matter."""
     disc = load_dataset(DataConfig(n_train=10, n_validation=10))
     cells = np.broadcast_to(0.0, (n_rows, n_columns))
     y = np.arange(n_rows, dtype=np.int64) % 2
@@ -54,7 +54,7 @@ def test_it_is_said_with_what_is_quicker(model: Any, dataset: Dataset, said: lis
 
 
 def test_of_families_that_are_left_out_nothing_is_said() -> None:
-    """Of a space without them."""
+    """The space leaves some families out."""
     dataset = table(300, 10_000, 15)
     ends: dict[str, Any] = {"family": ("linear", "trees")}
     (line,) = long_trial_warnings(Config(model=AutoFamily(), data=TABLE), dataset, ends)
@@ -87,7 +87,8 @@ def test_a_part_of_the_rows_is_not_told_to_take_another() -> None:
 
 
 def test_of_many_columns_a_network_takes_as_long_as_its_patience() -> None:
-    """On 500 rows of 10,000 columns it was said to take 6 s, and none had ended after 114."""
+    """A trial on 500 rows of 10,000 columns was predicted to take 6 s, and none had ended after 114
+    s."""
     ends: dict[str, Any] = {"depth": (1, 4), "width": (64, 512), "batch_size": (32, 256)}
     config = Config(model=MLPFamily(), data=TABLE, training=TrainingConfig(epochs=None))
     wide, small = table(500, 10_000, 15), table(900, 60, 15)

@@ -47,7 +47,7 @@ AUTO_SPACE = {"mlp_batch_size": "by_rows", "mlp_depth": 2}
 
 
 def small(space: dict[str, Any]) -> Config:
-    """100 training points."""
+    """Return a config with 100 training points."""
     return Config(model=MLPFamily(), data=DataConfig(n_train=100), space=space)
 
 

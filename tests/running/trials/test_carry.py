@@ -269,7 +269,7 @@ def test_who_asks_between_reports_is_answered_and_not_logged(scene: Scene) -> No
 
 
 def test_threads_of_one_process_keep_their_promises(scene: Scene) -> None:
-    """None of them could be capped by itself."""
+    """No thread could be capped by itself."""
     scene.carry(MemoryPeakMeasured(KEY, 1.5, 3), FINISHED, can=InlineExecutor.can)
     assert reserved(scene.seen[2]) == [5]
 
@@ -336,7 +336,7 @@ def test_a_feed_records_the_begin_of_a_trial_that_is_taken(scene: Scene) -> None
 def test_the_pace_is_told_between_the_first_report_of_this_execution_and_the_last(
     scene: Scene,
 ) -> None:
-    """It went on from a checkpoint, at step 40."""
+    """The execution went on from a checkpoint, at step 40."""
     first = MetricsReported(KEY, 10.0, 40, {"val_loss": 0.5})
     assert seconds_per_step(first, replace(first, time=16.0, step=43)) == 2.0
     assert seconds_per_step(first, first) is None

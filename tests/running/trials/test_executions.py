@@ -131,7 +131,7 @@ class Scene:
         assert self.trials.began.wait(10)
 
     def take_next(self) -> None:
-        """As the main thread does it."""
+        """Take a message as the main thread does."""
         try:
             message = self.messages.get(timeout=0.02)
         except queue.Empty:
@@ -252,7 +252,7 @@ def test_what_cannot_be_ended_is_left_behind_and_holds_the_lock(
 
 
 def test_the_sweep_leaves_as_soon_as_it_knows_that_it_must(scene: Scene) -> None:
-    """It asks itself before each message; to ask again changes nothing."""
+    """The sweep asks before each message. Asking again changes nothing."""
     scene.trials.heeds, scene.trials.can_kill = None, False
 
     def grace_goes_by() -> None:

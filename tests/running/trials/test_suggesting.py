@@ -83,7 +83,7 @@ class Scene:
 
     @property
     def params(self) -> tuple[Params, Params]:
-        """As the loop knows them: of what runs, and of what may have to run again."""
+        """The params that the loop knows for the running trial, and for another run of it."""
         member = self.executions[self.number].members[self.number]
         return self.running[self.number].waiting.trial.params, member.trial.params
 

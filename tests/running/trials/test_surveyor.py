@@ -72,7 +72,7 @@ class Surveying(World):
 
 
 def test_what_was_surveyed_shares_a_device() -> None:
-    """Of unknown size each would have it to itself."""
+    """Trials of unknown size would each have the device to themselves."""
     planned = [Plan(None, 4 * GB, seconds=20.0)] * 3
     world = Surveying(GPU, planned, own_processes=True)
     world.run()
