@@ -65,7 +65,10 @@ def check_artifacts(
 
 def _find_experiment(runs: MlflowRuns, study: StudyRef, parent: str | None) -> str | None:
     """Return the id of the study's experiment; None if it does not exist."""
-    if parent is not None and (found := runs.experiment_of(parent, study.uuid)) is not None:
+    if (
+        parent is not None
+        and (found := runs.find_experiment_of_run(parent, study.uuid)) is not None
+    ):
         return found
     names = map(runs.find_experiment, (study.name, *study.former_names))
     return next((found for found in names if found is not None), None)

@@ -179,7 +179,7 @@ class _DeliveryLoop:
                 self._draining.wait(max(0.0, TICK_SECONDS - (time.monotonic() - begun)))
 
     def _has_ended(self) -> bool:
-        """End the delivery if it may end, and return whether it did; other sweeps may come first."""
+        """End the delivery if it may end; return whether it did. Other sweeps may come first."""
         if (rest := self._study.may_end()) is None:
             return False
         self._study.end()
