@@ -213,7 +213,7 @@ class StudyValues:
         self._ensemble = None
 
     def sweeps_update(self, study: StudyRun) -> RunUpdate:
-        """Return the update of the study's run by the sweeps' events; there must be one at least."""
+        """Return the update of the study's run by the sweeps' events; at least one is needed."""
         return study.update(self.sweeps, delivering_user(), self._own_file(self._files.config))
 
     def deliver_ensemble(self, study: StudyRun, parent: str, write: Write) -> None:
