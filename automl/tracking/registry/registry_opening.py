@@ -1,4 +1,4 @@
-"""Opens MLflow's registry, which is in the store of the runs unless MLflow is told another.
+"""Opens MLflow's registry, which is in the store of the runs unless MLflow has another one set.
 
 It is a file of its own so that a command can import it without loading MLflow.
 """
