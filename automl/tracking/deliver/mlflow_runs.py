@@ -382,11 +382,11 @@ class MlflowRuns:
             )
 
     def _note_refusal(self, run_id: str, text: str) -> None:
-        kept = self._refusals.setdefault(run_id, [])
-        if len(kept) < MAX_REFUSALS:
-            kept.append(text)
-        elif len(kept) == MAX_REFUSALS:
-            kept.append(f"and more: see {DELIVERY_LOG}")
+        refusals = self._refusals.setdefault(run_id, [])
+        if len(refusals) < MAX_REFUSALS:
+            refusals.append(text)
+        elif len(refusals) == MAX_REFUSALS:
+            refusals.append(f"and more: see {DELIVERY_LOG}")
         self._report_refusal(f"run {run_id}: {text}")
 
     def _store_artifact(self, run_id: str, path: Path, below: str) -> None:
@@ -396,11 +396,8 @@ class MlflowRuns:
         try:
             with translate_errors(self._uri):
                 self._artifacts.store(run_id, path, below)
-        except (
-            RunGoneError,
-            ValueRefusedError,
-            ArtifactsElsewhereError,
-        ) as error:  # a server without artifacts
+        except (RunGoneError, ValueRefusedError, ArtifactsElsewhereError) as error:
+            # The server takes no artifacts.
             self._note_refusal(run_id, f"{path.name} was not stored: {error}")
 
 

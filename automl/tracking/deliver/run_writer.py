@@ -64,16 +64,14 @@ class RunWriter:
         except RunDeletedError:
             self._revive(experiment, None)
             run_id = self._runs.create(experiment, update)
-        kept = self._division.note_run(number, run_id)
-        self._confirmed.note_run(number, kept)
-        if kept != run_id:  # another process was first, and only its run is written to
+        kept_run = self._division.note_run(number, run_id)
+        self._confirmed.note_run(number, kept_run)
+        if kept_run != run_id:  # another process was first, and only its run is written to
             self._runs.delete(run_id)
-        return kept == run_id
+        return kept_run == run_id
 
     def _revive(self, experiment: str, run_id: str | None) -> None:
-        with (
-            self._revive_lock
-        ):  # an experiment that another writer has restored is not restored again
+        with self._revive_lock:  # only the first writer restores
             self._runs.revive(experiment, run_id)
 
 

@@ -117,10 +117,8 @@ class EventLogDelivery:
         self._fresh_from = size if fresh_from is None else fresh_from
         if self._is_shared:  # the database knows which trials are delivered
             self._confirmed.confirm(0)
-        elif self._confirmed.offset > min(
-            size, self._fresh_from
-        ):  # the disk lost events that were confirmed
-            self._confirmed.reset()
+        elif self._confirmed.offset > min(size, self._fresh_from):
+            self._confirmed.reset()  # the disk lost events that were confirmed
             self._fresh_from = sys.maxsize  # MLflow may have runs that are not in the log
         self._offset = 0
         for event, offset in read_events(self._log):
@@ -179,9 +177,7 @@ class EventLogDelivery:
         self._resolve_doubts(numbers, study, experiment)
         self._doubles_due |= any(self._trials[number].ended for number in numbers)
         self._deliver_trials(numbers, study, experiment, parent)
-        self._deliver_study(
-            study, experiment, parent
-        )  # after its trials, which have their runs now
+        self._deliver_study(study, experiment, parent)  # its trials have their runs now
         self._division.note_round(self._completed, self._offset)
         self._completed.clear()
         if self._doubles_due and (self._runs.may_make_doubles or self._is_shared):
@@ -290,10 +286,10 @@ class EventLogDelivery:
         update = study.update([study.first], delivering_user())
         parent = self._runs.create(experiment, update)
         self._runs.write(parent, update, created=True, study=self._log.parent)
-        kept = self._division.note_study(experiment, parent)
-        if kept != parent:  # another sweep has made it meanwhile
+        kept_parent = self._division.note_study(experiment, parent)
+        if kept_parent != parent:  # another sweep has made it meanwhile
             self._runs.delete(parent)
-        return kept
+        return kept_parent
 
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
         def write(run_id: str, update: RunUpdate) -> None:
@@ -322,9 +318,8 @@ class EventLogDelivery:
         for number in numbers:
             if (claim := claims.get(number)) is None:
                 trial = self._trials.pop(number)
-                self._left_to_others[number] = trial.ended or self._left_to_others.get(
-                    number, False
-                )
+                had_ended = self._left_to_others.get(number, False)
+                self._left_to_others[number] = trial.ended or had_ended
                 del self._trial_events[number], self._pending_from[number]
             elif number in self._left_to_others:  # its first events were not kept
                 self._division.read_again()
@@ -369,9 +364,8 @@ class EventLogDelivery:
     ) -> None:
         def write(number: int) -> None:
             trial, events = self._trials[number], self._trial_events[number]
-            update = study.trial_update(
-                trial.update(events, study.ref.uuid, parent, self._keep), number
-            )
+            update = trial.update(events, study.ref.uuid, parent, self._keep)
+            update = study.trial_update(update, number)
             if trial.ended:
                 update = add_own_files(update, self._log.parent, number, self._keep)
             self._deliver_trial(trial, update, experiment)

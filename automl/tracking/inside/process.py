@@ -156,9 +156,7 @@ class MlflowInside:
     def importing(self) -> Iterator[None]:
         with _force_settings(self._redirect):
             yield
-            _force.address = (
-                _current_address()
-            )  # an address that the module sets holds for all trials
+            _force.address = _current_address()  # set by the module, it holds for all trials
 
     @contextmanager
     def trial(self, side: LoggingTrial) -> Iterator[None]:

@@ -128,9 +128,8 @@ def has_trials() -> bool:
 def find_trial_of_run(run_id: str) -> tuple[MlflowTrial, LoggedRun]:
     """Return the trial that began this run, and the run. Raise NoTrialError if there is none."""
     for trial in _trials_of_process():
-        if (
-            run := trial.runs.get(run_id)
-        ) is not None:  # without the lock: other trials may hold theirs for long
+        # This takes no lock, as other trials may hold theirs for long.
+        if (run := trial.runs.get(run_id)) is not None:
             return trial, run
     raise NoTrialError(f"Run '{run_id}' is none of a trial that runs in this process.")
 

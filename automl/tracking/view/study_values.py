@@ -240,9 +240,8 @@ class StudyValues:
             write(parent, evaluated_study_update(event, study.ref))
             for number in event.trials:
                 update = evaluated_trial_update(event, number, study.ref.uuid)
-                if (
-                    run_id := find(number, update)
-                ) is not None:  # a stranger's log may name any trial
+                run_id = find(number, update)
+                if run_id is not None:  # a stranger's log may name trials without a run
                     write(run_id, update)
             del self._evaluations[0]
 
