@@ -215,7 +215,7 @@ def _fit(sums: _FitSums) -> tuple[float, ...]:
     factors = nonnegative_least_squares(*_with_prior(sums, gram, moments))
     mean = _dot(factors, moments) / sums.n  # of estimate / peak, and of its square
     square = sum(f * _dot(line, factors) for f, line in zip(factors, gram, strict=True))
-    # Were estimate / peak lognormal with these moments, its logarithm would have these.
+    # The variance and mean of its logarithm, if estimate / peak is lognormal with these moments.
     variance = max(0.0, math.log(square / sums.n / mean**2))
     middle = variance / 2 - math.log(mean)
     degrees = _PRIOR_TRIALS + sums.n - 1

@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
-from automl.config import ExportFormat, ModelConfig, TrainingConfig
-from automl.config.metrics import EVERYBODYS
+from automl.config import Config, ExportFormat, ModelConfig, TrainingConfig
+from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
 
@@ -112,7 +112,7 @@ class Family(ModelConfig, ABC):
         """Raise ConfigError for a setting of the training that it has no use for."""
         self.check_loss(training)
 
-    losses: ClassVar[tuple[str, ...]] = EVERYBODYS
+    losses: ClassVar[tuple[str, ...]] = COMMON_LOSSES
     """Of `config.losses`, those that it can descend."""
 
     def check_loss(self, training: TrainingConfig) -> None:
@@ -281,6 +281,14 @@ def load_families() -> dict[str, type[Family]]:
                 if _is_option(cls) and cls.__module__ == module.__name__:
                     found[info.name] = cls
     return found
+
+
+def family_of(config: Config) -> Family:
+    """Return `config.model`, which Hydra makes by the schema of a family.
+
+    `config/` knows no families, so the key is typed by their base class there.
+    """
+    return cast(Family, config.model)
 
 
 def load_heavy_side(family: type[Family]) -> HeavySide:

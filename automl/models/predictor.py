@@ -28,9 +28,8 @@ from automl.models.family import (
 from automl.models.mean_model import MeanModel, outputs_by_threads
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT
 from automl.objectives.checkpoints import plain_checkpoint
-from automl.record.studies import read_study
+from automl.record.studies import model_files
 from automl.record.study_files import BEST, LAST, StudyFiles, study_around
-from automl.trial import CheckpointKind
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -343,30 +342,30 @@ def _open(
     return ArrayPredictor(content, path, model)
 
 
-def _model_meant(path: Path) -> str:
-    """Return which file to name: the model of the study of that name, if there is one."""
-    studies = (path, Path(StudyConfig.dir) / path)
-    folder = next((study for study in studies if StudyFiles(study).config.is_file()), None)
-    if folder is None:
-        return f"Name the {BEST} of a trial."
-    files = StudyFiles(folder)
-    best = read_study(folder).best()
-    found = [files.refit, files.ensemble]
-    if best is not None:
-        found.append(files.checkpoint(best.number, CheckpointKind.BEST))
-    meant = next((file for file in found if file.is_file()), None)
-    if meant is None:
-        return f"That is a study, and none of its trials has left a {BEST}."
-    return f"That is the name of a study; its model is {meant}."
-
-
 def _content(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         return read_checkpoint(Path(path))
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise AutoMLError(f"{path}: there is no such file. {_model_meant(Path(path))}") from error
+    except FileNotFoundError as error:
+        raise AutoMLError(_no_file(Path(path))) from error
     except ValueError as error:
+        if Path(path).is_dir():
+            raise AutoMLError(_no_file(Path(path))) from error
         raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
+
+
+def _no_file(path: Path) -> str:
+    """Return what is said of a path that is no file: of a study's, which file holds its model."""
+    studies = (path, Path(StudyConfig.dir) / path)
+    study = next((folder for folder in studies if StudyFiles(folder).config.is_file()), None)
+    if study is None:
+        return f"{path}: there is no such file. Name the {BEST} of a trial."
+    files = model_files(study)
+    meant = (
+        f"load the file of its model: automl.load({str(files[0])!r})."
+        if files
+        else (f"none of its trials has left a {BEST} yet, which automl.load could read.")
+    )
+    return f"{path}: is a study, and no file; {meant}"
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -63,7 +63,9 @@ class TreeArrays:
     missing_right: npt.NDArray[np.bool_]
     """(inner nodes,) whether a row without the column goes right."""
     value: npt.NDArray[np.float32]
-    """(leaves, V) what a leaf says."""
+    """(U, V) what leaves say. Of several values equal rows stand there once."""
+    leaf: npt.NDArray[np.int32]
+    """(leaves,) which row of `value` a leaf says."""
 
     @property
     def n_values(self) -> int:
@@ -71,19 +73,27 @@ class TreeArrays:
         return int(self.value.shape[1])
 
     def plain(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """For a checkpoint: places of leaves are narrow, and left out of leaves of one value."""
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        del plain["leaf"]
+        if self.n_values > 1:
+            is_narrow = len(self.value) <= np.iinfo(np.int16).max
+            plain["leaf"] = self.leaf.astype(np.int16 if is_narrow else np.int32)
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], n_columns: int) -> TreeArrays:
         """What `plain` gave, of a view of so many columns. Raises ValueError for what are no trees:
         the file that they stand in may be a stranger's."""
-        arrays = {entry.name: plain[entry.name] for entry in fields(cls)}
-        for name, (dtype, n_dimensions) in _KINDS.items():
+        arrays = {name: plain[name] for name in _KINDS}
+        arrays["leaf"] = plain.get("leaf")
+        if arrays["leaf"] is None:
+            arrays["leaf"] = np.arange(len(arrays["value"]), dtype=np.int32)
+        for name, (dtypes, n_dimensions) in (*_KINDS.items(), ("leaf", _LEAF_KIND)):
             array = arrays[name]
-            fits = isinstance(array, np.ndarray) and array.dtype == dtype
+            fits = isinstance(array, np.ndarray) and array.dtype in dtypes
             check_content(fits and array.ndim == n_dimensions, f"{name} of no tree", type(array))
-        trees = cls(**arrays)
+        trees = cls(**{**arrays, "leaf": arrays["leaf"].astype(np.int32)})
         _check_trees(trees, n_columns)
         return trees
 
@@ -103,7 +113,7 @@ class TreeArrays:
             for number, root in enumerate(walk.roots):
                 at = number % n_groups * self.n_values
                 leaves = walk.leaves(rows, root)
-                some[:, at : at + self.n_values] += self.value[walk.leaf_number[leaves]]
+                some[:, at : at + self.n_values] += self.value[walk.value_place[leaves]]
         return out
 
     @cached_property
@@ -111,21 +121,25 @@ class TreeArrays:
         return _TreeWalk(self)
 
 
-_KINDS: Mapping[str, tuple[type[np.generic], int]] = {
-    "n_nodes": (np.int32, 1),
-    "column": (np.int16, 1),
-    "threshold": (np.float32, 1),
-    "missing_right": (np.bool_, 1),
-    "value": (np.float32, 2),
+_KINDS: Mapping[str, tuple[tuple[type[np.generic], ...], int]] = {
+    "n_nodes": ((np.int32,), 1),
+    "column": ((np.int16,), 1),
+    "threshold": ((np.float32,), 1),
+    "missing_right": ((np.bool_,), 1),
+    "value": ((np.float32,), 2),
 }
+_LEAF_KIND = ((np.int16, np.int32), 1)
+"""Files of before have none: each leaf has its own row."""
 
 
 def join_trees(parts: Sequence[TreeArrays]) -> TreeArrays:
     """All trees of the parts, which are one at least, one part after another."""
     if len(parts) == 1:
         return parts[0]
-    names = [entry.name for entry in fields(TreeArrays)]
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _KINDS}
+    begins = np.cumsum([0, *(len(part.value) for part in parts)])
+    leaf = [part.leaf + begin for part, begin in zip(parts, begins, strict=False)]
+    arrays["value"], arrays["leaf"] = _shared(arrays["value"], np.concatenate(leaf))
     for array in arrays.values():
         array.flags.writeable = False
     return TreeArrays(**arrays)
@@ -156,11 +170,22 @@ def tree_from_nodes(nodes: TreeNodes) -> TreeArrays:
         "column": np.where(nodes.is_leaf, LEAF, nodes.column)[order].astype(np.int16),
         "threshold": round_down_to_float32(nodes.threshold[inner]),
         "missing_right": nodes.missing_right[inner].astype(np.bool_),
-        "value": nodes.value[leaves].astype(np.float32),
     }
+    values = nodes.value[leaves].astype(np.float32)
+    arrays["value"], arrays["leaf"] = _shared(values, np.arange(len(leaves)))
     for array in arrays.values():
         array.flags.writeable = False
     return TreeArrays(**arrays)
+
+
+def _shared(
+    value: npt.NDArray[np.float32], leaf: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    """`TreeArrays.value` and `TreeArrays.leaf` of leaves that may say equal rows of `value`."""
+    if value.shape[1] > 1:
+        value, places = np.unique(value, axis=0, return_inverse=True)
+        leaf = places.ravel()[leaf]
+    return value, leaf.astype(np.int32)
 
 
 def round_down_to_float32(thresholds: Floats) -> npt.NDArray[np.float32]:
@@ -194,7 +219,9 @@ def _check_trees(trees: TreeArrays, n_columns: int) -> None:
     )
     check_content(len(trees.missing_right) == n_inner, "not a way for each node", n_inner)
     n_leaves = len(trees.column) - n_inner
-    check_content(len(trees.value) == n_leaves, "not a value for each leaf", len(trees.value))
+    check_content(len(trees.leaf) == n_leaves, "not a value for each leaf", len(trees.leaf))
+    known = bool(((trees.leaf >= 0) & (trees.leaf < len(trees.value))).all())
+    check_content(known, "a leaf without a value", len(trees.value))
     check_content(not np.isnan(trees.threshold).any(), "a threshold that is no number", n_inner)
     check_content(bool(np.isfinite(trees.value).all()), "a value that is no number", n_leaves)
     child, own, last = child_positions(trees)
@@ -222,7 +249,8 @@ class _TreeWalk:
         inner = trees.column != LEAF
         sizes = trees.n_nodes.astype(np.int64)
         self.roots = (np.cumsum(sizes) - sizes).tolist()
-        self.leaf_number = np.cumsum(~inner) - 1
+        self.value_place = np.zeros(len(inner), dtype=np.intp)
+        self.value_place[~inner] = trees.leaf
         self._inner = inner
         self._child = child.astype(np.int32 if len(child) < 2**31 else np.int64)
         self._column = np.where(inner, trees.column, 0).astype(np.intp)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from automl.errors import AutoMLError, StorageError
-from automl.record.lease import LEASE_SECONDS, is_on_this_machine, this_holder
+from automl.record.lease import LEASE_SECONDS, this_boot, this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.database import Cursor, Database
 from automl.record.sharing.delivery_tables import (
@@ -84,7 +84,7 @@ class SharedStudyDivision:
         with self._lease_lock, self._database.transaction() as cursor:
             if not (follows := self._attend(cursor)) and self._term is None:
                 return False
-            deliverer, now = self._deliverer(cursor), is_on_this_machine()
+            deliverer, now = self._deliverer(cursor), this_boot()
             others = delivery_tables.deliverers(cursor, deliverer)
             self._dead_sweeps = [sweep for sweep, holder in others if holder.is_gone(now)]
             self.standing = delivery_tables.delivery_standing(cursor, deliverer, self._dead_sweeps)
@@ -101,7 +101,7 @@ class SharedStudyDivision:
         checked, deliverer = self._clock(), self._deliverer(cursor)
         if self._job.attends:
             delivery_tables.attend_delivery(cursor, deliverer, this_holder())
-        before, self._term = self._term, delivery_tables.elect_deliverer(cursor, deliverer)
+        before, self._term = self._term, delivery_tables.delivery_term(cursor, deliverer)
         self._checked = checked
         return self._term is not None and self._term == before
 

@@ -9,8 +9,8 @@ towards the one that all have in common; so what few rows do not tell stays alik
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,10 +24,10 @@ _FIRST_STEPS, _STEPS = 10, 60
 _LEAST_NOISE = 1e-6
 _LINEAR, _NOISE = -2.0, -1.0
 """Logarithms, at the start."""
-_MAX_LOGARITHM = 30.0
-"""Largest absolute value of a logarithm that is searched: its exponential does not overflow."""
-_LEAST_ADDED = 1e-12
-"""First addition to the diagonal of an indefinite matrix, relative to its largest cell."""
+_REACH = 15.0
+"""The likelihood is that of logarithms at most so far from where the search begins. The search may
+try any place, and farther out exponentials overflow."""
+_DIAGONAL_SHARES: tuple[float, ...] = (0.0, *10.0 ** np.arange(-10, 3))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +77,13 @@ def learn_kernel(x: Floats, targets: Floats, kind: str, spread: float, seed: int
         some = np.random.default_rng(seed).permutation(len(x))[:MAX_ROWS]
         x, targets = x[some], targets[some]
     likelihood = _KernelLikelihood.of(x, targets, kind, spread)
-
-    def climbed(start: Floats, n_steps: int) -> Any:
-        """Return scipy's result of a search from `start`."""
-        bounds = [(-_MAX_LOGARITHM, _MAX_LOGARITHM)] * len(start)
-        options = {"maxiter": n_steps}
-        return minimize(
-            likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
-
-    found = [climbed(start, _FIRST_STEPS) for start in likelihood.starts()]
+    found = [
+        minimize(likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": _FIRST_STEPS})
+        for start in likelihood.starts()
+    ]
     first = min(found, key=lambda one: float(one.fun))
-    return likelihood.kernel(climbed(first.x, _STEPS).x)
+    best = minimize(likelihood, first.x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return likelihood.kernel(best.x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +119,13 @@ class _KernelLikelihood:
             np.concatenate([own, [self.common - less, 0.0, _LINEAR, _NOISE]]) for less in _SHORTER
         ]
 
+    @property
+    def centre(self) -> Floats:
+        """The place that all are drawn towards."""
+        return np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
+
     def kernel(self, place: Floats) -> LearnedKernel:
+        place = place.clip(self.centre - _REACH, self.centre + _REACH)
         own = place[: self.n_own] if self.n_own else np.zeros(self.x.shape[1])
         common, smooth, linear, noise = map(float, place[self.n_own :])
         return LearnedKernel(
@@ -155,39 +156,34 @@ class _KernelLikelihood:
         ]
         own = by_length if self.n_own else by_length[:0]
         gradient = np.concatenate([own, [by_length.sum()], by_part])
+        gradient[np.abs(place - self.centre) > _REACH] = 0.0
         return self._drawn(place, float(value), gradient)
 
     def _drawn(self, place: Floats, value: float, gradient: Floats) -> tuple[float, Floats]:
         """With what draws lengths together, and all towards where they begin."""
-        towards = np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
         widths = np.concatenate([np.full(self.n_own, self.spread), [1.5, 2.0, 2.0, np.inf]])
-        away = (place - towards) / widths
+        away = (place - self.centre) / widths
         return value + float(away @ away) / 2, gradient + away / widths
 
 
-def _inverted(matrix: Floats) -> tuple[Floats, float]:
-    """Return the inverse of a positive definite matrix, and the logarithm of its determinant."""
-    from scipy.linalg import cho_solve
-
-    lower = cholesky_factor(matrix)
-    inverse: Floats = cho_solve((lower, True), np.eye(len(matrix)), check_finite=False)
-    return inverse, 2 * float(np.log(np.diag(lower)).sum())
-
-
-def cholesky_factor(matrix: Floats) -> Floats:
-    """Return the lower Cholesky factor of a finite kernel matrix (N, N).
-
-    Rounding makes the matrix of rows that are nearly the same indefinite. Its diagonal then grows
-    by ten times as much at each try, which adds noise, until the factor exists.
-    """
+def lower_factor(matrix: Floats) -> Floats:
+    """Return the Cholesky factor of a symmetric matrix. If rounding made the matrix indefinite, its
+    diagonal is raised by the least of `_DIAGONAL_SHARES` of its mean that makes it definite."""
     from scipy.linalg import LinAlgError, cholesky
 
-    added = 0.0
-    while True:
-        try:
-            regularised = matrix + added * np.eye(len(matrix))
-            factor: Floats = cholesky(regularised, lower=True)
-        except LinAlgError:
-            added = 10 * added or _LEAST_ADDED * max(float(np.abs(matrix).max()), _LEAST_NOISE)
-        else:
-            return factor
+    mean = matrix.diagonal().mean()
+    for share in _DIAGONAL_SHARES:
+        raised = matrix + share * mean * np.eye(len(matrix)) if share else matrix
+        with suppress(LinAlgError):
+            lower: Floats = cholesky(raised, lower=True, check_finite=False)
+            return lower
+    raise LinAlgError(f"{len(matrix)} rows whose likeness is no positive definite matrix")
+
+
+def _inverted(matrix: Floats) -> tuple[Floats, float]:
+    """The inverse of a positive definite matrix, and the logarithm of its determinant."""
+    from scipy.linalg import cho_solve
+
+    lower = lower_factor(matrix)
+    inverse: Floats = cho_solve((lower, True), np.eye(len(matrix)), check_finite=False)
+    return inverse, 2 * float(np.log(np.diag(lower)).sum())

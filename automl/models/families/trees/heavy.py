@@ -217,7 +217,7 @@ def unfitted_tree(fitting: TrialFit, number: int) -> Any:
         n_estimators=family.trees_per_epoch,
         max_features=float(params.max_features),
         min_samples_leaf=params.min_samples_leaf,
-        max_leaf_nodes=params.max_leaf_nodes,
+        max_leaf_nodes=family.max_leaves(params, fitting.data, fitting.n_rounds),
         n_jobs=fitting.n_threads,
         random_state=int(np.random.SeedSequence([fitting.seed, number]).generate_state(1)[0]),
     )
