@@ -41,7 +41,8 @@ NetworkBuilder: TypeAlias = Callable[..., Any]
 
 
 class PackKey(Protocol):
-    """A key of trials: those of one study with equal keys can train together, on one kind of device."""
+    """A key of trials. Trials of one study with equal keys can train together on one kind of
+    device."""
 
     @property
     def n_lanes(self) -> int:
@@ -86,7 +87,7 @@ class Family(ModelConfig, ABC):
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> TrainingWork | None:
-        """Return what a whole trial computes; None: it is unknown before the trial runs."""
+        """Return what a whole trial computes; None: unknown before the trial runs."""
         return None
 
     def trial_seconds(
@@ -122,7 +123,7 @@ class Family(ModelConfig, ABC):
             capable = [n for n, cls in load_families().items() if training.loss in cls.losses]
             raise ConfigError(
                 f"training.loss={training.loss}: model={family_name(self)} does not have it. Those "
-                f"that do: {', '.join(having)}."
+                f"that do: {', '.join(capable)}."
             )
 
     says_length: ClassVar[bool] = False
@@ -149,8 +150,8 @@ class Family(ModelConfig, ABC):
         return training.patience_epochs
 
     most_rows: ClassVar[int | None] = None
-    """Number of rows above which `model=auto` leaves the family out, unless `model.families` is set;
-    None: there is no such limit."""
+    """Number of rows above which `model=auto` leaves the family out, unless `model.families` is
+    set; None: no limit."""
 
     library: ClassVar[str] = "torch"
     """Name of the library that trains. A process that trains only families of other libraries never

@@ -1,7 +1,7 @@
 """Names what a model file holds besides the model, and checks it before anything is made of it.
 
-The author of a `best.pt` or `refit.pt` may be a stranger. What passes the checks agrees with itself,
-and nothing much larger than the file is ever made of it. Names in a file are shown, never imported.
+The author of a `best.pt` or `refit.pt` may be a stranger. What passes the checks agrees with
+itself, and nothing much larger than the file is ever made of it. Names in a file are shown, never imported.
 Weights of networks are checked in `networks/network.py`. No torch: processes without it write these
 files.
 """
@@ -29,8 +29,8 @@ ARRAY_MODEL_FORMAT = "automl-model-arrays-1"
 """Format of each `best.pt` of a model that was trained on arrays of a user."""
 
 THRESHOLD_KEY = "threshold"
-"""Key of the probability from which on a row gets the second of two classes. Without it, the likelier
-class is predicted."""
+"""Key of the probability from which on a row gets the second of two classes. Without it, the
+likelier class is predicted."""
 
 SHARED_KEYS = frozenset(
     (
@@ -116,8 +116,8 @@ class RefitFileJob:
     study: str
     refitted: RefitFacts
     searched_model: str | None = None
-    """The `best.pt` of the searched trial, whose label threshold is kept: a refit has no rows to find
-    one with."""
+    """The `best.pt` of the searched trial, whose label threshold is kept: a refit has no rows to
+    find one with."""
     weights: Mapping[int, float] = field(default_factory=dict)
     """Weights of an ensemble by trial, in the order of `seeds`; empty for a single trial."""
 
