@@ -56,7 +56,7 @@ class PackKey(Protocol):
 
 @dataclass
 class Family(ModelConfig, ABC):
-    """The light side of a family: its settings, and what it knows of a trial without training."""
+    """The light side of a family: its settings, and what they say of a trial before it runs."""
 
     @property
     @abstractmethod
@@ -82,7 +82,7 @@ class Family(ModelConfig, ABC):
     def request(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> ResourceRequest:
-        """Return the memory that a trial needs, rather too much, and the kinds of device it takes."""
+        """Return the memory that a trial needs, rather too much, and its kinds of device."""
 
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig

@@ -1,9 +1,9 @@
 """Names what a model file holds besides the model, and checks it before anything is made of it.
 
 The author of a `best.pt` or `refit.pt` may be a stranger. What passes the checks agrees with
-itself, and nothing much larger than the file is ever made of it. Names in a file are shown, never imported.
-Weights of networks are checked in `networks/network.py`. No torch: processes without it write these
-files.
+itself, and nothing much larger than the file is ever made of it. Names in a file are shown, never
+imported. Weights of networks are checked in `networks/network.py`. No torch: processes without it
+write these files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writes `refit.pt`, one model file made of the seeds of a final training; it trains nothing.
 
-The `best.pt` of a single seed is copied. Several seeds become their mean: they share all but their
-weights, and `predictor.load` averages their outputs. An ensemble becomes the weighted mean of its
-members, each the mean of its seeds.
+The `best.pt` of a single seed is such a model already. Several seeds become their mean: they share
+all but their weights, and `predictor.load` averages their outputs. An ensemble becomes the weighted
+mean of its members, each the mean of its seeds.
 """
 
 from __future__ import annotations
@@ -132,8 +132,7 @@ def _split_means(
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Return whether two plain values are equal. Tensors and arrays count as different, so that each
-    model keeps its own."""
+    """Return whether two plain values are equal. Tensors and arrays are each model's own."""
     if isinstance(a, tuple) or isinstance(b, tuple):  # a file without torch has lists alone
         return isinstance(a, tuple | list) and isinstance(b, tuple | list) and list(a) == list(b)
     try:

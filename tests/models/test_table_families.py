@@ -144,7 +144,7 @@ def test_a_forest_says_what_the_librarys_says(table: Dataset, kind: str, tmp_pat
     params: Params = {"kind": kind, "min_samples_leaf": 2}
     predictor, _ = trained(tmp_path, "trees", table, params)
     asked = fitting("trees", table, params)
-    forest = trees.unfitted_tree(asked, 0).fit(table.view(tree_view)[0], asked.targets)
+    forest = trees.unfitted_forest(asked, 0).fit(table.view(tree_view)[0], asked.targets)
     frame = mixed_frame(len(table.classes) or 1, seed=1)
     rows = tree_view(table.columns, predictor.read(frame))
     check_same(of_predictor(predictor, frame), said(forest, rows, table), table)

@@ -1,7 +1,7 @@
 """Makes `ensemble.pt`, the weighted mean of models of a study, also while its sweep still runs.
 
 Members are chosen by rows that none of them has seen (`data/scoring/ensemble_selection.py`). Each
-model is job once, and its outputs are kept. The file has the layout of a `refit.pt` of several
+model is asked once, and its outputs are kept. The file has the layout of a `refit.pt` of several
 models, with weights. `ensemble_figures.py` draws the pictures.
 """
 
@@ -56,14 +56,12 @@ def write(job: EnsembleFileJob) -> EnsembleFileResult:
 def write_from_candidates(
     job: EnsembleFileJob, candidates: EnsembleCandidates
 ) -> EnsembleFileResult:
-    """Write the file like `write`, with the outputs of models that were job already."""
+    """Write the file like `write`, with the outputs of models that were asked already."""
     for trial, path in job.models.items():
         candidates.add(trial, path)
     selection = candidates.select(job.models)
     if selection is None:
-        raise AutoMLError(
-            f"{job.study}: no model of it can be read, so that none can be selection."
-        )
+        raise AutoMLError(f"{job.study}: no model of it can be read, so that none can be joined.")
     members = selection.members
     contents = [read_model_file(Path(job.models[trial])) for trial in members]
     content = {
@@ -97,7 +95,7 @@ class EnsembleSelection:
 
 
 class EnsembleCandidates:
-    """Outputs of models for the rows that none of them trained on; each model is job once."""
+    """Outputs of models for the rows that none of them trained on; each model is asked once."""
 
     def __init__(self, dataset: Dataset, build: str | None) -> None:
         self._dataset = dataset
@@ -136,7 +134,8 @@ class EnsembleCandidates:
         return load_table_model(path, build=self._build)
 
     def select(self, trials: Iterable[int]) -> EnsembleSelection | None:
-        """Choose the members among those of `trials` whose outputs are known; None: none is known."""
+        """Choose members among the `trials` whose outputs are known; None: there are no such
+        trials."""
         known, data = [trial for trial in trials if trial in self._outputs], self._dataset
         if not known:
             return None
@@ -161,7 +160,7 @@ class EnsembleCandidates:
 def _draw(
     job: EnsembleFileJob, selection: EnsembleSelection, candidates: EnsembleCandidates
 ) -> str:
-    """Write the pictures that are job for in place of former ones.
+    """Write the pictures that are asked for in place of former ones.
 
     Return which are not drawn, and why: a failed picture does not fail the ensemble.
     """

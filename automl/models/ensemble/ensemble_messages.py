@@ -45,7 +45,7 @@ class EnsembleFileResult:
 
 @dataclass(frozen=True)
 class EnsembleWorkerSetup:
-    """Starts the process that makes previews of an ensemble during a sweep, and its file at the end."""
+    """Starts the process that previews an ensemble during a sweep, and writes it at the end."""
 
     dataset: Dataset
     build: str | None = None
@@ -62,7 +62,7 @@ class EnsembleQuery:
 
 @dataclass(frozen=True)
 class EnsembleQueryResult:
-    """Answers an `EnsembleQuery`."""
+    """Answers an `EnsembleQuery` with the members that were chosen."""
 
     members: Mapping[int, float]
     """Weights of the members by trial, the heaviest first; empty if no model gives numbers."""
