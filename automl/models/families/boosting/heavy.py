@@ -126,7 +126,7 @@ class BoostingSide(TableSide):
         )
         shape = (classes.n_fit_outputs,)
         check_content(
-            base.shape == shape, f"not {classes.n_given} values to begin with", base.shape
+            base.shape == shape, f"not {classes.n_fit_outputs} values to begin with", base.shape
         )
         encoding = state.get("encoding", PLAIN_ENCODING)
         check_content(encoding in TREE_ENCODINGS, "an unknown encoding", encoding)

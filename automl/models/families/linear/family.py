@@ -61,8 +61,8 @@ class LinearFamily(TableFamily):
         return 1
 
     def size_bytes(self, params: LinearParams, dataset: Dataset, training: TrainingConfig) -> int:
-        """Return the memory of all rows' features, of two copies of the training rows' in the solver,
-        and of its history of 10 steps."""
+        """Return the memory of all rows' features, of the solver's two copies of the training rows'
+        features, and of its history of 10 steps."""
         from automl.data.features import n_features
 
         n_train, n_validation = len(dataset.train), len(dataset.validation)
