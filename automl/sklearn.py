@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from automl.api.fit_call import fit
+from automl.api.python_values import lines_of
 from automl.cli.space_overrides import override_text
 from automl.data.tables.frames import frame_of_cells
 from automl.record.disk import open_replacing
@@ -47,7 +48,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         n_trials: int | None = None,
         timeout_seconds: float | None = None,
         families: Sequence[str] | None = None,
-        overrides: Sequence[str] = (),
+        overrides: Sequence[str] | Mapping[str, Any] = (),
         folder: str | None = None,
         random_state: Any = 0,
         verbose: bool = False,
@@ -69,7 +70,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
                 self._target,
                 n_trials=self.n_trials,
                 timeout_seconds=self.timeout_seconds,
-                overrides=[*self._settings(scratch), *self.overrides],
+                overrides=[*self._settings(scratch), *lines_of(self.overrides)],
             )
             self.leaderboard_ = study.leaderboard()
             self._take(study.save(Path(scratch) / _MODEL).read_bytes())

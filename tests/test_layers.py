@@ -372,13 +372,13 @@ PLACE = """
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
-from automl.devices.device_reading import DeviceSnapshot, DeviceReading
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import LOCAL_NODE, DeviceId, ResourceRequest
 gpu = DeviceId(LOCAL_NODE, "GPU-a")
 now = DeviceReading(0.0, (DeviceSnapshot(gpu, "a GPU", 2**34, 2**34, 0.0),))
 limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-placed = place_trial(ResourceRequest(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2)
-assert placed.devices == (gpu,)
+found = place_trial(ResourceRequest(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2)
+assert found.devices == (gpu,)
 """
 SHOW_DEVICES = """
 from automl.commands.devices import device_accounts

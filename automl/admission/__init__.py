@@ -1,1 +1,1 @@
-"""When and where a trial may start: pure decisions over readings and reservations."""
+"""Decides when and where a trial may start: pure decisions over readings and reservations."""

@@ -1,16 +1,13 @@
-"""All that placing depends on at one moment, and how it is thought to be later. Pure.
+"""Decides which trial may start before the head of the queue without delaying it. Pure.
 
-`backfill.py` asks `policy.place_trial` about it: now, with one trial more, and when some of what
-runs
-will have ended.
+This is EASY backfill (Lifka, 1995, https://doi.org/10.1007/3-540-60153-8_35). The head has a
+promise: devices, and the time from which it fits there. Another trial may start now if the head
+still fits there then. With exact durations the head never starts later for it. With rough durations
+it may, but once the promised time has come no trial overtakes it any more, so it does not starve.
 
-Who may start before the head of the queue without delaying it (EASY backfill: Lifka, 1995,
-https://doi.org/10.1007/3-540-60153-8_35). Pure, and decided by `policy.place` alone: it is asked
-about the devices as they are thought to be when some of what runs will have ended.
-
-The head has a promise: devices, and the time from which it fits there. Another may start if the
-head still fits there then. When durations are exact it is never later for that. Where they are
-rough it may be, but once its time has come nobody passes it any more: so it does not starve.
+Only `placement_policy.place_trial` decides whether a trial fits. It is asked about a
+`PlacementSituation`: the devices as they are now, with one trial more, or as they are expected to
+be when some running trials have ended.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ _Held: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
 
 @dataclass(frozen=True)
 class PlacementSituation:
-    """All that placing depends on, and when what runs is thought to end."""
+    """All that placing depends on at one moment, and when what runs is expected to end."""
 
     reading: DeviceReading
     ledger: LedgerSnapshot
@@ -43,16 +40,17 @@ class PlacementSituation:
     process: ProcessId | None = None
     idle: Idle = field(default_factory=dict)
     ends_seconds: Mapping[int, float] = field(default_factory=dict)
-    """By the key of each reservation; of one that is not named nothing is known."""
+    """Expected end by the key of each reservation; a reservation that is not named has no known
+    end."""
     accounts: DeviceAccounts | None = None
-    """Those of this reading and this ledger, where they are kept."""
-    some: bool = False
-    """There are other devices."""
+    """The accounts of this reading and this ledger, where they are kept between decisions."""
+    devices_are_partial: bool = False
+    """Whether the reading covers only some of the devices."""
 
     def place(
         self, request: ResourceRequest, devices: Collection[DeviceId] | None = None
     ) -> Placement | AdmissionRefusal:
-        """On one of these devices, if they are named."""
+        """Place the request, on one of these devices if they are named."""
         here = self if devices is None else self._only(devices)
         return place_trial(
             request,
@@ -63,15 +61,18 @@ class PlacementSituation:
             process=here.process,
             idle=here.idle,
             accounts=here.accounts,
-            some=here.some,
+            devices_are_partial=here.devices_are_partial,
         )
 
     def may_have_room(
         self, request: ResourceRequest, devices: Collection[DeviceId], at_seconds: float
     ) -> bool:
-        """Whether what goes on then was promised so little of one of these devices that the request
-        may fit there, or nothing does where it wants one to itself: quick, and never False where
-        `place_trial` finds room."""
+        """Return whether the request may fit on one of these devices at that time, by what is
+        promised there.
+
+        A request for a device to itself needs one without trials. The check is quick, and never
+        False where `place_trial` finds room.
+        """
         asked = request.memory_bytes or 0
         for device in filter(None, map(self.reading.find, devices)):
             promised = self._promised(device.address, at_seconds)
@@ -80,27 +81,29 @@ class PlacementSituation:
         return False
 
     def later(self, at_seconds: float, devices: Collection[DeviceId]) -> PlacementSituation:
-        """These devices then: what will have ended is gone, its processes are idle."""
-        gone = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
+        """Return the situation of these devices at that time: trials that will have ended are gone,
+        and their processes are idle."""
+        ended = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
         here = self._only(devices)
-        gone_here = [r for r in gone if not here.devices.isdisjoint(r.placement.devices)]
+        ended_here = [r for r in ended if not here.devices.isdisjoint(r.placement.devices)]
         idle = {place: list(processes) for place, processes in self.idle.items()}
-        for r in gone_here if self.process is None else ():
+        for r in ended_here if self.process is None else ():
             idle.setdefault(r.placement.devices, []).append(r.holder)
-        then = self._ledger_at(at_seconds)
-        working = {r.holder for r in then.reservations}
+        later_ledger = self._ledger_at(at_seconds)
+        working = {r.holder for r in later_ledger.reservations}
         return replace(
             here,
             reading=self._less_busy(
-                _given_back(here.reading, gone_here, working),
-                Counter(r.placement.node for r in gone),
+                _given_back(here.reading, ended_here, working),
+                Counter(r.placement.node for r in ended),
             ),
-            ledger=then,
+            ledger=later_ledger,
             idle=idle,
         )
 
     def once_contexts_show(self) -> PlacementSituation:
-        """The same if contexts that are to come took nothing: the most that they may leave."""
+        """Return the situation as if CUDA contexts that are still to come took nothing, which is
+        the most room that they may leave."""
         contexts = {
             where: replace(context, ready_seconds=-math.inf)
             for where, context in self.ledger.contexts.items()
@@ -114,13 +117,15 @@ class PlacementSituation:
     def with_one_more(
         self, key: int, placement: Placement, end_seconds: float
     ) -> PlacementSituation:
-        """The same once this one has started: in an idle process of its devices, or a new one."""
+        """Return the situation once this trial has started, in an idle process of its devices or a
+        new one."""
         idle = {place: list(processes) for place, processes in self.idle.items()}
         waiting = idle.get(placement.devices, [])
         process = self.process or (waiting.pop() if waiting else None)
         new = Reservation(key, placement, process)
         node = placement.node
-        is_known = process in self.reading.held_after_on(host_device_of(node))  # else it is coming
+        # The reading does not show the load of a process that is still to come.
+        is_known = process in self.reading.held_after_on(host_device_of(node))
         contexts = dict(self.ledger.contexts)
         for device in placement.devices:
             if not device.on_host:
@@ -135,7 +140,7 @@ class PlacementSituation:
         )
 
     def ends_on(self, devices: Collection[DeviceId]) -> list[float]:
-        """When something is thought to end there, in order."""
+        """Return the times at which a trial is expected to end on these devices, in order."""
         ends = {
             max(self._end(r), self.now_seconds)
             for device in devices
@@ -145,7 +150,7 @@ class PlacementSituation:
 
     @property
     def awaits_contexts(self) -> bool:
-        """Whether some may be there that the reading does not show yet."""
+        """Whether there may be CUDA contexts that the reading does not show yet."""
         begun = self.reading.begun_seconds
         return any(context.pending(begun) for context in self.ledger.contexts.values())
 
@@ -155,10 +160,12 @@ class PlacementSituation:
 
     def _ledger_of(self, held: Iterable[Reservation], contexts: Contexts) -> LedgerSnapshot:
         ledger = self.ledger
-        return LedgerSnapshot.of(held, contexts, ledger.least_foreign, ledger.host_peak_bytes)
+        return LedgerSnapshot.from_reservations(
+            held, contexts, ledger.least_foreign, ledger.host_peak_bytes
+        )
 
     def _ledger_at(self, at_seconds: float) -> LedgerSnapshot:
-        """Of what goes on then; by then its processes are known."""
+        """Return the ledger of what still runs at that time; its processes are known by then."""
         stays = {
             r.key: r if r.process else replace(r, process=r.holder)
             for r in self.ledger.reservations
@@ -178,8 +185,10 @@ class PlacementSituation:
         return LedgerSnapshot(pages, len(stays), ledger.host_peak_bytes, by_node=ledger.by_node)
 
     def _less_busy(self, reading: DeviceReading, n_cores: Mapping[str, int]) -> DeviceReading:
-        """So many cores of each machine have nothing to do any more. (Main memory stays taken: the
-        processes are kept.)"""
+        """Return the reading with this number of cores of each machine free.
+
+        Main memory stays taken, since the processes are kept.
+        """
         changed = {}
         for node, n in n_cores.items():
             host = reading.hosts.get(node)
@@ -192,46 +201,56 @@ class PlacementSituation:
         return self.ends_seconds.get(reservation.key, math.inf)
 
     def _promised(self, device: DeviceId, at_seconds: float) -> list[int]:
-        """To each that goes on there then, in bytes."""
+        """Return the bytes promised to each trial that still runs at that time."""
         held = self.ledger.on(device).reservations
         return [r.counted_bytes(device) for r in held if self._end(r) > at_seconds]
 
     def _only(self, devices: Collection[DeviceId]) -> PlacementSituation:
         there = tuple(d for d in self.reading.devices if d.address in devices)
-        some = self.some or len(there) < len(self.reading.devices)
-        return replace(self, reading=replace(self.reading, devices=there), accounts=None, some=some)
+        devices_are_partial = self.devices_are_partial or len(there) < len(self.reading.devices)
+        return replace(
+            self,
+            reading=replace(self.reading, devices=there),
+            accounts=None,
+            devices_are_partial=devices_are_partial,
+        )
 
 
 def _given_back(
-    reading: DeviceReading, gone: Sequence[Reservation], working: Collection[ProcessId]
+    reading: DeviceReading, ended: Sequence[Reservation], working: Collection[ProcessId]
 ) -> DeviceReading:
-    """The reading without what these held: all that torch has in their processes, or where others
-    train in the same one, as much as they were promised."""
-    given: dict[tuple[DeviceId, ProcessId], int] = {}
-    for r in gone:
+    """Return the reading without what the ended trials held.
+
+    This is all that torch has in their processes. Where others train in the same process, it is at
+    most what the ended trials were promised.
+    """
+    given_bytes: dict[tuple[DeviceId, ProcessId], int] = {}
+    for r in ended:
         for device in r.placement.devices:
             place = (device, r.holder)
             before = reading.reserved_before.get(place, 0)
             held = min(before, reading.reserved_after.get(place, 0))
             if r.holder in working:
-                held = min(held, given.get(place, 0) + r.counted_bytes(device))
-            given[place] = held
+                held = min(held, given_bytes.get(place, 0) + r.counted_bytes(device))
+            given_bytes[place] = held
 
-    def less(held: _Held) -> _Held:
-        fewer = {p: max(0, held[p] - size) for p, size in given.items() if p in held}
+    def without_given_back(held: _Held) -> _Held:
+        fewer = {p: max(0, held[p] - size) for p, size in given_bytes.items() if p in held}
         return {**held, **fewer}
 
     return replace(
         reading,
-        devices=tuple(_freed(device, given) for device in reading.devices),
-        reserved_before=less(reading.reserved_before),
-        reserved_after=less(reading.reserved_after),
+        devices=tuple(_freed(device, given_bytes) for device in reading.devices),
+        reserved_before=without_given_back(reading.reserved_before),
+        reserved_after=without_given_back(reading.reserved_after),
     )
 
 
-def _freed(device: DeviceSnapshot, given: _Held) -> DeviceSnapshot:
+def _freed(device: DeviceSnapshot, given_bytes: _Held) -> DeviceSnapshot:
     here = {
-        process.pid: size for (where, process), size in given.items() if where == device.address
+        process.pid: size
+        for (where, process), size in given_bytes.items()
+        if where == device.address
     }
     processes = tuple(
         replace(
@@ -249,19 +268,19 @@ def _freed(device: DeviceSnapshot, given: _Held) -> DeviceSnapshot:
 
 @dataclass(frozen=True)
 class StartPromise:
-    """Where and from when on the head is to start."""
+    """Where the head of the queue is to start, and from when on."""
 
     devices: frozenset[DeviceId]
     at_seconds: float
     at_once: bool = True
-    """False: idle processes have to end first."""
+    """Whether the head can start at that time at once; False: idle processes have to end first."""
     soonest_seconds: float | None = None
-    """It may fit so soon, if contexts that are to come leave some of what is kept free for them;
-    None: not sooner for that."""
+    """Time from which the head may fit if contexts that are to come leave some of their reserved
+    memory free. None: it does not fit sooner for that."""
 
 
 def promise_start(head: ResourceRequest, now: PlacementSituation) -> StartPromise | None:
-    """The earliest that the head can be given; None: of nothing in its way the end is known."""
+    """Return the earliest start of the head; None: no end is known of what is in its way."""
     found = _earliest(head, now)
     if found is None or not now.awaits_contexts:
         return found
@@ -276,8 +295,11 @@ def promise_start(head: ResourceRequest, now: PlacementSituation) -> StartPromis
 
 
 def _earliest(head: ResourceRequest, now: PlacementSituation) -> StartPromise | None:
-    """The soonest ends first, whichever device they are on: what comes later than the answer is
-    never thought out. At the same time the device that is read first."""
+    """Return the earliest start, with the situations tried in the order of the expected ends.
+
+    The search stops at the first answer, so later situations are never computed. At equal times the
+    device that is read first wins.
+    """
     choices = [*_choices(head, now)]
     ends = [(at, n) for n, devices in enumerate(choices) for at in now.ends_on(devices)]
     for at_seconds, n in sorted(ends):
@@ -299,15 +321,15 @@ def find_overtaking(
     promised: StartPromise,
     now: PlacementSituation,
 ) -> Placement | None:
-    """Where this one may start now and run for so long; None: it would delay the head.
+    """Return where this trial may start now and run for `seconds`; None: it would delay the head.
 
-    It has to be over by the time promised, and so long before that a reading shows it.
+    It has to be over before the promised time, early enough for a reading to show it.
     """
     if now.now_seconds >= promised.at_seconds:
         return None
     end_seconds = now.now_seconds + seconds + now.limits.stale_seconds
     if promised.soonest_seconds is not None and end_seconds > promised.soonest_seconds:
-        return None  # beside the head there may be less room then than is known now
+        return None  # the head may start then, and leave less room than is known now
     elsewhere = now.devices - promised.devices
     for devices in (None, elsewhere) if elsewhere else (None,):
         placement = now.place(request, devices)
@@ -320,7 +342,8 @@ def find_overtaking(
 
 
 def _choices(head: ResourceRequest, now: PlacementSituation) -> Iterator[frozenset[DeviceId]]:
-    """Devices to look at by themselves: what wants several, or the largest, is told all."""
+    """Yield the sets of devices to try. A request for several devices, or for the largest, gets all
+    devices at once."""
     if head.n_devices > 1 or head.alone:
         yield now.devices
         return

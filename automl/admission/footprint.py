@@ -1,4 +1,4 @@
-"""What a trial's structure tells of its peak, learned from trials that were measured. Pure.
+"""Learns from measured trials how the peak of a trial follows from its structure. Pure.
 
     peak  ≈  base + Σ factor · part                             by non-negative least squares
     bound =  (base + Σ factor · part) · exp(m + t·s·√(1 + 2/n))       m, s of log(peak / estimate)
@@ -11,9 +11,8 @@ number multiplies all estimates, so a larger structure never gets a smaller boun
 Only sums are kept, so learning and asking cost the same after three trials and after a million.
 Measured in `experiments/006-packing`.
 
-The two pieces of statistics that a footprint needs, in plain Python: admission loads no library.
-
-Non-negative least squares for a handful of features, and a quantile of Student's t.
+The two pieces of statistics that it needs are in plain Python, as admission loads no library:
+non-negative least squares for a handful of features, and a quantile of Student's t.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _Z_99 = 2.3263478740408408
 
 
 def student_99(degrees: float) -> float:
-    """The 99 % quantile of Student's t, within 0.2 % from 4 degrees of freedom on.
+    """Return the 99 % quantile of Student's t, within 0.2 % from 4 degrees of freedom on.
 
     Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
@@ -48,10 +47,10 @@ def student_99(degrees: float) -> float:
 def nonnegative_least_squares(
     gram: Sequence[Sequence[float]], moments: Sequence[float]
 ) -> tuple[float, ...]:
-    """The x ≥ 0 with the least xᵀ·gram·x − 2·moments·x, for a positive definite gram (p, p).
+    """Return the x ≥ 0 with the least xᵀ·gram·x − 2·moments·x, for a positive definite gram (p, p).
 
-    Of all subsets of features that may be above zero the best is taken: p is 4 at most here. The
-    whole set comes first, since nearly always it is the answer.
+    All subsets of features that may be above zero are tried, and the best is taken: p is 4 at most
+    here. The whole set comes first, since it is nearly always the answer.
     """
     everything = range(len(moments))
     best, least = (0.0,) * len(moments), 0.0
@@ -75,7 +74,8 @@ def _spread(chosen: Sequence[int], found: Sequence[float], n: int) -> tuple[floa
 
 
 def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """x of matrix·x = right, for a positive definite matrix, by Cholesky's way without roots.
+    """Return x of matrix·x = right, for a positive definite matrix, by Cholesky's method without
+    roots.
 
     Features may differ by many orders of magnitude, so each is scaled to a diagonal of 1 first.
     """
@@ -98,8 +98,8 @@ def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[fl
 
 
 SMALL_BYTES = 8 * 2**20
-"""Added to peaks and estimates alike: torch takes memory in pieces of 2 and 20 MiB, so below this a
-ratio of the two tells nothing."""
+"""Added to peaks and estimates alike. Torch takes memory in pieces of 2 and 20 MiB, so below this
+size a ratio of the two tells nothing."""
 _PRIOR_TRIALS, _PRIOR_SPREAD = 4, 0.08
 """How far log(peak / estimate) spreads before a trial tells, and how many trials that is worth."""
 _PRIOR_FACTOR, _PRIOR_FACTOR_TRIALS = 1.12, 0.5
@@ -108,22 +108,22 @@ _ALIKE_TRIALS, _NO_BASE_TRIALS = 0.5, 0.1
 """What the rules "all parts have one factor" and "there is no base" are worth: few trials of one
 size can tell neither apart."""
 _N_FITTED = 2
-"""What each bound pays for having been fitted: a base and a factor."""
+"""Number of fitted values, a base and a factor, that widen each bound."""
 _LEAST_RATIO = 1e-3
-"""A peak below a thousandth of its structure tells no more than a thousandth does; without it the
-square of such a row may be no number."""
+"""Peaks below a thousandth of their structure count as a thousandth; without this the square of
+such a row may overflow."""
 _ONE = 1 << 128
-"""Of fixed point. Whole numbers add up without rounding, so the order of trials does not count, and
-what was added can be taken back."""
+"""The number 1 in fixed point. Whole numbers add up without rounding, so the order of trials does
+not count, and what was added can be taken back."""
 
 
 @dataclass(frozen=True)
 class MemoryStructure:
-    """What is known of a trial's memory before it runs: parts that need not grow alike."""
+    """The parts of a trial's memory that are known before it runs, and that need not grow alike."""
 
     parts_bytes: tuple[float, ...]
     source: RequestSource = RequestSource.ESTIMATED
-    """Or SURVEYED."""
+    """How the parts are known: ESTIMATED or SURVEYED."""
 
     def __post_init__(self) -> None:
         assert 1 <= len(self.parts_bytes) <= 3, self
@@ -134,7 +134,7 @@ class MemoryStructure:
         return sum(self.parts_bytes)
 
     def times(self, n_lanes: int) -> MemoryStructure:
-        """Of so many lanes of a pack."""
+        """Return the structure of a pack with this many lanes."""
         return replace(self, parts_bytes=tuple(n_lanes * part for part in self.parts_bytes))
 
 
@@ -151,13 +151,14 @@ class MemoryFootprint:
         self._sums, self._fitted = sums.plus(structure, peak_bytes, 1), None
 
     def remove(self, structure: MemoryStructure, peak_bytes: int) -> None:
-        """Forget what was added with these figures."""
+        """Forget a trial that was added with these figures."""
         assert self._sums is not None, "nothing was added"
         sums = self._sums.plus(structure, peak_bytes, -1)
         self._sums, self._fitted = sums if sums.n else None, None
 
     def bound_bytes(self, structure: MemoryStructure) -> int | None:
-        """What a trial will hold at most, with 99 % certainty; None while none was measured."""
+        """Return the most that a trial will hold with 99 % certainty; None while no trial was
+        measured."""
         if self._sums is None:
             return None
         if self._fitted is None:
@@ -168,16 +169,18 @@ class MemoryFootprint:
 
 @dataclass(frozen=True)
 class _FitSums:
-    """Over trials: each a row of its features, divided by its peak, so that all count alike. In
-    fixed point."""
+    """Sums over trials, in fixed point.
+
+    Each trial is a row of its features divided by its peak, so that all trials count alike.
+    """
 
     n: int
     gram: tuple[tuple[int, ...], ...]
-    """(p, p), with features: the base, then the parts."""
+    """Gram matrix (p, p) of the features: the base, then the parts."""
     moments: tuple[int, ...]
-    """(p,)"""
+    """Sums of the rows, with shape (p,)."""
     log_ratio: int
-    """Of peak and structure."""
+    """Sum of the logarithms of peak / structure."""
     log_size: int
 
     @classmethod
@@ -207,12 +210,12 @@ def _floats(fixed: Sequence[int]) -> list[float]:
 
 
 def _fit(sums: _FitSums) -> tuple[float, ...]:
-    """Base (in units of SMALL_BYTES) and factors, already multiplied up to the bound."""
+    """Return base (in units of SMALL_BYTES) and factors, already multiplied up to the bound."""
     gram, moments = [_floats(line) for line in sums.gram], _floats(sums.moments)
     factors = nonnegative_least_squares(*_with_prior(sums, gram, moments))
     mean = _dot(factors, moments) / sums.n  # of estimate / peak, and of its square
     square = sum(f * _dot(line, factors) for f, line in zip(factors, gram, strict=True))
-    # Were estimate / peak lognormal with these moments, its logarithm would have these.
+    # The variance and mean of its logarithm, if estimate / peak is lognormal with these moments.
     variance = max(0.0, math.log(square / sums.n / mean**2))
     middle = variance / 2 - math.log(mean)
     degrees = _PRIOR_TRIALS + sums.n - 1
@@ -224,8 +227,10 @@ def _fit(sums: _FitSums) -> tuple[float, ...]:
 def _with_prior(
     sums: _FitSums, gram: Sequence[Sequence[float]], moments: Sequence[float]
 ) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
-    """Gram and moments with rows for what holds until trials say otherwise: each part has the
-    factor that the trials have as a whole, and the base is no more than SMALL_BYTES."""
+    """Return gram and moments with rows for what holds until trials tell otherwise.
+
+    Each part has the factor of the trials as a whole, and the base is no more than SMALL_BYTES.
+    """
     log_ratio, log_size = _floats((sums.log_ratio, sums.log_size))
     prior = _PRIOR_FACTOR_TRIALS * math.log(_PRIOR_FACTOR)
     factor = math.exp((log_ratio + prior) / (sums.n + _PRIOR_FACTOR_TRIALS))

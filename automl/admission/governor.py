@@ -1,14 +1,14 @@
-"""How many trials share one device: found, not set. Pure; for the main thread; no clock inside.
+"""Finds how many trials may share one device. Pure; for the main thread; no clock inside.
 
-A device's figure is the sum of the paces of its trials, each relative to its own best. One more
-trial joins once the paces of those that share it are known, and stays if the sum rose by 5 %; else
-there is one less, for good. A newcomer's own best is not known: it counts as slowed as much as
-those that it joined, so the sum rises from n trials to n + 1 by
+A device's figure is the sum of the paces of its trials, each relative to the trial's own best. One
+more trial joins once the paces of the trials that share the device are known. It stays if the sum
+rose by 5 %; else there is one less, for good. A newcomer's own best is not known: it counts as
+slowed as much as the trials that it joined, so the sum rises from n trials to n + 1 by
 
     (n + 1) / n · mean of (pace among n + 1 / pace among n), over trials that were seen in both.
 
-Where no pace is known, because trials end too soon, take no steps for long, or tell none, nothing
-is held back for long: the number doubles. Devices of one model learn from each other.
+Where no pace is known, because trials end too soon, take no steps for long, or report none, no
+trial is held back for long: the number doubles. Devices of one model learn from each other.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from automl.devices.device_reading import DeviceSnapshot
 from automl.trial import DeviceId
 
 CHEAP = 10
-"""A context is cheap where a device has room for so many."""
+"""A CUDA context is cheap where the device has room for this many."""
 PAYS = 1.05
-"""The sum of paces, from which on one more pays."""
+"""Ratio by which the sum of paces must rise for one more trial to pay."""
 FELL = 0.98
-"""Below it one more has made all slower beyond doubt: maybe fewer than to begin with are faster."""
+"""Ratio below which one more trial has made all slower beyond doubt. Then even fewer trials than at
+the start may be faster."""
 WINDOW_SECONDS = 5.0
-"""A pace is that over so long at least."""
+"""Least number of seconds over which a pace is measured."""
 WINDOW_STEPS = 10
-"""And over so many steps, of every other trial at least."""
+"""Least number of steps over which a pace is measured, in at least every other trial."""
 PATIENCE_SECONDS = 60.0
-"""So long a number is held while no pace can be told."""
+"""How long a number of trials is held while no pace can be measured."""
 _ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _KEPT_RATIOS = 16
-"""Of each number the newest ones count: what trials are like changes during a sweep."""
+"""Number of newest ratios that count for each number of trials, since trials change during a
+sweep."""
 
 
 @dataclass(frozen=True)
 class SharingLimit:
-    """How many trials share a device at most, for now."""
+    """The most trials that share a device for now, with the reason."""
 
     n_most: int
     why: str
-    """In words, after `2 trials share GPU-8f…`."""
+    """The reason in words that follow `2 trials share GPU-8f…`."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,21 @@ class SharedDevice:
     device: DeviceId
     model: str
     n_start: int
-    """To begin with."""
+    """Number of trials to start with."""
     n_most: int
-    """Never more."""
+    """Number of trials that is never exceeded."""
     n_steps: Mapping[int, int | None]
-    """Steps so far of each execution there, by its key; None: it does not tell any yet."""
+    """Steps so far of each execution there, by its key; None: none was reported yet."""
 
 
 def shared_device(
     device: DeviceSnapshot, n_most: int, n_steps: Mapping[int, int | None]
 ) -> SharedDevice:
-    """Two to begin with where contexts are a small part of the device; all cores of the host."""
+    """Return the device as the governor sees it.
+
+    A GPU starts with two trials where contexts are a small part of it, else with one; a host starts
+    with all its cores.
+    """
     here = device.address
     n_start = 2 if CHEAP * context_bytes(here) <= device.total_bytes else 1
     model = f"host of {here.node}" if here.on_host else device.name
@@ -74,43 +80,46 @@ def shared_device(
 
 
 class SharingGovernor:
-    """Finds how many trials share a device."""
+    """Finds how many trials share a device, from the steps that they take."""
 
     def __init__(self) -> None:
         self._models: dict[str, _PaceModel] = {}
         self._devices: dict[DeviceId, _GovernedDevice] = {}
 
-    def observe(self, seen: SharedDevice, now_seconds: float) -> None:
-        """Take what runs on a device now, and how far it is."""
-        model = self._models.setdefault(seen.model, _PaceModel(seen.n_start, _pays(seen)))
-        model.begin = max(model.begin, seen.n_start)  # a machine may come to have more places
-        device = self._devices.setdefault(seen.device, _GovernedDevice(model))
-        device.n_most = seen.n_most
-        device.observe(seen.n_steps, now_seconds)
+    def observe(self, shared: SharedDevice, now_seconds: float) -> None:
+        """Take what runs on a device now, and how many steps it has taken."""
+        model = self._models.setdefault(shared.model, _PaceModel(shared.n_start, _pays(shared)))
+        model.n_start = max(model.n_start, shared.n_start)  # a machine may get more places
+        device = self._devices.setdefault(shared.device, _GovernedDevice(model))
+        device.n_most = shared.n_most
+        device.observe(shared.n_steps, now_seconds)
 
     def limit(self, device: DeviceId) -> SharingLimit | None:
-        """None: not less than ever."""
+        """Return the limit of a device; None: it takes as many trials as ever."""
         known = self._devices.get(device)
         return None if known is None else known.limit()
 
 
-def _pays(seen: SharedDevice) -> float:
-    """On the host all cores are used to begin with, each of which is a small part of them: fewer
-    trials only where these are faster together."""
-    return 1.0 if seen.device.on_host else PAYS
+def _pays(shared: SharedDevice) -> float:
+    """Return the rise from which on one more trial pays.
+
+    A host starts with all its cores, each of which is a small part of it: it goes down to fewer
+    trials only if these are faster together.
+    """
+    return 1.0 if shared.device.on_host else PAYS
 
 
 @dataclass
 class _PaceModel:
-    """What is known of devices that are alike."""
+    """What is known of devices of one model."""
 
-    begin: int
+    n_start: int
     pays: float
-    blind: int = 0
-    """The number that was reached while no pace was known."""
+    n_blind: int = 0
+    """Number of trials that was reached while no pace was known."""
     _ratios: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    """By number: of trials that were seen among so many and among one more, the pace there to the
-    pace here."""
+    """Ratios of paces by number n of trials, then by trial: the pace among n + 1 over the pace
+    among n."""
 
     def add(self, n: int, trial: int, ratio: float) -> None:
         ratios = self._ratios[n]
@@ -120,13 +129,16 @@ class _PaceModel:
             del ratios[next(iter(ratios))]
 
     def rise(self, n: int) -> float | None:
-        """Of the sum of paces from n trials to one more; None: not known."""
+        """Return the ratio of the sums of paces, n + 1 trials to n; None: not known."""
         ratios = self._ratios.get(n)
         return (n + 1) / n * statistics.fmean(ratios.values()) if ratios else None
 
     def best(self, n_most: int) -> int:
-        """As many as are known to pay; to begin with, and blindly, nobody has to know."""
-        n = min(max(self.begin, self.blind), n_most)
+        """Return the largest number of trials that is known to pay.
+
+        Numbers up to the start, or reached blindly, need no such knowledge.
+        """
+        n = min(max(self.n_start, self.n_blind), n_most)
         while n < n_most and (self.rise(n) or 0) >= self.pays:
             n += 1
         while n > 1 and (self.rise(n - 1) or math.inf) < self.pays:
@@ -134,47 +146,47 @@ class _PaceModel:
         return n
 
     def doubts(self, n: int, n_most: int) -> bool:
-        """Whether one less may be better than n, though nobody has seen it."""
+        """Return whether one trial less may be better than n, though this was never measured."""
         if n == 1 or self.rise(n - 1) is not None:
             return False
         above = self.rise(n)
         fell = above is not None and above < FELL
-        return fell or n == n_most or n > self.begin
+        return fell or n == n_most or n > self.n_start
 
 
 @dataclass
 class _GovernedDevice:
-    """What runs on one."""
+    """The trials that run on one device, and their paces."""
 
     model: _PaceModel
     n_most: int = 1
-    _first: dict[int, int] = field(default_factory=dict)
+    _first_steps: dict[int, int] = field(default_factory=dict)
     """Steps of each execution when it was first seen."""
-    _now: dict[int, int | None] = field(default_factory=dict)
-    _at: dict[int, int] = field(default_factory=dict)
-    """As the window opened; empty: it has not."""
+    _steps_now: dict[int, int | None] = field(default_factory=dict)
+    _steps_at_opening: dict[int, int] = field(default_factory=dict)
+    """Steps of each execution when the window opened; empty: it has not opened."""
     _opened_seconds: float = -math.inf
     _since_seconds: float = -math.inf
-    """When what runs last changed, or patience was lost."""
+    """Time at which the set of trials last changed, or patience was lost."""
     _is_overdue: bool = False
-    """Paces have been awaited for too long."""
+    """Whether paces have been awaited for too long."""
     _paces: dict[int, dict[int, float]] = field(default_factory=dict)
-    """Of each that runs, by the number that shared the device."""
+    """Paces of each running trial, by the number of trials that shared the device."""
     _is_paced: bool = False
-    """Of those that run now the paces are known."""
+    """Whether the paces of the trials that run now are known."""
     _n_unpaced: int = 0
-    """Trials that ended before their pace was known, since the last that was."""
+    """Number of trials that ended before their pace was known, since the last known pace."""
 
     def observe(self, n_steps: Mapping[int, int | None], now_seconds: float) -> None:
-        if n_steps.keys() != self._now.keys():
+        if n_steps.keys() != self._steps_now.keys():
             self._changed(n_steps, now_seconds)
-        self._now = dict(n_steps)
+        self._steps_now = dict(n_steps)
         for trial, n in n_steps.items():
             if n is not None:
-                self._first.setdefault(trial, n)
+                self._first_steps.setdefault(trial, n)
         if not n_steps:
             return
-        if not self._at:
+        if not self._steps_at_opening:
             self._open(n_steps, now_seconds)
         else:
             self._measure(now_seconds)
@@ -190,13 +202,17 @@ class _GovernedDevice:
 
     def _tries_more(self, best: int) -> bool:
         is_known = best == self.n_most or self.model.rise(best) is not None
-        return self._is_paced and len(self._now) == best and not is_known
+        return self._is_paced and len(self._steps_now) == best and not is_known
 
     def _tries_fewer(self, best: int) -> bool:
-        """As soon as one has ended, for as long as one is there whose pace before is known."""
+        """Return whether to try one trial less.
+
+        The try begins as soon as one trial has ended, and lasts while a trial is there whose
+        earlier pace is known.
+        """
         if not self.model.doubts(best, self.n_most) or self._is_overdue:
             return False
-        n = len(self._now)
+        n = len(self._steps_now)
         were_paced = any(best in paces for paces in self._paces.values())
         return (n == best and self._is_paced) or (n == best - 1 and were_paced)
 
@@ -211,29 +227,32 @@ class _GovernedDevice:
         return f"{more} made them {-percent} % slower together"
 
     def _changed(self, n_steps: Iterable[int], now_seconds: float) -> None:
-        """Others run than before."""
-        for trial in self._now.keys() - set(n_steps):
-            self._first.pop(trial, None)
+        """Start over, since other trials run than before."""
+        for trial in self._steps_now.keys() - set(n_steps):
+            self._first_steps.pop(trial, None)
             self._n_unpaced += self._paces.pop(trial, None) is None
-        self._at, self._is_paced = {}, False
+        self._steps_at_opening, self._is_paced = {}, False
         self._since_seconds, self._is_overdue = now_seconds, False
 
     def _open(self, n_steps: Mapping[int, int | None], now_seconds: float) -> None:
-        """Paces are taken from when every one has begun to step."""
-        if all(n is not None and n > self._first[trial] for trial, n in n_steps.items()):
-            self._at = {trial: n for trial, n in n_steps.items() if n is not None}
+        """Open the window once every trial has begun to step."""
+        if all(n is not None and n > self._first_steps[trial] for trial, n in n_steps.items()):
+            self._steps_at_opening = {trial: n for trial, n in n_steps.items() if n is not None}
             self._opened_seconds = now_seconds
 
     def _measure(self, now_seconds: float) -> None:
-        """Paces of all since the window opened: the longer, the better they are known."""
+        """Measure the paces of all trials since the window opened: the longer, the more
+        precisely."""
         seconds = now_seconds - self._opened_seconds
-        steps = {trial: (n or 0) - self._at[trial] for trial, n in self._now.items()}
-        told = {trial for trial, n in steps.items() if n >= WINDOW_STEPS}
-        if seconds < WINDOW_SECONDS or 2 * len(told) < len(steps):
+        steps = {
+            trial: (n or 0) - self._steps_at_opening[trial] for trial, n in self._steps_now.items()
+        }
+        paced = {trial for trial, n in steps.items() if n >= WINDOW_STEPS}
+        if seconds < WINDOW_SECONDS or 2 * len(paced) < len(steps):
             return
         self._is_paced, self._n_unpaced = True, 0
         n = len(steps)
-        for trial in told:
+        for trial in paced:
             paces = self._paces.setdefault(trial, {})
             paces[n] = steps[trial] / seconds
             for fewer in (n - 1, n):
@@ -241,7 +260,7 @@ class _GovernedDevice:
                     self.model.add(fewer, trial, paces[fewer + 1] / paces[fewer])
 
     def _lose_patience(self, now_seconds: float) -> None:
-        """Whoever tells no pace is not waited for."""
+        """Stop waiting for trials that report no pace."""
         if self._is_paced:
             return
         best = self.model.best(self.n_most)
@@ -249,6 +268,6 @@ class _GovernedDevice:
         self._is_overdue |= too_long
         if self.model.rise(best) is not None:
             return
-        if (too_long and len(self._now) >= best) or self._n_unpaced >= best:
-            self.model.blind = max(self.model.blind, 2 * best)
+        if (too_long and len(self._steps_now) >= best) or self._n_unpaced >= best:
+            self.model.n_blind = max(self.model.n_blind, 2 * best)
             self._n_unpaced, self._since_seconds = 0, now_seconds

@@ -1,4 +1,7 @@
-"""What the config sets for admission."""
+"""Defines how much of the devices the config lets a sweep take.
+
+The limits are plain values; placement_policy.py applies them.
+"""
 
 from __future__ import annotations
 
@@ -15,47 +18,49 @@ class AdmissionLimits:
     """How much of the devices this sweep may take."""
 
     max_concurrent_trials: int | None
-    """Over all devices; None: as many as they take."""
+    """Most trials at once over all devices; None: as many as the devices take."""
     headroom_bytes: int
     stale_seconds: float
     max_per_gpu: int = 16
     max_on_host: int = 16
-    """What the machine's cores keep busy."""
+    """Number of trials that this machine's cores keep busy."""
     sharing: Mapping[DeviceId, SharingLimit] = field(default_factory=dict)
-    """What was found of how many trials share a device; who is not named has no such limit."""
+    """Measured limits of how many trials share a device; a device that is not named has none."""
     on_hosts: Mapping[DeviceId, int] = field(default_factory=dict)
-    """What the cores of each machine of a cluster keep busy."""
+    """Number of trials that the cores of each machine of a cluster keep busy."""
     gpus_per_trial: int = 1
     helpers_bytes: int = 0
-    """Main memory of the processes that a trial's own one starts, beside its own."""
+    """Main memory of the processes that a trial's own process starts, beside its own."""
 
     def on(self, device: DeviceId) -> int:
-        """The most trials on a device."""
+        """Return the most trials on a device."""
         on_host = self.on_hosts.get(device, self.max_on_host)
         most = on_host if device.on_host else self.max_per_gpu
         found = self.sharing.get(device)
         return most if found is None else min(most, found.n_most)
 
     def by(self, devices: Iterable[DeviceSnapshot]) -> AdmissionLimits:
-        """With what machines say of their cores."""
+        """Return the limits with what machines tell of their cores."""
         found = {d.address: d.n_places for d in devices if d.n_places is not None}
         return replace(self, on_hosts=found) if found != self.on_hosts else self
 
     def beside_gpus(self, node: str, host: HostState | None) -> int:
-        """How many trials the cores of a machine keep busy, at least 1: one of which the cluster
-        gives no core has one for those on its GPUs."""
-        told = None if host is None else host.n_places
-        if told is None:
-            told = self.on_hosts.get(host_device_of(node), self.max_on_host)
-        return max(1, told)
+        """Return how many trials the cores of a machine keep busy, at least 1.
+
+        A machine to which the cluster gives no core still has one for the trials on its GPUs.
+        """
+        n_places = None if host is None else host.n_places
+        if n_places is None:
+            n_places = self.on_hosts.get(host_device_of(node), self.max_on_host)
+        return max(1, n_places)
 
     @property
     def n_cores(self) -> int:
-        """What the cores of all machines keep busy."""
+        """Number of trials that the cores of all machines keep busy."""
         return sum(self.on_hosts.values()) if self.on_hosts else self.max_on_host
 
     def at_once(self, devices: Collection[DeviceId]) -> int:
-        """The most trials over these devices; at least 1."""
+        """Return the most trials over these devices; at least 1."""
         on_gpus = sum(self.on(device) for device in devices if not device.on_host)
         on_hosts = sum(self.on(device) for device in devices if device.on_host)
         most = on_hosts + on_gpus // self.gpus_per_trial

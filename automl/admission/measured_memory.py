@@ -1,9 +1,8 @@
-"""What the trials of a study were seen to hold: by trial, by params, and fitted to their structure.
+"""Keeps the memory that trials of a study were seen to hold: by trial, by params, by structure.
 
-Trials alone and packs are kept apart, and so are the host and GPUs: none tells of the other. All is
-made from the arguments of `add`, in any order, so an earlier sweep's peaks count as this one's do.
-
-How requests stood to what trials held, said at the end of a sweep. Pure.
+Single trials and packs are kept apart, and so are the host and GPUs: neither tells of the other.
+Everything follows from the arguments of `add`, in any order, so an earlier sweep's peaks count like
+this one's. `MemoryTally` compares requests with peaks for the line at the end of a sweep. Pure.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from automl.devices.device_reading import DeviceReading
 from automl.trial import DeviceKind, MemoryPeakMeasured, Params, RequestSource, ResourceRequest
 
 MOST = 0.9
-"""Of trials that were measured, the share that "most" is."""
+"""Share of the measured trials that "most" means."""
 ENOUGH_TRIALS = 5
-"""So few tell what most hold: of fewer than ten the largest counts."""
+"""Number of trials from which on "most" is known; of fewer than ten the largest counts."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class MeasuredTrial:
     peak_bytes: int
     n_lanes: int = 1
     structure: MemoryStructure | None = None
-    """Of the trial; None: not known."""
+    """Structure of the single trial; None: not known."""
 
 
 class TrialMeasurements:
@@ -42,62 +41,67 @@ class TrialMeasurements:
 
     def __init__(self) -> None:
         self._by_trial: dict[int, dict[Hashable, MeasuredTrial]] = defaultdict(dict)
-        """By how many trained together and where."""
-        self._seen: dict[Hashable, dict[int, int]] = defaultdict(dict)
+        """Measurements by trial, then by kind of device and number of lanes."""
+        self._peaks_by_params: dict[Hashable, dict[int, int]] = defaultdict(dict)
         """Peaks by kind and params, then by trial."""
-        self._alone: dict[DeviceKind, list[int]] = defaultdict(list)
-        """Peaks of trials alone, in order."""
+        self._peaks_alone: dict[DeviceKind, list[int]] = defaultdict(list)
+        """Peaks of single trials by kind, in ascending order."""
         self._footprints: dict[Hashable, MemoryFootprint] = defaultdict(MemoryFootprint)
 
     def all(self) -> list[MeasuredTrial]:
         return [m for of_trial in self._by_trial.values() for m in of_trial.values()]
 
-    def add(self, trial: int, new: MeasuredTrial) -> None:
-        """The largest peak of a trial counts; one of 0 was not measured."""
-        where = (new.kind, new.n_lanes)
-        was = self._by_trial[trial].get(where)
-        if new.peak_bytes <= (0 if was is None else was.peak_bytes):
+    def add(self, trial: int, measured: MeasuredTrial) -> None:
+        """Take a measurement. The largest peak of a trial counts; a peak of 0 was not measured."""
+        where = (measured.kind, measured.n_lanes)
+        previous = self._by_trial[trial].get(where)
+        if measured.peak_bytes <= (0 if previous is None else previous.peak_bytes):
             return
-        if was is not None:
-            self._remove(trial, was)
-        self._by_trial[trial][where] = new
-        if new.n_lanes == 1:
-            self._seen[is_same_params(new.params, new.kind)][trial] = new.peak_bytes
-            bisect.insort(self._alone[new.kind], new.peak_bytes)
-        if new.structure is not None:
-            footprint = self._footprint(new.structure, new.kind, new.n_lanes)
-            footprint.add(new.structure.times(new.n_lanes), new.peak_bytes)
+        if previous is not None:
+            self._remove(trial, previous)
+        self._by_trial[trial][where] = measured
+        if measured.n_lanes == 1:
+            self._peaks_by_params[params_key(measured.params, measured.kind)][trial] = (
+                measured.peak_bytes
+            )
+            bisect.insort(self._peaks_alone[measured.kind], measured.peak_bytes)
+        if measured.structure is not None:
+            footprint = self._footprint(measured.structure, measured.kind, measured.n_lanes)
+            footprint.add(measured.structure.times(measured.n_lanes), measured.peak_bytes)
 
     def drop(self, trial: int) -> None:
-        """Forget a trial that did not come so far as to hold all that it wants."""
-        for was in self._by_trial.pop(trial, {}).values():
-            self._remove(trial, was)
+        """Forget a trial that may have ended before it held all that it wants."""
+        for previous in self._by_trial.pop(trial, {}).values():
+            self._remove(trial, previous)
 
     def most_bytes(self, params: Params, kind: DeviceKind) -> int | None:
-        """The most that a trial alone with these params was seen to hold; None: there was none."""
-        return max(self._seen.get(is_same_params(params, kind), {}).values(), default=None)
+        """Return the most that a single trial with these params was seen to hold; None: no such
+        trial was."""
+        return max(self._peaks_by_params.get(params_key(params, kind), {}).values(), default=None)
 
     def held_by_most(self, kind: DeviceKind) -> int | None:
-        """What nine of ten trials alone were seen to hold at most, whatever their params; None: too
-        few were."""
-        peaks = self._alone[kind]
+        """Return what nine of ten single trials held at most, whatever their params; None: too few
+        were measured."""
+        peaks = self._peaks_alone[kind]
         return peaks[math.ceil(MOST * len(peaks)) - 1] if len(peaks) >= ENOUGH_TRIALS else None
 
     def bound_bytes(
         self, structure: MemoryStructure, kind: DeviceKind, n_lanes: int = 1
     ) -> int | None:
-        """What a trial (or so many in a pack, the largest of them of this structure) holds at most;
-        None while none of its sort was measured."""
+        """Return the most that a trial holds; None while no trial of its sort was measured.
+
+        For a pack of `n_lanes`, `structure` is that of its largest member.
+        """
         return self._footprint(structure, kind, n_lanes).bound_bytes(structure.times(n_lanes))
 
-    def _remove(self, trial: int, was: MeasuredTrial) -> None:
-        if was.n_lanes == 1:
-            del self._seen[is_same_params(was.params, was.kind)][trial]
-            peaks = self._alone[was.kind]
-            del peaks[bisect.bisect_left(peaks, was.peak_bytes)]
-        if was.structure is not None:
-            footprint = self._footprint(was.structure, was.kind, was.n_lanes)
-            footprint.remove(was.structure.times(was.n_lanes), was.peak_bytes)
+    def _remove(self, trial: int, previous: MeasuredTrial) -> None:
+        if previous.n_lanes == 1:
+            del self._peaks_by_params[params_key(previous.params, previous.kind)][trial]
+            peaks = self._peaks_alone[previous.kind]
+            del peaks[bisect.bisect_left(peaks, previous.peak_bytes)]
+        if previous.structure is not None:
+            footprint = self._footprint(previous.structure, previous.kind, previous.n_lanes)
+            footprint.remove(previous.structure.times(previous.n_lanes), previous.peak_bytes)
 
     def _footprint(
         self, structure: MemoryStructure, kind: DeviceKind, n_lanes: int
@@ -106,28 +110,29 @@ class TrialMeasurements:
         return self._footprints[sort]
 
 
-def is_same_params(params: Params, kind: DeviceKind) -> Hashable:
-    """Equal for equal params on one kind of device."""
+def params_key(params: Params, kind: DeviceKind) -> Hashable:
+    """Return a key that is equal for equal params on one kind of device."""
     return kind, frozenset(params.items())
 
 
 class MemoryTally:
-    """Collects what is said at the end of GPU trials. For one thread."""
+    """Collects requests and peaks of GPU trials, for the line at the end of a sweep. For one
+    thread."""
 
     def __init__(self) -> None:
         self._trials: dict[int, tuple[ResourceRequest, int]] = {}
-        """Of each that was measured by itself the last request, and its peak in bytes."""
+        """Last request, and peak in bytes, of each trial that was measured by itself."""
         self._read_seconds: float | None = None
         self._seconds = self._full_seconds = 0.0
 
     def measured(self, peak: MemoryPeakMeasured, request: ResourceRequest) -> None:
-        """A trial holds so much."""
+        """Take the measured peak of a trial."""
         before = self._trials.get(peak.trial)
         most = before[1] if before is not None and before[0] == request else 0
         self._trials[peak.trial] = (request, max(most, peak.peak_bytes))
 
     def read(self, reading: DeviceReading) -> None:
-        """How full the GPUs are counts for the time since the reading before."""
+        """Take how full the GPUs are, weighted with the time since the previous reading."""
         gpus = [d for d in reading.devices if not d.address.on_host and d.fault is None]
         if not gpus:
             return
@@ -138,7 +143,7 @@ class MemoryTally:
         self._read_seconds = reading.begun_seconds
 
     def line(self) -> str | None:
-        """See `memory_line`; with how full the GPUs were. None: no GPU trial was measured."""
+        """Return the `memory_line` with how full the GPUs were; None: no GPU trial was measured."""
         line = memory_line(self._trials.values())
         if line is None or not self._seconds:
             return line
@@ -147,23 +152,23 @@ class MemoryTally:
 
 
 def memory_line(trials: Iterable[tuple[ResourceRequest, int]]) -> str | None:
-    """`memory: 97 of 98 trials within their request (median 1.21 times the peak), 1 ran out and ran
-    again`; None where no trial was measured.
+    """Return `memory: 97 of 98 trials within their request (median 1.21 times the peak), 1 ran out
+    and ran again`; None where no trial was measured.
 
-    `trials`: of each that was measured (peak above 0) the last request and the peak in bytes. A
-    trial of unknown size counts only if it ran out of memory before.
+    `trials`: last request, and peak in bytes, of each trial. A trial with peak 0 was not measured.
+    A trial of unknown size counts only if it ran out of memory before.
     """
     measured = [(request, peak) for request, peak in trials if peak > 0]
-    n_again = sum(request.source is RequestSource.RAN_OUT for request, _ in measured)
+    n_ran_out = sum(request.source is RequestSource.RAN_OUT for request, _ in measured)
     ratios = [
         request.memory_bytes / peak
         for request, peak in measured
         if request.memory_bytes is not None and request.source is not RequestSource.RAN_OUT
     ]
-    n = len(ratios) + n_again
+    n = len(ratios) + n_ran_out
     if not n:
         return None
     line = f"memory: {sum(r >= 1 for r in ratios)} of {n} trial{'s'[: n > 1]} within their request"
     if ratios:
         line += f" (median {statistics.median(ratios):.2f} times the peak)"
-    return line + (f", {n_again} ran out and ran again" if n_again else "")
+    return line + (f", {n_ran_out} ran out and ran again" if n_ran_out else "")

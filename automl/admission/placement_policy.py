@@ -1,14 +1,12 @@
-"""Whether a trial may start now, and on which devices. Pure: no lock, no clock, no NVML, no torch.
+"""Decides whether a trial may start now, and on which devices. Pure: no lock, clock, NVML or torch.
 
     admit  ⇔  request ≤ room  and  the reading is fresh  and  running < limit, here and over all
               and  the device is well  and  its host has main memory and cores for one more
 
-on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
-formula of room, `host_share.py` that of the host, `device_teams.py` which devices come into
-question,
-`refusals.py` the words of a refusal; `device_index.py` finds one of thousands without looking at
-all, and
-`host_share.py` adds up the machines of those that are looked at.
+on each of the devices that it asks for, all of one node, or on none. `account.py` has the formula
+of room, `host_share.py` that of the host, `device_teams.py` selects the devices that come into
+question, `refusals.py` words the refusals. `device_index.py` finds one device among thousands
+without looking at all of them.
 """
 
 from __future__ import annotations
@@ -64,35 +62,38 @@ def place_trial(
     process: ProcessId | None = None,
     idle: Idle | None = None,
     accounts: DeviceAccounts | None = None,
-    some: bool = False,
+    devices_are_partial: bool = False,
 ) -> Placement | AdmissionRefusal:
-    """Choose devices, or say why there are none.
+    """Return the devices on which the trial starts, or why it does not start.
 
     Trials spread over devices first (fewest trials, then least busy): idle GPUs are the greater
-    waste, and first come, first served already keeps large requests from starving. Among equals
-    the device left with the least room is taken, so that large requests find one whole.
+    waste, and first come, first served already keeps large requests from starving. Among equal
+    devices the one with the least room left is taken, so that large requests find a whole device.
 
     Parameters
     ----------
-    process: that which would train it, where it is known before (threads of this process).
-    idle: those that could be used again, or ended for their memory.
-    accounts: where those of earlier calls are kept, so that only what changed is added up.
-    some: the reading is of some of the devices, so whether it fits at all is another's to say.
+    process: the process that would train the trial, where it is known (threads of this process).
+    idle: processes that could be reused, or ended for their memory.
+    accounts: accounts of earlier calls, so that only what changed is added up.
+    devices_are_partial: the reading covers only some of the devices. The caller decides whether
+        the request can ever fit.
     now_seconds: `time.monotonic()`.
     """
-    if (unseen := unfit_devices(reading, limits.stale_seconds, now_seconds)) is not None:
-        return unseen
+    if (unreadable := unfit_devices(reading, limits.stale_seconds, now_seconds)) is not None:
+        return unreadable
     assert reading is not None
-    books = accounts or DeviceAccounts()
+    kept_accounts = accounts or DeviceAccounts()
     idle, in_threads = idle or {}, process is not None
-    hosts = HostRooms(reading, ledger, limits, books.host_share, idle=idle, in_threads=in_threads)
-    asked = _PlacementSearch(request, ledger, process, idle, hosts, hosts.room)
-    if accounts is not None and request.n_devices == 1 and not some:
-        found = asked.among(accounts.shelves(reading, ledger, limits), limits)
+    hosts = HostRooms(
+        reading, ledger, limits, kept_accounts.host_share, idle=idle, in_threads=in_threads
+    )
+    search = _PlacementSearch(request, ledger, process, idle, hosts, hosts.room)
+    if accounts is not None and request.n_devices == 1 and not devices_are_partial:
+        found = search.place_by_index(accounts.index(reading, ledger, limits), limits)
         if found is not None:
             return found
-    everything = [*books.of(reading, ledger, limits.headroom_bytes).values()]
-    if (closed := closed_to(request, everything, some)) is not None:
+    everything = [*kept_accounts.update(reading, ledger, limits.headroom_bytes).values()]
+    if (closed := closed_to(request, everything, devices_are_partial)) is not None:
         return closed
     cap = limits.max_concurrent_trials
     if cap is not None and ledger.n_reservations >= cap:
@@ -103,12 +104,12 @@ def place_trial(
     free = with_places(request, teams, hosts)
     if not free:
         return all_full([a for team in teams for a in team], limits, hosts)
-    return asked.decide(free)
+    return search.place_on_teams(free)
 
 
 @dataclass(frozen=True)
 class _PlacementSearch:
-    """A request, and the processes that could serve it."""
+    """A request, with the ledger and the processes that could serve it."""
 
     request: ResourceRequest
     ledger: LedgerSnapshot
@@ -116,63 +117,62 @@ class _PlacementSearch:
     idle: Idle
     hosts: HostRooms
     host_room: Callable[[str], HostRoom]
-    """Of the machine of a GPU."""
+    """Returns the room of the machine of a GPU, by its node."""
 
     @cached_property
     def _with_idle(self) -> frozenset[DeviceId]:
-        """Devices with idle processes."""
+        """Devices on which there are idle processes."""
         return frozenset(itertools.chain(*(d for d, processes in self.idle.items() if processes)))
 
     @cached_property
     def _n_idle_of_several(self) -> Mapping[DeviceId, int]:
-        """Idle processes of several devices each, by device."""
+        """Number of idle processes that have several devices, by device."""
         n_idle: dict[DeviceId, int] = {}
-        if sum(map(len, self.idle)) > len(self.idle):  # there may be thousands of one device each
+        if sum(map(len, self.idle)) > len(self.idle):  # skips thousands with one device each
             for devices, processes in self.idle.items():
                 for device in devices if len(devices) > 1 else ():
                     n_idle[device] = n_idle.get(device, 0) + len(processes)
         return n_idle
 
-    def among(
-        self, shelves: DeviceIndex, limits: AdmissionLimits
+    def place_by_index(
+        self, index: DeviceIndex, limits: AdmissionLimits
     ) -> Placement | AdmissionRefusal | None:
-        """The same as `place_trial` decides of all accounts, by a few that are looked at; None:
-        they have
-        to be looked at."""
+        """Return what `place_trial` decides, by looking at a few accounts of the index; None: all
+        accounts have to be looked at."""
         request, cap = self.request, limits.max_concurrent_trials
-        if (largest := shelves.too_small(request)) is not None:
+        if (largest := index.too_small(request)) is not None:
             return too_large(request, largest)
-        if not shelves.is_open_to(request):
+        if not index.is_open_to(request):
             return None
         if cap is not None and self.ledger.n_reservations >= cap:
             return at_limit(cap)
-        if not shelves.has_places(request):
-            held = shelves.held(request)
+        if not index.has_places(request):
+            held = index.full_by_pace(request)
             if held is not None:
                 return full_by_pace(held, limits.sharing[held.device.address])
-            return all_gpus_taken(limits.max_per_gpu) if shelves.has_gpus(request) else None
+            return all_gpus_taken(limits.max_per_gpu) if index.has_gpus(request) else None
         lacking: dict[str, DeviceAccount] = {}
 
         def fits(a: DeviceAccount) -> bool:
-            return self._fits_filed(a, lacking)
+            return self._fits_indexed(a, lacking)
 
-        if fitting := shelves.fitting(request, fits, self._may_be_on):
+        if fitting := index.fitting(request, fits, self._may_be_on):
             return self.placement([self.hosts.with_kept(min(fitting, key=self.order))])
-        if shelves.has_hosts_of_gpus and DeviceKind.CPU in request.kinds:
+        if index.has_hosts_of_gpus and DeviceKind.CPU in request.kinds:
             return None
         if lacking:
             return self._no_host_room([*lacking.values()])
-        roomiest = shelves.shown(request)
+        roomiest = index.open_by_room(request)
         if roomiest is None or not self.ledger.n_reservations:
             return None
-        return no_room_even_on(roomiest, request, self._idle_in_the_way(shelves))
+        return no_room_even_on(roomiest, request, self._idle_in_the_way(index))
 
-    def _idle_in_the_way(self, shelves: DeviceIndex) -> frozenset[DeviceId]:
-        """As `in_the_way`, while something runs."""
-        # Of unknown size it takes what an empty GPU has, and on a host cores alone count.
+    def _idle_in_the_way(self, index: DeviceIndex) -> frozenset[DeviceId]:
+        """Return the same devices as `in_the_way` by the index, while something runs."""
+        # A trial of unknown size takes what an empty GPU has; on a host only cores count.
         least_bytes = self.request.memory_bytes or 0
         team, found = None, []
-        for a in shelves.with_idle(self.request, least_bytes):
+        for a in index.with_idle(self.request, least_bytes):
             address = a.device.address
             if team is not None and (address.node, address.kind) != team:
                 break
@@ -182,21 +182,24 @@ class _PlacementSearch:
         return frozenset(found)
 
     @property
-    def _beside_nothing(self) -> _PlacementSearch:
-        """The same on machines that have room for any process."""
+    def _ignoring_hosts(self) -> _PlacementSearch:
+        """The same search on machines that have room for any process."""
         return replace(self, host_room=lambda node: HostRoom())
 
     def _fits_now(self, a: DeviceAccount) -> bool:
         return self._fits(a, self._context_bytes(a)) and self._has_host_room(a)
 
-    def _fits_filed(self, a: DeviceAccount, lacking: dict[str, DeviceAccount]) -> bool:
-        """The same of one that is not known to be free. Of each node the first that only lacks
-        something of its machine is added to `lacking`: they come in the order of `order`."""
+    def _fits_indexed(self, a: DeviceAccount, lacking: dict[str, DeviceAccount]) -> bool:
+        """Return whether the request fits on a device of the index, which may be full.
+
+        The first device of each node that lacks only room of its machine is added to `lacking`;
+        devices come in the order of `order`.
+        """
         address = a.device.address
         if address.on_host:
             return is_free(self.request, a, self.hosts) and self._fits_now(self.hosts.with_kept(a))
-        if address.node in lacking and not self._used_again(a):
-            return False  # nor has it room for this one's process
+        if address.node in lacking and not self._idle_to_reuse(a):
+            return False  # its machine has no room for this trial's process either
         if not self._fits(a, self._context_bytes(a)):
             return False
         if self._has_host_room(a):
@@ -205,8 +208,11 @@ class _PlacementSearch:
         return False
 
     def _no_host_room(self, lacking: Sequence[DeviceAccount]) -> AdmissionRefusal:
-        """Of these GPUs, each the first of those that would be taken: by the machine on which idle
-        processes could be ended, if there is one."""
+        """Return the refusal for GPUs whose machines lack room.
+
+        `lacking` has the GPU of each machine that would be taken first. The refusal names a machine
+        on which idle processes could be ended, if there is one.
+        """
         with_idle = {device.node for device in self._with_idle}
         first = min(lacking, key=lambda a: (a.device.address.node not in with_idle, self.order(a)))
         node = first.device.address.node
@@ -216,31 +222,33 @@ class _PlacementSearch:
         return frozenset(device for device in self._with_idle if device.node in nodes)
 
     def _may_be_on(self, device: DeviceId) -> bool:
-        """Whether a process that would train it may be there already."""
+        """Return whether a process that would train the trial may be on the device already."""
         return self.process is not None or (device,) in self.idle
 
-    def decide(self, teams: Sequence[Sequence[DeviceAccount]]) -> Placement | AdmissionRefusal:
-        """The best of those that have room for it, or what is lacking."""
+    def place_on_teams(
+        self, teams: Sequence[Sequence[DeviceAccount]]
+    ) -> Placement | AdmissionRefusal:
+        """Return the best placement among these devices, or what is lacking."""
         if fitting := self.fitting(teams):
             return self.placement(min(fitting, key=lambda team: [self.order(a) for a in team]))
-        if lacking := self._beside_nothing.fitting(teams):
+        if lacking := self._ignoring_hosts.fitting(teams):
             return self._no_host_room([team[0] for team in lacking])
         return no_room(self.request, [a for team in teams for a in team], self.in_the_way(teams))
 
     def fitting(self, teams: Sequence[Sequence[DeviceAccount]]) -> list[list[DeviceAccount]]:
-        """The best devices of each node and kind that has enough with room."""
+        """Return the best devices of each node and kind that has enough devices with room."""
         fitting = []
         for team in teams:
             fit = [a for a in team if self._fits_now(a)]
             if len(fit) >= self.request.n_devices:
                 fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=self.order))
-        return fitting or list(self._used_again_together(teams))
+        return fitting or list(self._teams_to_reuse(teams))
 
-    def _used_again_together(
+    def _teams_to_reuse(
         self, teams: Sequence[Sequence[DeviceAccount]]
     ) -> Iterator[list[DeviceAccount]]:
-        """Several devices that have no room for the contexts of one more process, but one idle
-        process of ours on exactly these."""
+        """Yield several devices without room for the contexts of one more process, but with one
+        idle process of ours on exactly these devices."""
         if self.request.n_devices == 1:
             return
         here = {a.device.address: a for team in teams for a in team}
@@ -257,20 +265,25 @@ class _PlacementSearch:
                 yield chosen
 
     def order(self, a: DeviceAccount) -> tuple[float, float, int, DeviceId]:
-        """Of those that have room the first is taken. Nobody knows how much one of unknown size
-        needs: it takes the most that there is."""
+        """Return the sort key of a device: of those that have room the first is taken.
+
+        A trial of unknown size may need any amount, so it takes the device with the most room.
+        """
         if not is_unknown(self.request, a):
             return a.order
         return a.n_trials > 0, -a.room_bytes, a.n_trials, a.device.address
 
     def in_the_way(self, teams: Sequence[Sequence[DeviceAccount]]) -> frozenset[DeviceId]:
-        """Devices that would do if idle processes of ours ended there; where nothing runs at all,
-        every one that has some: it cannot be known too well what they hold."""
+        """Return the devices that would do if idle processes of ours ended there.
+
+        Where nothing runs at all, these are all devices with idle processes, as what they hold may
+        not be known well.
+        """
         empty = not self.ledger.n_reservations
         here = (a.device.address for a in itertools.chain(*teams))
         hosts = {address.node for address in here if address.on_host} if empty else set()
         if found := self._idle_on_nodes(hosts):
-            return found  # those of GPUs have main memory, too
+            return found  # processes on GPUs hold main memory, too
         for team in teams:
             free = [a for a in team if empty or self._fits_without_idle(a)]
             if empty or len(free) >= self.request.n_devices:
@@ -280,9 +293,10 @@ class _PlacementSearch:
         return frozenset()
 
     def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
+        # Sorted, so that each set of devices has one kind of worker whatever the order.
         shares = tuple(
             DeviceShare(a.device.address, a.device.name, self._reserved_bytes(a))
-            for a in sorted(chosen, key=lambda a: a.device.address)  # a set has one kind of worker
+            for a in sorted(chosen, key=lambda a: a.device.address)
         )
         if not is_unknown(self.request, chosen[0]):
             return Placement(shares, exclusive=self.request.alone)
@@ -298,7 +312,7 @@ class _PlacementSearch:
         if request.undisturbed and not a.is_undisturbed:
             return False
         if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
-            return False  # with a device to itself it has to have all of it
+            return False  # a trial with a device to itself needs all of it
         if is_unknown(request, a) and a.n_trials > 0:
             return self._may_join(a, room - context)
         if request.memory_bytes is None and not a.device.address.on_host:
@@ -306,45 +320,53 @@ class _PlacementSearch:
         return (request.memory_bytes or 0) + context <= room
 
     def _may_join(self, a: DeviceAccount, room_bytes: int) -> bool:
-        """A trial of unknown size joins others where most trials would have room, one at a time;
-        not where it shares a process with them, in which nothing holds it to a promise."""
+        """Return whether a trial of unknown size may join others here.
+
+        It may where most trials would have room, and one at a time; not in a process that it shares
+        with others, where nothing holds it to a promise.
+        """
         joins_at = self.request.joins_at_bytes
         if joins_at is None or self.process is not None:
             return False
         return joins_at <= room_bytes and not a.probing
 
     def _has_host_room(self, a: DeviceAccount) -> bool:
-        """Beside a GPU. What a machine takes itself its own account tells."""
+        """Return whether the machine of a GPU has room for the process; the account of a host
+        already covers this."""
         address = a.device.address
-        return address.on_host or self.host_room(address.node).takes(self._used_again(a))
+        return address.on_host or self.host_room(address.node).takes(self._idle_to_reuse(a))
 
     def _takes_process(self, a: DeviceAccount, context: int, given_back: int) -> bool:
-        """Whether its compute mode allows the process in which it would train."""
+        """Return whether the compute mode of the device allows the process that would train the
+        trial."""
         most = a.device.max_processes
-        if most is None or (context == 0 and most > 0):  # one that is there already
+        if most is None or (context == 0 and most > 0):  # the process is there already
             return True
         return a.n_processes - (self._n_idle_on(a) if given_back else 0) < most
 
     def _fits_without_idle(self, a: DeviceAccount) -> bool:
-        """Whether it would fit if all idle processes there had ended: into a new one."""
+        """Return whether the request would fit into a new process if all idle processes there had
+        ended."""
         guess = self._n_idle_on(a) * context_bytes(a.device.address)
         given_back = a.idle_bytes or min(guess, a.foreign_bytes)
         return given_back > 0 and self._fits(a, context_bytes(a.device.address), given_back)
 
     def _context_bytes(self, a: DeviceAccount) -> int:
-        """What its process will take besides: nothing where that is there already."""
+        """Return what the context of the trial's process will take: nothing where it is there
+        already."""
         here, page = a.device.address, a.page
         if self.process is not None and page.has_context(self.process):
             return 0
-        idle = self._used_again(a)
+        idle = self._idle_to_reuse(a)
         return 0 if idle and all(map(page.has_context, idle)) else context_bytes(here)
 
-    def _used_again(self, a: DeviceAccount) -> Sequence[ProcessId]:
-        """Idle processes of which it takes one; none: it takes a new one."""
+    def _idle_to_reuse(self, a: DeviceAccount) -> Sequence[ProcessId]:
+        """Return idle processes of which the trial would reuse one; none: it needs a new
+        process."""
         if not self.idle or self.request.n_devices > 1:
             return ()
         idle = self.idle.get((a.device.address,), ())
-        return idle if len(idle) > a.page.n_coming else ()  # else those may take them
+        return idle if len(idle) > a.page.n_coming else ()  # else trials to come may take them
 
     def _n_idle_on(self, a: DeviceAccount) -> int:
         here = a.device.address

@@ -1,11 +1,10 @@
-"""Refusals: why a trial does not start now, in words for people and as a kind for programs.
+"""Words the refusals: why a trial does not start now, for people, and as a kind for programs.
 
-How far a trial that never fits is beyond what there is: for the sampler, which learns the wall.
-
-The excess is log(needed / room). What a trial takes is, over most of a space, a product of powers
-of its params (widths, depth, batch), so its logarithm changes evenly along params searched on a log
-scale; it does not depend on the unit or on the GPU's size; and trials 1.2 and 12 times too large
-differ without the second drowning the first. 0 is the wall; what lies beyond is above it.
+A refusal of a trial that never fits carries its excess, log(needed / room), from which the sampler
+learns where memory ends. Over most of a space the memory of a trial is a product of powers of its
+params (widths, depth, batch), so its logarithm changes evenly along params searched on a log scale.
+It does not depend on the unit or on the GPU's size; and trials 1.2 and 12 times too large differ
+without the second hiding the first. At 0 a trial just fits; above 0 it does not.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from automl.trial import HOST_UUID, LOCAL_NODE, DeviceId, ResourceRequest
 
 
 def memory_excess(needed_bytes: int, room_bytes: int) -> float:
-    """log(needed / room) of a request larger than the room; always above 0."""
+    """Return log(needed / room) of a request larger than the room; always above 0."""
     room = max(room_bytes, 1)
     return math.log(max(needed_bytes, room + 1) / room)
 
@@ -32,12 +31,13 @@ def memory_excess(needed_bytes: int, room_bytes: int) -> float:
 def excess_after_out_of_memory(
     held_bytes: int, predicted_bytes: int | None, room_bytes: int
 ) -> tuple[float, bool]:
-    """The same of a trial that ran out of memory with all that room to itself; and whether it may
-    be more.
+    """Return the excess of a trial that ran out of memory with all the room to itself, and whether
+    it is a lower bound.
 
-    What it needs was not seen, only that it is more. A prediction beyond the room, which has come
-    true so far, is the best that is known. Without one it is what the next try would have asked
-    for, and never less than what the trial held: a guess, whose size tells nothing.
+    What the trial needs was not seen, only that it is more than the room. A prediction beyond the
+    room, which has come true so far, is the best that is known. Without one, the need is what the
+    next try would have asked for, and never less than what the trial held: a guess, whose size
+    tells nothing.
     """
     is_guess = predicted_bytes is None or predicted_bytes <= room_bytes
     needed = math.ceil(OOM_GROWTH * room_bytes) if is_guess else predicted_bytes
@@ -47,23 +47,23 @@ def excess_after_out_of_memory(
 
 GIB = 1024**3
 _N_SHOWN = 8
-"""Devices that take no trial now."""
+"""Most devices that one refusal names as taking no trial now."""
 
 
 class RefusalKind(enum.Enum):
-    """Why a trial does not start now."""
+    """Tells programs why a trial does not start now."""
 
     FULL = "full"
-    """As many run as may: as it should be."""
+    """The most trials that may run are running, which is the normal case."""
     NO_READING = "no reading"
-    """The devices cannot be seen now."""
+    """The devices cannot be read now."""
     NO_ROOM = "no room"
     NEVER = "never"
-    """No device could ever hold it, even empty."""
+    """No device could ever hold the trial, even an empty one."""
     LOST = "lost"
-    """None that is left could; one that is lost could, if it came back."""
+    """No device that is left could hold it; a lost one could, if it came back."""
     DRAINED = "drained"
-    """The same of one that may well come back."""
+    """No device that is well could hold it; a faulty one, which may well recover, could."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,14 @@ class AdmissionRefusal:
     reason: str
     kind: RefusalKind = RefusalKind.NO_ROOM
     in_the_way: frozenset[DeviceId] = frozenset()
-    """Devices on which processes of ours in which nothing runs hold what is asked for."""
+    """Devices on which idle processes of ours hold the memory that is asked for."""
     excess: float | None = None
-    """By how much it is too large for every device, if it is (`excess.py`)."""
+    """The `memory_excess` of a trial that is too large for every device."""
     of_host: bool = False
-    """A GPU would take it; its machine lacks a core or main memory for its process."""
+    """Whether a GPU would take the trial, while its machine lacks a core or main memory for its
+    process."""
     for_devices: bool = True
-    """With more of them it would start."""
+    """Whether the trial would start with more devices."""
 
 
 SURVEYING = AdmissionRefusal(
@@ -89,7 +90,7 @@ SURVEYING = AdmissionRefusal(
 
 
 def at_limit(max_concurrent_trials: int) -> AdmissionRefusal:
-    """As many run as may."""
+    """Return the refusal that as many trials run as may."""
     return AdmissionRefusal(
         f"waiting: all places are taken, admission.max_concurrent_trials={max_concurrent_trials}",
         RefusalKind.FULL,
@@ -98,7 +99,7 @@ def at_limit(max_concurrent_trials: int) -> AdmissionRefusal:
 
 
 def full_by_pace(a: DeviceAccount, sharing: SharingLimit) -> AdmissionRefusal:
-    """`waiting: 2 trials share GPU-8f…: a third made them 4 % slower together`."""
+    """Return `waiting: 2 trials share GPU-8f…: a third made them 4 % slower together`."""
     trials = "1 trial is on" if a.n_trials == 1 else f"{a.n_trials} trials share"
     return AdmissionRefusal(f"waiting: {trials} {label(a.device)}: {sharing.why}", RefusalKind.FULL)
 
@@ -106,7 +107,8 @@ def full_by_pace(a: DeviceAccount, sharing: SharingLimit) -> AdmissionRefusal:
 def all_taken(
     max_per_gpu: int, max_on_host: int, n_on_host: int, devices: Sequence[DeviceSnapshot]
 ) -> AdmissionRefusal:
-    """Every device has as many trials as it takes, the machines themselves `n_on_host`."""
+    """Return the refusal that every device has as many trials as it takes, the machines themselves
+    `n_on_host`."""
     if all(device.address.on_host for device in devices):
         limit = f"as many as the cores allow ({max_on_host})"
         if n_on_host < max_on_host:
@@ -120,7 +122,7 @@ def all_taken(
 
 
 def all_gpus_taken(max_per_gpu: int) -> AdmissionRefusal:
-    """The same of GPUs."""
+    """Return the refusal that every GPU has as many trials as it takes."""
     limit = f"admission.max_trials_per_device={max_per_gpu}"
     return AdmissionRefusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
 
@@ -128,28 +130,31 @@ def all_gpus_taken(max_per_gpu: int) -> AdmissionRefusal:
 def unfit_devices(
     reading: DeviceReading | None, stale_seconds: float, now_seconds: float
 ) -> AdmissionRefusal | None:
-    """A reading that is missing, failed or old admits nothing (and stops nothing)."""
+    """Return a refusal for a reading that is missing, failed or old.
+
+    Such a reading admits nothing, and stops nothing.
+    """
     if reading is None:
-        return _unseen("waiting: for the first reading of the devices")
+        return _no_reading("waiting: for the first reading of the devices")
     if reading.error is not None:
-        return _unseen(f"waiting: the devices cannot be read: {reading.error}")
+        return _no_reading(f"waiting: the devices cannot be read: {reading.error}")
     age = now_seconds - reading.begun_seconds
     if age > stale_seconds:
-        return _unseen(
+        return _no_reading(
             f"waiting: the last reading of the devices is {age:.1f} s old, "
             f"admission.stale_seconds={stale_seconds:g}"
         )
-    return None if reading.devices else _unseen("waiting: no device is left")
+    return None if reading.devices else _no_reading("waiting: no device is left")
 
 
 def no_reading_of(request: ResourceRequest) -> AdmissionRefusal:
-    """Of the devices that it may go to none can be read now."""
+    """Return the refusal that no device on which the trial can run can be read now."""
     kinds = " or ".join(sorted(kind.name for kind in request.kinds))
-    return _unseen(f"waiting: no {kinds} can be read now")
+    return _no_reading(f"waiting: no {kinds} can be read now")
 
 
 def no_such_devices(request: ResourceRequest, n_most: int) -> AdmissionRefusal:
-    """No node has as many devices of a kind as are asked for."""
+    """Return the refusal that no node has as many devices of a kind as are asked for."""
     kinds = " or ".join(sorted(kind.name for kind in request.kinds))
     return AdmissionRefusal(
         f"{request.n_devices} devices ({kinds}) asked, but no machine has more than {n_most}",
@@ -158,7 +163,10 @@ def no_such_devices(request: ResourceRequest, n_most: int) -> AdmissionRefusal:
 
 
 def too_large(request: ResourceRequest, largest: DeviceAccount) -> AdmissionRefusal:
-    """`largest`: of as many devices as are asked for, the largest there are, the smallest."""
+    """Return the refusal of a request that is too large for every device.
+
+    `largest` is the n-th largest device, where the request asks for n devices.
+    """
     assert request.memory_bytes is not None
     each = "" if request.n_devices == 1 else f" on each of {request.n_devices} devices"
     where = "the largest device" if not each else f"each of the {request.n_devices} largest devices"
@@ -170,8 +178,8 @@ def too_large(request: ResourceRequest, largest: DeviceAccount) -> AdmissionRefu
     )
 
 
-def impossible(never: AdmissionRefusal) -> str:
-    """What is said to the user of whom `never` refuses what each trial was to have."""
+def impossible_message(never: AdmissionRefusal) -> str:
+    """Return the message to the user whose settings ask more for each trial than `never` allows."""
     if never.excess is None:
         return f"admission.devices_per_trial: {never.reason}; give each trial fewer."
     return f"admission.request: {never.reason}; declare less."
@@ -180,16 +188,18 @@ def impossible(never: AdmissionRefusal) -> str:
 def only_on_drained(
     request: ResourceRequest, drained: Sequence[DeviceSnapshot], kind: RefusalKind
 ) -> AdmissionRefusal:
-    """It fits on none of the devices that are left."""
+    """Return the refusal of a request that fits on none of the devices that are left."""
     faults = "; ".join(f"{label(d)}: {d.fault}" for d in drained)
     return AdmissionRefusal(
-        f"waiting: {_asked(request)}, for which no device is left ({faults})", kind
+        f"waiting: {_needs(request)}, for which no device is left ({faults})", kind
     )
 
 
 def no_host_room(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> AdmissionRefusal:
-    """A GPU has room, its machine has not. `idle`: devices there with processes in which nothing
-    runs."""
+    """Return the refusal for a GPU that has room while its machine has none.
+
+    `idle`: devices there with processes in which nothing runs.
+    """
     name = "the host" if node == LOCAL_NODE else f"the host of {node}"
     if not host.has_cores:
         return AdmissionRefusal(
@@ -207,18 +217,20 @@ def no_host_room(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> Admiss
 def no_room(
     request: ResourceRequest, accounts: Sequence[DeviceAccount], in_the_way: frozenset[DeviceId]
 ) -> AdmissionRefusal:
-    """`waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
-    if all(_closed(a.device) is not None for a in accounts):
-        return not_held([a.device for a in accounts], in_the_way)
-    roomiest = max((a for a in accounts if _closed(a.device) is None), key=lambda a: a.room_bytes)
+    """Return `waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
+    if all(_why_closed(a.device) is not None for a in accounts):
+        return all_closed([a.device for a in accounts], in_the_way)
+    roomiest = max(
+        (a for a in accounts if _why_closed(a.device) is None), key=lambda a: a.room_bytes
+    )
     return no_room_even_on(roomiest, request, in_the_way)
 
 
-def not_held(
+def all_closed(
     devices: Sequence[DeviceSnapshot], in_the_way: frozenset[DeviceId] = frozenset()
 ) -> AdmissionRefusal:
-    """None of these takes a trial now."""
-    closed = [text for device in devices if (text := _closed(device)) is not None]
+    """Return the refusal that none of these devices takes a trial now."""
+    closed = [text for device in devices if (text := _why_closed(device)) is not None]
     shown = [*closed[:_N_SHOWN], *([f"{len(closed)} in all"] if len(closed) > _N_SHOWN else [])]
     return AdmissionRefusal(f"waiting: {'; '.join(shown)}", in_the_way=in_the_way)
 
@@ -226,16 +238,16 @@ def not_held(
 def no_room_even_on(
     roomiest: DeviceAccount, request: ResourceRequest, in_the_way: frozenset[DeviceId]
 ) -> AdmissionRefusal:
-    """The same by the one that has the most room of those that are not closed."""
-    asked = _asked(request)
+    """Return the refusal by the roomiest device among those that are not closed."""
+    needs = _needs(request)
     if roomiest.exclusive:
         return AdmissionRefusal(
-            f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself",
+            f"waiting: {needs}; a trial of unknown size has {label(roomiest.device)} to itself",
             in_the_way=in_the_way,
         )
     if roomiest.probing and request.joins_at_bytes is not None:
         return AdmissionRefusal(
-            f"waiting: {asked}; another trial of unknown size has joined others on "
+            f"waiting: {needs}; another trial of unknown size has joined others on "
             f"{label(roomiest.device)} and has not reported yet",
             in_the_way=in_the_way,
         )
@@ -247,8 +259,8 @@ def no_room_even_on(
             in_the_way=in_the_way,
         )
     if request.undisturbed:
-        asked += " (it ran out of memory while others held more)"
-    text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
+        needs += " (it ran out of memory while others held more)"
+    text = f"waiting: {needs}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
     if roomiest.kept_bytes:
         text += f"; {gib(roomiest.kept_bytes)} kept for trials on GPUs"
     if roomiest.n_trials:
@@ -261,23 +273,23 @@ def no_room_even_on(
 
 
 def gib(size_bytes: int) -> str:
-    """A size for people, in GiB."""
+    """Return a size for people, in GiB."""
     return f"{size_bytes / GIB:.1f} GiB"
 
 
 def label(device: DeviceSnapshot) -> str:
-    """A device for people: `host`, or the beginning of its UUID and its name."""
+    """Return a device for people: `host`, or the beginning of its UUID and its name."""
     address = device.address
     text = HOST_UUID if address.on_host else f"{address.uuid[:12]}… ({device.name})"
     return text if address.node == LOCAL_NODE else f"{text} of {address.node}"
 
 
-def _unseen(reason: str) -> AdmissionRefusal:
+def _no_reading(reason: str) -> AdmissionRefusal:
     return AdmissionRefusal(reason, RefusalKind.NO_READING, for_devices=False)
 
 
-def _closed(device: DeviceSnapshot) -> str | None:
-    """Why a device takes no trial at all now."""
+def _why_closed(device: DeviceSnapshot) -> str | None:
+    """Return why a device takes no trial at all now; None: it takes some."""
     if device.fault is not None:
         return f"{label(device)} takes no new trial: {device.fault}"
     if device.closed is not None:
@@ -295,7 +307,7 @@ def _tenant(a: DeviceAccount) -> str:
     return _name(others[0])
 
 
-def _asked(request: ResourceRequest) -> str:
+def _needs(request: ResourceRequest) -> str:
     n = request.n_devices
     if request.memory_bytes is None:
         asked = "a device to itself asked" if n == 1 else f"{n} devices to itself asked"

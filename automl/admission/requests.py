@@ -1,22 +1,21 @@
-"""The one door by which requests are made: what a trial asks for, and how that is known.
+"""Makes all requests: the memory that a trial asks for, and how it is known.
 
 | known by | asks for |
 |---|---|
-| what the user declared | that |
+| what the user declared | the declared memory |
 | a trial with the same params that was measured | 1.05 times the most it held |
 | its structure, and trials that were measured | what 99 % of its like hold at most |
 | its structure alone | the arithmetic; of a survey 1.5 times |
 | what other trials held | a GPU to itself, or beside others 1.2 times what 9 of 10 held |
 | nothing | unknown: a GPU to itself |
 
-How structure tells is in `footprint.py`. A request is made anew at each decision, for the head, for
-a pack, and for whatever is looked ahead to: what was measured meanwhile counts. What a running
+`footprint.py` learns from structure. A request is made anew at each decision, for the head of the
+queue, for a pack, and for trials further back: what was measured meanwhile counts. What a running
 trial was promised stays. For the main thread; no lock, no clock.
 
-Which params a survey need not be made for again, because others showed that they do not matter.
-
-Two surveys that agree to the byte, and differ in some params, tell that none of these matters (a
-learning rate, a seed), until others that differ in these alone do not agree. Pure.
+`SurveyMemory` finds out which params no new survey is needed for. Two surveys that agree to the
+byte, and differ in some params, show that none of these matters (a learning rate, a seed), until
+surveys that differ in these alone disagree. Pure.
 """
 
 from __future__ import annotations
@@ -27,26 +26,29 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from automl.admission.footprint import MemoryStructure
-from automl.admission.measured_memory import MeasuredTrial, TrialMeasurements, is_same_params
+from automl.admission.measured_memory import MeasuredTrial, TrialMeasurements, params_key
 from automl.trial import DeviceKind, MemoryPeakMeasured, Params, RequestSource, ResourceRequest
 
 SEEN_MARGIN = 1.05
-"""Of one trial's peak to another's with the same params."""
+"""Margin from the measured peak of a trial to the request of another with the same params."""
 SURVEY_MARGIN = 1.5
-"""Of a survey to a peak, before any trial is measured: libraries' workspaces are not seen by it."""
+"""Margin from a survey to a peak, before any trial is measured: a survey does not see workspaces of
+libraries."""
 JOIN_MARGIN = 1.2
-"""Of what most trials held, to the room in which one joins others of which nothing is known: so
-that no more than 4 of 100 run out (experiments/006-packing)."""
+"""Margin from what most trials held to the room in which a trial of unknown size joins others.
+
+With it no more than 4 of 100 run out (experiments/006-packing).
+"""
 OOM_GROWTH = 1.5
-"""A trial that ran out of memory asks for this much more."""
+"""A trial that ran out of memory asks for this many times more."""
 ALONE_AFTER = 2
-"""Times a trial ran out of memory after which it gets the largest device to itself."""
+"""Number of times a trial ran out of memory after which it gets the largest device to itself."""
 
 _ANYWHERE = frozenset(DeviceKind)
 
 
 class RequestMaker:
-    """Makes the requests of one sweep."""
+    """Makes the requests of one sweep's trials, and learns from their measured memory."""
 
     def __init__(
         self,
@@ -55,49 +57,55 @@ class RequestMaker:
         devices_per_trial: int = 1,
         helpers_bytes: int = 0,
     ) -> None:
-        """`estimate` says what is known of params by arithmetic; what the user declared goes
-        before it. `devices_per_trial` counts GPUs: on the host a trial has the host.
-        `helpers_bytes` is main memory of processes that a trial's own one starts, which its peak
-        does not show."""
+        """Take what is known before any trial.
+
+        `estimate` returns what arithmetic on params tells; what the user declared takes precedence.
+        `devices_per_trial` counts GPUs; on the host a trial has the whole host. `helpers_bytes` is
+        main memory of processes that a trial's own process starts, which its peak does not show.
+        """
         self._helpers_bytes = helpers_bytes
         self._estimate = estimate
         self._declared_bytes = declared_bytes
         self._devices_per_trial = devices_per_trial
         self._surveys: dict[object, MemoryStructure] = {}
         self._ran_out: dict[object, int] = {}
-        """What was too little, by kind and params."""
+        """The largest request that was too little, by kind of device and params."""
         self.measurements = TrialMeasurements()
 
-    # --- asking ---
+    # --- making requests ---
 
-    def of(
+    def request_for(
         self, params: Params, n_ran_out: int = 0, where: AbstractSet[DeviceKind] = _ANYWHERE
     ) -> ResourceRequest:
-        """For a trial that ran out of memory so often, on whichever of these kinds of device: as
-        much as it wants where it wants the most."""
-        estimate = self._on_several(self._estimate(params), where)
+        """Return the request of a trial that ran out of memory `n_ran_out` times.
+
+        The trial may run on any of the kinds in `where`; the request is that of the kind on which
+        it wants the most.
+        """
+        estimate = self._on_several_gpus(self._estimate(params), where)
         kinds = sorted(estimate.kinds & where or estimate.kinds, key=lambda kind: kind.value)
-        request = max((self._on(kind, params, estimate) for kind in kinds), key=_size)
+        request = max((self._request_on(kind, params, estimate) for kind in kinds), key=_size_rank)
         if n_ran_out == 0:
             return request
         had_bytes = request.memory_bytes or max(
-            self._ran_out.get(is_same_params(params, kind), 0) for kind in kinds
+            self._ran_out.get(params_key(params, kind), 0) for kind in kinds
         )
         if n_ran_out >= ALONE_AFTER or not had_bytes:
-            return _sized(request, None, RequestSource.RAN_OUT, alone=True)
-        return _sized(request, int(OOM_GROWTH * had_bytes), RequestSource.RAN_OUT)
+            return _with_memory(request, None, RequestSource.RAN_OUT, alone=True)
+        return _with_memory(request, int(OOM_GROWTH * had_bytes), RequestSource.RAN_OUT)
 
-    def of_pack(self, members: Sequence[Params], kind: DeviceKind) -> ResourceRequest:
-        """For trials that train together, one admission on such a device.
+    def request_for_pack(self, members: Sequence[Params], kind: DeviceKind) -> ResourceRequest:
+        """Return the request of trials that train together, as one admission on a device of this
+        kind.
 
-        By what packs were seen to hold; before that as many times its largest member's arithmetic
-        as it has lanes, since what a trial holds alone tells nothing of a pack. Of unknown size on
-        a GPU where one of them is.
+        The memory is what packs were seen to hold. Before any was seen it is the arithmetic of the
+        largest member times the number of lanes, since what a trial holds alone tells nothing of a
+        pack. On a GPU the size is unknown where that of one member is.
         """
         estimates = [self._estimate(params) for params in members]
         pack = replace(estimates[0], kinds=frozenset({kind}))
         if self._declared_bytes is not None:
-            return _sized(pack, len(members) * self._declared_bytes, RequestSource.DECLARED)
+            return _with_memory(pack, len(members) * self._declared_bytes, RequestSource.DECLARED)
         structures = [self._structure(p, kind, e) for p, e in zip(members, estimates, strict=True)]
         known = [structure for structure in structures if structure is not None]
         if not known or (len(known) < len(members) and kind is DeviceKind.GPU):
@@ -105,38 +113,45 @@ class RequestMaker:
         largest = max(known, key=lambda structure: structure.total_bytes)
         return self._fitted(pack, largest, kind, len(members))
 
-    def least(self, where: AbstractSet[DeviceKind] = _ANYWHERE) -> ResourceRequest:
-        """What any trial asks for at least on whichever of these kinds of device; none is asked for
-        while not even that has room."""
-        return self._on_several(ResourceRequest(self._declared_bytes or 0), where)
+    def least_request(self, where: AbstractSet[DeviceKind] = _ANYWHERE) -> ResourceRequest:
+        """Return the least that any trial asks for on any of these kinds of device.
+
+        While not even this has room, no trial is asked of the sampler.
+        """
+        return self._on_several_gpus(ResourceRequest(self._declared_bytes or 0), where)
 
     # --- learning ---
 
     def survey(self, params: Params, structure: MemoryStructure) -> None:
-        """Take what a survey saw of a GPU, before what was measured with these params."""
+        """Take what a survey saw of a GPU, before trials with these params are measured."""
         surveyed = replace(structure, source=RequestSource.SURVEYED)
-        self._surveys[is_same_params(params, DeviceKind.GPU)] = surveyed
+        self._surveys[params_key(params, DeviceKind.GPU)] = surveyed
 
     def learn(self, params: Params, peak: MemoryPeakMeasured, kind: DeviceKind) -> None:
-        """Take what was measured on such a device, now or in an earlier sweep of the study."""
+        """Take what was measured on a device of this kind, now or in an earlier sweep of the
+        study."""
         structure = self._structure(params, kind, self._estimate(params))
         new = MeasuredTrial(params, kind, peak.peak_bytes, peak.n_lanes, structure)
         self.measurements.add(peak.trial, new)
 
     def forget(self, trial: int) -> None:
-        """It failed or ran out of memory, maybe before it held all that it wants."""
+        """Forget a trial that failed or ran out of memory, maybe before it held all that it
+        wants."""
         self.measurements.drop(trial)
 
     def ran_out(self, params: Params, asked_bytes: int, kind: DeviceKind) -> None:
-        """So much was too little for a trial with these params: none asks for less again, however
-        little others were seen to hold."""
-        key = is_same_params(params, kind)
+        """Note that `asked_bytes` were too little for a trial with these params.
+
+        No trial with them asks for less again, however little others were seen to hold.
+        """
+        key = params_key(params, kind)
         self._ran_out[key] = max(asked_bytes, self._ran_out.get(key, 0))
 
-    def _on_several(
+    def _on_several_gpus(
         self, request: ResourceRequest, where: AbstractSet[DeviceKind]
     ) -> ResourceRequest:
-        """As many GPUs as each trial has, where there are any: then it trains nowhere else."""
+        """Return the request with as many GPUs as each trial has. Such a trial trains on GPUs
+        only."""
         if self._devices_per_trial == 1 or DeviceKind.GPU not in request.kinds & where:
             return request
         gpus = frozenset({DeviceKind.GPU})
@@ -144,23 +159,27 @@ class RequestMaker:
 
     # --- one kind of device ---
 
-    def _on(self, kind: DeviceKind, params: Params, estimate: ResourceRequest) -> ResourceRequest:
+    def _request_on(
+        self, kind: DeviceKind, params: Params, estimate: ResourceRequest
+    ) -> ResourceRequest:
         if self._declared_bytes is not None:
-            return _sized(estimate, self._declared_bytes, RequestSource.DECLARED)
-        request = self._known(kind, params, estimate)
+            return _with_memory(estimate, self._declared_bytes, RequestSource.DECLARED)
+        request = self._by_measurements(kind, params, estimate)
         if kind is DeviceKind.CPU and request.memory_bytes is not None and self._helpers_bytes:
-            request = _sized(request, request.memory_bytes + self._helpers_bytes, request.source)
-        too_little = self._ran_out.get(is_same_params(params, kind), 0)
+            request = _with_memory(
+                request, request.memory_bytes + self._helpers_bytes, request.source
+            )
+        too_little = self._ran_out.get(params_key(params, kind), 0)
         if request.memory_bytes is None or request.memory_bytes >= too_little:
             return request
-        return _sized(request, too_little, request.source)
+        return _with_memory(request, too_little, request.source)
 
-    def _known(
+    def _by_measurements(
         self, kind: DeviceKind, params: Params, estimate: ResourceRequest
     ) -> ResourceRequest:
         most_bytes = self.measurements.most_bytes(params, kind)
         if most_bytes is not None:
-            return _sized(estimate, math.ceil(SEEN_MARGIN * most_bytes), RequestSource.SEEN)
+            return _with_memory(estimate, math.ceil(SEEN_MARGIN * most_bytes), RequestSource.SEEN)
         structure = self._structure(params, kind, estimate)
         if structure is not None:
             return self._fitted(estimate, structure, kind)
@@ -177,25 +196,25 @@ class RequestMaker:
         kind: DeviceKind,
         n_lanes: int = 1,
     ) -> ResourceRequest:
-        """By structure, and by what was measured of such trials or packs."""
+        """Return the request by structure, and by what was measured of trials or packs like it."""
         learned = self.measurements.bound_bytes(structure, kind, n_lanes)
         if learned is not None:
-            return _sized(request, learned, RequestSource.LEARNED)
+            return _with_memory(request, learned, RequestSource.LEARNED)
         margin = SURVEY_MARGIN if structure.source is RequestSource.SURVEYED else 1
-        return _sized(
+        return _with_memory(
             request, math.ceil(margin * n_lanes * structure.total_bytes), structure.source
         )
 
     def _structure(
         self, params: Params, kind: DeviceKind, estimate: ResourceRequest
     ) -> MemoryStructure | None:
-        surveyed = self._surveys.get(is_same_params(params, kind))
+        surveyed = self._surveys.get(params_key(params, kind))
         if surveyed is not None or estimate.memory_bytes is None:
             return surveyed
         return MemoryStructure((estimate.memory_bytes,))
 
 
-def _sized(
+def _with_memory(
     request: ResourceRequest,
     memory_bytes: int | None,
     source: RequestSource,
@@ -207,37 +226,42 @@ def _sized(
     )
 
 
-def _size(request: ResourceRequest) -> tuple[float, bool]:
+def _size_rank(request: ResourceRequest) -> tuple[float, bool]:
     size = math.inf if request.memory_bytes is None else request.memory_bytes
     return size, request.joins_at_bytes is not None
 
 
 class SurveyMemory:
-    """What the surveys of one sweep saw. For the main thread."""
+    """Remembers what the surveys of one sweep saw. For the main thread."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Params, MemoryStructure]] = []
+        self._surveyed: list[tuple[Params, MemoryStructure]] = []
         self._alike: set[str] = set()
-        """Params in which two surveys that agree differ."""
+        """Params in which two agreeing surveys differ."""
         self._proved: set[str] = set()
-        """Of them, those in which alone two differ."""
+        """The subset of `_alike` whose params are the only difference of two agreeing surveys."""
         self._matter: set[str] = set()
+        """Params of `_alike` that turned out to matter, because surveys that differ in them
+        disagree."""
 
     def add(self, params: Params, structure: MemoryStructure) -> None:
-        for others, seen in self._seen:
-            differing = {n for n in {*params, *others} if params.get(n) != others.get(n)}
-            if seen == structure:
+        for other_params, earlier in self._surveyed:
+            differing = {
+                n for n in {*params, *other_params} if params.get(n) != other_params.get(n)
+            }
+            if earlier == structure:
                 self._alike |= differing
                 self._proved |= differing if len(differing) == 1 else set()
             elif differing <= self._alike:
                 self._matter |= differing - self._proved
-        self._seen.append((params, structure))
+        self._surveyed.append((params, structure))
 
     def find(self, params: Params) -> MemoryStructure | None:
-        """What was seen with params that differ in nothing that matters; None: survey it."""
-        free = self._alike - self._matter
-        for others, structure in self._seen:
-            names = {*params, *others} - free
-            if all(params.get(name) == others.get(name) for name in names):
+        """Return what was seen with params that differ in nothing that matters; None: a survey is
+        needed."""
+        irrelevant = self._alike - self._matter
+        for other_params, structure in self._surveyed:
+            names = {*params, *other_params} - irrelevant
+            if all(params.get(name) == other_params.get(name) for name in names):
                 return structure
         return None

@@ -1,21 +1,18 @@
-"""How long a step takes on each kind of device, learned from trials that were timed. Pure.
+"""Learns how long trials take on each kind of device, and finds where a trial ends first. Pure.
 
     seconds of a step  ≈  a + b · work                       by non-negative least squares
 
-a is what a step costs however little it computes (Python, kernel launches), b what an operation
-does; the work is arithmetic of the family. Each trial counts alike, whatever its size: its row is
-divided by the seconds that it took. Until trials tell otherwise, and for sizes that none had, a and
-b are as below, times the factor by which trials were slower than that.
+a is the cost of a step however little it computes (Python, kernel launches), b the cost of an
+operation; the work is arithmetic of the family. Each trial counts alike, whatever its size: its row
+is divided by its seconds. Until trials tell otherwise, and for sizes that no trial had, a and b are
+the constants below, times the factor by which trials were slower. A trial whose work is not known
+is expected to take the mean of the trials that finished on the kind of device. Only sums are kept.
+Measured in `experiments/008-choosing`.
 
-Of a trial whose work nobody knows the whole counts: the mean of those that finished on the kind.
-Only sums are kept. Measured in `experiments/008-choosing`.
+    end  =  when a place comes free, after the trials that wait before it  +  how long it takes
 
-On which kind of device a trial ends first, its wait counted. Pure.
-
-    end  =  when a place comes free, after those that wait before it  +  how long it takes
-
-Of the trials that are still to be asked for nobody knows the wait, but all of them have one. So
-what the CPU is best at of all goes there even while the line for a GPU is short (`best_split`).
+The wait of trials that are still to be suggested is not known, but all of them will wait. So trials
+that suit the CPU best go there even while the queue for a GPU is short (`best_split`).
 """
 
 from __future__ import annotations
@@ -32,21 +29,24 @@ _PRIOR: Mapping[DeviceKind, tuple[float, float]] = {
     DeviceKind.CPU: (3e-4, 1 / 40e9),
     DeviceKind.GPU: (6e-4, 1 / 10e12),
 }
-"""Seconds of a step without work and of an operation: one core, and a GPU of a data center. That
-they are right matters little: each is soon outweighed by what was timed."""
+"""Seconds of a step without work, and of an operation: one core, and a GPU of a data center.
+
+Their precision matters little: timed trials soon outweigh them.
+"""
 _PRIOR_TRIALS = 0.25
-"""What each end of that line is worth, in trials."""
+"""Weight of each end of the prior line, in trials."""
 _SMALL, _LARGE = 1e4, 1e12
 """Work of its ends."""
 _UNIT = 1e9
-"""Operations that count as one, so that both features are of like size."""
+"""Number of operations in the unit of work, so that both features are of like size."""
 _ONE = 1 << 128
-"""Of fixed point: whole numbers add up without rounding, so what was added can be taken back."""
+"""The number 1 in fixed point. Whole numbers add up without rounding, so what was added can be
+taken back."""
 
 
 @dataclass(frozen=True)
 class _TimedTrial:
-    """One trial on one kind of device."""
+    """The timed steps of one trial on one kind of device."""
 
     kind: DeviceKind
     step_flops: float
@@ -54,7 +54,7 @@ class _TimedTrial:
 
 
 class TrainingPaces:
-    """What was timed in one study. For the main thread."""
+    """Keeps what was timed in one study. For the main thread."""
 
     def __init__(self) -> None:
         self._timed: dict[int, _TimedTrial] = {}
@@ -62,7 +62,7 @@ class TrainingPaces:
         self._whole: dict[DeviceKind, dict[int, float]] = {kind: {} for kind in DeviceKind}
 
     def add(self, trial: int, kind: DeviceKind, step_flops: float, step_seconds: float) -> None:
-        """Steps of a trial took so long; what is told last counts."""
+        """Take the time of a trial's steps; the last measurement of a trial counts."""
         if not 0 < step_seconds < math.inf:
             return
         if (before := self._timed.get(trial)) is not None:
@@ -71,15 +71,16 @@ class TrainingPaces:
         self._lines[kind].add(new, 1)
 
     def finished(self, trial: int, kind: DeviceKind, seconds: float) -> None:
-        """A whole trial took so long."""
+        """Take the time of a whole trial."""
         self._whole[kind][trial] = seconds
 
     def most_timed(self, kind: DeviceKind) -> float:
-        """The most operations of a step that was timed there; 0: none was."""
+        """Return the most operations of a step that was timed there; 0: none was."""
         return max((t.step_flops for t in self._timed.values() if t.kind is kind), default=0.0)
 
     def seconds(self, work: TrainingWork | None, kind: DeviceKind) -> float | None:
-        """That a whole trial takes there; None: its work is not known, and none has finished."""
+        """Return how long a whole trial takes there; None: its work is not known, and no trial has
+        finished."""
         if work is not None:
             return work.n_steps * self._lines[kind].seconds(work.step_flops)
         whole = self._whole[kind]
@@ -87,16 +88,16 @@ class TrainingPaces:
 
 
 class _PaceLine:
-    """a + b · work on one kind of device."""
+    """The line a + b · work of one kind of device."""
 
     def __init__(self, kind: DeviceKind) -> None:
         self._prior = _PRIOR[kind]
         self.n = 0
         self._gram, self._moments = [[0, 0], [0, 0]], [0, 0]
-        """(2, 2) and (2,), over trials: rows of 1 and the work, divided by the seconds. In fixed
-        point."""
+        """Gram matrix (2, 2) and moments (2,) over trials, in fixed point. A row is 1 and the
+        work, divided by the seconds."""
         self._log_slower = 0
-        """Σ log(timed / prior)"""
+        """Sum of log(timed / prior) over trials, in fixed point."""
         self._fitted: tuple[float, float] | None = None
 
     def add(self, timed: _TimedTrial, sign: int) -> None:
@@ -105,7 +106,7 @@ class _PaceLine:
             self._moments[i] += sign * _fixed(a)
             for j, b in enumerate(row):
                 self._gram[i][j] += sign * _fixed(a * b)
-        slower = timed.step_seconds / _on(self._prior, timed.step_flops)
+        slower = timed.step_seconds / _seconds_on_line(self._prior, timed.step_flops)
         self._log_slower += sign * _fixed(math.log(slower))
         self.n += sign
         self._fitted = None
@@ -113,14 +114,14 @@ class _PaceLine:
     def seconds(self, step_flops: float) -> float:
         if self._fitted is None:
             self._fitted = self._fit()
-        return _on(self._fitted, step_flops)
+        return _seconds_on_line(self._fitted, step_flops)
 
     def _fit(self) -> tuple[float, float]:
         gram = [[value / _ONE for value in line] for line in self._gram]
         moments = [value / _ONE for value in self._moments]
         factor = math.exp(self._log_slower / _ONE / (self.n + _PRIOR_TRIALS))
         for work in (_SMALL, _LARGE):
-            seconds = factor * _on(self._prior, work)
+            seconds = factor * _seconds_on_line(self._prior, work)
             row = (1 / seconds, work / _UNIT / seconds)
             for i, a in enumerate(row):
                 moments[i] += _PRIOR_TRIALS * a
@@ -130,7 +131,7 @@ class _PaceLine:
         return base, slope / _UNIT
 
 
-def _on(line: tuple[float, float], step_flops: float) -> float:
+def _seconds_on_line(line: tuple[float, float], step_flops: float) -> float:
     return line[0] + line[1] * step_flops
 
 
@@ -140,13 +141,13 @@ def _fixed(value: float) -> int:
 
 @dataclass(frozen=True)
 class DeviceOption:
-    """A kind of device that a trial may go to."""
+    """A kind of device that a trial may go to, with its wait and its duration there."""
 
     kind: DeviceKind
     wait_seconds: float
-    """0: it can start now."""
+    """Time until the trial can start there; 0: it can start now."""
     seconds: float
-    """That it takes there."""
+    """Time that the trial takes there."""
 
     @property
     def end_seconds(self) -> float:
@@ -155,7 +156,7 @@ class DeviceOption:
 
 @dataclass(frozen=True)
 class TrialSecondsByKind:
-    """What a trial takes on each kind of device."""
+    """The seconds that a trial takes on each kind of device."""
 
     cpu: float
     gpu: float
@@ -166,7 +167,7 @@ class TrialSecondsByKind:
 
 
 def first_to_end(options: Sequence[DeviceOption]) -> DeviceOption:
-    """Of those that end at the same time a GPU."""
+    """Return the option that ends first; of equal ends the GPU's."""
     return min(options, key=lambda o: (o.end_seconds, o.kind is DeviceKind.CPU))
 
 
@@ -175,13 +176,15 @@ class DeviceSplit:
     """How trials like these would be shared between the CPU and GPUs for all to end soonest."""
 
     most_ratio: float = 0.0
-    """Of seconds on the CPU to seconds on a GPU: those below it go to the CPU."""
+    """Largest ratio of seconds on the CPU to seconds on a GPU; trials up to this ratio go to the
+    CPU."""
     trial_seconds: float = 0.0
-    """From one trial's end to the next, with all places busy."""
+    """Seconds from one trial's end to the next, with all places busy."""
 
 
 def best_split(trials: Sequence[TrialSecondsByKind], n_cpu: int, n_gpu: int) -> DeviceSplit:
-    """Of trials by what each takes there, with so many places of each kind."""
+    """Return the best split of trials, given their seconds and the number of places of each
+    kind."""
     if not trials:
         return DeviceSplit()
     cpu, gpu, ratio = 0.0, sum(t.gpu for t in trials) / n_gpu, 0.0
@@ -197,16 +200,19 @@ class DeviceQueue:
     """The places of one kind of device, and when each comes free, as trials wait for them."""
 
     def __init__(self, left_seconds: Iterable[float]) -> None:
-        """Of what runs there, each with a place."""
+        """Take the remaining seconds of the running trials, each of which has a place."""
         self._free = list(left_seconds)
         heapq.heapify(self._free)
 
     def wait_seconds(self, seconds: float) -> float:
-        """Until one more that takes so long can start. Where nothing runs that could end it waits
-        for others, nobody knows how long: as long as it takes itself."""
+        """Return the seconds until one more trial of this duration can start.
+
+        Where nothing runs whose end could be awaited, the wait is unknown, and counts as long as
+        the trial itself.
+        """
         return self._free[0] if self._free else seconds
 
     def join(self, seconds: float) -> None:
-        """One that takes so long waits there."""
+        """Add a waiting trial of this duration to the queue."""
         if self._free:
             heapq.heapreplace(self._free, self._free[0] + seconds)

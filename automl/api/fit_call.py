@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from automl.api.python_values import lines_of, lines_of_settings, refuse_unknown
 from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.api.sweep_call import (
-    carry_out_composed,
-    is_there,
-    override_lines,
-    refuse_unknown_arguments,
-    setting_lines,
-)
-from automl.cli.arguments import closest_word
+from automl.api.sweep_call import carry_out_composed, is_there
 from automl.cli.compose import folder_of_studies
 from automl.cli.space_overrides import override_text
 from automl.errors import ConfigError
 from automl.record.disk import open_replacing
-from automl.record.studies import read_study
+from automl.record.studies import model_files, read_study
 from automl.record.study_directory import make_name
 from automl.record.study_files import StudyFiles
-from automl.record.texts import fit_line
 from automl.trial import trial_name
 
 if TYPE_CHECKING:
@@ -55,40 +49,30 @@ def fit(
 
     `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written into the
     study. With the `name` of a study that is there it goes on. As many trials as `n_trials` says
-    (20), or as there is time for. `metric` is what they are compared by (`val_loss`, `val_auc`,
-    `val_rmse` …), in the direction in which it is good. All rows train and judge: a trial trains
-    folds, and its value is out-of-fold; above 20,000 rows it is judged by a tenth of them.
-    `overrides` are written as on the command line, or by key.
+    (20), or as there is time for. All rows train and judge: a trial trains folds, and its value is
+    out-of-fold; above 20,000 rows it is judged by a tenth of them. `metric` names what is
+    optimised, such as "val_auc" or "val_r2" (val_loss). All other settings are `overrides`, as on
+    the command line, `["model.families=[trees]"]`, or as a dict, `{"model.families": ["trees"]}`.
 
     Raises AutoMLError, as `automl.sweep` does.
     """
-    refuse_unknown_arguments(fit, unknown)
-    overrides = override_lines(overrides)
-    _check_target(table, target)
-    called = name or make_name()
+    refuse_unknown(fit, unknown)
+    called, typed = name or make_name(), lines_of(overrides)
     with composing:
-        folder = folder_of_studies(overrides) / called
+        folder = folder_of_studies(typed) / called
     with _nothing_left(folder):
-        with composing:
-            exists = name is not None and is_there(name, overrides)
-            lines = [f"study.name={override_text(called)}", *_limits(n_trials, timeout_seconds)]
-            lines += setting_lines({"study.metric": metric})
-            lines += [f"data.path={override_text(str(_path_of(table, folder)))}"]
-            lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
-            if not exists:
-                lines.append("data=csv")
-            made = compose_for_call("resume" if exists else "sweep", [*lines, *overrides])
-        return FittedStudy(carry_out_composed(made, resume=exists).path)
-
-
-def _check_target(table: Any, target: str) -> None:
-    """Raise ConfigError where a DataFrame has no column `target`; a file is looked at later."""
-    names = [str(name) for name in getattr(table, "columns", ())]
-    if names and target not in names:
-        raise ConfigError(
-            f"automl.fit: target={target!r} must be a column of the frame."
-            f"{closest_word(target, names)} Its columns: {fit_line(', '.join(names), 300)}."
-        )
+        path = _path_of(table, folder)
+        with _called_a_frame(None if isinstance(table, str | PathLike) else path):
+            with composing:
+                exists = name is not None and is_there(name, typed)
+                lines = [f"study.name={override_text(called)}", *_limits(n_trials, timeout_seconds)]
+                lines += lines_of_settings({"metric": metric})
+                lines += [f"data.path={override_text(str(path))}"]
+                lines += [f"data.target={override_text(target)}"]  # the study's own, or refused
+                if not exists:
+                    lines.append("data=csv")
+                made = compose_for_call("resume" if exists else "sweep", [*lines, *typed])
+            return FittedStudy(carry_out_composed(made, resume=exists).path)
 
 
 def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:
@@ -113,6 +97,19 @@ def _nothing_left(folder: Path) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def _called_a_frame(path: Path | None) -> Iterator[None]:
+    """Within: a refusal of the table at `path` speaks of the frame that was written there, and may
+    be gone. None: the caller named a file."""
+    try:
+        yield
+    except ConfigError as error:
+        if path is None:
+            raise
+        said = re.sub(rf"(data\.path=)?{re.escape(str(path))}", "the frame", str(error))
+        raise ConfigError(said.replace("data.target=", "target=")) from error
+
+
 def _path_of(table: Any, folder: Path) -> Path:
     if isinstance(table, str | PathLike):
         return Path(table)
@@ -134,9 +131,8 @@ class FittedStudy(StudyHandle):
 
     @property
     def _file(self) -> Path:
-        files = StudyFiles(self.path)
-        there = [file for file in (files.refit, files.ensemble) if file.exists()]
-        return there[0] if there else self.best.checkpoint_file()
+        files = model_files(self.path)
+        return files[0] if files else self.best.checkpoint_file()
 
     def predict(self, frame: Frame) -> Any:
         """(N,) labels, or values in the target's unit."""
@@ -160,7 +156,7 @@ class FittedStudy(StudyHandle):
                 "explain(y=…): targets without their rows. Give both, explain(frame, y), or "
                 "neither, for the study's own rows."
             )
-        return self.model.explain(*self._own_rows().some(OWN_ROWS))
+        return self.model.explain(*self._own_rows().sample(OWN_ROWS))
 
     def _own_rows(self) -> EvaluationRows:
         from automl.data.scoring.evaluation import open_evaluation

@@ -35,18 +35,12 @@ composing = threading.RLock()
 
 
 def compose_for_call(
-    command: str,
-    overrides: Sequence[str],
-    application: object = None,
-    space: Mapping[str, Any] | None = None,
+    command: str, overrides: Sequence[str], application: object = None
 ) -> ComposedConfig:
-    """Compose what `python -m automl COMMAND OVERRIDES` would run. Raises ConfigError.
-
-    `application` are the settings that a Hydra application composed, and `space` the search space
-    as values of Python, where the caller gave them.
-    """
+    """What `python -m automl COMMAND OVERRIDES` would run, by the settings that a Hydra application
+    composed if they are given. Raises ConfigError."""
     with composing:
-        return compose_to_run(CommandLine(command, tuple(overrides), space=space), application)
+        return compose_to_run(CommandLine(command, tuple(overrides)), application)
 
 
 _COLUMNS = ("trial", "state", "value")
@@ -121,16 +115,17 @@ class StudyHandle:
         trials: Sequence[int] = (),
         *,
         test_path: str | PathLike[str] | None = None,
-        overrides: Sequence[str] = (),
+        overrides: Sequence[str] | Mapping[str, Any] = (),
     ) -> Frame:
         """Score the best trial, or those named, on rows that no sweep saw: the study's own test
         part, or the table at `test_path`. Kept as `python -m automl evaluate` does.
 
         A pandas DataFrame by `metric` and `model` (trials, then baselines): `score`, `low` and
         `high` of its 95 % interval; `difference` from the best trial, `difference_low`,
-        `difference_high`, and its `verdict`; `rows`, which they are. `overrides` are written as on
-        the command line. Raises AutoMLError.
+        `difference_high`, and its `verdict`; `rows`, which they are. `overrides` as `automl.sweep`
+        takes them. Raises AutoMLError.
         """
+        from automl.api.python_values import lines_of
         from automl.cli.space_overrides import override_text
         from automl.commands.evaluate import evaluate, score_records
         from automl.data.tables.frames import frame_of
@@ -141,7 +136,9 @@ class StudyHandle:
         if test_path is not None:
             lines.append(f"data.test_path={override_text(str(test_path))}")
         event = evaluate(
-            compose_for_call("evaluate", [*lines, *overrides]).config, lambda line: None, show=False
+            compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config,
+            lambda line: None,
+            show=False,
         )
         return frame_of(score_records(event), ("metric", "model"), index=["metric", "model"])
 

@@ -7,7 +7,6 @@ overrides, exit codes become exceptions.
 
 from __future__ import annotations
 
-import inspect
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +19,14 @@ from automl.api.pickled_function import (
     pickle_function,
     size_notes,
 )
+from automl.api.python_values import (
+    SETTINGS,
+    lines_of,
+    lines_of_settings,
+    refuse_unknown,
+    store_space,
+)
 from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.cli.arguments import closest_word
 from automl.cli.compose import ComposedConfig, folder_of_studies
 from automl.cli.hydra_application import name_of_study
 from automl.cli.space_overrides import is_about_space, override_text
@@ -53,14 +58,18 @@ def sweep(
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
     `train` is any callable that takes the trial, params by name, or both (a lambda, a closure, a
-    method, a function of a notebook or of a script). A param of `space` is a range
-    (`{"lr": (1e-4, 1e-1)}`, or `{"lr": {"low": 1e-4, "high": 1e-1, "log": True}}`), a list of
-    choices (`{"optimizer": ["sgd", "adam"]}`), or one fixed value; values are taken as they are.
+    method, a function of a notebook or of a script).
 
-    The sweep ends after `timeout_seconds`. `metric` names what `train` reports (`val_loss`) or
-    returns; `direction` is `minimize` or `maximize`. `sampler` is `tpe`, `random`, `grid`, `qmc`
-    or `cmaes`, `pruner` is `halving`, `median` or `none`. All other settings go by `overrides`, as
-    on the command line (`["training.epochs=5"]`), or by key (`{"training.epochs": 5}`).
+    `space` has an entry per param. A range is a tuple of two numbers, or a dict:
+    `{"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "depth": (2, 8)}`. A list is choices,
+    `{"width": [8, 32]}`, and a single value is fixed. The values are taken as they are; a param
+    whose name is no Python name is in `trial.params`.
+
+    `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
+    `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
+    `direction` is "minimize" or "maximize". `sampler` is "tpe", "random", "grid", "qmc" or
+    "cmaes"; `pruner` is "none", "median" or "halving". All other settings are `overrides`, as on
+    the command line, `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
 
     With the `name` of a study that is there it goes on, by its own settings where none are given; a
     function that has changed since is refused, unless it is `changed=True`.
@@ -74,31 +83,34 @@ def sweep(
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
-    refuse_unknown_arguments(sweep, unknown)
-    settings = {
-        "study.n_trials": n_trials,
-        "study.timeout_seconds": timeout_seconds,
-        "study.metric": metric,
-        "study.direction": direction,
+    refuse_unknown(sweep, unknown)
+    given = {
+        "n_trials": n_trials,
+        "timeout_seconds": timeout_seconds,
+        "metric": metric,
+        "direction": direction,
         "sampler": sampler,
         "pruner": pruner,
     }
-    overrides = override_lines(overrides)
-    _check_once(overrides, {"study.name": name, **settings})
+    typed = lines_of(overrides)
+    _check_once(typed, {"study.name": name} | {SETTINGS[key]: given[key] for key in given})
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective(function, application)
     with composing:
         if application is not None:
             name = name or name_of_study(application)
-        exists = application is None and name is not None and is_there(name, overrides)
+        exists = application is None and name is not None and is_there(name, typed)
         needs_space = application is None and not exists and space is None
-        if needs_space and not any(is_about_space(line) for line in overrides):
+        if needs_space and not any(is_about_space(line) for line in typed):
             raise ConfigError(
-                'automl.sweep: a new study needs a space, such as space={"lr": (1e-4, 1e-1)}.'
+                "automl.sweep: a new study needs a space, such as "
+                'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
-        lines = [f"study.name={override_text(name or make_name())}", *setting_lines(settings)]
-        lines += [*overrides, *objective]
-        made = compose_for_call("resume" if exists else "sweep", lines, application, space)
+        lines = [f"study.name={override_text(name or make_name())}", *lines_of_settings(given)]
+        lines += [] if space is None else [store_space(space)]
+        made = compose_for_call(
+            "resume" if exists else "sweep", [*lines, *typed, *objective], application
+        )
     return carry_out_composed(made, function, resume=exists, changed=changed)
 
 
@@ -166,36 +178,6 @@ def _called(train: Callable[..., Any], *, inline: bool, changed: bool) -> Called
         return CalledFunction(train, None, changed=changed)
     made = pickle_function(train)
     return CalledFunction(train, made, changed=changed, notes=size_notes(train, len(made)))
-
-
-def setting_lines(settings: Mapping[str, Any]) -> list[str]:
-    """Return the settings that are not None as overrides. Names of options stay bare words."""
-    return [
-        f"{key}={value if '.' not in key else override_text(value)}"
-        for key, value in settings.items()
-        if value is not None
-    ]
-
-
-def override_lines(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
-    """Return overrides as lines; values of a mapping are taken as they are."""
-    if isinstance(overrides, Mapping):
-        return [f"{key}={override_text(value)}" for key, value in overrides.items()]
-    if isinstance(overrides, str):
-        raise ConfigError(
-            f"overrides={overrides!r}: give a list of lines, overrides=[{overrides!r}]."
-        )
-    return overrides
-
-
-def refuse_unknown_arguments(function: Callable[..., Any], unknown: Mapping[str, object]) -> None:
-    """Raise ConfigError for an argument that `function` does not have, with the closest one."""
-    for name in unknown:
-        known = [key for key in inspect.signature(function).parameters if key != "unknown"]
-        raise ConfigError(
-            f"automl.{function.__name__}: there is no argument {name}.{closest_word(name, known)} "
-            f"Arguments: {', '.join(known)}. Other settings go by overrides=['KEY=value']."
-        )
 
 
 def _objective(train: Callable[..., Any], application: object | None) -> list[str]:

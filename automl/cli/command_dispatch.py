@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from automl.cli.arguments import CommandLine, conf_dir
-from automl.cli.command_registry import COMMANDS
+from automl.cli.arguments import CommandLine
+from automl.cli.command_registry import COMMANDS, conf_dir
 from automl.config import Config
 from automl.models.family import load_families
 

@@ -1,14 +1,17 @@
 """The commands: what each is called, does and takes of a study, and what runs it.
 
 A new command is a file in `automl/commands/` and an entry here; help, completion, composing and
-dispatch read this table. What runs a command is imported when it is called, and not before.
+dispatch read this table. What runs a command is imported when it is called, and not before. Below
+the table stand the few helpers that need no Hydra and serve several modules of the command line.
 """
 
 from __future__ import annotations
 
+import difflib
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -164,3 +167,22 @@ _ALL = (
 )
 COMMANDS = {command.name: command for command in _ALL}
 """In the order of the help."""
+
+MULTIRUN = (
+    "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
+    "search space (space.lr='interval(1e-4,1e-1)' space.batch_size=32,64) and the number of trials "
+    "(study.n_trials=50)."
+)
+
+
+def closest_word(word: str, options: Iterable[str]) -> str:
+    """` Did you mean …?`, or nothing where no option is close to `word`."""
+    found = difflib.get_close_matches(word, list(options), n=1)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def conf_dir() -> Path:
+    """Inside the package where a wheel was installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inner = package / "conf"
+    return inner if inner.is_dir() else package.parent / "conf"

@@ -21,19 +21,15 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
-from automl.cli.arguments import CommandLine, conf_dir
+from automl.cli.arguments import CommandLine
+from automl.cli.command_registry import conf_dir
 from automl.cli.hydra_application import application_base
 from automl.cli.hydra_errors import explain_errors, refuse_overrides, refuse_settings, unknown_key
 from automl.cli.option_defaults import ChosenOptions, added_options, chosen_by, other_options
 from automl.cli.schemas import DEFAULT_MODEL, groups, is_length_open, keys_of, register_schemas
-from automl.cli.space_overrides import (
-    canonical_space,
-    quote_raw_texts,
-    rewrite_overrides,
-    space_of_values,
-)
+from automl.cli.space_overrides import canonical_space, quote_raw_texts, rewrite_overrides
 from automl.cli.stored_config import (
     SWEEP,
     ConfigBase,
@@ -79,9 +75,6 @@ def compose(arguments: CommandLine, application: object = None) -> ComposedConfi
         if not shows_hydra:
             _refuse_in_files(base, given)
         composed = _compose(given)
-        if arguments.space is not None:
-            with open_dict(composed):
-                composed.space = space_of_values(arguments.space)
         _refuse_unknown(composed, given.config_name)
         refuse_missing(composed, base)
         config = OmegaConf.to_object(composed)
@@ -113,8 +106,7 @@ def hydra_input(
 ) -> tuple[ConfigBase, HydraInput]:
     """What to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
-    without_space = () if arguments.space is None else ("~space",)
-    parsed = _parsed((*arguments.overrides, *without_space))
+    parsed = _parsed(arguments.overrides)
     if application is not None:
         base = application_base(application, parsed)
     else:

@@ -26,7 +26,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from automl.cli.arguments import conf_dir
+from automl.cli.command_registry import conf_dir
 from automl.cli.hydra_errors import explain_errors
 from automl.cli.option_defaults import ChosenOptions, added_options
 from automl.cli.schemas import (

@@ -9,8 +9,10 @@ same here, instead of being passed over.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -26,24 +28,41 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from automl.cli.arguments import MULTIRUN, closest_word
-from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_of
+from automl.cli.command_registry import MULTIRUN, closest_word
+from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_named, keys_of
 from automl.cli.space_overrides import FORMS
 from automl.config import ModelConfig, PrunerConfig, SamplerConfig
 from automl.errors import ConfigError
 from automl.record.study_files import LOGS, SWEEP_LOG
 
-OTHER_NAMES = {
-    **dict.fromkeys(("bayesian", "bayes", "bayesian_optimization", "hyperopt", "optuna"), "tpe"),
-    **dict.fromkeys(("grid_search", "gridsearch"), "grid"),
-    **dict.fromkeys(("random_search", "randomsearch"), "random"),
-    **dict.fromkeys(("sobol", "halton", "quasi_random"), "qmc"),
-    **dict.fromkeys(("cma", "cma_es"), "cmaes"),
-    **dict.fromkeys(("asha", "hyperband", "successive_halving", "successivehalving"), "halving"),
-    **dict.fromkeys(("nop", "off"), "none"),
+_OF_COMMANDS = ("evaluate", "refit", "ui", "export", "predict", "register")
+"""Parts of the config that no sweep reads."""
+_MAX_SHOWN = 2
+"""Of several keys that end in one word."""
+_MIN_SIMILARITY = 0.75
+"""Of a word and a key's last part (difflib's ratio): at its default, 0.6, `depth` is a `path`."""
+_CALLED_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "sampler": {
+        "tpe": ("bayesian", "bayes", "bayesopt", "bo", "gp", "optuna", "hyperopt"),
+        "grid": ("gridsearch", "gridsampler", "bruteforce", "exhaustive"),
+        "random": ("randomsearch", "randomized", "randomizedsearch", "uniform"),
+        "cmaes": ("cma", "evolution", "evolutionary", "genetic"),
+        "qmc": ("sobol", "halton", "quasirandom"),
+    },
+    "pruner": {
+        "halving": ("asha", "hyperband", "successivehalving", "sha", "bohb"),
+        "median": ("medianstopping", "medianpruner"),
+        "none": ("off", "no", "nop", "nopruner"),
+    },
+    "model": {
+        "boosting": ("xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gbdt"),
+        "trees": ("randomforest", "rf", "forest", "extratrees", "decisiontree"),
+        "mlp": ("network", "neuralnetwork", "nn", "fnn"),
+        "linear": ("logisticregression", "lr", "ridge", "lasso"),
+        "kernel": ("svm", "svc", "svr", "gaussianprocess", "knn"),
+    },
 }
-"""Names that other tools have for options of `sampler` and `pruner`."""
-
+"""Options by what other tools call them, in small letters without `_` and `-`."""
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 
@@ -65,15 +84,12 @@ def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
 
 
 def unknown_key(key: str, owner: type | None, value: str = "") -> str:
-    """Return the refusal of a key, with the closest one and all that stand beside it.
-
-    `value` is what it was to be set to, as typed, for an override that works.
-    """
+    """The refusal of a key, with the closest one and all that stand beside it; `value` is what it
+    was given."""
     part, _, last = key.rpartition(".")
     near = closest_word(key, [k for k in all_keys() if k.count(".") == key.count(".")])
-    near = _same_name(last, value) or near
-    if not near and not part and value:
-        near = f" A param of the search space is written space.{key}={value}."
+    if not near or keys_meant(key):
+        near = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
     options = [name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in keys_of(cls)]
     if owner in (ModelConfig, SamplerConfig, PrunerConfig):
         schemas = ", ".join(name + SUFFIX for name in options) or f"one ending in {SUFFIX}"
@@ -85,10 +101,33 @@ def unknown_key(key: str, owner: type | None, value: str = "") -> str:
     return f"{key}: there is no such key.{near}{listed}"
 
 
-def _same_name(last: str, value: str) -> str:
-    """Return the question for a key that lacks its part: `n_trials=8` → study.n_trials=8."""
-    found = [key for key in all_keys() if key.rpartition(".")[2] == last]
-    return f" Did you mean {found[0]}{'=' if value else ''}{value}?" if found else ""
+def as_setting(name: str, value: str) -> str:
+    """Return the sentence that says how a setting without its part is written: `n_trials` and `8`
+    → ` Write study.n_trials=8.`"""
+    name = name.replace("-", "_")
+    lines = [_typed(key, value) for key in (keys_meant(name) or _similar(name))]
+    if name in all_keys() or keys_meant(name):
+        return f" Write {' or '.join(lines[:_MAX_SHOWN])}."
+    hint = f" Did you mean {' or '.join(lines[:_MAX_SHOWN])}?" if lines else ""
+    return f"{hint} A param of the search space is written {_typed(f'space.{name}', value)}."
+
+
+def keys_meant(name: str) -> list[str]:
+    """Return the keys that a word may stand for: itself, or those of sweeps that end in it."""
+    if name in all_keys():
+        return [name]
+    return [key for key in keys_named(name) if key.partition(".")[0] not in _OF_COMMANDS]
+
+
+def _similar(name: str) -> list[str]:
+    lasts = [key.rpartition(".")[2] for key in all_keys()]
+    longer = [last for last in lasts if last.startswith(f"{name}_")]
+    found = longer or difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
+    return [key for last in found[:1] for key in keys_meant(last)]
+
+
+def _typed(key: str, value: str) -> str:
+    return shlex.quote(f"{key}={value}") if value else f"{key}=…"
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -174,15 +213,25 @@ def _missing_file(error: MissingConfigException) -> str:
     if options:
         where = _in_file(error)
         prefix = "" if where in ("", "sweep.yaml: ", "stored_config.yaml: ") else where
-        meant = OTHER_NAMES.get(name.lower().replace("-", "_"))
-        near = f" Here it is {group}={meant}." if meant in options else closest_word(name, options)
+        meant = _option_meant(group, name, options)
         return (
-            f"{prefix}{group}={name}: there is no such option.{near} "
+            f"{prefix}{group}={name}: there is no such option.{meant} "
             f"Options of {group}: {', '.join(options)}."
         )
     if group in groups():
         return f"{_in_file(error)}{missing}: there is no such file in conf/ nor in --config-dir."
     return f"{group}: there is no such group.{closest_word(group, groups())} Groups: {_groups()}."
+
+
+def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
+    """Return the sentence with the option that does what `name` is called elsewhere."""
+    plain = name.lower().replace("_", "").replace("-", "")
+    for option, names in _CALLED_ELSEWHERE.get(group, {}).items():
+        if plain in names:
+            return f" Write {group}={option}."
+    if group == "data" and name.endswith((".csv", ".tsv", ".parquet")):
+        return f" Write data=csv data.path={name} data.target=COLUMN."
+    return closest_word(name, options)
 
 
 def _brief(text: str) -> str:

@@ -14,8 +14,8 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from automl.cli.arguments import CommandLine, conf_dir
-from automl.cli.command_registry import COMMANDS
+from automl.cli.arguments import CommandLine
+from automl.cli.command_registry import COMMANDS, conf_dir
 from automl.cli.compose import HydraInput, compose, hydra_input
 from automl.cli.hydra_errors import explain_errors
 from automl.cli.schemas import SUFFIX, register_schemas, stated_length

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automl.cli.arguments import conf_dir
-from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, model_of
+from automl.cli.command_registry import conf_dir
+from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, GIVEN_SPACE, model_of
 from automl.cli.space_overrides import is_about_space
 
 _GROUPS = ("data", "model", "objective", "space")
@@ -38,7 +38,8 @@ def chosen_by(lines: Sequence[str]) -> ChosenOptions | None:
         group, _, setting = key.lstrip("+~").partition(".")
         if group not in _GROUPS or (setting and setting != "kind") or _is_new_space(line):
             continue
-        if key != group or not (conf_dir() / group / f"{value}.yaml").is_file():
+        is_file = (conf_dir() / group / f"{value}.yaml").is_file()
+        if key != group or not (is_file or value == GIVEN_SPACE):
             return None
         found[group] = value
     data, model, objective, space = (found[group] for group in _GROUPS)

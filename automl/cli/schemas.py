@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from automl.cli.arguments import conf_dir
+from automl.cli.command_registry import conf_dir
 from automl.config import Config, TrainingConfig
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import Family, load_families
@@ -75,6 +75,9 @@ def _own_length(*, _parent_: DictConfig) -> int | None:
 SUFFIX = "_schema"
 """Ends the names of schemas among a group's options; people are not shown those."""
 
+GIVEN_SPACE = "given_space" + SUFFIX
+"""The option of `space` that holds what a caller gave in Python (`api/given.py`)."""
+
 DEFAULT_SPACE = "mlp"
 """The option of `space` that the table of contents names: the built-in network's."""
 
@@ -106,6 +109,14 @@ def register_schemas() -> None:
     store.store(name="config_schema", node=root)
 
 
+def register_space(entries: Mapping[str, Any]) -> str:
+    """Register a space given in Python as an option, and return the override that chooses it."""
+    # In the whole config: at its own place, a param named `defaults` would be a list of options.
+    node = {"space": dict(entries)}
+    ConfigStore.instance().store(group="space", name=GIVEN_SPACE, node=node, package="_global_")
+    return f"space={GIVEN_SPACE}"
+
+
 def keys_of(cls: type) -> tuple[str, ...]:
     """The keys that a config class has."""
     return tuple(key.name for key in fields(cls))
@@ -115,6 +126,11 @@ def keys_of(cls: type) -> tuple[str, ...]:
 def all_keys() -> tuple[str, ...]:
     """Every dotted key (`study.n_trials`) and part (`study`), options of all kinds included."""
     return tuple(dict.fromkeys(_walk(Config, "")))
+
+
+def keys_named(name: str) -> tuple[str, ...]:
+    """Return the dotted keys that end in `name`: `n_trials` → study.n_trials."""
+    return tuple(key for key in all_keys() if key.rpartition(".")[2] == name)
 
 
 def _walk(cls: type, prefix: str) -> Iterator[str]:

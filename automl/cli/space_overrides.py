@@ -20,6 +20,7 @@ spaces and dots; it is written as a key of a mapping.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
@@ -37,7 +38,8 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from automl.cli.arguments import closest_word
+from automl.cli.command_registry import closest_word
+from automl.cli.schemas import all_keys
 from automl.errors import ConfigError
 
 _CALL = re.compile(
@@ -67,39 +69,6 @@ def canonical_entry(name: str, entry: object) -> Any:
     return _from_sweep(name, entry) if isinstance(entry, Sweep) else plain_entry(entry)
 
 
-def space_of_values(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a space given in Python as plain entries for a config, each value as it is.
-
-    A tuple of two numbers is a range from the first to the second, both included, as in
-    scikit-optimize, Ax and FLAML. A list, or any other tuple, is choices. A text is one value,
-    unless it spells a sweep, as `interval(1e-4,1e-1)` does.
-    """
-    entries = {str(name): _plain_values(entry) for name, entry in space.items()}
-    for name, entry in space.items():
-        if isinstance(entry, tuple) and len(entry) == 2 and all(map(_is_number, entry)):
-            low, high = entries[str(name)]
-            entries[str(name)] = {"low": low, "high": high}
-        elif isinstance(entry, str) and not _CALL.fullmatch(entry):
-            entries[str(name)] = {"choices": [entries[str(name)]]} if "," in entry else entry
-    return entries
-
-
-def _is_number(value: object) -> bool:
-    plain = value.item() if hasattr(value, "item") else value
-    return isinstance(plain, int | float) and not isinstance(plain, bool)
-
-
-def _plain_values(value: Any) -> Any:
-    """Return nested values as a config holds them: numpy's numbers and tuples, too."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain_values(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_plain_values(inner) for inner in value]
-    if isinstance(value, str):
-        return value.replace("${", r"\${")  # is no reference to another setting
-    return value.item() if hasattr(value, "item") else value
-
-
 def plain_entry(value: object) -> Any:
     """Hydra's quoted strings as strings, at any depth."""
     if isinstance(value, QuotedString):
@@ -111,9 +80,14 @@ def plain_entry(value: object) -> Any:
     return value
 
 
+def is_call(text: str) -> bool:
+    """Return whether a text spells one of Hydra's sweep functions, such as interval(1,2)."""
+    return _CALL.fullmatch(text) is not None
+
+
 def _parse(name: str, text: str) -> object:
     """A string of a YAML file, or a quoted one: the sweep it spells, else itself."""
-    if "${" in text or not (_CALL.fullmatch(text) or "," in text):
+    if "${" in text or not (is_call(text) or "," in text):
         return text
     try:
         return OverridesParser.create().parse_override(f"param={text.strip()}").value()
@@ -229,9 +203,14 @@ def _inner(override: Override, name: str, inner: list[str], line: str) -> str:
 
 
 def _one_value(key: str, line: str) -> ConfigError:
+    param = (
+        "space.NAME=…"
+        if "." in key or key in all_keys()
+        else shlex.quote(f"space.{line.lstrip('+')}")
+    )
     return ConfigError(
         f"{line}: a sweep has one value for {key}. Several values are for params of the search "
-        f"space (space.NAME=…); a list is written {key}=[a,b], a text with a comma in quotes: "
+        f"space ({param}); a list is written {key}=[a,b], a text with a comma in quotes: "
         f"{key}=\"'a,b'\"."
     )
 
@@ -260,8 +239,13 @@ def override_text(value: object) -> str:
     if isinstance(value, list):
         return "[" + ",".join(override_text(v) for v in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
+        return "{" + ",".join(f"{_key(k)}:{override_text(v)}" for k, v in value.items()) + "}"
     return str(value)
+
+
+def _key(name: object) -> str:
+    """A key of a mapping, which Hydra takes without quotes only."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", str(name))
 
 
 _RAW = re.compile(r"(\+{0,2}objective\.(?:command|pattern)=)(.*)", re.DOTALL)
@@ -272,8 +256,7 @@ _NULL = frozenset(("", "null", "???"))
 def quote_raw_texts(override: str) -> str:
     """The override as Hydra takes it; one that is quoted for Hydra already stays."""
     if column := _COLUMN.fullmatch(override):
-        name = re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", column[1])
-        return f"++data.columns={{{name}: {column[2]}}}"  # which adds to what is there
+        return f"++data.columns={override_text({column[1]: column[2]})}"  # adds to what is there
     match = _RAW.fullmatch(override)
     if match is None or match[2] in _NULL or _is_quoted(match[2]):
         return override

@@ -1,1 +1,4 @@
-"""On what trials learn: tables in, numpy arrays out. The only owner of pandas and scikit-learn."""
+"""The data that trials learn from: tables come in, numpy arrays go out.
+
+This package is the only owner of pandas and scikit-learn.
+"""

@@ -1,13 +1,11 @@
-"""What a cell of a table means: a number, a text, or nothing. Columns of any pandas type.
+"""The meaning of a table's cells: a number, a text, a code, or nothing. Columns of any pandas type.
 
-A training table, a test table and a frame given to `predict` were read by different hands, and the
-same cell may arrive as `1`, `1.0` or `" 1"`. What is learned from one has to hold for the others,
-so all of them pass through here.
+A training table, a test table and a frame given to `predict` are read by different programs, so
+that the same cell may arrive as `1`, `1.0` or `" 1"`. The results of training must hold for all of
+them, so each table is read by these functions.
 
-Cells that a reading as numbers changes, such as `007`: codes, which stay texts as written.
-
-Decides which texts are codes, and finds out quickly whether a CSV may hold any, because pandas has
-made numbers of them by then.
+Codes, such as `007`, are cells that change when they are read as numbers; they stay texts as
+written. Because pandas makes numbers of them, a CSV is searched for codes before.
 """
 
 from __future__ import annotations
@@ -29,22 +27,23 @@ _NO_NUMBER = frozenset(
     ["NaN", "nan", "-NaN", "-nan", "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
 )
 MISSING = _EMPTY | _NO_NUMBER
-"""Cells that say nothing: `?`, and all that `pandas.read_csv` takes for missing, because frames
-given to `predict` mostly come from there."""
+"""Cells that count as missing: `?`, and all that `pandas.read_csv` takes for missing, because most
+frames given to `predict` come from `read_csv`."""
 MISSING_TARGET = frozenset(["", "?", "NA"])
-"""For the target: `None` or `null` can be the name of a class."""
+"""Cells of the target that count as missing: `None` or `null` can be the name of a class."""
 
 LARGEST = float(np.finfo(np.float32).max)
-"""Beyond it a number counts as missing."""
+"""The largest absolute value of a number; beyond it a number counts as missing."""
 _EXACT = 2**53  # from here on, different integers can be the same float
 
 
 def distinct_cells(
     column: pd.Series[Any], missing: frozenset[str] = MISSING
 ) -> tuple[npt.NDArray[np.intp], list[Any]]:
-    """(N,) places in a list of the different cells, and that list; -1 where a cell is missing.
+    """Return (N,) places in a list of the different cells, and the list; -1 for a missing cell.
 
-    Texts come without the spaces around them. What is done per cell is done on the list alone.
+    Texts in the list have no spaces around them. Callers work on the list, so that equal cells are
+    looked at once.
     """
     found = _distinct(column, missing)
     if column.dtype == object and any(value in (0, 1) for value in found[1]):
@@ -53,7 +52,10 @@ def distinct_cells(
 
 
 def _with_truths_apart(column: pd.Series[Any]) -> pd.Series[Any]:
-    """To Python `True` is 1, in a list of the different ones too; a table may hold both."""
+    """Return the column with `True` and `False` as texts, where it holds other cells, too.
+
+    Python takes `True` and 1 for equal, and a table may hold both.
+    """
     truths = np.array([isinstance(cell, bool | np.bool_) for cell in column], dtype=bool)
     if truths.all() or not truths.any():
         return column
@@ -79,8 +81,9 @@ def _is_missing(value: object, missing: frozenset[str]) -> bool:
 
 
 def to_number(value: object) -> float | None:
-    """The number that a cell says, or None if it says none."""
-    if isinstance(value, str) and "_" in value:  # Python's own notation, and nobody else's
+    """Return the number that a cell says, or None if it says none."""
+    # Only Python's own notation has underscores in numbers.
+    if isinstance(value, str) and "_" in value:
         return None
     try:
         number = float(value)  # type: ignore[arg-type]
@@ -90,7 +93,7 @@ def to_number(value: object) -> float | None:
 
 
 def to_text(value: object) -> str:
-    """The one spelling of a cell: `1`, `1.0` and `"1.0"` are all `1`."""
+    """Return the common spelling of a cell: `1`, `1.0` and `"1.0"` all become `1`."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.title()
     if isinstance(value, bool | np.bool_):
@@ -102,19 +105,19 @@ def to_text(value: object) -> str:
 
 
 def holds_numbers(column: pd.Series[Any]) -> bool:
-    """Whether every cell that is not missing says a number, or a time."""
+    """Return whether every cell that is not missing says a number, or a time."""
     return _is_time(column) or _is_number(column) or all_numbers(distinct_cells(column)[1])
 
 
 def all_numbers(values: Iterable[object]) -> bool:
-    """Whether each of the different cells says a number."""
+    """Return whether each of the different cells says a number; a truth value does not."""
     return all(to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in values)
 
 
 def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-    """(N,) the numbers, times as seconds since 1970; NaN where a cell says none.
+    """Return the (N,) numbers, times as seconds since 1970; NaN where a cell says none.
 
-    What float32 cannot hold, infinity included, counts as missing.
+    Numbers that float32 cannot hold, infinity included, count as missing.
     """
     if _is_time(column):
         values = _seconds(column)
@@ -122,8 +125,8 @@ def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         codes, different = _distinct(column)  # among numbers `True` is 1
-        said = [*map(to_number, different), None]
-        values = np.array([math.nan if n is None else n for n in said], dtype=np.float64)[codes]
+        found = [*map(to_number, different), None]
+        values = np.array([math.nan if n is None else n for n in found], dtype=np.float64)[codes]
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
@@ -136,7 +139,7 @@ def as_written(value: object) -> str:
 def spellings(
     column: pd.Series[Any], *, verbatim: bool = False
 ) -> tuple[npt.NDArray[np.intp], list[str]]:
-    """(N,) places in a list of the different texts, and that list; missing cells are `""`.
+    """Return (N,) places in a list of the different texts, and the list; missing cells are `""`.
 
     Raises ConfigError where a column of codes (`verbatim`) is given as numbers, in which leading
     zeros are lost.
@@ -176,7 +179,7 @@ _EXPONENT = re.compile(r"\d+[eE]\d+")
 _PLUS, _MINUS, _POINT, _ZERO = b"+-.0"
 _BYTES_AT_ONCE = 2**18
 _LONGEST_CODE = 64
-"""Bytes of a cell that are looked at again with those behind it."""
+"""Bytes of a block that are searched again with the next one, for a code across the boundary."""
 _LARGEST_EXACT = 2.0**53
 
 
@@ -185,9 +188,9 @@ def are_verbatim(values: Iterable[Any]) -> bool:
 
     A code is a text with a zero before another digit (`007`, `00`, `-01`, `01e5`, `05 kg`), a plus
     before 8 digits or more (`+49 301 2345`), or 17 digits or more, which a float does not hold.
-    In a column of hexadecimal texts, `1e5` is one. Texts with a decimal mark are no codes, and
+    In a column of hexadecimal texts, `1e5` is a code. Texts with a decimal mark are no codes, and
     neither are `0`, `-0`, `0.5`, `00.5`, `0e5` and `+5`, nor `01/02/2024` and `08:30`. Numbers of a
-    numeric type are no codes, among them integers of 64 bits that a whole column of a CSV holds.
+    numeric type are no codes, and neither are the 64-bit integers of a CSV's integer column.
     """
     texts = [value for value in values if isinstance(value, str)]
     if any(map(_CODE.fullmatch, texts)):

@@ -1,9 +1,9 @@
-"""What each column of a table is taken for, and why: numbers, categories, dates, texts, or nothing.
+"""The kind of each column of a table, and the reason: numbers, categories, dates, texts, or drop.
 
-Found on the training part, where `data.detect` is set; what `data.columns` says of a column goes
-before. A table read without it has numbers and categories alone, as studies of before had.
-
-Numbers made of the cells of a frame, as readings say; and readings of text columns learned.
+Kinds are detected on the training part where `data.detect` is set; `data.columns` overrides them.
+Without detection a table has numbers and categories alone, as in older studies. The file also
+learns how texts and frequencies become numbers, and applies these readings to frames; the readings
+themselves are plain values in `columns.py`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from automl.errors import ConfigError
 Floats = npt.NDArray[np.float64]
 MAX_TOPICS = 16
 _MANY = 10
-"""Different texts that say nothing: no slips, but a column that was written otherwise."""
+"""With this many different texts that say nothing, a column is not full of slips, but written in
+another way than in training."""
 MAX_TEXT_ROWS = 20_000
-"""That topics are learned from."""
+"""Largest number of rows that topics are learned from."""
 MAX_TEXT_CHARACTERS = 2000
-"""Of a cell that are read: the rest of a novel tells little more of what it is about."""
+"""Characters of a cell that are read: the rest of a novel adds little to its topics."""
 
 
 def make_numbers(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
-    """(N,) of each of the reading's parts; NaN where a cell says nothing.
+    """Return (N,) numbers for each part of the reading; NaN where a cell says nothing.
 
-    Raises ConfigError for a column of which no cell does, where they did in training.
+    Raises ConfigError for a column in which no cell says a number or date, unlike in training.
     """
     match reading:
         case DateReading():
@@ -64,10 +65,10 @@ def make_numbers(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
             return dict(zip(reading.parts, topics.T, strict=True))
 
 
-def learned_frequency(
+def _learn_frequency(
     name: str, column: pd.Series[Any], *, verbatim: bool = False
 ) -> FrequencyReading:
-    """Of the training part's cells; `verbatim`: they are codes."""
+    """Return how frequent each category is in the training part; `verbatim`: cells are codes."""
     codes, texts = cells.spellings(column, verbatim=verbatim)
     counts = Counter(
         dict(zip(texts, np.bincount(codes, minlength=len(texts)).tolist(), strict=True))
@@ -76,8 +77,8 @@ def learned_frequency(
     return FrequencyReading(name, most, verbatim)
 
 
-def learned_text(name: str, column: pd.Series[Any]) -> TextReading | None:
-    """Of the training part's cells; None: they hold no words."""
+def _learn_text(name: str, column: pd.Series[Any]) -> TextReading | None:
+    """Return the topics of the training part's texts, or None if the texts repeat no words."""
     from sklearn.decomposition import TruncatedSVD
 
     texts = _texts(column)
@@ -93,7 +94,7 @@ def learned_text(name: str, column: pd.Series[Any]) -> TextReading | None:
     idf = np.where(n_with > 1, np.log((1 + len(texts)) / (1 + n_with)) + 1, 0.0)
     weighed = _weighed(counts, idf)
     svd = TruncatedSVD(n_topics, random_state=0).fit(weighed)
-    return TextReading.of(name, idf, svd.components_)
+    return TextReading.from_arrays(name, idf, svd.components_)
 
 
 def _dates(reading: DateReading, column: pd.Series[Any]) -> dict[str, Floats]:
@@ -116,17 +117,17 @@ def _numbers(reading: NumberReading, column: pd.Series[Any]) -> Floats:
 
 
 def number_of_cell(reading: NumberReading, cell: object) -> float | None:
-    """None: it says none."""
+    """Return the number that a cell says by the reading, or None if it says none."""
     if type(cell) in (int, float):
         return float(cell)  # type: ignore[arg-type]
     return number_in(str(cell), reading.mark, reading.unit)
 
 
-def _each(column: pd.Series[Any], say: Callable[[Any], float | None]) -> Floats:
-    """(N,) of what the cells say, asked once for each different one."""
+def _each(column: pd.Series[Any], parse: Callable[[Any], float | None]) -> Floats:
+    """Return the (N,) numbers of the cells; each different cell is parsed once."""
     codes, values = cells.distinct_cells(column)
-    said = [say(value) for value in values]
-    numbers = [math.nan if number is None else number for number in [*said, None]]
+    parsed = [parse(value) for value in values]
+    numbers = [math.nan if number is None else number for number in [*parsed, None]]
     found: Floats = np.array(numbers, dtype=np.float64)[codes]
     return found
 
@@ -151,11 +152,11 @@ def _topics(reading: TextReading, column: pd.Series[Any]) -> Floats:
 def _texts(column: pd.Series[Any]) -> list[str]:
     missing = column.isna().to_numpy()
     cells_ = zip(column.tolist(), missing.tolist(), strict=True)
-    return ["" if gone else str(cell)[:MAX_TEXT_CHARACTERS] for cell, gone in cells_]
+    return ["" if is_missing else str(cell)[:MAX_TEXT_CHARACTERS] for cell, is_missing in cells_]
 
 
 def _counted(texts: list[str]) -> Any:
-    """(N, N_BUCKETS) sparse: how often the words of each bucket are in a text."""
+    """Return (N, N_BUCKETS), sparse: how often the words of each bucket are in each text."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     vectorizer = HashingVectorizer(n_features=N_BUCKETS, alternate_sign=False, norm=None)
@@ -163,7 +164,10 @@ def _counted(texts: list[str]) -> Any:
 
 
 def _weighed(counts: Any, idf: Floats) -> Any:
-    """Term frequencies by how rare the words are, each text of length 1 (Salton & Buckley 1988)."""
+    """Return term frequencies weighed by how rare the words are (Salton & Buckley 1988).
+
+    Each text, a row, has length 1.
+    """
     from sklearn.preprocessing import normalize
 
     weighed = counts.copy()
@@ -172,13 +176,14 @@ def _weighed(counts: Any, idf: Floats) -> Any:
 
 
 PLAIN_NUMBERS = "numbers"
-"""Why a column of nothing else is one of numbers."""
+"""The reason for the kind of a column that holds plain numbers alone."""
 MAX_TRIED = 300
-"""Different cells of a column that are looked at, evenly over the table."""
+"""Largest number of different cells of a column that are looked at, evenly over the table."""
 _NEARLY_ALL = 0.95
 _MOSTLY = 0.9
 _MIN_NUMBERS = 20
-"""A column with texts among its numbers is one of numbers from so many different ones on."""
+"""A column with texts among its numbers is a number column only if it holds more different cells
+than this."""
 _MIN_WORDS = 3.0
 _MIN_TEXTS = 64
 _ID_NAMES = frozenset(["id", "uuid", "guid", "key", "index", "idx", "rowid", "row_id", "nr", "no"])
@@ -187,18 +192,18 @@ _MIN_ID_ROWS = 20
 
 @dataclass(frozen=True)
 class ColumnReading:
-    """A column as it is read."""
+    """The kind of a column, the reason for it, and the reading that makes numbers of its cells."""
 
     name: str
     kind: ColumnKind
     why: str
-    """For people."""
+    """The reason for the kind, in words."""
     reading: Reading | None = None
-    """What makes numbers of its cells; None: it holds plain numbers, or categories."""
+    """The reading that makes numbers of the cells; None: they are plain numbers, or categories."""
     is_new: bool = False
-    """Studies of before had no such columns, or took them otherwise."""
+    """Whether older studies, which had no detection, took the column for another kind."""
     verbatim: bool = False
-    """It holds codes, which stay as they are written."""
+    """Whether the column holds codes, which stay as they are written."""
 
 
 def read_columns(
@@ -208,27 +213,31 @@ def read_columns(
     detect: bool,
     detect_verbatim: bool = False,
 ) -> dict[str, ColumnReading]:
-    """By name, in the table's order. Raises ConfigError for a choice that cannot be."""
+    """Return how each column is read, by name, in the table's order.
+
+    `choices` are the kinds that the user chose, by column. Raises ConfigError for a choice that the
+    cells do not allow.
+    """
     refuse_unknown(choices, [str(name) for name in frame.columns])
-    found = {}
+    readings = {}
     for name in frame.columns:
-        column, chosen = frame[name], choices.get(name)
+        column, choice = frame[name], choices.get(name)
         verbatim = detect_verbatim and are_verbatim(texts_of(column))
-        if chosen is not None:
-            found[name] = _chosen(name, column, ColumnKind(chosen), verbatim)
+        if choice is not None:
+            readings[name] = _chosen_kind(name, column, ColumnKind(choice), verbatim)
         else:
-            find = _found if detect else _plain
-            found[name] = find(name, column, verbatim)
-    return found
+            decide = _detected_kind if detect else _plain_kind
+            readings[name] = decide(name, column, verbatim)
+    return readings
 
 
 def texts_of(column: pd.Series[Any]) -> list[Any]:
-    """The different cells of a column that may hold texts; none of numbers and times."""
+    """Return the different cells of a column that may hold texts; none for numbers and times."""
     return [] if column.dtype.kind in "iufbmM" else cells.distinct_cells(column)[1]
 
 
 def refuse_unknown(choices: Mapping[str, str], names: Sequence[str]) -> None:
-    """Raises ConfigError for the name of no column."""
+    """Raise ConfigError for a choice whose name is not among the columns' `names`."""
     for name in choices:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -239,7 +248,7 @@ def refuse_unknown(choices: Mapping[str, str], names: Sequence[str]) -> None:
             )
 
 
-def _plain(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnReading:
+def _plain_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnReading:
     if verbatim:
         return _codes(name, column)
     if cells.holds_numbers(column):
@@ -247,7 +256,7 @@ def _plain(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnReading:
     return ColumnReading(name, ColumnKind.category, "texts")
 
 
-def _found(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnReading:
+def _detected_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnReading:
     if column.dtype.kind == "M":
         return ColumnReading(name, ColumnKind.date, "times", DateReading(name, "iso"), is_new=True)
     if why := _identifier(name, column):
@@ -276,7 +285,7 @@ def _codes(name: str, column: pd.Series[Any]) -> ColumnReading:
 
 
 def try_reading(values: Sequence[Any]) -> tuple[list[str], int]:
-    """Some of the different cells, and how many there are."""
+    """Return at most MAX_TRIED of the different cells, as texts, and how many there are in all."""
     places = np.linspace(0, len(values) - 1, min(MAX_TRIED, len(values))).astype(int)
     return [str(values[place]) for place in places], len(values)
 
@@ -309,7 +318,7 @@ def _text(
     n_rows = int(column.notna().sum())
     if n_words < _MIN_WORDS or n_different <= _MIN_TEXTS or n_different < n_rows / 2:
         return None
-    reading = learned_text(name, column)
+    reading = _learn_text(name, column)
     why = f"texts of some {n_words:.0f} words"
     return (
         None if reading is None else ColumnReading(name, ColumnKind.text, why, reading, is_new=True)
@@ -322,31 +331,37 @@ def _category(
     why, reading = f"{n_different:,} different texts", None
     if MAX_CATEGORIES < n_different < column.notna().sum():
         why += ": the most frequent, and how frequent each is"
-        reading = learned_frequency(name, column, verbatim=verbatim)
+        reading = _learn_frequency(name, column, verbatim=verbatim)
     is_new = reading is not None
     return ColumnReading(name, ColumnKind.category, why, reading, is_new=is_new, verbatim=verbatim)
 
 
 def _identifier(name: str, column: pd.Series[Any]) -> str | None:
-    """Why a column of numbers is none to learn from; None: it may be."""
+    """Return why a column of numbers is an identifier, not to learn from; None if it is not."""
     values = column.to_numpy() if column.dtype.kind in "iu" else None
     if values is None or len(values) < _MIN_ID_ROWS or not _all_differ(values):
         return None
     named = name.lower() in _ID_NAMES or name.lower().endswith(("_id", "-id", " id", "uuid"))
     if named or name.endswith(("Id", "ID")):
         return "identifiers: each row has its own"
-    # Of a part of the rows: those between them are in other parts.
+    # These are a part of the rows, so numbers may be missing between them: they are in other parts.
     ordered = bool((np.diff(values) > 0).all() or (np.diff(values) < 0).all())
     dense = abs(int(values[-1]) - int(values[0])) <= 3 * len(values)
     return "row numbers: each follows the one before" if ordered and dense else None
 
 
 def _all_differ(values: npt.NDArray[Any]) -> bool:
-    """Most columns repeat within some rows, and are not sorted for it."""
-    return all(len(np.unique(some)) == len(some) for some in (values[:100], values))
+    """Return whether no value repeats.
+
+    The first rows are tried first: most columns repeat there, so that the whole column need not be
+    sorted.
+    """
+    return all(len(np.unique(part)) == len(part) for part in (values[:100], values))
 
 
-def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind, verbatim: bool) -> ColumnReading:
+def _chosen_kind(
+    name: str, column: pd.Series[Any], kind: ColumnKind, verbatim: bool
+) -> ColumnReading:
     key, why = f"data.columns.{name}={kind.value}", "chosen"
     texts, n_different = try_reading(cells.distinct_cells(column)[1])
     if kind is ColumnKind.drop:
@@ -356,7 +371,7 @@ def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind, verbatim: bool)
         _refuse(share == 0, key, texts, "dates")
         return ColumnReading(name, kind, why, DateReading(name, form))
     if kind is ColumnKind.text:
-        reading = learned_text(name, column)
+        reading = _learn_text(name, column)
         _refuse(reading is None, key, texts, "texts with words that repeat")
         return ColumnReading(name, kind, why, reading)
     if kind is ColumnKind.category:

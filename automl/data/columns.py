@@ -1,10 +1,8 @@
-"""What was learned of each column of a table, as values that go to plain ones and back.
+"""The facts learned about each column of a table, as values that can be stored as plain ones.
 
-No pandas and no scikit-learn: the generated set needs neither. `preprocessing.py` learns them and
-reads frames by them.
-
-How columns that are neither plain numbers nor categories become numbers: what was learned, as
-values that go to plain ones and back. numpy only; `column_kinds.py` applies them to frames.
+A column has the numbers or categories that models see. A reading tells how a date, a text or
+another cell becomes numbers. numpy only, because the generated set needs neither pandas nor
+scikit-learn: `preprocessing.py` and `column_kinds.py` learn these values and apply them to frames.
 """
 
 from __future__ import annotations
@@ -23,25 +21,26 @@ import numpy.typing as npt
 from automl.data.text_values import DATE_FORMATS, DATE_PARTS
 
 N_BUCKETS = 4096
-"""That words of a text column are hashed to."""
+"""Number of buckets that the words of a text column are hashed to."""
 MAX_COUNTED = 1000
-"""Categories whose frequency is kept; the others count as seen once."""
+"""Number of categories whose frequency is kept; all others count as seen once."""
 MAX_TOPICS = 64
 
 
 @dataclass(frozen=True)
 class DateReading:
-    """Points in time; see `said.DATE_PARTS`."""
+    """Reads a column of points in time: each cell becomes the numbers `text_values.DATE_PARTS`."""
 
     kind: ClassVar[str] = "date"
     verbatim: ClassVar[bool] = False
     name: str
     format: str
-    """One of `said.DATE_FORMATS`: of texts. Times need none."""
+    """The format of the texts, one of `text_values.DATE_FORMATS`. Cells of a time type need no
+    format."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What a cell becomes."""
+        """Return the names of the numbers that a cell becomes."""
         return DATE_PARTS
 
     def plain(self) -> dict[str, Any]:
@@ -50,16 +49,16 @@ class DateReading:
 
 @dataclass(frozen=True)
 class NumberReading:
-    """Numbers in texts; a text that says none is missing."""
+    """Reads a column of numbers in texts; a text that says no number counts as missing."""
 
     kind: ClassVar[str] = "number"
     verbatim: ClassVar[bool] = False
     parts: ClassVar[tuple[str, ...]] = ("number",)
     name: str
     mark: str
-    """Before the decimals."""
+    """The decimal mark: a point or a comma."""
     unit: str
-    """In lower case; empty: none."""
+    """The unit or currency beside the numbers, in lower case; empty: there is none."""
 
     def plain(self) -> dict[str, Any]:
         return {"kind": self.kind, "name": self.name, "mark": self.mark, "unit": self.unit}
@@ -67,15 +66,18 @@ class NumberReading:
 
 @dataclass(frozen=True)
 class FrequencyReading:
-    """How often a category was in the training part, as a logarithm; beside the category."""
+    """Reads how often a category was in the training part, as a logarithm.
+
+    The column is a category column, too.
+    """
 
     kind: ClassVar[str] = "frequency"
     parts: ClassVar[tuple[str, ...]] = ("frequency",)
     name: str
     counts: Mapping[str, int]
-    """Of the most frequent."""
+    """Rows of the training part that hold each of the most frequent categories, by its text."""
     verbatim: bool = False
-    """Categories are codes: cells belong to one only if they are written alike."""
+    """Whether categories are codes: a cell belongs to one only if it is written alike."""
 
     def plain(self) -> dict[str, Any]:
         own = {"verbatim": True} if self.verbatim else {}
@@ -84,25 +86,29 @@ class FrequencyReading:
 
 @dataclass(frozen=True)
 class TextReading:
-    """Words, hashed, weighed by how rare they are, and projected (latent semantic analysis,
-    Deerwester et al. 1990)."""
+    """Reads texts as topics: words are hashed, weighed by how rare they are, and projected.
+
+    This is latent semantic analysis (Deerwester et al. 1990).
+    """
 
     kind: ClassVar[str] = "text"
     verbatim: ClassVar[bool] = False
     name: str
     idf: str
-    """(N_BUCKETS,) float32, in base 64."""
+    """(N_BUCKETS,) weights of the buckets, float32, in base 64."""
     components: str
-    """(topics, N_BUCKETS) float16, in base 64."""
+    """(topics, N_BUCKETS) projection, float16, in base 64."""
 
     @classmethod
-    def of(cls, name: str, idf: npt.NDArray[Any], components: npt.NDArray[Any]) -> TextReading:
+    def from_arrays(
+        cls, name: str, idf: npt.NDArray[Any], components: npt.NDArray[Any]
+    ) -> TextReading:
         packed = (idf.astype("<f4"), components.astype("<f2"))
         return cls(name, *(base64.b64encode(array.tobytes()).decode() for array in packed))
 
     @cached_property
     def arrays(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Of weights (N_BUCKETS,), and of components (topics, N_BUCKETS)."""
+        """Return the weights (N_BUCKETS,) and the components (topics, N_BUCKETS)."""
         idf = np.frombuffer(base64.b64decode(self.idf), "<f4").astype(np.float64)
         components = np.frombuffer(base64.b64decode(self.components), "<f2").astype(np.float64)
         return idf, components.reshape(-1, N_BUCKETS)
@@ -124,8 +130,11 @@ Reading: TypeAlias = "DateReading | NumberReading | FrequencyReading | TextReadi
 
 
 def reading_from_plain(plain: Mapping[str, Any]) -> Reading:
-    """What `plain` took apart; the file may be a stranger's. Raises ValueError, TypeError or
-    KeyError for what is no reading."""
+    """Return the reading whose `plain()` this is.
+
+    The values may come from a stranger's file: raises ValueError, TypeError or KeyError for
+    anything that is no reading.
+    """
     kind, name = plain["kind"], plain["name"]
     if not isinstance(name, str):
         raise TypeError("a reading without a name")
@@ -181,13 +190,13 @@ def _check_arrays(reading: TextReading) -> None:
 
 
 MAX_CATEGORIES = 64
-"""Features per category column at most, the one for rare categories included."""
+"""Largest number of features of a category column, the feature for rare categories included."""
 FORMAT = "automl-columns-1"
-"""Stands in the plain form; a change of its layout, or of what it means, is a new number."""
+"""The format's name in the plain form; a change of its layout or meaning needs a new number."""
 FORMAT_WITH_READINGS = "automl-columns-2"
-"""The same with numbers that are made of cells; where there are none it is the first."""
+"""The name of the format for columns with readings; without readings it is FORMAT."""
 FORMAT_WITH_CODES = "automl-columns-3"
-"""The same with columns of codes; where there are none it is one of the other two."""
+"""The name of the format for columns of codes; without codes it is one of the other two."""
 
 
 @dataclass(frozen=True)
@@ -200,11 +209,12 @@ class NumberColumn:
     fill: float
     """The median of the training part."""
     has_indicator: bool
-    """A feature of its own says which cells are missing (some were in the training part)."""
+    """Whether a feature of its own says which cells are missing; it exists if cells were missing in
+    the training part."""
     made_of: str = ""
-    """The table's column whose `DeviceReading` makes it; empty: it is one itself."""
+    """The table's column from which a reading makes this one; empty: it is the table's own."""
     part: str = ""
-    """Which of the numbers that the reading makes."""
+    """The part of the reading, one of the numbers that it makes of a cell; empty: no reading."""
 
 
 @dataclass(frozen=True)
@@ -213,15 +223,16 @@ class CategoryColumn:
 
     name: str
     categories: tuple[str, ...]
-    """Each has a feature of its own."""
+    """The texts of the categories; each category has a feature of its own."""
     has_other: bool
-    """One more stands for rare categories, and for those not seen in training."""
+    """Whether one more feature stands for rare categories and for categories unseen in
+    training."""
     verbatim: bool = False
-    """Categories are codes: cells belong to one only if they are written alike."""
+    """Whether categories are codes: a cell belongs to one only if it is written alike."""
 
     @property
     def n_codes(self) -> int:
-        """Categories that are told apart; a cell that is none of them has this code."""
+        """Return the number of categories told apart; a cell outside all of them has this code."""
         return len(self.categories) + self.has_other
 
 
@@ -234,16 +245,16 @@ class TableColumns:
 
     all: tuple[Column, ...]
     readings: tuple[Reading, ...] = ()
-    """Of the table's columns that numbers are made of."""
+    """Readings of the table's columns that numbers are made of."""
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """The table's columns that are read, in its order."""
+        """Return the names of the table's columns that are read, in its order."""
         return tuple(dict.fromkeys(source_of(column) for column in self.all))
 
     @cached_property
     def plain_numbers(self) -> tuple[str, ...]:
-        """Those of them that hold numbers as they are."""
+        """Return the names of the table's columns that hold plain numbers."""
         return tuple(column.name for column in self.numbers if not column.made_of)
 
     @cached_property
@@ -256,13 +267,14 @@ class TableColumns:
 
     @cached_property
     def verbatim(self) -> tuple[str, ...]:
-        """Names of the table's columns that hold codes."""
+        """Return the names of the table's columns that hold codes."""
         of_categories = [column.name for column in self.categories if column.verbatim]
         of_readings = [reading.name for reading in self.readings if reading.verbatim]
         return tuple(dict.fromkeys((*of_categories, *of_readings)))
 
     def plain(self) -> dict[str, Any]:
-        """As text, numbers, lists and dicts: what `weights_only` loading accepts."""
+        """Return the columns as texts, numbers, lists and dicts, which `weights_only` loading
+        accepts."""
         plain = []
         for column in self.all:
             values = asdict(column)
@@ -284,10 +296,10 @@ class TableColumns:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> TableColumns:
-        """What `plain` took apart.
+        """Return the columns whose `plain()` this is.
 
-        Raises ValueError for another format, and TypeError or KeyError for what is no column: the
-        file that they stand in may be a stranger's.
+        The values may come from a stranger's file: raises ValueError for another format, and
+        TypeError or KeyError for anything that is no column.
         """
         formats = (FORMAT, FORMAT_WITH_READINGS, FORMAT_WITH_CODES)
         if plain.get("format") not in formats:
@@ -318,8 +330,8 @@ def _check_made(column: NumberColumn, parts: Sequence[str]) -> None:
 
 
 def _check_kinds(column: Column) -> None:
-    """Raises TypeError where a value is not of the kind that the column says, ValueError for a
-    scale that cannot be divided by."""
+    """Raise TypeError where a value has not the column's type, ValueError for a scale that cannot
+    be divided by."""
     names = (
         (column.name, column.made_of, column.part)
         if isinstance(column, NumberColumn)
@@ -341,12 +353,15 @@ def _check_kinds(column: Column) -> None:
 
 
 def source_of(column: Column) -> str:
-    """The table's column that it is, or is made of."""
+    """Return the name of the table's column that this column is, or is made of."""
     return (column.made_of if isinstance(column, NumberColumn) else "") or column.name
 
 
 def numbers_divided_by(scale: float, names: Sequence[str]) -> TableColumns:
-    """Columns whose range is known beforehand, so that nothing has to be learned."""
+    """Return number columns that are divided by `scale`.
+
+    Their range is known beforehand, so that nothing has to be learned.
+    """
     return TableColumns(
         tuple(
             NumberColumn(name, mean=0.0, scale=scale, fill=0.0, has_indicator=False)

@@ -1,4 +1,7 @@
-"""What is known, without torch, of data that a function of the user's gives (`data=python`)."""
+"""Facts about the data of `data=python`, which a function of the user's returns.
+
+The file is apart from the code that reads the data, so that they are known without torch.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,31 @@ from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
 
 Size: TypeAlias = "int | tuple[int, ...]"
-"""Of a row: a number of columns, or a shape of more dimensions."""
+"""The size of a row: a number of columns, or a shape of several dimensions."""
 
 
 STAYS_SHARE = 0.5
-"""Of a GPU's room for a trial, what its data may take at most: the rest is for training."""
+"""The largest share of a GPU's memory for a trial that its data may take: the rest is for
+training."""
 
 
 class NetworkOutputs(enum.Enum):
-    """What a network gives for a row, which its loss decides."""
+    """The kind of output that a network gives for a row; its loss decides which."""
 
     SCORES = "scores"
-    """One for each class: (B, C), or (B, C, …) for several targets of a row."""
+    """A score for each class: (B, C), or (B, C, …) for several targets of a row."""
     NUMBERS = "numbers"
-    """(B, 1), or the shape of a row's targets."""
+    """Predicted numbers: (B, 1), or the shape of a row's targets."""
     ANY = "any"
-    """What the user's own loss takes."""
+    """Whatever the user's own loss takes."""
 
 
 @dataclass(frozen=True)
 class UserDataFacts:
-    """Sizes and digest of both parts, found out where the function may be called. Picklable."""
+    """Sizes and digest of the training and validation parts, found by calling the function.
+
+    Instances can be pickled.
+    """
 
     name: str
     task: Task
@@ -40,28 +47,30 @@ class UserDataFacts:
     n_inputs: Size
     n_outputs: Size
     takes_integers: bool
-    """Rows are whole numbers (tokens, bytes), which a network gets as they are."""
+    """Whether rows are whole numbers (tokens, bytes), which a network gets unchanged."""
     size_bytes: int | None
-    """Of both parts, in float32; None: they are not tensors, and their size is not known."""
+    """Bytes of both parts in float32; None: they are not tensors, and their size is not known."""
     digest: str
-    """SHA-256 over the content of tensors; of Datasets over their lengths and shapes alone."""
+    """SHA-256 over the content of tensors; for torch Datasets over lengths and shapes alone."""
     notes: tuple[str, ...]
     loss: ValueLoss = SQUARED_ERROR
-    """What is told of predicted numbers, as of a `Dataset`."""
+    """The loss by which predicted numbers are judged, like `Dataset.loss`."""
 
     def stays(self, room_bytes: int | None) -> bool:
-        """Whether both parts are kept on a device with this much room for a trial; None: in main
-        memory, where they are already."""
+        """Return whether both parts stay on a device with this much memory for a trial.
+
+        None stands for main memory, where the parts are already.
+        """
         if self.size_bytes is None:
             return False
         return room_bytes is None or self.size_bytes <= STAYS_SHARE * room_bytes
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What a training on it reports."""
-        miss = {
+        """Return the names of the metrics that a training on this data reports."""
+        by_outputs = {
             NetworkOutputs.SCORES: ("val_error",),
             NetworkOutputs.NUMBERS: ("val_rmse",),
             NetworkOutputs.ANY: (),
         }
-        return ("train_loss", "val_loss", *miss[self.outputs])
+        return ("train_loss", "val_loss", *by_outputs[self.outputs])

@@ -1,7 +1,7 @@
-"""What training sees of a data set: numpy arrays and plain values. No pandas, no scikit-learn.
+"""The data set that a training sees: numpy arrays and plain values. No pandas, no scikit-learn.
 
-The table is kept as it was before any encoding: numbers with their holes, places of categories. A
-family of models makes its own view of it (`features.py` is one), once per process.
+The table is kept unencoded: numbers with NaN for missing cells, and the place of each category. A
+family of models encodes its own view of the table once per process; `features.py` makes one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ View = TypeVar("View")
 
 @dataclass(frozen=True)
 class RefitRows:
-    """Which rows a final training has."""
+    """The choice of the rows that a final training has."""
 
     rows: str
-    """One of `config.refit.ROWS`."""
+    """A word of `config.commands.ROWS`: which parts of the table are trained on."""
     hold_out: float | None = None
-    """Share of them that is kept to stop by."""
+    """Share of these rows that is held out, to decide when the training stops; None: no row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +43,10 @@ class TableRows:
     """The cells of some rows, in the order of their `TableColumns`."""
 
     numbers: npt.NDArray[np.float64]
-    """(N, number columns), as they came; NaN where a cell is missing."""
+    """(N, number columns), not scaled; NaN where a cell is missing."""
     codes: npt.NDArray[np.int32]
-    """(N, category columns): places in `CategoryColumn.categories`, the one after the last for all
-    other texts."""
+    """(N, category columns): places in `CategoryColumn.categories`; the place after the last stands
+    for all other texts."""
 
     def __post_init__(self) -> None:
         assert self.numbers.ndim == self.codes.ndim == 2, "both are (N, columns)"
@@ -58,20 +58,20 @@ class TableRows:
         return len(self.numbers)
 
     def taking(self, places: npt.NDArray[np.integer]) -> TableRows:
-        """The rows at these places."""
+        """Return the rows at these places."""
         return TableRows(self.numbers[places], self.codes[places])
 
-    def __getitem__(self, some: slice) -> TableRows:
-        return TableRows(self.numbers[some], self.codes[some])
+    def __getitem__(self, rows: slice) -> TableRows:
+        return TableRows(self.numbers[rows], self.codes[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetPart:
-    """Rows that are used for one purpose: training, validation or test."""
+    """Rows and their targets, used for one purpose: training, validation or test."""
 
     rows: TableRows
     y: Targets
-    """(N,), one per row."""
+    """(N,) targets, one per row."""
 
     def __post_init__(self) -> None:
         assert self.y.shape == (len(self.rows),), "one target per row"
@@ -81,12 +81,12 @@ class DatasetPart:
         return len(self.y)
 
     def taking(self, places: npt.NDArray[np.integer]) -> DatasetPart:
-        """The rows at these places."""
+        """Return the rows at these places, with their targets."""
         return DatasetPart(self.rows.taking(places), self.y[places])
 
 
 def join_parts(*parts: DatasetPart) -> DatasetPart:
-    """All rows of the parts, one part after another."""
+    """Return all rows of the parts, one part after another."""
     numbers, codes = (
         np.concatenate([getattr(part.rows, name) for part in parts])
         for name in ("numbers", "codes")
@@ -96,21 +96,25 @@ def join_parts(*parts: DatasetPart) -> DatasetPart:
 
 @dataclass(frozen=True, eq=False)
 class RowFold:
-    """One of the models that a trial trains: places in `Dataset.train`, both rising."""
+    """The rows of one of the models that a trial trains.
+
+    Both fields are places in `Dataset.train`, in rising order.
+    """
 
     train: Places
+    """The rows that the model learns from."""
     judged: Places
-    """Those that it never saw, and is judged by."""
+    """The rows that the model never sees, and by which it is judged."""
     repeat: int = 0
-    """Which division of the rows it is of."""
+    """The number, from 0, of the division of the rows that this fold belongs to."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The training and validation parts of a table. The test part is not in here.
+    """The training and validation parts of a table, without the test part.
 
-    In a final training the validation part may be empty. With folds it is, and all rows but those
-    of the test part are in `train`.
+    In a final training the validation part may be empty. With folds it is always empty, and `train`
+    has all rows except those of the test part.
     """
 
     name: str
@@ -121,31 +125,33 @@ class Dataset:
     classes: tuple[Label, ...]
     """The labels, in the order of the class numbers in `y`; empty for regression."""
     columns: TableColumns
-    """What was learned of each column on the training part."""
+    """The facts that were learned about each column on the training part."""
     target_mean: float
     """Regression trains on (y - target_mean) / target_scale; 0 and 1 for classification."""
     target_scale: float
     digest: str
     """SHA-256 over the table's content and all that decides its split, in hex."""
     notes: tuple[str, ...]
-    """What was taken, grouped, left out and dropped: lines for people."""
+    """Lines for people: which columns and rows were used, grouped, left out and dropped."""
     target: str = ""
-    """Name of the column that is predicted; empty: it has none."""
+    """Name of the column that is predicted; empty: the target has no name."""
     target_reading: NumberReading | None = None
-    """How the texts of that column say numbers; None: it holds plain ones, or classes."""
+    """The way in which texts of the target column say numbers; None: the column holds plain numbers
+    or classes."""
     folds: tuple[RowFold, ...] = ()
-    """Empty: a trial trains one model, and the validation part judges it."""
+    """The folds of a trial; empty: a trial trains one model, and the validation part judges it."""
     epoch_rows: int | None = None
-    """Rows of an epoch where these are not all that train: folds that train together take as many
+    """Rows of an epoch; None: all rows of `train`. Folds that train together take equally many
     steps, whatever their sizes."""
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """Columns that are taken otherwise than as numbers or categories because they look so."""
-    taken: tuple[ColumnRow, ...] = field(default=(), repr=False)
-    """What each column is taken for, for people; never sent to another process."""
+    """Kinds, by name, of the columns that detection reads as something else than plain numbers or
+    categories."""
+    column_rows: tuple[ColumnRow, ...] = field(default=(), repr=False)
+    """The kind of each column, for people; never sent to another process."""
     whole: Dataset | None = field(default=None, repr=False)
-    """What it is a fold of; never sent to another process."""
+    """The data set that this one is a fold of; never sent to another process."""
     loss: ValueLoss = SQUARED_ERROR
-    """What models of it descend and are judged by, where numbers are predicted."""
+    """The loss that models descend and are judged by, where numbers are predicted."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
     _folds: dict[int, Dataset] = field(default_factory=dict, init=False, repr=False)
 
@@ -156,31 +162,34 @@ class Dataset:
 
     @property
     def n_train(self) -> int:
-        """Rows to learn from in an epoch."""
+        """Return the number of rows to learn from in an epoch."""
         return self.epoch_rows or len(self.train)
 
     @property
     def n_models(self) -> int:
-        """Models that a trial trains."""
+        """Return the number of models that a trial trains."""
         return max(1, len(self.folds))
 
     @property
     def judged_places(self) -> Places:
-        """Places in `train` of the rows by which a trial with folds is judged, each once."""
+        """Return the places in `train` of the rows that judge a trial with folds, each once."""
         return np.unique(np.concatenate([fold.judged for fold in self.folds]))
 
     @property
     def judged(self) -> DatasetPart:
-        """The rows by which a trial is judged, and which no model that predicts them saw."""
+        """Return the rows by which a trial is judged; no model that predicts a row has seen it."""
         return self.train.taking(self.judged_places) if self.folds else self.validation
 
     @property
     def of_one_model(self) -> Dataset:
-        """What one of a trial's models trains on."""
+        """Return the data set that the first of a trial's models trains on."""
         return self.fold(0) if self.folds else self
 
     def fold(self, number: int) -> Dataset:
-        """What one of the folds trains on, as a data set without folds; the same at each call."""
+        """Return the data set, without folds, of the fold with this number; the same at each call.
+
+        The rows that judge the fold are its validation part.
+        """
         if number not in self._folds:
             fold = self.folds[number]
             train, judged = self.train.taking(fold.train), self.train.taking(fold.judged)
@@ -191,12 +200,14 @@ class Dataset:
 
     @property
     def n_outputs(self) -> int:
-        """Numbers that a model gives for a row: a score for each class, or one value."""
+        """Return how many numbers a model gives for a row: a score for each class, or one value."""
         return max(1, len(self.classes))
 
     def view(self, encode: Callable[[TableColumns, TableRows], View]) -> tuple[View, View]:
-        """The training and the validation part as `encode` makes them; made at the first call, and
-        never sent to another process."""
+        """Return the training and the validation part as `encode` encodes them.
+
+        They are encoded at the first call, and never sent to another process.
+        """
         if encode not in self._views:
             parts = (self.train, self.validation)
             self._views[encode] = tuple(encode(self.columns, part.rows) for part in parts)
@@ -204,13 +215,15 @@ class Dataset:
         return train, validation
 
     def learned(self, learn: Callable[[TableColumns, TableRows], View]) -> View:
-        """What `learn` finds in the rows that the columns were learned from, which is the same for
-        all folds; looked for at the first call."""
-        of = self.whole or self
-        if learn not in of._views:
-            of._views[learn] = learn(of.columns, of.train.rows)
-        found: View = of._views[learn]
+        """Return what `learn` computes from the rows that the columns were learned from.
+
+        The result is the same for all folds. It is computed at the first call.
+        """
+        whole = self.whole or self
+        if learn not in whole._views:
+            whole._views[learn] = learn(whole.columns, whole.train.rows)
+        found: View = whole._views[learn]
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_views": {}, "_folds": {}, "whole": None, "taken": ()}
+        return {**vars(self), "_views": {}, "_folds": {}, "whole": None, "column_rows": ()}

@@ -1,4 +1,7 @@
-"""What was made of a table, in lines for people."""
+"""Lines for people about a table: what was left out, and how its rows were split.
+
+They are printed when a sweep begins. Lines about single columns are in `column_overview.py`.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,19 @@ def notes_of(
     split: RowSplit,
     preprocessing: Preprocessing,
     config: DataConfig,
-    tells: Sequence[str],
+    giveaways: Sequence[str],
 ) -> list[str]:
-    """What was left out and grouped of a table, and how it was split; `tells` names columns that
-    give the target away."""
+    """Return what was left out and grouped of a table, and how its rows were split.
+
+    `giveaways` names the columns that give the target away.
+    """
     notes = []
     if source.preprocessing is None:
-        from automl.data.column_overview import column_notes as of_columns
+        from automl.data.column_overview import column_notes
 
         columns = preprocessing.columns
         n_numbers = len({source_of(column) for column in columns.numbers})
-        notes += of_columns(columns, preprocessing.taken, tells)
+        notes += column_notes(columns, preprocessing.column_readings, giveaways)
         notes.append(
             f"columns of numbers: {n_numbers}, of categories: "
             f"{len(columns.categories)}; features: {n_features(columns)}."
@@ -71,7 +76,7 @@ def notes_of(
 def _rare_note(
     y: npt.NDArray[np.int64], train: npt.NDArray[np.int64], classes: Sequence[Label]
 ) -> list[str]:
-    """Classes that are not in the training part, and can only be missed."""
+    """Return a line about the classes that no training row has, which can only be missed."""
     absent = np.setdiff1d(np.unique(y), np.unique(y[train]))
     if not len(absent):
         return []
@@ -85,7 +90,7 @@ def _named(numbers: Sequence[int], classes: Sequence[Label]) -> str:
 
 
 def folds_note(y: Targets, folds: Sequence[RowFold], classes: Sequence[Label]) -> list[str]:
-    """What a trial with folds is, for people."""
+    """Return lines about the folds of a trial; none where there are no folds."""
     if not folds:
         return []
     n_repeats = folds[-1].repeat + 1

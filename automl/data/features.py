@@ -1,12 +1,11 @@
-"""The view of a table that networks take: every cell as finite numbers. numpy only.
+"""The encoding of a table that networks take: every cell as finite numbers. numpy only.
 
-Numbers: missing cells get the median, all are standardised and clipped; an indicator says which
-were missing. Categories: a feature each. Float64 until the end, then float32.
+Missing numbers get the median, all numbers are standardised and clipped, and an indicator says
+which were missing. Each category has a feature. Numbers are float64 until the end, then float32.
 
-Bins of a table's number columns, for networks that take each of them apart. numpy only.
-
-After Gorishniy et al. (2022, https://arxiv.org/abs/2203.05556): the edges are quantiles of the rows
-that the columns were learned from.
+Networks that embed each number column piece by piece use bins of its values (Gorishniy et al.,
+2022, https://arxiv.org/abs/2203.05556). Their edges are quantiles of the rows that the columns
+were learned from.
 """
 
 from __future__ import annotations
@@ -20,17 +19,18 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import TableRows
 
 CLIP = 10.0
-"""Standardised numbers end here: one absurd cell in production must not decide alone."""
+"""Standardised numbers are clipped to ±CLIP: one absurd cell in production must not decide
+alone."""
 
 
 def n_features(columns: TableColumns) -> int:
-    """D, the width of what `one_hot_features` gives."""
+    """Return D, the number of features that `one_hot_features` gives."""
     marked = sum(1 + column.has_indicator for column in columns.numbers)
     return marked + sum(column.n_codes for column in columns.categories)
 
 
 def scaled_numbers(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-    """(N, number columns): missing cells filled, all standardised and clipped."""
+    """Return (N, number columns): missing cells filled, all standardised and clipped."""
     fill, mean, scale = (
         np.array([getattr(column, name) for column in columns.numbers])
         for name in ("fill", "mean", "scale")
@@ -41,7 +41,7 @@ def scaled_numbers(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.flo
 
 
 def one_hot_features(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float32]:
-    """(N, D): numbers, indicators of missing ones, categories."""
+    """Return (N, D): numbers, indicators of missing numbers, categories."""
     features = np.zeros((len(rows), n_features(columns)), dtype=np.float32)
     n_numbers = len(columns.numbers)
     features[:, :n_numbers] = scaled_numbers(columns, rows)
@@ -57,15 +57,18 @@ def one_hot_features(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.f
 
 
 N_BINS = 16
-"""Of a column, at most."""
+"""Largest number of bins of a column."""
 Edges: TypeAlias = tuple[tuple[float, ...], ...]
-"""Of each number column, in the unit of its feature and rising; none where its cells are the
-same."""
+"""Rising bin edges of each number column, in the unit of its feature; empty where all its cells
+are equal."""
 
 
 def bin_edges(columns: TableColumns, rows: TableRows) -> Edges:
-    """Those of bins that hold about as many of these rows; where cells repeat there are fewer.
-    They are float32 numbers, by which networks divide."""
+    """Return the edges of bins that hold about equally many of these rows.
+
+    A column whose cells repeat has fewer bins. Edges are float32 numbers, because networks divide
+    by their distances.
+    """
     numbers, quantiles = scaled_numbers(columns, rows), np.linspace(0, 1, N_BINS + 1)
     edges = []
     for column, is_missing in zip(numbers.T, np.isnan(rows.numbers).T, strict=True):

@@ -1,8 +1,8 @@
-"""Which rows train and which judge in each fold of a trial. numpy only.
+"""The folds of a trial: which rows train each of its models, and which judge it. numpy only.
 
-A trial with k folds trains k models, each on all rows but those that judge it, so that nearly every
-row is judged by a model that never saw it. Which row is where follows from the rows, the settings
-and `data.split_seed` alone.
+A trial with k folds trains k models, each on all rows except those that judge it. Nearly every row
+is judged by a model that never saw it. The folds follow from the rows, the settings and
+`data.split_seed` alone.
 """
 
 from __future__ import annotations
@@ -19,31 +19,37 @@ from automl.errors import ConfigError
 
 AUTO = 5
 FEW_ROWS, N_REPEATS = 1_000, 3
-"""Below so many rows auto divides them anew, so often in all: one division is a matter of luck."""
+"""Below FEW_ROWS rows, auto makes N_REPEATS divisions: a single one is a matter of luck."""
 MANY_ROWS = 20_000
-"""Above, a tenth of the rows tells trials apart, and five models cost more than they gain."""
+"""Above this many rows, a tenth of them tells trials apart, and five models cost more than they
+gain."""
 _MIN_TRAIN = 2
 
 Kinds = npt.NDArray[np.int64]
-"""(N,) places of the rows' classes or groups, from 0."""
+"""(N,) numbers of the rows' classes or groups, from 0."""
 
 
-def how_many(setting: int | str, n_rows: int, n_most: int) -> int:
-    """Folds of one division of the rows: `data.folds`, decided; 1: a single hold-out. `n_most` that
-    there can be, since groups stay together."""
+def decide_n_folds(setting: int | str, n_rows: int, n_most: int) -> int:
+    """Return the number of folds of one division of the rows, by `data.folds`.
+
+    1 means a single hold-out. `n_most` is the largest possible number, since groups stay together.
+    """
     if setting != "auto":
         return int(setting)
     return 1 if n_rows > MANY_ROWS else max(2, min(AUTO, n_most))
 
 
-def how_often(setting: int | str, n_rows: int) -> int:
-    """Divisions of the rows."""
+def decide_n_repeats(setting: int | str, n_rows: int) -> int:
+    """Return the number of divisions of the rows, by `data.folds`."""
     return N_REPEATS if setting == "auto" and n_rows < FEW_ROWS else 1
 
 
 def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[RowFold]:
-    """The rows dealt out like cards, class by class: folds differ by one row at most, in all and in
-    each class. Raises ConfigError where there are too few."""
+    """Return folds whose rows are dealt out like cards, class by class.
+
+    Folds differ by one row at most, in total and in each class. Raises ConfigError where there are
+    too few rows.
+    """
     n_rows = len(strata)
     _check_enough(n_rows, n_folds, "rows")
     if n_rows - math.ceil(n_rows / n_folds) < _MIN_TRAIN:
@@ -56,7 +62,9 @@ def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[RowFold]:
 
 
 def folds_of_groups(groups: Kinds, strata: Kinds, n_folds: int, seed: int) -> list[RowFold]:
-    """Each group is whole in one fold: the largest first, each to where its classes are rarest.
+    """Return folds in which each group is whole in one fold.
+
+    The largest group is placed first. Each group goes to the fold in which its classes are rarest.
 
     Raises ConfigError where there are fewer groups than folds.
     """
@@ -78,9 +86,10 @@ def folds_of_groups(groups: Kinds, strata: Kinds, n_folds: int, seed: int) -> li
 
 
 def folds_in_order(times: npt.NDArray[np.float64], n_folds: int) -> list[RowFold]:
-    """Each fold is judged by rows that are later than all it trains on: of n + 1 blocks in order,
-    about as large, the second by a model of the first, the third by one of the first two, …
+    """Return folds that are judged by rows later than all rows that they train on.
 
+    The rows are cut, in order, into n + 1 blocks of about equal size. The first block trains the
+    model that the second judges, the first two train the model that the third judges, and so on.
     Rows of one time are in one block. Raises ConfigError where there are fewer times than blocks.
     """
     order = np.argsort(times, kind="stable")
@@ -92,8 +101,11 @@ def folds_in_order(times: npt.NDArray[np.float64], n_folds: int) -> list[RowFold
 
 
 def cuts_in_order(times: npt.NDArray[np.float64], shares: list[float]) -> list[int]:
-    """Places in sorted `times` nearest to these shares of the rows, each where a new time begins,
-    and each another. Raises ConfigError where there are too few times."""
+    """Return the places in sorted `times` that are nearest to these shares of the rows.
+
+    A new time begins at each place, and the places differ. Raises ConfigError where there are too
+    few times.
+    """
     begins = np.flatnonzero(np.diff(times)) + 1
     if len(begins) < len(shares):
         raise ConfigError(
@@ -110,7 +122,7 @@ def cuts_in_order(times: npt.NDArray[np.float64], shares: list[float]) -> list[i
 
 
 def only_judged(folds: Sequence[RowFold], strata: Kinds) -> list[int]:
-    """Classes that a fold is judged by and does not train on."""
+    """Return the classes that some fold is judged by and does not train on."""
     found = set[int]()
     for fold in folds:
         found |= set(strata[fold.judged].tolist()) - set(strata[fold.train].tolist())

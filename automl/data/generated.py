@@ -1,4 +1,8 @@
-"""The disc: a set of points that needs no file. numpy only, but where a frame is asked for."""
+"""The disc: a set of generated points that needs no file.
+
+The file is apart from the tables, because the disc needs numpy alone: pandas is imported only where
+a frame is asked for.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,11 @@ CLASSES = (0, 1)
 
 
 class PointPurpose(IntEnum):
-    """Each part has a stream of its own: more training points change no validation point."""
+    """The part that points are drawn for.
+
+    Each part has a random stream of its own, so that more training points change no validation
+    point.
+    """
 
     train = 0
     validation = 1
@@ -25,10 +33,10 @@ class PointPurpose(IntEnum):
 
 
 def disc(n_points: int, seed: int, purpose: PointPurpose) -> DatasetPart:
-    """(N, 2) points uniform in [-1, 1]², and label 1 for those inside the circle."""
+    """Return (N, 2) points uniform in [-1, 1]², with label 1 for points inside the circle."""
     points = np.random.default_rng([seed, purpose]).uniform(-1, 1, (n_points, 2))
     inside = np.square(points).sum(axis=1) <= RADIUS**2
-    # As a float32 each, which is what a network is given.
+    # Networks get float32, so each point is rounded to it here.
     numbers = points.astype(np.float32).astype(np.float64)
     return DatasetPart(
         TableRows(numbers, np.empty((n_points, 0), np.int32)), inside.astype(np.int64)
@@ -36,7 +44,7 @@ def disc(n_points: int, seed: int, purpose: PointPurpose) -> DatasetPart:
 
 
 def frame_of_points(points: DatasetPart) -> Frame:
-    """As a table would hold them."""
+    """Return the points as a table with a column for each coordinate, without labels."""
     import pandas as pd
 
     return pd.DataFrame(points.rows.numbers, columns=pd.Index(NAMES))

@@ -1,7 +1,8 @@
-"""From the `data` settings to arrays: one entry for a sweep, one for the test part.
+"""Loads the data set that the `data` settings name, for a sweep or with rows to test on.
 
-The steps stand in modules of their own and are put together here. pandas and scikit-learn are
-imported where a table needs them: a sweep on the generated set starts 2 s sooner without.
+The steps are modules of their own (source, split, preprocessing) and are put together here. pandas
+and scikit-learn are imported only for tables: a sweep on the generated set starts 2 s sooner
+without them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import numbers_divided_by
 from automl.data.dataset import Dataset, DatasetPart, RefitRows, RowFold, join_parts
 from automl.data.dataset_notes import folds_note, notes_of
-from automl.data.folds import folds_at_random, how_many, how_often
+from automl.data.folds import decide_n_folds, decide_n_repeats, folds_at_random
 from automl.data.generated import CLASSES, NAMES, PointPurpose, disc, frame_of_points
 from automl.errors import ConfigError
 
@@ -34,15 +35,17 @@ if TYPE_CHECKING:
 
 
 def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
-    """The training and validation parts, or those of a final training. Raises ConfigError for a
-    table that cannot be used."""
+    """Return the training and validation parts of a sweep, or with `refit` of a final training.
+
+    Raises ConfigError for a table that cannot be used.
+    """
     _check_settings(config)
     if config.kind is DataKind.disc:
         return _disc(config, refit)
     if config.test_path is not None:
         from automl.data.tables.table_sources import open_test_table
 
-        open_test_table(config)  # a wrong path is said now, and not after the sweep
+        open_test_table(config)  # a wrong path fails now, and not after the sweep
     source, split, preprocessing = _prepare(config, refit)
     return _dataset(config, source, split, preprocessing, refit)
 
@@ -58,7 +61,7 @@ def _dataset(
         return DatasetPart(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
 
     train = part(split.train)
-    tells, taken = _taken(source, preprocessing, train)
+    giveaways, rows = _column_rows(source, preprocessing, train)
     mean, scale = _target_scale(source, train)
     folds = split.folds if refit is None else ()
     return Dataset(
@@ -71,62 +74,71 @@ def _dataset(
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
-        notes=(*source.notes, *notes_of(source, split, preprocessing, config, tells)),
+        notes=(*source.notes, *notes_of(source, split, preprocessing, config, giveaways)),
         target=config.target or "",
         target_reading=source.target.reading,
         kinds={**preprocessing.new_kinds, **source.target.new_kind},
-        taken=tuple(taken),
+        column_rows=tuple(rows),
         folds=folds,
         epoch_rows=_epoch_rows(folds),
     )
 
 
 def columns_of(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
-    """What each column is taken for, and the lines that a sweep begins with. Raises ConfigError."""
+    """Return a row about each column, and the lines that a sweep begins with.
+
+    Raises ConfigError for a table that cannot be used.
+    """
     source, split, preprocessing = _prepare(replace(config, split_to=None))
     dataset = _dataset(config, source, split, preprocessing)
-    return [*dataset.taken], dataset.notes
+    return [*dataset.column_rows], dataset.notes
 
 
-def _taken(
+def _column_rows(
     source: TableSource, preprocessing: Preprocessing, train: DatasetPart
 ) -> tuple[list[str], list[ColumnRow]]:
-    """Columns that give the target away, and what each column is taken for; of a table alone."""
+    """Return the columns that give the target away, and a row about each column.
+
+    Both are empty for sources whose columns are known beforehand.
+    """
     if source.preprocessing is not None:
         return [], []
     from automl.data.column_overview import column_rows
     from automl.data.scoring.model_findings import find_giveaways
 
-    tells = find_giveaways(preprocessing.columns, train)
-    return tells, column_rows(preprocessing.columns, preprocessing.taken, tells)
+    giveaways = find_giveaways(preprocessing.columns, train)
+    return giveaways, column_rows(preprocessing.columns, preprocessing.column_readings, giveaways)
 
 
 def _epoch_rows(folds: Sequence[RowFold]) -> int | None:
-    """As many as the folds' training rows are on average: larger ones leave some out of an epoch,
-    others in each, and smaller ones begin anew."""
+    """Return the rows of an epoch: as many as the folds have training rows on average.
+
+    Larger folds leave out some rows in an epoch, other rows in each. Smaller folds use some rows
+    twice. None: there are no folds.
+    """
     return round(np.mean([len(fold.train) for fold in folds])) if folds else None
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetWithTest:
-    """The data set of a study, and rows that no sweep of it saw."""
+    """The data set of a study, and test rows that no sweep of it saw."""
 
     dataset: Dataset
     test: DatasetPart
-    """Empty where there are none."""
+    """The test rows; empty where there are none."""
     digest: str
-    """Of these rows, in hex."""
+    """Digest of the test rows, in hex."""
     test_frame: Callable[[], Frame]
-    """The rows of `test` as they came, in its order."""
+    """Returns the rows of `test` as raw cells, in the same order."""
     judged_frame: Callable[[], Frame]
-    """The rows of `dataset.judged`, likewise."""
+    """Returns the rows of `dataset.judged` as raw cells, in the same order."""
 
 
 def load_with_test(config: DataConfig, own_test_path: str | None) -> DatasetWithTest:
-    """The data set of a study, and rows that no sweep of it saw.
+    """Return the data set of a study, and test rows that no sweep of it saw.
 
-    `own_test_path` is what `data.test_path` said when the study was searched, which decides how its
-    table was split; the rows are those of `config.test_path`, else the test part. Raises
+    `own_test_path` is the value of `data.test_path` when the study was searched, which decides how
+    its table was split. The test rows are those of `config.test_path`, else the test part. Raises
     ConfigError like `load_dataset`, and for a test table that does not match.
     """
     _check_settings(config)
@@ -169,7 +181,10 @@ def _disc_with_test(config: DataConfig) -> DatasetWithTest:
 def _prepare(
     config: DataConfig, refit: RefitRows | None = None
 ) -> tuple[TableSource, RowSplit, Preprocessing]:
-    """The same for the sweep and for the test part: what is learned is from the same rows."""
+    """Return the source of a table, its split, and the preprocessing learned on its training part.
+
+    A sweep and its later test call this function alike, so that both learn from the same rows.
+    """
     from automl.data.split import regroup_rows, split_rows
     from automl.data.tables.table_sources import digits_source, table_source
 
@@ -177,7 +192,9 @@ def _prepare(
     split = split_rows(source.y, config, source.related)
     if refit is not None:
         split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
-    preprocessing = source.preprocessing or _learned(config, source.frame.iloc[split.train])
+    preprocessing = source.preprocessing or _learn_preprocessing(
+        config, source.frame.iloc[split.train]
+    )
     if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
@@ -190,14 +207,14 @@ def _prepare(
     return source, split, preprocessing
 
 
-def _learned(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
+def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
     from automl.data.column_kinds import read_columns
     from automl.data.preprocessing import Preprocessing
 
-    taken = read_columns(
+    readings = read_columns(
         frame, config.columns, detect=config.detect, detect_verbatim=config.detect_verbatim
     )
-    return Preprocessing.fit(frame, taken)
+    return Preprocessing.fit(frame, readings)
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
@@ -205,7 +222,7 @@ def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
     validation = disc(config.n_validation, config.split_seed, PointPurpose.validation)
     folds: Sequence[RowFold] = ()
     if refit is not None:
-        train, validation = _disc_again(config, refit, train, validation)
+        train, validation = _disc_for_refit(config, refit, train, validation)
     elif config.folds != 1:
         train, validation, folds = _disc_folds(config, train, validation)
     points = np.vstack([train.rows.numbers, validation.rows.numbers]).astype(np.float32)
@@ -233,23 +250,27 @@ def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
 def _disc_folds(
     config: DataConfig, train: DatasetPart, validation: DatasetPart
 ) -> tuple[DatasetPart, DatasetPart, Sequence[RowFold]]:
-    """What would choose among trials trains, too."""
+    """Return training part, validation part and folds of the disc by `data.folds`.
+
+    With folds, the points that would choose among trials train, too.
+    """
     whole = join_parts(train, validation)
-    n_folds = how_many(config.folds, len(whole), len(whole))
+    n_folds = decide_n_folds(config.folds, len(whole), len(whole))
     if n_folds == 1:
         return train, validation, ()
     folds = [
         replace(fold, repeat=repeat)
-        for repeat in range(how_often(config.folds, len(whole)))
+        for repeat in range(decide_n_repeats(config.folds, len(whole)))
         for fold in folds_at_random(whole.y.astype(np.int64), n_folds, config.split_seed + repeat)
     ]
-    nothing = np.zeros(0, np.int64)
-    return whole, whole.taking(nothing), folds
+    no_rows = np.zeros(0, np.int64)
+    return whole, whole.taking(no_rows), folds
 
 
-def _disc_again(
+def _disc_for_refit(
     config: DataConfig, refit: RefitRows, train: DatasetPart, validation: DatasetPart
 ) -> tuple[DatasetPart, DatasetPart]:
+    """Return training and validation part of a final training on the disc."""
     from automl.data.split import RowSplit, regroup_rows
 
     whole = join_parts(
@@ -263,7 +284,10 @@ def _disc_again(
 
 
 def _check_settings(config: DataConfig) -> None:
-    """Refuse settings that only a table obeys: `data.path=x` without `data=csv` is a slip."""
+    """Raise ConfigError for settings that only a table obeys.
+
+    `data.path=x` without `data=csv` is a slip.
+    """
     if config.kind is DataKind.csv:
         return
     refuse_table_settings(config)
@@ -274,7 +298,7 @@ def _check_settings(config: DataConfig) -> None:
 
 
 def refuse_table_settings(config: DataConfig) -> None:
-    """Raise ConfigError where a setting names a file that is not read."""
+    """Raise ConfigError where a setting names a file or column although no file is read."""
     for key in ("path", "target", "test_path", "group", "time"):
         value = getattr(config, key)
         if value is not None:
@@ -315,7 +339,7 @@ def _digest(
     folds: Sequence[RowFold],
     refit: RefitRows | None,
 ) -> str:
-    """Over the content and all that decides which rows are used for what, and how."""
+    """Return the SHA-256, in hex, over the content and all that decides how rows are used."""
     decides: dict[str, object] = {
         "content": content,
         "kind": config.kind.name,
@@ -328,9 +352,10 @@ def _digest(
         decides["test_fraction"] = None if config.test_path else config.test_fraction
     if refit is not None:
         decides["refit"] = asdict(refit)
-    if config.sweep_rows is not None:  # studies of before there was such a setting have none
+    # The keys below are newer than the first studies, whose digests must not change.
+    if config.sweep_rows is not None:
         decides["sweep_rows"] = config.sweep_rows
-    if folds:  # likewise
+    if folds:
         decides["folds"] = [len(folds), folds[-1].repeat + 1]
     related = {"group": config.group, "time": config.time}
     decides |= {key: name for key, name in related.items() if name is not None}

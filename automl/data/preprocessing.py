@@ -1,14 +1,14 @@
-"""What the columns of a table hold, learned on the training part alone, and raw rows read by it.
+"""Preprocessing: learns facts about columns on the training part, and reads raw rows by them.
 
-scikit-learn learns medians, means, scales and which categories are rare. They are kept as plain
-values (`columns.py`), by which rows are read here and encoded in `features.py`: a model that was
-loaded computes bit for bit what it did. It is imported where something is learned alone: it takes
-longer to load than most tables take to be read.
+scikit-learn learns medians, means, scales and rare categories. They are kept as plain values
+(`columns.py`), by which rows are read here and encoded in `features.py`: a loaded model computes
+bit for bit what it did before. scikit-learn is imported only where something is learned, because it
+takes longer to load than most tables take to be read.
 
 Skewed columns are standardised like any other, and clipped far out. On Adult (capital_gain: skew
-12) scikit-learn's MLPClassifier with early stopping, mean of three seeds, had a test error of
-14.3 % so, 14.3 % without clipping, 14.3 % with quantiles as a normal, 14.7 % with logarithms,
-14.9 % with uniform quantiles, 15.0 % with Yeo-Johnson.
+12), scikit-learn's MLPClassifier with early stopping, mean of three seeds, had these test errors:
+14.3 % in this way, 14.3 % without clipping, 14.3 % with quantiles as a normal, 14.7 % with
+logarithms, 14.9 % with uniform quantiles, 15.0 % with Yeo-Johnson.
 """
 
 from __future__ import annotations
@@ -42,53 +42,63 @@ MIN_CATEGORY_SHARE = 0.001
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What `fit` learned; `transform` applies it to rows of any later table."""
+    """The facts that `fit` learned about columns; `read` applies them to rows of any later
+    table."""
 
     columns: TableColumns
-    taken: Mapping[str, ColumnReading] = field(default_factory=dict, compare=False)
-    """By the table's column, where it was learned here."""
+    column_readings: Mapping[str, ColumnReading] = field(default_factory=dict, compare=False)
+    """The kind of each column of the table, by name; empty where `fit` did not learn them."""
 
     @classmethod
     def fit(
-        cls, frame: pd.DataFrame, taken: Mapping[str, ColumnReading] | None = None
+        cls, frame: pd.DataFrame, readings: Mapping[str, ColumnReading] | None = None
     ) -> Preprocessing:
-        """Learn from the training part; `taken` (see `kinds.py`): what its columns are, None:
-        numbers or categories. Columns that say nothing (constant, empty, or texts of which none is
-        frequent) are left out."""
+        """Learn from the training part.
+
+        `readings` are the kinds of its columns (`column_kinds.py`); None: numbers or categories.
+        Columns that say nothing are left out: constant or empty ones, or texts that are all rare.
+        """
         frame = _renamed(frame)
-        taken = read_columns(frame, {}, detect=False) if taken is None else taken
+        readings = read_columns(frame, {}, detect=False) if readings is None else readings
         categories = {
-            name: one.verbatim for name, one in taken.items() if one.kind is ColumnKind.category
+            name: column_reading.verbatim
+            for name, column_reading in readings.items()
+            if column_reading.kind is ColumnKind.category
         }
         learned: list[Column] = [
-            *_fit_numbers(_numbers_of(frame, taken)),
+            *_fit_numbers(_numbers_of(frame, readings)),
             *_fit_categories(frame, categories),
         ]
-        places = {name: place for place, name in enumerate(taken)}
+        places = {name: place for place, name in enumerate(readings)}
         learned.sort(key=lambda column: places[source_of(column)])
         used = {column.made_of for column in learned if isinstance(column, NumberColumn)}
-        readings = [one.reading for one in taken.values() if one.reading is not None]
+        cell_readings = [r.reading for r in readings.values() if r.reading is not None]
         return cls(
-            TableColumns(tuple(learned), tuple(r for r in readings if r.name in used)), taken
+            TableColumns(tuple(learned), tuple(r for r in cell_readings if r.name in used)),
+            readings,
         )
 
     @property
     def new_kinds(self) -> dict[str, str]:
-        """Columns that are taken otherwise than as numbers or categories because they look so."""
-        new = {name: one for name, one in self.taken.items() if one.is_new}
-        return {n: one.reading.kind if one.reading else one.kind.value for n, one in new.items()}
+        """Return the kinds, by name, of the columns that detection reads as something else than
+        plain numbers or categories."""
+        new = {name: r for name, r in self.column_readings.items() if r.is_new}
+        return {n: r.reading.kind if r.reading else r.kind.value for n, r in new.items()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Preprocessing:
-        """What `TableColumns.plain` gave. Raises ValueError for another format."""
+        """Return the preprocessing whose `columns.plain()` this is.
+
+        Raises ValueError for another format.
+        """
         return cls(TableColumns.from_plain(plain))
 
     def read(self, frame: Any) -> TableRows:
-        """Raw rows as numbers and places of categories.
+        """Return raw rows as numbers and places of categories.
 
         `frame` is a DataFrame with at least the columns learned from, in any order, or an array
-        (N, columns) in their order. Raises ConfigError for columns that are not there, or that
-        held numbers and now hold none.
+        (N, columns) in their order. Raises ConfigError for columns that are absent, or that held
+        numbers in training and now hold none.
         """
         table = self._as_table(frame)
         numbers = np.empty((len(table), len(self.columns.numbers)))
@@ -129,12 +139,12 @@ class Preprocessing:
 
 
 def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same table, its column names being texts without spaces around them."""
+    """Return the table with column names that are texts without spaces around them."""
     return frame.rename(columns=lambda name: str(name).strip())
 
 
 def _places(column: CategoryColumn, cells_: pd.Series[Any]) -> npt.NDArray[np.int32]:
-    """(N,) place of each cell in `column.categories`, or the one after its end."""
+    """Return the (N,) place of each cell in `column.categories`, or the place after its end."""
     codes, texts = cells.spellings(cells_, verbatim=column.verbatim)
     places = {text: i for i, text in enumerate(column.categories)}
     other = len(places)
@@ -155,7 +165,7 @@ def _read_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class _NumberPart:
-    """A number that a column gives."""
+    """The name of a number column, and the column and part of a reading that it is made of."""
 
     name: str
     made_of: str = ""
@@ -163,15 +173,15 @@ class _NumberPart:
 
 
 def _numbers_of(
-    frame: pd.DataFrame, taken: Mapping[str, ColumnReading]
+    frame: pd.DataFrame, readings: Mapping[str, ColumnReading]
 ) -> dict[_NumberPart, npt.NDArray[np.float64]]:
-    """All numbers, plain ones and those that are made."""
+    """Return all number columns (N,), plain ones and those that readings make."""
     found: dict[_NumberPart, npt.NDArray[np.float64]] = {}
-    for name, one in taken.items():
-        if one.reading is not None:
-            for part, values in make_numbers(one.reading, frame[name]).items():
+    for name, column_reading in readings.items():
+        if column_reading.reading is not None:
+            for part, values in make_numbers(column_reading.reading, frame[name]).items():
                 found[_NumberPart(f"{name}.{part}", name, part)] = values
-        elif one.kind is ColumnKind.number:
+        elif column_reading.kind is ColumnKind.number:
             found[_NumberPart(name)] = cells.numbers(frame[name])
     return found
 
@@ -201,19 +211,24 @@ def _fit_numbers(read: Mapping[_NumberPart, npt.NDArray[np.float64]]) -> list[Nu
 
 
 def _marks(part: _NumberPart) -> bool:
-    """Whether missing cells are marked with it: once for all parts of a date, which are missing
-    together."""
+    """Return whether missing cells get an indicator with this part.
+
+    The parts of a date are missing together, so that one of them is enough.
+    """
     return part.part in ("", "number", "since")
 
 
 def _varies(values: npt.NDArray[np.float64]) -> bool:
-    """Whether there are two different cells, missing being one of them."""
+    """Return whether there are two different cells, counting a missing cell as one."""
     present = values[~np.isnan(values)]
     return len(present) > 0 and (len(present) < len(values) or present.min() < present.max())
 
 
 def _fit_categories(frame: pd.DataFrame, names: Mapping[str, bool]) -> list[CategoryColumn]:
-    """`names`: of the columns, and whether they hold codes."""
+    """Return the category columns that say something.
+
+    `names` maps the name of each column to whether it holds codes.
+    """
     if not names:
         return []
     from sklearn.preprocessing import OneHotEncoder

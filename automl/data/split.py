@@ -1,6 +1,7 @@
-"""Which rows train, which choose among trials, and which no sweep ever sees.
+"""The split of a table's rows: rows that train, rows that choose among trials, and test rows.
 
-Columns that say which rows belong together (`data.group`) or come later (`data.time`).
+No sweep sees the test rows. The columns `data.group` (rows that belong together) and `data.time`
+(rows in order) are read here, too. How folds are made is in `folds.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from automl.data.dataset import RefitRows, RowFold, Targets
 from automl.data.folds import (
     Kinds,
     cuts_in_order,
+    decide_n_folds,
+    decide_n_repeats,
     folds_at_random,
     folds_in_order,
     folds_of_groups,
-    how_many,
-    how_often,
 )
 from automl.errors import ConfigError
 
@@ -36,12 +37,15 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RelatedRows:
-    """What of the rows is not by chance, by row number."""
+    """The relations among rows that a split must respect: groups, or an order in time.
+
+    At most one of the two fields is set; with neither, rows are split by chance.
+    """
 
     groups: Kinds | None = None
-    """Places of the groups that stay together (`data.group`)."""
+    """(N,) number of the group of each row, whose rows stay together (`data.group`)."""
     times: npt.NDArray[np.float64] | None = None
-    """By which later rows judge (`data.time`)."""
+    """(N,) time of each row; later rows judge models of earlier ones (`data.time`)."""
 
 
 BY_CHANCE = RelatedRows()
@@ -49,26 +53,27 @@ BY_CHANCE = RelatedRows()
 
 @dataclass(frozen=True, eq=False)
 class RowSplit:
-    """Row numbers of each part; together all rows, each once."""
+    """Row numbers of each part; together the parts hold every row once."""
 
     train: Rows
     validation: Rows
-    """Empty with folds."""
+    """Rows that choose among trials; empty with folds."""
     test: Rows
-    """Empty where `data.test_path` gives a table of its own, or none is wanted."""
+    """Rows that no sweep sees; empty where `data.test_path` gives a test table, or no test part is
+    wanted."""
     left: Rows
     """Training rows that no trial trains on (`data.sweep_rows`)."""
     stratified: bool
-    """Every class has its share in each part (but for classes of fewer than three rows)."""
+    """Whether every class has its share in each part, classes of fewer than three rows excepted."""
     folds: tuple[RowFold, ...] = ()
-    """By place in `train`."""
+    """The folds of a trial, by places in `train`; empty: `validation` judges."""
 
 
 def split_rows(y: Targets, config: DataConfig, related: RelatedRows = BY_CHANCE) -> RowSplit:
-    """Split by `data.split_seed`, and evenly by class where `y` (N,) holds class numbers; by
-    `related` where rows belong together or are in order.
+    """Split the rows by `data.split_seed`, evenly by class where `y` (N,) holds class numbers.
 
-    Raises ConfigError when there are too few rows.
+    Rows that belong together or are in order are split by `related`. Raises ConfigError when there
+    are too few rows.
     """
     n_rows = len(y)
     share = 0.0 if config.test_path is not None else config.test_fraction or 0.0
@@ -86,29 +91,30 @@ def split_rows(y: Targets, config: DataConfig, related: RelatedRows = BY_CHANCE)
         )
     strata = _strata(y) if y.dtype == np.int64 else None
     rest, test, stratified = _test_rows(n_rows, n_test, strata, config.split_seed, related)
-    train, validation, done = _take_related(rest, n_validation, strata, config.split_seed, related)
-    stratified &= done
+    train, validation, even = _take_related(rest, n_validation, strata, config.split_seed, related)
+    stratified &= even
     left = train[:0]
     if config.sweep_rows is not None:
         n_part = _n_part(len(train), config.sweep_rows)
-        left, train, done = _take(train, n_part, strata, config.split_seed)
-        stratified &= done
+        left, train, even = _take(train, n_part, strata, config.split_seed)
+        stratified &= even
     return RowSplit(np.sort(train), np.sort(validation), np.sort(test), np.sort(left), stratified)
 
 
 def _with_folds(
     y: Targets, n_test: int, config: DataConfig, related: RelatedRows
 ) -> RowSplit | None:
-    """The same test rows as without; all others train and judge. None: a single hold-out will do.
+    """Return a split with folds, or None where a single hold-out is enough.
 
-    Raises ConfigError.
+    The test rows are the same as without folds; all other rows train and judge. Raises ConfigError
+    where there are too few rows.
     """
     is_classes = y.dtype == np.int64
     strata = _strata(y) if is_classes else None
     _check_any_left(len(y), n_test, config)
     train, test, stratified = _test_rows(len(y), n_test, strata, config.split_seed, related)
     train = np.sort(train)
-    n_folds = how_many(config.folds, len(train), _n_most(train, related))
+    n_folds = decide_n_folds(config.folds, len(train), _n_most(train, related))
     if n_folds == 1:
         return None
     classes = y[train].astype(np.int64) if is_classes else np.zeros(len(train), np.int64)
@@ -127,7 +133,7 @@ def _check_any_left(n_rows: int, n_test: int, config: DataConfig) -> None:
 
 
 def _n_most(rows: Rows, related: RelatedRows) -> int:
-    """How many folds these rows can be divided into."""
+    """Return the largest number of folds that these rows can be divided into."""
     if related.groups is not None:
         return len(np.unique(related.groups[rows]))
     if related.times is not None:
@@ -138,11 +144,11 @@ def _n_most(rows: Rows, related: RelatedRows) -> int:
 def _folds(
     rows: Rows, classes: Kinds, n_folds: int, config: DataConfig, related: RelatedRows
 ) -> list[RowFold]:
-    """Of each division of the rows, by place among them."""
+    """Return the folds of all divisions of the rows, as places in `rows`."""
     if related.times is not None:
         return folds_in_order(related.times[rows], n_folds)
     found = []
-    for repeat in range(how_often(config.folds, len(rows))):
+    for repeat in range(decide_n_repeats(config.folds, len(rows))):
         seed = config.split_seed + repeat
         if related.groups is None:
             folds = folds_at_random(classes, n_folds, seed)
@@ -165,7 +171,10 @@ def _test_rows(
 def _take_related(
     rows: Rows, n_taken: int, strata: Rows | None, seed: int, related: RelatedRows
 ) -> tuple[Rows, Rows, bool]:
-    """As `_take`; whole groups, or the latest rows."""
+    """Take whole groups, the latest rows, or rows by chance, as `related` says.
+
+    Return the rows that stay, the rows taken, and whether each class gave its share.
+    """
     if related.groups is not None:
         return (*_take_groups(rows, n_taken, related.groups[rows], seed), False)
     if related.times is not None:
@@ -176,7 +185,10 @@ def _take_related(
 
 
 def _take_groups(rows: Rows, n_taken: int, groups: Kinds, seed: int) -> tuple[Rows, Rows]:
-    """Groups in an order that is drawn, as many as there is room for; at least the smallest."""
+    """Return the rows that stay, and the rows of the groups taken, `n_taken` rows at most.
+
+    Groups are taken in random order while they fit; if none fits, the smallest is taken.
+    """
     places, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
     if len(sizes) < 2:
         raise ConfigError(
@@ -192,7 +204,10 @@ def _take_groups(rows: Rows, n_taken: int, groups: Kinds, seed: int) -> tuple[Ro
 
 
 def _n_part(n_train: int, sweep_rows: float) -> int:
-    """How many rows trials train on. Raises ConfigError where that is not a part of them."""
+    """Return how many rows trials train on by `data.sweep_rows`.
+
+    Raises ConfigError where the number is below two, or not below `n_train`.
+    """
     n_part = round(sweep_rows * n_train) if sweep_rows < 1 else int(sweep_rows)
     if not _MIN_TRAIN <= n_part < n_train:
         raise ConfigError(
@@ -204,7 +219,7 @@ def _n_part(n_train: int, sweep_rows: float) -> int:
 
 
 def part_of_rows(y: Targets, share: float, seed: int) -> Rows:
-    """Places of a share of the rows, evenly by class."""
+    """Return the places of a random share of the rows, evenly by class."""
     strata = _strata(y) if y.dtype == np.int64 else None
     n_part = max(_MIN_TRAIN, round(share * len(y)))
     return np.sort(_take(np.arange(len(y)), n_part, strata, seed)[1])
@@ -213,11 +228,12 @@ def part_of_rows(y: Targets, share: float, seed: int) -> Rows:
 def regroup_rows(
     split: RowSplit, y: Targets, refit: RefitRows, seed: int, related: RelatedRows = BY_CHANCE
 ) -> RowSplit:
-    """The split of a final training: what it trains on, and what it stops by, which may be empty.
+    """Return the split of a final training: its training rows, and the rows that it stops by.
 
-    Where the search had a part of the training rows (`data.sweep_rows`), all of them are taken.
-    With `rows` train and nothing held out the validation part stays what it was. Raises ConfigError
-    where too few rows are left.
+    The rows that it stops by are the validation part, which may be empty. All training rows are
+    taken, even if the search had only a part of them (`data.sweep_rows`). With `refit.rows=train`
+    and nothing held out, the validation part is unchanged. Raises ConfigError where too few rows
+    are left.
     """
     train, validation = np.concatenate([split.train, split.left]), split.validation
     if refit.rows != TRAIN:
@@ -240,7 +256,8 @@ def regroup_rows(
 
 
 def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Rows, Rows, bool]:
-    """The rows that stay, those taken, and whether each class gave its share."""
+    """Return the rows that stay, the rows taken by chance, and whether each class gave its
+    share."""
     if strata is not None:
         counts = np.unique_counts(strata[rows]).counts
         if counts.min() < 2 or len(counts) > min(n_taken, len(rows) - n_taken):
@@ -255,9 +272,10 @@ def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Row
 
 
 def _strata(classes: Targets) -> Rows | None:
-    """(N,) the classes, those too small to be in all three parts together with the largest one.
+    """Return (N,) classes in which those too small for all three parts join the largest class.
 
-    One rare class must not stop the others from being split evenly. None where all are rare.
+    One rare class must not stop the others from being split evenly. The result is None where fewer
+    than two classes are large enough.
     """
     numbers, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
     if (counts >= _N_PARTS).sum() < 2:
@@ -267,22 +285,23 @@ def _strata(classes: Targets) -> Rows | None:
 
 
 def take_related(frame: pd.DataFrame, config: DataConfig) -> tuple[RelatedRows, list[str]]:
-    """What the columns say, which are taken out of the frame; and lines for people.
+    """Take the column of `data.group` or `data.time` out of the frame.
 
-    Raises ConfigError for a column that is not there, or does not say it of every row.
+    Return the relations that it gives, and lines for people. Raises ConfigError for a column that
+    is absent, or has cells without a group or time.
     """
     if config.group is not None:
         column = _pop(frame, "data.group", config.group, config)
         codes, known = cells.distinct_cells(column)
         _check_all(codes >= 0, column, f"data.group={config.group}", "which group a row is of")
-        said = f"data.group={config.group}: {len(known):,} groups, each whole in one part"
-        return RelatedRows(groups=codes.astype(np.int64)), [f"{said}; it is not learned from."]
+        note = f"data.group={config.group}: {len(known):,} groups, each whole in one part"
+        return RelatedRows(groups=codes.astype(np.int64)), [f"{note}; it is not learned from."]
     if config.time is not None:
         column = _pop(frame, "data.time", config.time, config)
         times = _times(column)
         _check_all(np.isfinite(times), column, f"data.time={config.time}", _WHAT_TIME)
-        said = f"data.time={config.time}: later rows judge what earlier ones train"
-        return RelatedRows(times=times), [f"{said}; it is not learned from."]
+        note = f"data.time={config.time}: later rows judge what earlier ones train"
+        return RelatedRows(times=times), [f"{note}; it is not learned from."]
     return BY_CHANCE, []
 
 
@@ -303,7 +322,7 @@ def _pop(frame: pd.DataFrame, key: str, name: str, config: DataConfig) -> pd.Ser
 
 
 def _times(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-    """(N,) numbers that rise with time; NaN where a cell says none."""
+    """Return (N,) numbers that rise with time; NaN where a cell says no time."""
     if cells.holds_numbers(column):
         return cells.numbers(column)
     parsed = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)

@@ -1,4 +1,8 @@
-"""What is to be predicted: classes or values, decided from the target column."""
+"""The target of a table: whether classes or values are predicted, decided from its cells.
+
+The decision is made once, on the training table, and applied to test tables and to rows that are
+scored.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,9 @@ from automl.errors import ConfigError
 MAX_INTEGER_CLASSES = 20
 """Integers of more different values than this are amounts, not classes."""
 LEAST_ROWS = 3
-"""Of a class that is in all three parts of a table."""
+"""Rows that a class needs to be in all three parts of a table."""
 Spelling: TypeAlias = Callable[[object], str]
-"""Makes one text of all the ways in which a label may be given."""
+"""A function that makes one text of all the ways in which a label may be given."""
 _MAX_SHOWN = 8
 _AS_CLASSES = "; data.task=classification predicts classes instead."
 _MOSTLY = 0.9
@@ -32,27 +36,31 @@ _MOSTLY = 0.9
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """How a column becomes `y`: decided on the training table, applied to the test table too."""
+    """The way in which the target column becomes `y`.
+
+    It is decided on the training table, and applied to the test table, too.
+    """
 
     name: str
     task: Task
     classes: tuple[Label, ...]
     taken_as: str
-    """For people: what it was taken for, and how to choose otherwise."""
+    """A line for people: what the column was taken for, and how to choose otherwise."""
     reading: NumberReading | None = None
-    """How its texts say numbers; None: they are plain ones, or classes."""
+    """The way in which texts say numbers; None: cells are plain numbers, or classes."""
     verbatim: bool = False
-    """Its classes are codes: `1` and `01` are two."""
+    """Whether classes are codes: `1` and `01` are two of them."""
 
     @property
     def new_kind(self) -> Mapping[str, str]:
-        """Its kind by its name, where studies of before took it otherwise."""
+        """Return the target's kind by its name, where older studies took it for another; else
+        nothing."""
         if self.verbatim:
             return {self.name: ColumnKind.category.value}
         return {} if self.reading is None else {self.name: self.reading.kind}
 
     def encode(self, column: pd.Series[Any], path_key: str) -> Targets:
-        """(N,) class numbers, or values, of rows that have a target.
+        """Return (N,) class numbers, or values, of rows that have a target.
 
         Raises ConfigError, naming the setting `path_key`, for a label that is not among the
         classes and for a value that is no number.
@@ -65,8 +73,8 @@ class TargetColumn:
                 else make_numbers(reading, column)["number"]
             )
             if np.isnan(values).any():
-                word = column[np.isnan(values)].iloc[0]
-                raise self._unusable(path_key, word, "no number")
+                cell = column[np.isnan(values)].iloc[0]
+                raise self._unusable(path_key, cell, "no number")
             return values.astype(np.float32)
         spelling = cells.as_written if self.verbatim else cells.to_text
         numbers = {spelling(label): i for i, label in enumerate(self.classes)}
@@ -85,10 +93,10 @@ class TargetColumn:
 
 
 def amounts_in(column: pd.Series[Any], task: Task) -> NumberReading | None:
-    """How the texts of a column say the amounts that are to be predicted, with separators, a
-    currency or a unit; None: they are plain numbers, or classes.
+    """Return how texts say the amounts to predict, with separators, a currency or a unit.
 
-    Under task=auto nearly all have to, more different ones than classes would be.
+    The result is None for a column of plain numbers, or of classes. Under task=auto nearly all
+    texts must say a number, and more different ones than classes would be.
     """
     if task is Task.classification or cells.holds_numbers(column):
         return None
@@ -107,11 +115,12 @@ def are_labels_verbatim(column: pd.Series[Any], task: Task) -> bool:
 def has_target(
     column: pd.Series[Any], reading: NumberReading | None = None, *, verbatim: bool = False
 ) -> npt.NDArray[np.bool_]:
-    """(N,) which rows can be learned from.
+    """Return (N,) truth values: which rows have a target to learn from.
 
-    Of a column of numbers, those that say a finite one; of texts, all but the few words for
-    missing: `None` and `null` can be the names of classes. Of texts that say numbers by `reading`
-    all words for missing are left out, and what else says none stays, to be named.
+    In a column of numbers, a target is a finite number. In a column of texts, it is every text but
+    the few words for missing: `None` and `null` can be the names of classes. Where `reading` makes
+    numbers of texts, all words for missing are left out; other texts without a number stay, so that
+    a message can name them.
     """
     if reading is not None:
         return cells.distinct_cells(column)[0] >= 0
@@ -121,10 +130,10 @@ def has_target(
 
 
 def labelled_rows(frame: Any, y: Any, target: TargetColumn) -> tuple[Any, Targets]:
-    """The rows of `frame` that have a target, and these, encoded.
+    """Return the rows of `frame` that have a target, and their encoded targets.
 
-    `y` (N,) holds them; None: the frame's own column. Raises ConfigError where there are none, and
-    as `TargetColumn.encode` does.
+    `y` (N,) holds the targets; None: the frame's own column does. Raises ConfigError where no row
+    has a target, and like `TargetColumn.encode`.
     """
     if y is None:
         if not isinstance(frame, pd.DataFrame) or target.name not in frame.columns:
@@ -146,10 +155,10 @@ def labelled_rows(frame: Any, y: Any, target: TargetColumn) -> tuple[Any, Target
 def decide_target(
     column: pd.Series[Any], name: str, task: Task, reading: NumberReading | None = None
 ) -> TargetColumn:
-    """The target of a table whose rows all have one; `reading`: see `amounts_in`.
+    """Return the target of a table whose rows all have one; `amounts_in` finds `reading`.
 
     auto takes text, and integers of at most 20 different values, as classes, the rest as values.
-    Raises ConfigError for text under task=regression, and where there is nothing to tell apart.
+    Raises ConfigError for text under task=regression, and where all targets are alike.
     """
     _check_varies(column, name)
     if reading is not None:
@@ -176,9 +185,9 @@ def decide_target(
 
 
 def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> TargetColumn:
-    """Return the target of a table whose column holds codes, see `are_labels_verbatim`.
+    """Return the target of a table whose target column holds codes (`are_labels_verbatim`).
 
-    Raises ConfigError as `decide_target` does.
+    Raises ConfigError like `decide_target`.
     """
     _check_varies(column, name, cells.as_written)
     target = replace(_text_classes(column, name, cells.as_written), verbatim=True)
@@ -192,7 +201,10 @@ def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> TargetColu
 
 
 def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> TargetColumn:
-    """Raises ConfigError where some texts say no number."""
+    """Return the target for a column of amounts in texts.
+
+    Raises ConfigError where some texts say no number.
+    """
     values = cells.distinct_cells(column)[1]
     if any(_number(value, reading) is None for value in values):
         raise _not_numbers(column, name, reading)
@@ -202,14 +214,14 @@ def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> Targe
 
 
 def _number(value: object, reading: NumberReading | None) -> float | None:
-    """The number that a cell of a target says; a truth is none."""
+    """Return the number that a cell of a target says; None for other cells and truth values."""
     if isinstance(value, bool | np.bool_):
         return None
     return cells.to_number(value) if reading is None else number_of_cell(reading, value)
 
 
 def shown_labels(labels: Sequence[Label]) -> str:
-    """The first few labels, for a message."""
+    """Return the first few labels, for a message."""
     more = ", …" if len(labels) > _MAX_SHOWN else ""
     return ", ".join(map(str, labels[:_MAX_SHOWN])) + more
 
@@ -243,7 +255,10 @@ def _text_classes(
 
 
 def _check_few(column: pd.Series[Any], target: TargetColumn) -> None:
-    """Raises ConfigError for texts that hardly repeat, unless they were said to be classes."""
+    """Raise ConfigError for texts that hardly repeat.
+
+    It is called under task=auto alone, where nobody said that the texts are classes.
+    """
     n_rows, n_classes = len(column), len(target.classes)
     if n_classes <= MAX_INTEGER_CLASSES or n_rows >= LEAST_ROWS * n_classes:
         return
@@ -256,7 +271,7 @@ def _check_few(column: pd.Series[Any], target: TargetColumn) -> None:
 
 
 def _are_amounts(column: pd.Series[Any], reading: NumberReading | None = None) -> bool:
-    """Whether nearly all cells are numbers, more of them than classes would be."""
+    """Return whether nearly all cells are numbers, more different ones than classes would be."""
     codes, values = cells.distinct_cells(column)
     numeric = np.array([_number(value, reading) is not None for value in values], dtype=bool)
     n_rows = int((codes >= 0).sum())
@@ -274,21 +289,25 @@ def _not_numbers(
     n_rows = f"{len(places):,} of {n_all} hold" if len(places) > 1 else f"1 of {n_all} holds"
     return ConfigError(
         f"data.target={name}: numbers are needed (data.task=regression), and {n_rows} "
-        f"something else, such as {str(values[wrong[0]])!r} ({named_classes(places)}): mend "
+        f"something else, such as {str(values[wrong[0]])!r} ({named_rows(places)}): mend "
         f"those cells, "
         "choose another column, or set data.task=classification."
     )
 
 
-def named_classes(places: npt.NDArray[np.integer]) -> str:
-    """`rows 3, 8, …` of places in a table, counted from 1 behind the header."""
+def named_rows(places: npt.NDArray[np.integer]) -> str:
+    """Return `rows 3, 8, …` for places in a table, counted from 1 behind the header."""
     numbers = [str(place + 1) for place in places[:_MAX_SHOWN].tolist()]
     more = ", …" if len(places) > _MAX_SHOWN else ""
     return f"row{'s' * (len(places) > 1)} {', '.join(numbers)}{more}"
 
 
 def _numbers_as_labels(values: Sequence[Any]) -> tuple[int | float, ...]:
-    """Sorted; from the one spelling and not from a float, so that large integers stay exact."""
+    """Return the sorted labels of the values.
+
+    They are parsed from the common spelling and not from a float, so that large integers stay
+    exact.
+    """
 
     def parsed(text: str) -> int | float:
         try:

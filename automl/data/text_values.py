@@ -1,7 +1,7 @@
-"""What a text says: a number with separators, a currency or a unit; or a point in time.
+"""Numbers and points in time that are written as texts, with separators, a currency or a unit.
 
-The standard library alone: an export takes this file along, so that a served model reads cells as
-training did. Parts of a date are arithmetic on seconds, for one or for an array of them.
+It imports the standard library alone: an export contains a copy of this file, so that a served
+model reads cells as training did. Parts of a date are computed from seconds, a number or an array.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 LONGEST = 40
-"""Characters of a text that may be a number or a date."""
+"""Largest number of characters in a text that may be a number or a date."""
 DATE_PARTS = ("year", "month", "weekday", "hour", "since")
-"""What a date becomes: month 1 to 12, weekday 0 (Monday) to 6, hour 0 to 23, seconds since 1970;
-all in UTC."""
+"""The numbers that a date becomes: year, month 1 to 12, weekday 0 (Monday) to 6, hour 0 to 23, and
+seconds since 1970; all in UTC."""
 DATE_FORMATS = (
     "iso",
     "%d.%m.%Y",
@@ -35,7 +35,7 @@ DATE_FORMATS = (
     "%d-%b-%Y",
     "%d-%b-%y",
 )
-"""Of texts that several fit, the first is taken: 03/04/2024 is the fourth of March."""
+"""Formats of dates. Where several fit, the first is taken: 03/04/2024 is the fourth of March."""
 
 _MONEY = "[€$£¥₹₽₩₺]|EUR|USD|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|CZK"
 _GROUPS = {".": r"(?:[,'’\s]\d{3})", ",": r"(?:[.'’\s]\d{3})"}
@@ -55,19 +55,23 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def number_in(text: str, mark: str, unit: str) -> float | None:
-    """The number that a text says; `mark` stands before its decimals, and beside it nothing or
-    `unit` (in lower case). None: it says none."""
+    """Return the number that a text says, or None if it says no number.
+
+    `mark` stands before the decimals. Beside the number there is nothing, or `unit`, which is given
+    in lower case.
+    """
     found = _number(text, mark)
     return None if found is None or found[1] not in ("", unit) else found[0]
 
 
 def number_style(texts: Sequence[str]) -> tuple[str, str, float]:
-    """Decimal mark and unit by which most of the texts are numbers, and the share that is."""
+    """Return the decimal mark and the unit by which most of the texts are numbers, and the share of
+    texts that are."""
     best = ".", "", 0.0
     for mark in _NUMBERS:
         units = [found[1] for text in texts if (found := _number(text, mark)) is not None]
-        named = Counter(unit for unit in units if unit)
-        unit = named.most_common(1)[0][0] if named else ""
+        unit_counts = Counter(unit for unit in units if unit)
+        unit = unit_counts.most_common(1)[0][0] if unit_counts else ""
         share = sum(own in ("", unit) for own in units) / max(1, len(texts))
         if share > best[2]:
             best = mark, unit, share
@@ -75,7 +79,7 @@ def number_style(texts: Sequence[str]) -> tuple[str, str, float]:
 
 
 def _number(text: str, mark: str) -> tuple[float, str] | None:
-    """The number, and what stands beside it."""
+    """Return the number that a text says, and the unit or currency beside it, in lower case."""
     text = text.strip()
     found = _NUMBERS[mark].fullmatch(text) if len(text) <= LONGEST else None
     if found is None or (found["open"] is None) != (found["close"] is None):
@@ -89,17 +93,19 @@ def _number(text: str, mark: str) -> tuple[float, str] | None:
 
 
 def seconds_in(text: str, form: str) -> float | None:
-    """Seconds since 1970 of the point in time that a text says in one of `DATE_FORMATS`, or in
-    ISO 8601; without a zone it is UTC. None: it says none."""
+    """Return the seconds since 1970 of the point in time that a text says, or None if it says none.
+
+    The text is in the format `form` of `DATE_FORMATS`, or in ISO 8601. Without a zone it is UTC.
+    """
     text = text.strip()
     if not 6 <= len(text) <= LONGEST:
         return None
-    when = _parsed(text, form) or _parsed(text, "iso")
+    when = _parse_time(text, form) or _parse_time(text, "iso")
     return None if when is None else (when - _EPOCH).total_seconds()
 
 
 def date_style(texts: Sequence[str]) -> tuple[str, float]:
-    """The format by which most of the texts are dates, and the share that is."""
+    """Return the format by which most of the texts are dates, and the share of texts that are."""
     best = "iso", 0.0
     for form in DATE_FORMATS:
         if form != "iso" and best[1] == 1:
@@ -113,13 +119,14 @@ def date_style(texts: Sequence[str]) -> tuple[str, float]:
 
 
 def _is_date(text: str, form: str) -> bool:
-    return 6 <= len(text.strip()) <= LONGEST and _parsed(text.strip(), form) is not None
+    return 6 <= len(text.strip()) <= LONGEST and _parse_time(text.strip(), form) is not None
 
 
-def _parsed(text: str, form: str) -> datetime.datetime | None:
+def _parse_time(text: str, form: str) -> datetime.datetime | None:
     try:
         if form == "iso":
-            if not re.match(r"\d{4}-", text):  # it takes 20240131 and weeks, too
+            # `fromisoformat` would read 20240131 and weeks as dates, too.
+            if not re.match(r"\d{4}-", text):
                 return None
             when = datetime.datetime.fromisoformat(text)
         else:
@@ -130,7 +137,10 @@ def _parsed(text: str, form: str) -> datetime.datetime | None:
 
 
 def _with_time(text: str, form: str) -> datetime.datetime:
-    """Raises ValueError."""
+    """Return the point in time of a date that may have a time of day behind it.
+
+    Raises ValueError for a text in another format.
+    """
     found = _TIME.fullmatch(text)
     if found is None:
         return datetime.datetime.strptime(text, form)
@@ -148,7 +158,8 @@ def _with_time(text: str, form: str) -> datetime.datetime:
 
 
 def part_of_date(seconds: Any, part: str) -> Any:
-    """One of `DATE_PARTS` of seconds since 1970, a number or an array of whole days and parts."""
+    """Return the part of a date, one of `DATE_PARTS`; `seconds` since 1970 are a number or an
+    array."""
     if part == "since":
         return seconds
     days = seconds // 86400
@@ -168,8 +179,10 @@ def part_of_date(seconds: Any, part: str) -> Any:
 
 
 def number_of(cell: Any, reading: dict[str, Any], part: str, missing: Iterable[str]) -> float:
-    """A number of a cell that is made by a reading, as an export's `schema.json` holds it; NaN for
-    a cell that says none."""
+    """Return the number that a reading makes of a cell, or NaN for a cell that says none.
+
+    `reading` is in the plain form of an export's `schema.json`; `part` is the part of a date.
+    """
     text = str(cell).strip()
     nan = float("nan")
     if type(cell) in (int, float) and reading["kind"] == "number":

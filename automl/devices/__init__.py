@@ -1,1 +1,1 @@
-"""What the hardware says: memory, load and tenants of GPUs, memory and cores of the machine."""
+"""Reads the hardware: memory, load and tenants of GPUs, memory and cores of the machine."""

@@ -1,12 +1,12 @@
-"""Which devices a sweep uses, and the one thread that reads them.
+"""Opens the devices that a sweep uses, and reads them in one thread.
 
 devices=host   the machine
-devices=nvml   NVML's GPUs, those that CUDA_VISIBLE_DEVICES (or Slurm) shows, those of devices.only
-devices=auto   of NVML's GPUs those that torch can use, those of devices.only; else the machine
+devices=nvml   NVML's GPUs that CUDA_VISIBLE_DEVICES (or Slurm) shows and devices.only names
+devices=auto   NVML's GPUs that torch can use and devices.only names; the machine if there are none
 
-Where trials may go to the CPU besides (`devices.choose`) the machine is read beside the GPUs.
+Where trials may also run on the CPU (`devices.choose`), the machine is read beside the GPUs.
 
-Several readers as one: the devices of each, one list.
+`nvml.py` and `host.py` do the reading itself; `device_selection.py` interprets the settings.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ log = logging.getLogger(__name__)
 
 
 class CompositeReader(DeviceReader):
-    """Reads what each of its readers reads; those that fail are left out until they answer."""
+    """Reads the devices of several readers as one list. A reader that fails is left out until it
+    answers."""
 
     def __init__(self, readers: Sequence[DeviceReader]) -> None:
         self._readers = tuple(readers)
@@ -59,7 +60,8 @@ class CompositeReader(DeviceReader):
         return tuple(address for reader in self._readers for address in reader.addresses)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
-        """Raises DeviceReadError where none of them can be read."""
+        """Return the devices of all readers that answer. Raises DeviceReadError where no reader
+        does."""
         found: list[DeviceSnapshot] = []
         errors = []
         for reader in self._readers:
@@ -74,13 +76,13 @@ class CompositeReader(DeviceReader):
         return tuple(found)
 
     def close(self) -> None:
-        """Close each, whatever the others do."""
+        """Close each reader, even if closing another one fails."""
         with ExitStack() as stack:
             for reader in self._readers:
                 stack.callback(reader.close)
 
     def _warn(self, reader: DeviceReader, error: str) -> None:
-        """Each cause once, as readings come every second."""
+        """Warn of each cause once, since readings come every second."""
         if self._failing.get(reader) != error:
             self._failing[reader] = error
             log.warning("some devices cannot be read, and get no new trial: %s", error)
@@ -90,21 +92,22 @@ __all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "ta
 
 
 LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
-"""What other sweeps promise now and a reading begun then may miss."""
+"""Returns what other sweeps have promised that a reading begun at this time may miss."""
 
 Reserved: TypeAlias = Callable[[], HeldBytes]
-"""What our own processes hold now."""
+"""Returns the memory that our own processes hold now."""
 
 FIRST_SECONDS = 30.0
-"""How long a driver may take to answer at all, for who only looks."""
+"""How long a command that only shows the devices waits for the first answer of a driver."""
 STOP_SECONDS = 2.0
-"""How long stopping waits for a read; one that hangs is left behind."""
+"""How long stopping waits for a read; a read that hangs is left behind."""
 
 
 def open_reader(config: DevicesConfig, *, beside_gpus: bool = False) -> DeviceReader:
-    """The reader of the devices that the config allows. Raises ConfigError when there are none.
+    """Return the reader of the devices that the config allows. Raises ConfigError when there are
+    none.
 
-    `beside_gpus`: the machine, too, where there are GPUs.
+    `beside_gpus`: read the machine, too, where there are GPUs.
     """
     reader = _open(config)
     if beside_gpus and not any(address.on_host for address in reader.addresses):
@@ -129,11 +132,11 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
         raise ConfigError(
             f"devices=nvml: {error}. Use devices=auto or devices=host to train on the CPU."
         ) from error
-    there = _of_job(setting, reader)
+    present = _job_devices(setting, reader)
     try:
-        shown = visible_devices(setting, there)
+        shown = visible_devices(setting, present)
         if not shown:
-            raise ConfigError(_nothing_shown(setting, there))
+            raise ConfigError(_nothing_shown(setting, present))
         order = _cuda_order(setting, shown, asked=names_by_number(wanted))
         reader.choose(select_only(wanted, shown, order), order)
     except ConfigError:
@@ -143,7 +146,7 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
 
 
 def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
-    """None: train on the machine."""
+    """Return a reader of the GPUs that torch can use; None: the trials train on the machine."""
     if hides_all(setting):
         return None
     try:
@@ -155,7 +158,7 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
         return None
     try:
         order = torch_uuids() if reader.gpus else ()
-        usable = _usable(reader, _of_job(setting, reader), order)
+        usable = _usable(reader, _job_devices(setting, reader), order)
         if usable:
             reader.choose(select_only(wanted, usable, order), order)
             return reader
@@ -167,25 +170,30 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
 
 
 def _cuda_order(setting: str | None, shown: Sequence[str], *, asked: bool) -> Sequence[str]:
-    """As far as it is known without torch, which under devices=nvml is only asked for numbers that
-    somebody gave."""
+    """Return the shown GPUs in CUDA's order, as far as it is known without torch; else empty.
+
+    Under devices=nvml torch is asked only if `devices.only` has numbers (`asked`).
+    """
     is_list = setting is not None and setting.strip().upper().startswith(("GPU-", "MIG-"))
     if len(shown) == 1 or is_list or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
-        return shown  # as that list counts, or NVML
+        return shown  # CUDA counts in the order of the list, or in NVML's
     return torch_uuids() if asked else ()
 
 
-def _of_job(setting: str | None, reader: NvmlReader) -> Sequence[str]:
-    """What a batch system gave us, where it did not say so by CUDA_VISIBLE_DEVICES."""
+def _job_devices(setting: str | None, reader: NvmlReader) -> Sequence[str]:
+    """Return the GPUs that a batch system gave to this job, where CUDA_VISIBLE_DEVICES is not
+    set."""
     job = os.environ.get("SLURM_JOB_GPUS") if setting is None else None
     return devices_of_job(job, [gpu.uuid for gpu in reader.gpus])
 
 
-def _usable(reader: NvmlReader, there: Sequence[str], torch_sees: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs that NVML and torch both see, in NVML's order and by its names."""
+def _usable(
+    reader: NvmlReader, present: Sequence[str], torch_sees: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the GPUs that NVML and torch both see, in NVML's order and by its names."""
     if not reader.gpus:
         return ()
-    usable = [uuid for uuid in there if any(same_device(uuid, t) for t in torch_sees)]
+    usable = [uuid for uuid in present if any(same_device(uuid, t) for t in torch_sees)]
     if not usable:
         log.warning(
             "devices=auto: torch can use none of the GPUs (%s), so the CPU trains",
@@ -194,22 +202,22 @@ def _usable(reader: NvmlReader, there: Sequence[str], torch_sees: Sequence[str])
     return tuple(usable)
 
 
-def _nothing_shown(setting: str | None, there: Sequence[str]) -> str:
-    if not there:
+def _nothing_shown(setting: str | None, present: Sequence[str]) -> str:
+    if not present:
         return (
             "devices=nvml: NVML shows no GPU. Use devices=auto or devices=host to train on the CPU."
         )
     return (
         f"devices=nvml: CUDA_VISIBLE_DEVICES={setting!r} hides every GPU. Unset it, or use "
-        f"devices=host; there are {', '.join(there)}."
+        f"devices=host; there are {', '.join(present)}."
     )
 
 
 class ReaderThread:
-    """Takes a reading at an interval until stopped, each handed to `on_reading` in this thread.
+    """Takes a reading at an interval until stopped, and passes each to `on_reading` in this thread.
 
-    A reading that fails is handed on with its error. While the driver hangs there is no new
-    reading, and the last one grows old: admission sees that by its time.
+    A reading that fails is passed on with its error. While the driver hangs there is no new
+    reading, and the last one grows old: admission sees this by its time.
     """
 
     def __init__(
@@ -223,7 +231,7 @@ class ReaderThread:
         self._reader = reader
         self._interval_seconds = interval_seconds
         self._reserved = reserved
-        self._elsewhere = elsewhere or _nobody
+        self._elsewhere = elsewhere or _no_promises_elsewhere
         self._on_reading = on_reading
         self._stopping = threading.Event()
         # A daemon, so that a driver that hangs cannot keep the program from ending.
@@ -233,7 +241,10 @@ class ReaderThread:
         self._thread.start()
 
     def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
-        """Whether the thread ended in time. The reader stays open: who opened it closes it."""
+        """Stop the thread, and return whether it ended in time.
+
+        The reader stays open: the code that opened it closes it.
+        """
         self._stopping.set()
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
@@ -241,21 +252,24 @@ class ReaderThread:
     def _run(self) -> None:
         while not self._stopping.is_set():
             reading = take_reading(self._reader, self._reserved, self._elsewhere)
-            if not self._stopping.is_set():  # nobody listens any more
+            if not self._stopping.is_set():  # after `stop` nobody wants a reading
                 self._on_reading(reading)
             self._stopping.wait(self._interval_seconds)
 
 
-def _nobody(begun_seconds: float) -> Elsewhere:
+def _no_promises_elsewhere(begun_seconds: float) -> Elsewhere:
     return {}
 
 
 def take_reading(
-    reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = _nobody
+    reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = _no_promises_elsewhere
 ) -> DeviceReading:
-    """Ask once. What our processes hold is read just before and just after the driver is asked;
-    what others promise before: what they then show no more, the driver does. Nodes have done all
-    of that by themselves."""
+    """Take one reading of the devices.
+
+    The memory of our own processes is read just before and just after the driver is asked. Promises
+    of other sweeps are read before it: a promise that is withdrawn after that is memory that the
+    driver shows. Nodes of a cluster have done all of this themselves.
+    """
     if isinstance(reader, NodesReader):
         return reader.take()
     begun = time.monotonic()
@@ -265,7 +279,7 @@ def take_reading(
         devices, error = reader.read(), None
     except DeviceReadError as failure:
         devices, error = (), str(failure)
-    except Exception as failure:  # were this thread to die, trials would wait mutely
+    except Exception as failure:  # without this thread trials would wait without a message
         log.debug("a reading failed in a way that was not foreseen", exc_info=True)
         devices, error = (), f"{type(failure).__name__}: {failure}"
     after = dict(reserved())
@@ -278,7 +292,7 @@ def take_reading(
 
 
 def _with_ranks(device: DeviceSnapshot, ours: Set[int]) -> DeviceSnapshot:
-    """Who on it was started by a process of ours is said to be."""
+    """Return the device with `started_by` set on the processes that a process of ours started."""
     if not ours or device.address.node != LOCAL_NODE:
         return device
     processes = tuple(

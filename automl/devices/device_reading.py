@@ -1,9 +1,8 @@
-"""What is known of a device at one moment, as plain values; no hardware is asked here.
+"""Defines what is known of devices at one moment, as plain values; no hardware is asked here.
 
-`nvml.py` and `host.py` make snapshots, `reader.py` chooses between them and takes readings at an
-interval, `admission/` decides by them.
-
-The devices of several machines as one list: each reads its own, and addresses name it.
+`nvml.py` and `host.py` take the snapshots, `device_reader.py` takes readings at an interval, and
+`admission/` decides by them. Readings of several nodes are merged here into one list of devices,
+whose addresses name the node.
 """
 
 from __future__ import annotations
@@ -22,10 +21,12 @@ from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, ProcessId
 K = TypeVar("K")
 
 HeldBytes: TypeAlias = "Mapping[tuple[DeviceId, ProcessId], int]"
-"""What our own processes hold of their devices."""
+"""Memory that our own processes hold, by device and process."""
 Elsewhere: TypeAlias = "Mapping[tuple[DeviceId, str], int]"
-"""Bytes that other sweeps on this machine have promised and NVML does not show, by GPU and by a
-word for each promise that stays as long as it lasts."""
+"""Bytes that other sweeps on this machine have promised and NVML does not show.
+
+The key is the GPU, and a word for the promise that stays the same as long as the promise lasts.
+"""
 
 
 class DeviceReadError(AutoMLError):
@@ -34,25 +35,27 @@ class DeviceReadError(AutoMLError):
 
 @dataclass(frozen=True)
 class DeviceProcess:
-    """Somebody who holds memory of a GPU. Advisory: in a container pids may be the host's."""
+    """A process that holds memory of a GPU. Its pid is only a hint: in a container it may be the
+    host's."""
 
     pid: int
     used_bytes: int | None = None
-    """The larger of what was read just before and just after the device itself; None: the driver
-    does not tell."""
+    """The larger of its sizes just before and just after the device itself was read; None: the
+    driver does not tell."""
     least_bytes: int | None = None
-    """The smaller of the two; 0 for one that was there only once."""
+    """The smaller of the two sizes; 0 for a process that was present only once."""
     name: str | None = None
     user: str | None = None
     computes: bool = True
-    """False: it only draws, which no compute mode forbids."""
+    """Whether it computes; a process that only draws is allowed by every compute mode."""
     started_by: int | None = None
-    """The process of ours that started it, or whose child did: a rank of a trial; None: nobody's of
-    ours, or ours itself."""
+    """The process of ours that started it, directly or through a child: it is then a rank of a
+    trial. None: no process of ours did, or it is one itself."""
 
     @property
     def owner(self) -> int:
-        """The process to which its memory counts."""
+        """The process to which its memory counts: the process of ours that started it, or
+        itself."""
         return self.pid if self.started_by is None else self.started_by
 
 
@@ -65,24 +68,25 @@ class DeviceSnapshot:
     total_bytes: int
     free_bytes: int
     utilisation: float | None = None
-    """0 to 1: the share of time in which some kernel ran; None: not known, or the host."""
+    """Share of time in which some kernel ran, from 0 to 1; None: not known, or the host."""
     processes: tuple[DeviceProcess, ...] = ()
     max_processes: int | None = None
-    """How many may compute there: none where its compute mode is PROHIBITED, one where that is
-    EXCLUSIVE_PROCESS; None: any number."""
+    """Number of processes that may compute on it: 0 if its compute mode is PROHIBITED, 1 if it is
+    EXCLUSIVE_PROCESS. None: any number."""
     fault: str | None = None
-    """Why it takes no new trial, in words; its figures may be old then. None: it is well."""
+    """Why it takes no new trial, in words; its figures may then be old. None: it is well."""
     lost: bool = False
-    """Its fault is one that it will not recover from by itself."""
+    """Whether its fault is one from which it does not recover by itself."""
     closed: str | None = None
-    """Why it takes nothing now though it is well, in words; `max_processes` is 0 then, or
-    `n_places`. None: it does."""
+    """Why it takes nothing now although it is well, in words; then `max_processes` or `n_places` is
+    0. None: it is open."""
     nvml_number: int | None = None
-    """Of the GPU in NVML's order, as `nvidia-smi` counts."""
+    """Number of the GPU in NVML's order, as `nvidia-smi` counts."""
     cuda_number: int | None = None
-    """Of the GPU in CUDA's order, as torch counts; None: not known."""
+    """Number of the GPU in CUDA's order, as torch counts; None: not known."""
     n_places: int | None = None
-    """How many trials train there at once, where that is the device's own; None: not known."""
+    """Number of trials that train there at once, where the device itself sets it; None: not
+    known."""
     power_watts: float | None = None
     temperature_celsius: float | None = None
 
@@ -95,13 +99,14 @@ class DeviceSnapshot:
 
 @dataclass(frozen=True)
 class HostState:
-    """The machine beside its GPUs."""
+    """The state of a machine apart from its GPUs."""
 
     free_bytes: int
     busy: float | None = None
-    """0 to 1: the share of its cores that worked since the reading before; None: not known."""
+    """Share of its cores that worked since the previous reading, from 0 to 1; None: not known."""
     n_places: int | None = None
-    """How many trials its cores keep busy, whoever holds them; None: it does not say."""
+    """Number of trials that its cores keep busy, whichever sweep holds the cores; None: not
+    known."""
 
 
 @dataclass(frozen=True)
@@ -112,41 +117,42 @@ class DeviceReading:
     """
 
     begun_seconds: float
-    """`time.monotonic()`"""
+    """Time at which the reading began, by `time.monotonic()`."""
     devices: tuple[DeviceSnapshot, ...] = ()
     reserved_before: HeldBytes = field(default_factory=dict)
     reserved_after: HeldBytes = field(default_factory=dict)
     promised_elsewhere: Elsewhere = field(default_factory=dict)
-    """As it was shown before the devices were asked, or later."""
+    """Promises of other sweeps, read before the devices or later."""
     hosts: Mapping[str, HostState] = field(default_factory=dict)
-    """The machines beside their GPUs, by node; none that has no GPU, or cannot be read."""
+    """Machines apart from their GPUs, by node. A machine without a GPU, or one that cannot be read,
+    is missing."""
     error: str | None = None
 
     def held_before_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
-        """What our own processes held of one device just before."""
-        return self._before.get(device, {})
+        """Return what our own processes held of one device just before it was read."""
+        return self._held_before.get(device, {})
 
     def held_after_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
-        """The same just after."""
-        return self._after.get(device, {})
+        """Return what our own processes held of one device just after it was read."""
+        return self._held_after.get(device, {})
 
     def promised_elsewhere_on(self, device: DeviceId) -> int:
-        """Bytes that other sweeps have promised of a device."""
+        """Return the bytes of a device that other sweeps have promised."""
         return sum(self._elsewhere.get(device, {}).values())
 
     def find(self, device: DeviceId) -> DeviceSnapshot | None:
-        """None: the reading does not show it."""
-        return self._found.get(device)
+        """Return the snapshot of a device; None: the reading does not show the device."""
+        return self._by_address.get(device)
 
-    # Once for each reading: of thousands of devices each is asked about many times.
+    # Computed once for each reading, since each of thousands of devices is looked up many times.
 
     def on_node(self, node: str) -> Sequence[DeviceSnapshot]:
-        """The devices of one machine."""
+        """Return the devices of one machine."""
         return self._by_node.get(node, ())
 
     @cached_property
     def kinds(self) -> frozenset[DeviceKind]:
-        """Of device, that it shows."""
+        """The kinds of device that the reading shows."""
         return frozenset(device.address.kind for device in self.devices)
 
     @cached_property
@@ -157,15 +163,15 @@ class DeviceReading:
         return found
 
     @cached_property
-    def _found(self) -> Mapping[DeviceId, DeviceSnapshot]:
+    def _by_address(self) -> Mapping[DeviceId, DeviceSnapshot]:
         return {device.address: device for device in self.devices}
 
     @cached_property
-    def _before(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+    def _held_before(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
         return _by_device(self.reserved_before)
 
     @cached_property
-    def _after(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+    def _held_after(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
         return _by_device(self.reserved_after)
 
     @cached_property
@@ -185,33 +191,35 @@ class DeviceReader(Protocol):
 
     @property
     def addresses(self) -> tuple[DeviceId, ...]:
-        """Of all that it reads, whether they answer now or not."""
+        """Return the addresses of all devices that it reads, whether they answer now or not."""
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
-        """The devices now, at least one, in a lasting order. Raises DeviceReadError."""
+        """Return the devices now, at least one, in a lasting order. Raises DeviceReadError."""
 
     def close(self) -> None:
-        """Give the driver back. Never waits long, even while a read hangs."""
+        """Close the driver. Never waits long, even while a read hangs."""
 
 
 SILENT_SECONDS = 3.0
-"""From a node that said nothing for so long on nothing new starts there."""
+"""A node that has been silent for this long gets no new trial."""
 
 
 @dataclass(frozen=True)
 class NodeReading:
-    """What a node said last of its devices."""
+    """The last reading that a node sent of its devices."""
 
     node: str
     reading: DeviceReading
-    """By this machine's clock."""
+    """The reading, with its times converted to this machine's clock."""
     heard_seconds: float
-    """When it said anything last."""
+    """Time at which the node last sent anything."""
 
 
 def address_on_node(reading: DeviceReading, node: str, n_places: int) -> DeviceReading:
-    """What a machine read of its own devices, as all speak of them; its cores keep `n_places`
-    trials busy, on its host or beside its GPUs."""
+    """Return a machine's reading of its own devices with addresses that name its node.
+
+    Its cores keep `n_places` trials busy, on its host or beside its GPUs.
+    """
     devices = tuple(
         replace(
             device,
@@ -225,47 +233,53 @@ def address_on_node(reading: DeviceReading, node: str, n_places: int) -> DeviceR
     return replace(reading, devices=devices, hosts=hosts)
 
 
-_NOT_HELD = "not held by this sweep (ray.claim)"
+_NOT_CLAIMED = "not held by this sweep (ray.claim)"
 
 
-def without_free_memory(reading: DeviceReading, held: Mapping[DeviceId, int]) -> DeviceReading:
-    """What a node read, where of each device so many claims are held: of a GPU one is enough, on
-    its host train as many trials. All others are there, and closed."""
-    n_held = {_key(device): n for device, n in held.items()}
-    devices = tuple(_as_held(d, n_held.get(_key(d.address), 0)) for d in reading.devices)
+def close_unclaimed_devices(reading: DeviceReading, held: Mapping[DeviceId, int]) -> DeviceReading:
+    """Return a node's reading in which every device is closed that this sweep holds no claim of.
+
+    `held` is the number of claims of each device. One claim opens a GPU; a host trains as many
+    trials as it has claims.
+    """
+    n_held = {_node_and_uuid(device): n for device, n in held.items()}
+    devices = tuple(
+        _with_claims(d, n_held.get(_node_and_uuid(d.address), 0)) for d in reading.devices
+    )
     return replace(reading, devices=devices)
 
 
-def _as_held(device: DeviceSnapshot, n_held: int) -> DeviceSnapshot:
+def _with_claims(device: DeviceSnapshot, n_held: int) -> DeviceSnapshot:
     if device.address.on_host:
         n_places = min(n_held, n_held if device.n_places is None else device.n_places)
-        return replace(device, n_places=n_places, closed=None if n_places else _NOT_HELD)
-    return device if n_held else replace(device, max_processes=0, closed=_NOT_HELD)
+        return replace(device, n_places=n_places, closed=None if n_places else _NOT_CLAIMED)
+    return device if n_held else replace(device, max_processes=0, closed=_NOT_CLAIMED)
 
 
-def _key(device: DeviceId) -> tuple[str, str]:
+def _node_and_uuid(device: DeviceId) -> tuple[str, str]:
     return device.node, bare_uuid(device.uuid)
 
 
 def merge_node_readings(readings: Sequence[NodeReading], now_seconds: float) -> DeviceReading:
-    """One reading, as old as the oldest of those nodes that are heard."""
+    """Return one reading of all nodes, as old as the oldest reading of a node that is not
+    silent."""
     heard = [r for r in readings if now_seconds - r.heard_seconds <= SILENT_SECONDS]
-    good = [r for r in readings if r.reading.error is None]
+    readable = [r for r in readings if r.reading.error is None]
     devices = tuple(
-        device if one in heard else _silenced(device, now_seconds - one.heard_seconds)
-        for one in good
-        for device in one.reading.devices
+        device if source in heard else _silenced(device, now_seconds - source.heard_seconds)
+        for source in readable
+        for device in source.reading.devices
     )
-    begun = min((r.reading.begun_seconds for r in heard if r in good), default=now_seconds)
+    begun = min((r.reading.begun_seconds for r in heard if r in readable), default=now_seconds)
     if not devices:
         errors = [f"{r.node}: {r.reading.error}" for r in readings if r.reading.error]
         return DeviceReading(begun, error="; ".join(errors) or "no node is there")
     return DeviceReading(
         begun,
         devices,
-        {where: n for r in good for where, n in r.reading.reserved_before.items()},
-        {where: n for r in good for where, n in r.reading.reserved_after.items()},
-        hosts={node: host for r in good for node, host in r.reading.hosts.items()},
+        {where: n for r in readable for where, n in r.reading.reserved_before.items()},
+        {where: n for r in readable for where, n in r.reading.reserved_after.items()},
+        hosts={node: host for r in readable for node, host in r.reading.hosts.items()},
     )
 
 
@@ -275,7 +289,7 @@ def _silenced(device: DeviceSnapshot, seconds: float) -> DeviceSnapshot:
 
 
 class NodesReader(DeviceReader):
-    """Reads what the nodes said last. Which devices there are may change."""
+    """Reads what the nodes of a cluster sent last. Its set of devices may change."""
 
     def __init__(self, last: Callable[[], Sequence[NodeReading]]) -> None:
         self._last = last
@@ -285,7 +299,8 @@ class NodesReader(DeviceReader):
         return tuple(device.address for device in self.take().devices)
 
     def take(self) -> DeviceReading:
-        """As `take_reading`, with what processes of ours held then."""
+        """Return the merged reading, with what processes of ours held when the nodes took
+        theirs."""
         return merge_node_readings(self._last(), time.monotonic())
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
@@ -295,4 +310,4 @@ class NodesReader(DeviceReader):
         return reading.devices
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since nothing is held."""

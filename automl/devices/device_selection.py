@@ -1,4 +1,4 @@
-"""Which of the devices that are there may be used. Pure: names in, names out.
+"""Selects the devices that may be used among those present. Pure: names in, names out.
 
 `CUDA_VISIBLE_DEVICES` is read as CUDA reads it (CUDA C++ Programming Guide, environment variables):
 a list of numbers in CUDA's order, or of UUIDs and their unique beginnings, that ends at its first
@@ -13,7 +13,7 @@ from automl.errors import ConfigError
 
 
 def visible_devices(setting: str | None, uuids: Sequence[str]) -> tuple[str, ...]:
-    """The UUIDs that CUDA would show under this `CUDA_VISIBLE_DEVICES` (None: not set).
+    """Return the UUIDs that CUDA would show under this `CUDA_VISIBLE_DEVICES` (None: not set).
 
     Raises ConfigError where numbers choose some of several GPUs: they count in CUDA's order, which
     only CUDA knows.
@@ -27,20 +27,20 @@ def visible_devices(setting: str | None, uuids: Sequence[str]) -> tuple[str, ...
 
 
 def devices_of_job(slurm_gpus: str | None, uuids: Sequence[str]) -> tuple[str, ...]:
-    """The UUIDs of a Slurm job's GPUs (`SLURM_JOB_GPUS`, `0,2` or `0-3`; None: not set).
+    """Return the UUIDs of a Slurm job's GPUs (`SLURM_JOB_GPUS`, `0,2` or `0-3`; None: not set).
 
-    Its numbers count on the node as NVML's do. Where the job's control group hides the others there
-    are just as many as it has, and all are its.
+    Its numbers count on the node as NVML's do. Where the job's control group hides the other GPUs,
+    exactly as many are present as the job has, and all are its own.
     """
-    numbers = _in_ranges(slurm_gpus or "")
+    numbers = _numbers_in_ranges(slurm_gpus or "")
     slices = any(uuid.startswith("MIG-") for uuid in uuids)
     if slices or not numbers or not numbers < set(range(len(uuids))):
         return tuple(uuids)
     return tuple(uuids[number] for number in sorted(numbers))
 
 
-def _in_ranges(text: str) -> set[int]:
-    """Empty for what names no numbers."""
+def _numbers_in_ranges(text: str) -> set[int]:
+    """Return the numbers that a text such as `0,2-3` names; empty for any other text."""
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -51,30 +51,30 @@ def _in_ranges(text: str) -> set[int]:
 
 
 def hides_all(setting: str | None) -> bool:
-    """Whether this `CUDA_VISIBLE_DEVICES` shows no device on any machine."""
+    """Return whether this `CUDA_VISIBLE_DEVICES` shows no device on any machine."""
     return setting is not None and (setting.strip() == "" or setting.strip().startswith("-"))
 
 
 def select_only(
     names: Sequence[str], uuids: Sequence[str], in_cuda_order: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The UUIDs that `devices.select_only` names by number or beginning, all if that is empty.
+    """Return the UUIDs that `devices.only` names by number or beginning; all if it is empty.
 
-    A number counts `in_cuda_order`, where that is known. Raises ConfigError for an entry that names
-    nothing, with the list of what there is.
+    A number counts `in_cuda_order`, where this order is known. Raises ConfigError for an entry that
+    names nothing, with the list of the devices present.
     """
     if not names:
         return tuple(uuids)
-    chosen = [u for name in names for u in _named(name, uuids, in_cuda_order)]
+    chosen = [u for name in names for u in _uuids_named(name, uuids, in_cuda_order)]
     return tuple(u for u in uuids if u in chosen)
 
 
 def names_by_number(names: Sequence[str]) -> bool:
-    """Whether `devices.select_only` needs CUDA's order."""
+    """Return whether `devices.only` needs CUDA's order."""
     return any(name.isdecimal() for name in names)
 
 
-def _named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) -> list[str]:
+def _uuids_named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) -> list[str]:
     if name.isdecimal() and int(name) < len(in_cuda_order):
         number = in_cuda_order[int(name)]
         found = [uuid for uuid in uuids if same_device(uuid, number)]
@@ -90,7 +90,7 @@ def _named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) -> lis
 
 
 def same_device(a: str, b: str) -> bool:
-    """Whether two UUIDs mean one device, be it called `GPU-…`, `MIG-…` or neither."""
+    """Return whether two UUIDs mean one device, whether written as `GPU-…`, `MIG-…` or neither."""
     return bare_uuid(a) == bare_uuid(b)
 
 
@@ -121,7 +121,7 @@ def _by_number(setting: str, entries: Sequence[str], uuids: Sequence[str]) -> tu
             f"not know, so that devices=nvml cannot tell which are meant. Name UUIDs in it, or "
             f"choose with devices.only, or use devices=auto; there {_listed(uuids)}."
         )
-    return tuple(uuids) if numbers else ()  # all of them: the order makes no difference
+    return tuple(uuids) if numbers else ()  # with all GPUs the order makes no difference
 
 
 def _begins(uuid: str, prefix: str) -> bool:
@@ -129,12 +129,12 @@ def _begins(uuid: str, prefix: str) -> bool:
 
 
 def bare_uuid(uuid: str) -> str:
-    """The same for all names of one device."""
+    """Return the UUID without its prefix, the same for all names of one device."""
     return uuid.casefold().removeprefix("gpu-").removeprefix("mig-")
 
 
 def _listed(uuids: Sequence[str], in_cuda_order: Sequence[str] = ()) -> str:
-    """`are GPU-1…, GPU-2…`, or `is none`; with their numbers where these are known."""
+    """Return `are GPU-1…, GPU-2…` or `is none`, with numbers where they are known."""
     if not uuids:
         return "is none"
     numbers = number_devices(uuids, in_cuda_order)
@@ -143,7 +143,7 @@ def _listed(uuids: Sequence[str], in_cuda_order: Sequence[str] = ()) -> str:
 
 
 def number_devices(uuids: Sequence[str], in_cuda_order: Sequence[str]) -> Mapping[str, int]:
-    """CUDA's number of each, where it has one."""
+    """Return CUDA's number of each UUID that has one."""
     return {
         uuid: number
         for uuid in uuids

@@ -1,15 +1,13 @@
-"""The machine as a device: memory and cores, the smaller of machine, control group and affinity.
+"""Reads the machine as a device: memory and cores that machine, control group and affinity allow.
 
-It serves machines without a GPU, through the same admission as a GPU. Its load is not read: there
-is no second host to prefer, and trials are counted by cores.
+The machine passes through the same admission as a GPU. The load of the device is not read: there is
+no second host to prefer, and trials are counted by cores. The module also names the owner of a
+process, for texts like `held by pid 4121 (python, user ann)`.
 
-Who a process is, for words like `held by pid 4121 (python, user ann)`.
-
-What the control groups of this process allow: memory and CPU time, versions 1 and 2.
-
-Containers and batch systems limit a process there, and the machine's own figures know nothing of
-it. A limit may stand at any level between the process's group and the root of what is mounted; the
-tightest counts. Files: kernel.org, admin-guide/cgroup-v1/memory.rst and admin-guide/cgroup-v2.rst.
+Containers and batch systems limit a process by control groups (versions 1 and 2), which the
+machine's own figures do not show. A limit may be set at any level between the process's group and
+the root of the mounted tree; the tightest counts. Files: kernel.org,
+admin-guide/cgroup-v1/memory.rst and admin-guide/cgroup-v2.rst.
 """
 
 from __future__ import annotations
@@ -30,23 +28,28 @@ from automl.trial import HOST, DeviceId
 
 
 def name_and_user(pid: int) -> tuple[str | None, str | None]:
-    """Name and user of a process; (None, None) for one that is gone or not shown to us."""
+    """Return name and user of a process; (None, None) if it is gone or hidden from us."""
     try:
-        return _look_up(pid, psutil.Process(pid).create_time())
+        return _look_up_cached(pid, psutil.Process(pid).create_time())
     except (psutil.Error, OSError):
         return None, None
 
 
 def started_by(pid: int, ours: Set[int]) -> int | None:
-    """Which of our processes started this one, itself or by way of others; None: none of them."""
+    """Return the process of ours that started this one, directly or through others; None: none
+    did."""
     with suppress(psutil.Error, OSError):
         return next((p.pid for p in psutil.Process(pid).parents() if p.pid in ours), None)
     return None
 
 
 @lru_cache(maxsize=256)
-def _look_up(pid: int, created_seconds: float) -> tuple[str | None, str | None]:
-    """Kept: a user's name may come from a directory server. Pids come again, births do not."""
+def _look_up_cached(pid: int, created_seconds: float) -> tuple[str | None, str | None]:
+    """Return name and user of a process, cached, since a user's name may come from a directory
+    server.
+
+    `created_seconds` is part of the key because a pid may be used again.
+    """
     process = psutil.Process(pid)
     with process.oneshot():
         return process.name(), process.username()
@@ -64,24 +67,25 @@ class MemoryLimit:
 
     limit_bytes: int
     left_bytes: int
-    """What may still be taken, file cache that the kernel would drop for it included."""
+    """Memory that may still be taken, with the file cache that the kernel would drop for it."""
 
 
 @dataclass(frozen=True)
-class _Names:
-    """How one version names its files, and the key of `memory.stat` for droppable file cache."""
+class _CgroupFileNames:
+    """Names of the files of one cgroup version, and the key of `memory.stat` for droppable file
+    cache."""
 
     limit: str
     usage: str
     cache: str
 
 
-_V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_V2 = _Names("memory.max", "memory.current", "inactive_file")
+_V1 = _CgroupFileNames("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _CgroupFileNames("memory.max", "memory.current", "inactive_file")
 
 
 def memory_limit(root: Path = ROOT) -> MemoryLimit | None:
-    """The least that any level leaves, with the least limit; None where nothing limits."""
+    """Return the least limit and the least free memory of all levels; None where nothing limits."""
     found = [
         limit
         for names, controller in ((_V1, "memory"), (_V2, None))
@@ -94,8 +98,11 @@ def memory_limit(root: Path = ROOT) -> MemoryLimit | None:
 
 
 def n_oom_kills(root: Path = ROOT) -> int | None:
-    """Processes that the kernel has killed for lack of memory so far, in this process's own groups
-    and on the machine; only that it rose says something. None where the kernel does not count."""
+    """Return how many processes the kernel has killed for lack of memory so far; None: it does not
+    count.
+
+    Counts are of this process's own groups and of the machine, so only an increase tells something.
+    """
     own = [group for controller in ("memory", None) for group in _groups(root, controller)[:1]]
     files = [group / name for group in own for name in ("memory.events", "memory.oom_control")]
     texts = map(_text, (root / "proc/vmstat", *files))
@@ -105,7 +112,8 @@ def n_oom_kills(root: Path = ROOT) -> int | None:
 
 
 def cpu_limit(root: Path = ROOT) -> float | None:
-    """Cores' worth of CPU time that the quota allows, such as 1.5; None where nothing limits."""
+    """Return the cores' worth of CPU time that the quota allows, such as 1.5; None where nothing
+    limits."""
     shares = [
         share
         for read, controller in ((_cpu_of_v1, "cpu"), (_cpu_of_v2, None))
@@ -115,7 +123,7 @@ def cpu_limit(root: Path = ROOT) -> float | None:
     return min(shares, default=None)
 
 
-def _memory_of(directory: Path, names: _Names) -> MemoryLimit | None:
+def _memory_of(directory: Path, names: _CgroupFileNames) -> MemoryLimit | None:
     limit, usage = _number(directory / names.limit), _number(directory / names.usage)
     if limit is None or usage is None:
         return None
@@ -136,7 +144,7 @@ def _cpu_of_v2(directory: Path) -> float | None:
 
 
 def _groups(root: Path, controller: str | None) -> list[Path]:
-    """The process's group under a controller (None: version 2), then those above it."""
+    """Return the process's group under a controller (None: version 2), then the groups above it."""
     own = _own_path(_text(root / "proc/self/cgroup"), controller)
     mount = _mount(_text(root / "proc/self/mountinfo"), controller)
     if own is None or mount is None:
@@ -162,7 +170,7 @@ def _own_path(text: str, controller: str | None) -> str | None:
 
 
 def _mount(text: str, controller: str | None) -> tuple[str, str] | None:
-    """Which part of the tree is mounted, and where."""
+    """Return which part of the tree is mounted, and where."""
     for line in text.splitlines():
         if (match := _MOUNT.fullmatch(line)) is None:
             continue
@@ -178,7 +186,8 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """A file that is missing or closed to us sets no limit that we could know."""
+    """Return the text of a file; empty if it is missing or unreadable, as it then sets no known
+    limit."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -186,7 +195,7 @@ def _text(path: Path) -> str:
 
 
 class HostReader(DeviceReader):
-    """Reads the machine. `root` is `/`; tests put a tree of their own there."""
+    """Reads the machine as a device. `root` is `/`; tests put a tree of their own there."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
@@ -207,11 +216,12 @@ class HostReader(DeviceReader):
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since nothing is held."""
 
 
 def host_memory(root: Path = ROOT) -> tuple[int, int]:
-    """Bytes in all, and bytes that new work could take without swapping. Raises DeviceReadError."""
+    """Return all bytes, and bytes that new work could take without swapping. Raises
+    DeviceReadError."""
     try:
         machine = psutil.virtual_memory()
     except (OSError, ValueError, psutil.Error) as error:
@@ -224,8 +234,11 @@ def host_memory(root: Path = ROOT) -> tuple[int, int]:
 
 
 def host_state(root: Path = ROOT) -> HostState | None:
-    """Memory and load of the machine; None: they cannot be read. From one thread, since load is
-    counted since its last call; of a quota of CPU time the load knows nothing."""
+    """Return memory and load of the machine; None: they cannot be read.
+
+    Call it from one thread only, since load is measured since the previous call. The load does not
+    reflect a quota of CPU time.
+    """
     try:
         loads = psutil.cpu_percent(percpu=True)
         _, free = host_memory(root)
@@ -237,7 +250,8 @@ def host_state(root: Path = ROOT) -> HostState | None:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Cores this process may keep busy, at least 1: affinity, and whole cores of the quota."""
+    """Return the cores that this process may keep busy, at least 1: affinity, and whole cores of
+    the quota."""
     if sys.platform == "linux":
         n_cores = len(os.sched_getaffinity(0))
     else:
@@ -247,5 +261,5 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def own_memory_bytes() -> int:
-    """Main memory that this process holds (resident set)."""
+    """Return the main memory that this process holds (resident set)."""
     return int(psutil.Process().memory_info().rss)

@@ -1,11 +1,12 @@
-"""What sweeps on one machine have promised of its GPUs and NVML does not show yet, for each other.
+"""Shares with other sweeps on this machine the GPU memory promised but not yet shown by NVML.
 
-One file per sweep in a folder that every user may write into, as /tmp: held by `flock` while the
-sweep lives, so that what a dead one left counts no more; replaced as a whole, so that nobody reads
-half of one. Files of others are strangers' texts: bounded in number, size and form, never followed
-as links, never waited for; what is odd about one makes it count for nothing.
+Each sweep has one file in a folder that every user may write into, like /tmp. The sweep holds it by
+`flock` while it lives, so the file of a dead sweep no longer counts. It is replaced as a whole, so
+nobody reads half of one. Files of others are untrusted: bounded in number, size and form, never
+followed as links, never waited for; an odd file counts for nothing.
 
-Whoever shows its promise before it looks at those of others is never overlooked by both.
+Each sweep shows its own promise before it reads those of others, so two sweeps cannot both overlook
+each other. What to promise is decided in `admission/memory_caps.py`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ log = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "AUTOML_PROMISES"
 DEFAULT_FOLDER = "/tmp/automl-promises"
-"""Every user has to find the same one, so no TMPDIR here."""
+"""The folder must be the same for every user, so TMPDIR is not used."""
 MAX_FILES = 1_000
 MAX_BYTES = 256 * 1024
-"""Of one file: what sixteen trials on each of a hundred devices need, and more."""
+"""Largest size of one file: more than sixteen trials on each of a hundred devices need."""
 _HEAD, _END = b"promises 1\n", b"end\n"
 _NAME = re.compile(r"\d{1,10}-\d{1,10}-[0-9a-f]{16}")
 _LINE = re.compile(
@@ -44,89 +45,102 @@ _N_TRIES = 5
 
 @dataclass(frozen=True)
 class MemoryPromise:
-    """Memory of a GPU that a trial was promised and that NVML does not show yet."""
+    """Memory of a GPU that was promised to a trial and that NVML does not show yet."""
 
     uuid: str
     key: str
-    """Tells it from the writer's others, and stays as long as it lasts."""
+    """Word that distinguishes the promise from the writer's others, and stays as long as it
+    lasts."""
     size_bytes: int
     seen_seconds: float = math.inf
-    """`time.monotonic()`, which all processes of a machine share: readings begun later have what of
-    it was taken, or given back, in NVML's own figures. Infinite: NVML does not show it yet."""
+    """Time from which on readings show in NVML's own figures what was taken of the promise, or
+    given back.
+
+    It is `time.monotonic()`, which all processes of a machine share. Infinite: NVML does not show
+    it yet.
+    """
 
 
 def encode(promises: Sequence[MemoryPromise]) -> bytes:
-    """As a file holds them."""
-    return b"".join([_HEAD, *map(_line, promises), _END])
+    """Return the content of a file with these promises."""
+    return b"".join([_HEAD, *map(_encode_promise, promises), _END])
 
 
 def decode(content: bytes) -> tuple[MemoryPromise, ...]:
-    """The reverse; nothing for a text of any other form."""
+    """Return the promises of a file's content; empty for a text of any other form."""
     if len(content) > MAX_BYTES or not content.startswith(_HEAD) or not content.endswith(_END):
         return ()
     lines = content[len(_HEAD) : -len(_END)].splitlines(keepends=True)
     found = [_LINE.fullmatch(line) for line in lines]
-    return tuple(_promise(match) for match in found if match) if all(found) else ()
+    return tuple(_decode_promise(match) for match in found if match) if all(found) else ()
 
 
-def _line(p: MemoryPromise) -> bytes:
+def _encode_promise(p: MemoryPromise) -> bytes:
     seen = "" if math.isinf(p.seen_seconds) else f" {math.ceil(1000 * p.seen_seconds)}"
     return f"{p.uuid} {p.key} {p.size_bytes}{seen}\n".encode()
 
 
-def _promise(match: re.Match[bytes]) -> MemoryPromise:
+def _decode_promise(match: re.Match[bytes]) -> MemoryPromise:
     seen = math.inf if match[4] is None else int(match[4]) / 1000
     return MemoryPromise(match[1].decode(), match[2].decode(), int(match[3]), seen)
 
 
 class PromiseFolder:
-    """Shows this sweep's promises, and sees those of others. What of it cannot be is said once, and
-    the sweep goes on by NVML alone."""
+    """Shows this sweep's promises to other sweeps, and reads theirs.
+
+    A failure is logged once, and the sweep goes on by NVML alone.
+    """
 
     def __init__(self, folder: str | None) -> None:
-        """None: nothing is shown or seen."""
+        """Open the folder; None: nothing is shown or read."""
         self._name = f"{os.getuid()}-{os.getpid()}-{secrets.token_hex(8)}"
-        self._shown = encode([])
+        self._shown_content = encode([])
         self._file: int | None = None
-        """Of what is shown, kept open for its lock."""
+        """Descriptor of the file that is shown, kept open for its lock."""
         self._folder: int | None = None
         self._mute = False
         if folder is not None:
             try:
                 self._folder = _open_folder(Path(folder))
             except OSError as error:
-                _say(f"{folder} cannot be opened", error)
+                _warn(f"{folder} cannot be opened", error)
 
     def show(self, promises: Sequence[MemoryPromise]) -> None:
-        """To all who look from now on, in place of what was shown before. For one thread."""
+        """Show these promises to all other sweeps, in place of those shown before. Call it from one
+        thread."""
         content = encode(promises)
-        if self._folder is None or self._mute or (content == self._shown and self._is_there):
+        if (
+            self._folder is None
+            or self._mute
+            or (content == self._shown_content and self._is_in_place)
+        ):
             return
         try:
             before, self._file = self._file, _replace(self._folder, self._name, content)
         except OSError as error:
             self._mute = True
-            self._withdraw()  # what is no longer true would keep others waiting
-            _say("a file for that cannot be written", error)
+            self._withdraw()  # a stale promise would keep others waiting
+            _warn("a file for that cannot be written", error)
             return
-        self._shown = content
+        self._shown_content = content
         if before is not None:
-            os.close(before)  # only now: without a lock it would look like a dead sweep's
+            os.close(before)  # only now: an unlocked file looks like a dead sweep's
 
     def others(self, begun_seconds: float) -> Elsewhere:
-        """What others show now that a reading begun then may have missed; any thread."""
+        """Return what others show now that a reading begun at this time may have missed; any thread
+        may ask."""
         if self._folder is None:
             return {}
         found: dict[tuple[DeviceId, str], int] = {}
-        for name in _names(self._folder):
+        for name in _file_names(self._folder):
             if name != self._name:
                 found |= missed_promises(
-                    decode(_read_of_living(self._folder, name)), name, begun_seconds
+                    decode(_read_if_writer_lives(self._folder, name)), name, begun_seconds
                 )
         return found
 
     def close(self) -> None:
-        """Nothing is shown any more."""
+        """Withdraw this sweep's promises, and close the folder."""
         if self._folder is None:
             return
         self._withdraw()
@@ -142,8 +156,8 @@ class PromiseFolder:
         self._file = None
 
     @property
-    def _is_there(self) -> bool:
-        """Whether what was shown was not swept away, as old files are."""
+    def _is_in_place(self) -> bool:
+        """Whether the file is still in place: old files in /tmp may be swept away."""
         if self._file is None:
             return True
         with suppress(OSError):
@@ -153,13 +167,18 @@ class PromiseFolder:
 
 
 def open_promises(devices: Sequence[DeviceId]) -> PromiseFolder:
-    """Of a sweep, or of one who looks, on these devices; to be closed."""
+    """Return the promise folder for these devices, for a sweep or for a command that only looks.
+
+    The caller closes it.
+    """
     return PromiseFolder(folder_of(devices, os.environ))
 
 
 def folder_of(devices: Sequence[DeviceId], environment: Mapping[str, str]) -> str | None:
-    """Where sweeps of these devices show their promises; None: where none is a GPU, or
-    AUTOML_PROMISES is empty."""
+    """Return the folder in which sweeps of these devices show their promises.
+
+    None: no device is a GPU, or AUTOML_PROMISES is empty.
+    """
     if all(device.on_host for device in devices):
         return None
     return environment.get(FOLDER_VARIABLE, DEFAULT_FOLDER) or None
@@ -168,7 +187,7 @@ def folder_of(devices: Sequence[DeviceId], environment: Mapping[str, str]) -> st
 def missed_promises(
     promises: Sequence[MemoryPromise], writer: str, begun_seconds: float
 ) -> Elsewhere:
-    """What a reading begun then may have missed of a sweep's promises."""
+    """Return the promises of a sweep that a reading begun at this time may have missed."""
     found: dict[tuple[DeviceId, str], int] = {}
     for p in promises:
         if begun_seconds <= p.seen_seconds:
@@ -177,12 +196,15 @@ def missed_promises(
     return found
 
 
-def _say(what: str, error: OSError) -> None:
+def _warn(what: str, error: OSError) -> None:
     log.warning("sweeps at once on this machine may overlook each other: %s (%s)", what, error)
 
 
-def _names(folder: int) -> Sequence[str]:
-    """Of the first files in it. Opened anew: threads that share a descriptor share its place."""
+def _file_names(folder: int) -> Sequence[str]:
+    """Return the names of the first files in the folder.
+
+    The folder is opened anew: threads that share a descriptor share its position.
+    """
     with suppress(OSError):
         listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -195,8 +217,11 @@ def _names(folder: int) -> Sequence[str]:
 
 
 def _open_folder(path: Path) -> int:
-    """A descriptor of it, made where it is missing. Raises OSError, also for one that is no place
-    to meet: a link, or a stranger's in which files of others can be renamed."""
+    """Return a descriptor of the folder, which is created if it is missing.
+
+    Raises OSError, also for a folder that is unsafe to share: a link, or a stranger's in which
+    files of others can be renamed.
+    """
     with suppress(FileExistsError):
         path.mkdir()
         path.chmod(0o1777)  # mkdir's mode is cut by the umask
@@ -209,7 +234,7 @@ def _open_folder(path: Path) -> int:
 
 
 def _replace(folder: int, name: str, content: bytes) -> int:
-    """Put the file in place, locked before anybody can see it; returns its descriptor."""
+    """Put the file in place, locked before anybody can see it, and return its descriptor."""
     hidden = f".{name}"
     with suppress(FileNotFoundError):
         os.unlink(hidden, dir_fd=folder)
@@ -229,8 +254,9 @@ def _replace(folder: int, name: str, content: bytes) -> int:
     return file
 
 
-def _read_of_living(folder: int, name: str) -> bytes:
-    """What the file holds, empty where its writer has ended; then it is removed, if it is ours."""
+def _read_if_writer_lives(folder: int, name: str) -> bytes:
+    """Return the file's content; empty where its writer has ended, and then remove it if it is
+    ours."""
     with suppress(OSError):
         for _ in range(_N_TRIES):
             content = _read(folder, name)
@@ -240,7 +266,10 @@ def _read_of_living(folder: int, name: str) -> bytes:
 
 
 def _read(folder: int, name: str) -> bytes | None:
-    """None: it was replaced while it was read. Opening waits for nobody at a pipe's other end."""
+    """Return the content of a file; None: it was replaced while it was read.
+
+    O_NONBLOCK keeps opening a pipe from waiting for its other end.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = os.open(name, flags, dir_fd=folder)
     try:

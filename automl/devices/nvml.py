@@ -1,18 +1,15 @@
-"""GPUs as NVIDIA's driver sees them, through py3nvml; only this module knows of it.
+"""Reads GPUs through NVIDIA's driver by py3nvml, which only this module imports.
 
-What py3nvml 0.2.7 does oddly ends here: UUIDs must be bytes, its errors can be neither hashed nor
-pickled (they become our own), handles are never equal (devices are known by UUID), and it has no
-calls for MIG (its function table is used directly for the three that list slices).
+The oddities of py3nvml 0.2.7 stay in here. UUIDs must be bytes. Its errors can be neither hashed
+nor pickled, so they become our own. Handles are never equal, so devices are known by UUID. It has
+no calls for MIG, so its function table is used directly for the three that list slices.
 
-A GPU that errs is drained: it is shown with its fault, so that nothing new starts there and nothing
-is refused for its sake, until it answers again.
+A GPU that errs is drained until it answers again: it is shown with its fault, so that nothing new
+starts there and no request is refused for good because of it. All figures but memory are
+advisory: a driver that does not tell them is no failure.
 
-Not covered: the order in which CUDA counts (`torch_gpus.py` asks torch); choosing (`reader.py`);
-what is asked of one GPU (`nvml.py`).
-
-What NVML says of one GPU: memory, load, power, heat, who is on it, compute mode, errors.
-
-All but memory is advisory: a driver that does not tell is no failure.
+CUDA's order is not known here (`torch_gpus.py` asks torch), and devices are not chosen here
+(`device_reader.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ _MAX_PROCESSES = {
 
 
 def memory(handle: Any) -> tuple[int, int]:
-    """Bytes in all and free; of a GPU that shares the machine's memory, the machine's."""
+    """Return all and free bytes of a GPU; the machine's, if the GPU shares the machine's memory."""
     try:
         memory = py3nvml.nvmlDeviceGetMemoryInfo(handle)
     except py3nvml.NVMLError as error:
@@ -56,34 +53,35 @@ def memory(handle: Any) -> tuple[int, int]:
 
 
 def utilisation(handle: Any) -> float | None:
-    """0 to 1, or None: it is a preference among devices, no more (MIG and WSL never tell)."""
+    """Return the load from 0 to 1, or None (MIG and WSL never tell). It only ranks devices."""
     rates = _advisory(py3nvml.nvmlDeviceGetUtilizationRates, handle)
     return None if rates is None else min(1.0, rates.gpu / 100)
 
 
 def power_watts(handle: Any) -> float | None:
-    """What it draws now; None: it does not tell."""
+    """Return the power that the GPU draws now; None: the driver does not tell."""
     milliwatts = _advisory(py3nvml.nvmlDeviceGetPowerUsage, handle)
     return None if milliwatts is None else milliwatts / 1000
 
 
 def temperature_celsius(handle: Any) -> float | None:
-    """Of the GPU's core; None: it does not tell."""
+    """Return the temperature of the GPU's core; None: the driver does not tell."""
     degrees = _advisory(_core_temperature, handle)
     return None if degrees is None else float(degrees)
 
 
 class GpuTenants(NamedTuple):
-    """Who was on it at one moment."""
+    """The processes that were on a GPU at one moment."""
 
     used: Mapping[int, int | None]
-    """Bytes by process (None: not known)."""
+    """Bytes of the GPU by process; None: not known."""
     computing: Set[int]
-    """Those that only draw are no process in CUDA's sense."""
+    """Processes that compute; a process that only draws is none in CUDA's sense."""
 
 
 def processes(before: GpuTenants, after: GpuTenants) -> tuple[DeviceProcess, ...]:
-    """Who holds memory, by what was read before and after the device's own figures."""
+    """Return the processes that hold memory, by what was read before and after the device's own
+    figures."""
     found, drawing = [], after.used.keys() - after.computing
     for pid in dict.fromkeys((*before.used, *after.used)):
         sizes = [before.used.get(pid, 0), after.used.get(pid, 0)]
@@ -94,7 +92,7 @@ def processes(before: GpuTenants, after: GpuTenants) -> tuple[DeviceProcess, ...
 
 
 def tenants(handle: Any) -> GpuTenants:
-    """Now; one that draws too is listed twice by NVML."""
+    """Return the processes on the GPU now. NVML lists a process twice that also draws."""
     computing = _advisory(py3nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
     drawing = _advisory(py3nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or ()
     used: dict[int, int | None] = {}
@@ -105,18 +103,19 @@ def tenants(handle: Any) -> GpuTenants:
 
 
 def max_processes(handle: Any) -> int | None:
-    """How many processes may compute there, by its compute mode; None: any number."""
+    """Return how many processes may compute there by its compute mode; None: any number."""
     return _MAX_PROCESSES.get(_advisory(py3nvml.nvmlDeviceGetComputeMode, handle))
 
 
 def n_uncorrected(handle: Any) -> int | None:
-    """Memory errors since the driver was loaded that ECC could not correct; None: not counted."""
+    """Return the memory errors since the driver was loaded that ECC could not correct; None: not
+    counted."""
     count: int | None = _advisory(_ecc_errors, handle)
     return count
 
 
-def words(error: Any) -> str:
-    """The error for people; a code that py3nvml does not know can fail even at that."""
+def error_text(error: Any) -> str:
+    """Return the text of an error; for a code that py3nvml does not know, even `str` can fail."""
     try:
         return str(error)
     except py3nvml.NVMLError:
@@ -134,7 +133,8 @@ def _core_temperature(handle: Any) -> Any:
 
 
 def _advisory(ask: Callable[[Any], Any], handle: Any) -> Any:
-    """The answer, or None where this device or driver has none: nothing is decided by it alone."""
+    """Return the answer, or None where this device or driver has none. No decision rests on it
+    alone."""
     try:
         return ask(handle)
     except py3nvml.NVMLError:
@@ -165,34 +165,34 @@ class NvmlMissingError(AutoMLError):
 
 
 class NoNvmlLibraryError(NvmlMissingError):
-    """Raised when the machine has no NVIDIA driver, which is no trouble where none is asked for."""
+    """Raised when the machine has no NVIDIA driver, which is no fault where no GPU is asked for."""
 
 
 @dataclass(frozen=True)
 class NvmlGpu:
-    """A GPU, or a slice of one that is split by MIG (which cannot be used whole)."""
+    """A GPU, or a slice of a GPU that MIG splits (which cannot be used whole)."""
 
     uuid: str
     name: str
     nvml_number: int
-    """Of the GPU; slices of one have the same."""
+    """NVML's number of the GPU; all slices of a GPU have the same."""
 
 
 class NvmlReader(DeviceReader):
-    """Reads the GPUs it was given; all there are, until `choose`."""
+    """Reads GPUs by NVML: all that are present, or after `choose` only the chosen ones."""
 
     def __init__(self) -> None:
-        """Raises NvmlMissingError."""
+        """Load NVML and list the GPUs. Raises NvmlMissingError."""
         self._busy = threading.Lock()
         self._handles: dict[str, Any] = {}
         self._last: dict[str, DeviceSnapshot] = {}
-        """As each GPU was when it answered last."""
+        """The last snapshot of each GPU that answered."""
         self._faults: dict[str, str] = {}
-        """Of GPUs that are not well, as they were said."""
+        """The last fault of each GPU that is not well, as it was logged."""
         self._n_uncorrected: dict[str, int | None] = {}
-        """Memory errors of each GPU when it was read first."""
+        """Memory errors of each GPU when it was first read."""
         self._cuda_numbers: Mapping[str, int] = {}
-        """Of those GPUs whose number is known."""
+        """CUDA's number of each GPU for which it is known."""
         self._open = False
         try:
             py3nvml.nvmlInit()
@@ -210,46 +210,49 @@ class NvmlReader(DeviceReader):
         return tuple(DeviceId(LOCAL_NODE, gpu.uuid) for gpu in self.gpus)
 
     def choose(self, uuids: Sequence[str], in_cuda_order: Sequence[str] = ()) -> None:
-        """Read these alone from now on."""
+        """Read only these GPUs from now on."""
         self.gpus = tuple(gpu for gpu in self.gpus if gpu.uuid in uuids)
         self._cuda_numbers = number_devices(uuids, in_cuda_order)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
-        """A GPU that errs is shown as it was last, with its fault and no free memory; one of which
-        nothing is known is left out where it is lost. Raises DeviceReadError where none is well."""
+        """Return all GPUs.
+
+        A GPU that errs is shown as it was last, with its fault and no free memory. A lost GPU of
+        which nothing is known is left out. Raises DeviceReadError where no GPU is well.
+        """
         with self._busy:
             found = [s for gpu in self.gpus if (s := self._snapshot(gpu)) is not None]
         faults = [f"{s.address.uuid}: {s.fault}" for s in found if s.fault is not None]
         if all(snapshot.lost for snapshot in found):
-            said = f" ({'; '.join(faults)})" if faults else ""
+            details = f" ({'; '.join(faults)})" if faults else ""
             raise DeviceReadError(
-                f"every GPU is lost{said}; they must be reset, or the machine restarted"
+                f"every GPU is lost{details}; they must be reset, or the machine restarted"
             )
         if len(faults) == len(found):
             raise DeviceReadError("; ".join(faults))
         return tuple(found)
 
     def close(self) -> None:
-        """A library in which a read hangs is left open: closing it would hang as well."""
+        """Shut NVML down. It is left open while a read hangs, since closing would hang as well."""
         if not self._open or not self._busy.acquire(timeout=CLOSE_SECONDS):
             return
         try:
             self._open = False
             py3nvml.nvmlShutdown()
         except py3nvml.NVMLError as error:
-            log.debug("NVML does not shut down: %s", words(error))
+            log.debug("NVML does not shut down: %s", error_text(error))
         finally:
             self._busy.release()
 
     def _snapshot(self, gpu: NvmlGpu) -> DeviceSnapshot | None:
         try:
-            return self._well(gpu, self._read_well(gpu))
+            return self._note_well(gpu, self._read_well(gpu))
         except py3nvml.NVMLError as error:
-            self._handles.pop(gpu.uuid, None)  # it may have died with the driver
-            return self._faulty(gpu, words(error), lost=error.value in _LOST)
+            self._handles.pop(gpu.uuid, None)  # the handle may have died with the driver
+            return self._note_fault(gpu, error_text(error), lost=error.value in _LOST)
 
     def _read_well(self, gpu: NvmlGpu) -> DeviceSnapshot:
-        """Raises NVMLError."""
+        """Return a snapshot of the GPU. Raises NVMLError."""
         handle = self._handle(gpu.uuid)
         before = tenants(handle)
         total, free = memory(handle)
@@ -272,27 +275,30 @@ class NvmlReader(DeviceReader):
             temperature_celsius=temperature_celsius(handle),
         )
 
-    def _well(self, gpu: NvmlGpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:
+    def _note_well(self, gpu: NvmlGpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:
         self._last[gpu.uuid] = snapshot
         if snapshot.fault is not None:
-            self._say_once(gpu, snapshot.fault)
+            self._warn_once(gpu, snapshot.fault)
         elif self._faults.pop(gpu.uuid, None) is not None:
             log.warning("%s (%s) is used again", gpu.uuid, gpu.name)
         return snapshot
 
-    def _faulty(self, gpu: NvmlGpu, fault: str, *, lost: bool) -> DeviceSnapshot | None:
-        """Raises DeviceReadError for one that never answered: nobody knows what it could hold."""
+    def _note_fault(self, gpu: NvmlGpu, fault: str, *, lost: bool) -> DeviceSnapshot | None:
+        """Return the last snapshot with the fault; None for a lost GPU that never answered.
+
+        Raises DeviceReadError for any other GPU that never answered, as its size is not known.
+        """
         last = self._last.get(gpu.uuid)
         if last is None and not lost:
             raise DeviceReadError(f"{gpu.uuid}: {fault}")
-        self._say_once(gpu, fault)
+        self._warn_once(gpu, fault)
         if last is None:
             return None
         unknown = replace(last, utilisation=None, power_watts=None, temperature_celsius=None)
         return replace(unknown, free_bytes=0, processes=(), fault=fault, lost=lost)
 
-    def _say_once(self, gpu: NvmlGpu, fault: str) -> None:
-        """Each fault once, until it is well again."""
+    def _warn_once(self, gpu: NvmlGpu, fault: str) -> None:
+        """Log each fault once, until the GPU is well again."""
         if self._faults.get(gpu.uuid) != fault:
             self._faults[gpu.uuid] = fault
             log.warning("%s (%s) takes no new trial: %s", gpu.uuid, gpu.name, fault)
@@ -304,7 +310,7 @@ class NvmlReader(DeviceReader):
 
 
 def _list_gpus() -> tuple[NvmlGpu, ...]:
-    """All that this process may use. Raises NvmlMissingError where every one fails."""
+    """Return all GPUs that this process may use. Raises NvmlMissingError where every one fails."""
     try:
         n_gpus = py3nvml.nvmlDeviceGetCount()
     except py3nvml.NVMLError as error:
@@ -313,9 +319,9 @@ def _list_gpus() -> tuple[NvmlGpu, ...]:
     failures: list[str] = []
     for index in range(n_gpus):
         try:
-            gpus += _units(py3nvml.nvmlDeviceGetHandleByIndex(index), index)
-        except py3nvml.NVMLError as error:  # lost, or closed to this container
-            failures.append(f"GPU {index} of NVML: {words(error)}")
+            gpus += _gpu_or_slices(py3nvml.nvmlDeviceGetHandleByIndex(index), index)
+        except py3nvml.NVMLError as error:  # the GPU is lost, or closed to this container
+            failures.append(f"GPU {index} of NVML: {error_text(error)}")
     if failures and not gpus:
         raise NvmlMissingError("; ".join(failures))
     for failure in failures:
@@ -323,8 +329,8 @@ def _list_gpus() -> tuple[NvmlGpu, ...]:
     return tuple(gpus)
 
 
-def _units(handle: Any, number: int) -> list[NvmlGpu]:
-    """The GPU itself, or its slices where MIG is on."""
+def _gpu_or_slices(handle: Any, number: int) -> list[NvmlGpu]:
+    """Return the GPU itself, or its slices where MIG is on."""
     mode = _mig_mode(handle)
     handles = [handle] if mode != _MIG_ENABLED else list(_mig_handles(handle))
     return [
@@ -333,7 +339,8 @@ def _units(handle: Any, number: int) -> list[NvmlGpu]:
 
 
 def _mig_mode(handle: Any) -> int | None:
-    """None: neither the GPU nor, before version 450, the driver has MIG."""
+    """Return the MIG mode; None: the GPU has no MIG, or the driver (before version 450) has
+    none."""
     current, pending = c_uint(), c_uint()
     try:
         _call("nvmlDeviceGetMigMode", handle, byref(current), byref(pending))
@@ -350,18 +357,18 @@ def _mig_handles(handle: Any) -> Iterator[Any]:
         try:
             _call("nvmlDeviceGetMigDeviceHandleByIndex", handle, c_uint(index), byref(slice_handle))
         except py3nvml.NVMLError as error:
-            if error.value != py3nvml.NVML_ERROR_NOT_FOUND:  # a place that holds no slice
+            if error.value != py3nvml.NVML_ERROR_NOT_FOUND:  # this index has no slice
                 raise
             continue
         yield slice_handle
 
 
 def _call(function: str, *arguments: Any) -> None:
-    """A function of NVML that py3nvml does not wrap; 0.2.7 is pinned. Raises NVMLError."""
+    """Call a function of NVML that py3nvml does not wrap; 0.2.7 is pinned. Raises NVMLError."""
     py3nvml._nvmlCheckReturn(py3nvml._nvmlGetFunctionPointer(function)(*arguments))
 
 
 def _missing(error: Any) -> NvmlMissingError:
     none = error.value == py3nvml.NVML_ERROR_LIBRARY_NOT_FOUND
-    reason = _MISSING.get(error.value) or f"NVML does not start: {words(error)}"
+    reason = _MISSING.get(error.value) or f"NVML does not start: {error_text(error)}"
     return NoNvmlLibraryError(reason) if none else NvmlMissingError(reason)

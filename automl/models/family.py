@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from automl.config import ExportFormat, ModelConfig, TrainingConfig
-from automl.config.metrics import EVERYBODYS
+from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
 
@@ -114,7 +114,7 @@ class Family(ModelConfig, ABC):
         """Raise ConfigError for a training setting that the family cannot use."""
         self.check_loss(training)
 
-    losses: ClassVar[tuple[str, ...]] = EVERYBODYS
+    losses: ClassVar[tuple[str, ...]] = COMMON_LOSSES
     """Names of the losses of `config.metrics` that the family can descend."""
 
     def check_loss(self, training: TrainingConfig) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from automl.config import Task
 from automl.config.commands import ROWS
-from automl.config.metrics import OF_VALUES, SQUARED_ERROR, ValueLoss
+from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
@@ -166,7 +166,7 @@ def parse_loss(state: Mapping[str, Any]) -> ValueLoss:
     plain = state.get("value_loss", [SQUARED_ERROR.name, SQUARED_ERROR.quantile])
     check_content(isinstance(plain, list | tuple) and len(plain) == 2, "no loss", plain)
     name, quantile = plain
-    check_content(name in OF_VALUES, "no loss", name)
+    check_content(name in VALUE_LOSSES, "no loss", name)
     check_content(type(quantile) is float and 0 < quantile < 1, "no quantile", quantile)
     return ValueLoss(name, quantile)
 

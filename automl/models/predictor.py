@@ -31,9 +31,8 @@ from automl.models.family import (
 from automl.models.mean_model import MeanModel, outputs_by_threads
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT
 from automl.objectives.checkpoints import plain_checkpoint
-from automl.record.studies import read_study
+from automl.record.studies import model_files
 from automl.record.study_files import BEST, LAST, StudyFiles, study_around
-from automl.trial import CheckpointKind
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -366,30 +365,30 @@ def _make_predictor(
     return ArrayPredictor(content, path, model)
 
 
-def _advise_file(path: Path) -> str:
-    """Return advice on which file to name: the model of the study at `path`, if there is one."""
-    studies = (path, Path(StudyConfig.dir) / path)
-    folder = next((study for study in studies if StudyFiles(study).config.is_file()), None)
-    if folder is None:
-        return f"Name the {BEST} of a trial."
-    files = StudyFiles(folder)
-    best = read_study(folder).best()
-    candidates = [files.refit, files.ensemble]
-    if best is not None:
-        candidates.append(files.checkpoint(best.number, CheckpointKind.BEST))
-    model = next((file for file in candidates if file.is_file()), None)
-    if model is None:
-        return f"That is a study, and none of its trials has left a {BEST}."
-    return f"That is the name of a study; its model is {model}."
-
-
 def _read_content(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         return read_checkpoint(Path(path))
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise AutoMLError(f"{path}: there is no such file. {_advise_file(Path(path))}") from error
+    except FileNotFoundError as error:
+        raise AutoMLError(_no_file_message(Path(path))) from error
     except ValueError as error:
+        if Path(path).is_dir():
+            raise AutoMLError(_no_file_message(Path(path))) from error
         raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
+
+
+def _no_file_message(path: Path) -> str:
+    """Return the message for a path that is no file; for a study, it names the model's file."""
+    studies = (path, Path(StudyConfig.dir) / path)
+    study = next((folder for folder in studies if StudyFiles(folder).config.is_file()), None)
+    if study is None:
+        return f"{path}: there is no such file. Name the {BEST} of a trial."
+    files = model_files(study)
+    advice = (
+        f"load the file of its model: automl.load({str(files[0])!r})."
+        if files
+        else f"none of its trials has left a {BEST} yet, which automl.load could read."
+    )
+    return f"{path}: is a study, and no file; {advice}"
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

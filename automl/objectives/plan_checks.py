@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from automl.config import LOSSES, ObjectiveKind, Task
 from automl.config.metrics import (
+    CLASS_LOSSES,
     METRIC_OF,
-    OF_CLASSES,
-    OF_VALUES,
     PREFIX,
     SQUARED_ERROR,
+    VALUE_LOSSES,
     ValueLoss,
     direction_of,
     metrics_of,
@@ -113,7 +113,7 @@ def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
 
 def check_loss(name: str, task: Task) -> None:
     """Raise ConfigError where `training.loss` is not one of such targets."""
-    suits = OF_VALUES if task is Task.regression else OF_CLASSES
+    suits = VALUE_LOSSES if task is Task.regression else CLASS_LOSSES
     if name not in (*suits, "auto") and name in LOSSES:
         targets = "numbers" if task is Task.regression else "classes"
         other = Task.classification if task is Task.regression else Task.regression

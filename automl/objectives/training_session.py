@@ -41,7 +41,7 @@ from automl.trial import (
     TrialSource,
     TrialSpec,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
 
@@ -165,7 +165,7 @@ class TrainingSession:
     def _run_singly(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
         while spec is not None:
-            self.run(spec, placement, run_one_by_one(on_events))
+            self.run(spec, placement, single_event_handler(on_events))
             spec = None if self._apart.spent else feed.next()
 
     def _run_together(

@@ -29,11 +29,6 @@ class FixedDomain:
     value: ParamValue
 
     @property
-    def n_values(self) -> float:
-        """Return the number of different values."""
-        return 1
-
-    @property
     def ends(self) -> tuple[ParamValue, ...]:
         """The values to look at when asking whether an objective takes them all."""
         return (self.value,)
@@ -62,11 +57,6 @@ class ChoiceDomain:
     values: tuple[ParamValue, ...]
 
     @property
-    def n_values(self) -> float:
-        """Return the number of different values."""
-        return len(self.values)
-
-    @property
     def ends(self) -> tuple[ParamValue, ...]:
         return self.values
 
@@ -79,6 +69,18 @@ class ChoiceDomain:
     def at(self, share: float) -> ParamValue:
         """As `FixedDomain.at`, by their places in the list."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+
+    def far_apart(self) -> tuple[float, float] | None:
+        """Return the two floats that are all choices, the smaller first, if they are an order of
+        magnitude apart or differ in sign: they may be meant as a range. None: they are not."""
+        if len(self.values) != 2:
+            return None
+        low, high = self.values
+        if not (isinstance(low, float) and isinstance(high, float)):
+            return None
+        low, high = min(low, high), max(low, high)
+        small, large = sorted((abs(low), abs(high)))
+        return (low, high) if low < 0 < high or large >= 10 * small else None
 
     def plain(self) -> dict[str, Any]:
         return {"choices": list(self.values)}
@@ -99,12 +101,6 @@ class RangeDomain:
     @property
     def is_integer(self) -> bool:
         return isinstance(self.low, int)
-
-    @property
-    def n_values(self) -> float:
-        """Return the number of different values; infinite for numbers without a step."""
-        step = self.step or (1 if self.is_integer else 0)
-        return round((self.high - self.low) / step) + 1 if step else math.inf
 
     @property
     def ends(self) -> tuple[ParamValue, ...]:

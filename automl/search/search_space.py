@@ -13,7 +13,6 @@ A param whose condition does not hold is absent from the trial. Hydra's own spel
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,11 +20,10 @@ from typing import Any
 
 from automl.config.checks import defaults_of
 from automl.errors import ConfigError
-from automl.search.domains import ChoiceDomain, Domain, FixedDomain, is_same_value, parse_domain
+from automl.search.domains import Domain, FixedDomain, is_same_value, parse_domain
 from automl.trial import Params, ParamValue
 
-MAX_NAME_CHARACTERS = 250
-"""What MLflow takes as the key of a param."""
+_MAX_NAME = 250
 
 
 @dataclass(frozen=True)
@@ -119,56 +117,17 @@ def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
     return SearchSpace(_parents_first(given))
 
 
-def space_notes(space: SearchSpace, n_trials: int | None) -> tuple[str, ...]:
-    """Return what a reader of the space may not expect of it, a line each.
-
-    These are two choices that look like the ends of a range, and a space with fewer combinations of
-    values than the study has trials. `n_trials` is None where no number was given.
-    """
-    notes = []
-    for param in space.params:
-        if isinstance(param.domain, ChoiceDomain) and _look_like_ends(param.domain.values):
-            low, high = param.domain.values
-            notes.append(
-                f"space.{param.name}: two choices, {low} and {high}, and nothing between them; a "
-                f"range is written interval({low},{high}), in Python ({low}, {high})."
-            )
-    n_combinations = math.prod(param.domain.n_values for param in space.params)
-    if n_trials is not None and space.params and n_combinations < n_trials:
-        notes.append(
-            f"space: {n_combinations:,.0f} different combinations of params for {n_trials:,} "
-            "trials, so some are trained more than once, each time with other random numbers; "
-            "sampler=grid tries each once."
-        )
-    return tuple(notes)
-
-
-def _look_like_ends(values: tuple[ParamValue, ...]) -> bool:
-    """Return whether choices are two numbers, not both integers, an order of magnitude apart."""
-    if len(values) != 2 or not all(type(value) in (int, float) for value in values):
-        return False
-    low, high = (float(value) for value in values if isinstance(value, int | float))
-    if float in map(type, values) and low < high:
-        return low <= 0 or high / low >= 10
-    return False
-
-
 def _parse_param(name: object, entry: object) -> SpaceParam:
     key = f"space.{name}"
-    if not isinstance(name, str) or not _is_name(name):
+    if not (isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()):
         raise ConfigError(
-            f"{key!a}: the name of a param is up to {MAX_NAME_CHARACTERS} printable characters, "
-            "without a space at either end."
+            f"{key}: the name of a param is a text of 1 to {_MAX_NAME} printable characters."
         )
     when: object = None
     if isinstance(entry, Mapping):
         when = entry.get("when")
         entry = {k: v for k, v in entry.items() if k != "when"}
     return SpaceParam(name, parse_domain(key, entry), _parse_condition(f"{key}.when", when))
-
-
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and name == name.strip()
 
 
 def _parse_condition(key: str, when: object) -> dict[str, tuple[ParamValue, ...]]:

@@ -81,7 +81,7 @@ class SharedStudy(Study):
     def ask(self) -> AskedTrial | None:
         """A trial that nobody holds any more, or the next new one, with its lease; None: there is
         none now. Raises StorageError."""
-        number = self._shared.take_left()
+        number = self._shared.take_over_trial()
         self.hear()
         if number is not None:
             return AskedTrial(number, self.params(number))
@@ -117,7 +117,7 @@ class SharedStudy(Study):
 
     def hear(self) -> None:
         """Take in what others did. Raises StorageError."""
-        for heard in self._shared.heard():
+        for heard in self._shared.peer_news():
             self._take_trials(heard.trials)
             self._take_events(taken.event for taken in heard.events)
 

@@ -1,6 +1,6 @@
-"""The shared words: what a trial is, what happens to it, and where it runs.
+"""Exports the shared vocabulary: what a trial is, what happens to it, and where it runs.
 
-Every part of the package may import them; they import none of it. All values are frozen. Times are
+Every part of the package may import it; it imports no other part. All values are frozen. Times are
 Unix seconds (`time.time()`), sizes are bytes.
 """
 
@@ -71,7 +71,7 @@ from automl.trial.session_protocols import (
     SweepStopping,
     TrialIsolation,
     TrialSource,
-    run_one_by_one,
+    single_event_handler,
 )
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
@@ -164,6 +164,6 @@ __all__ = [
     "node_of_label",
     "number_of",
     "refit_name",
-    "run_one_by_one",
+    "single_event_handler",
     "trial_name",
 ]

@@ -1,4 +1,8 @@
-"""What happens to a trial and to a study: the lines of the event log."""
+"""Defines the events of trials and of studies, which are the lines of the event log.
+
+They are plain values. Writing them to disk, reading them back and folding them into a record is the
+job of `automl/record/`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ from automl.trial.trial_spec import (
 
 @dataclass(frozen=True)
 class TrialEvent:
-    """Something that happened to a trial, in the order in which it happened."""
+    """Something that happened to a trial; events of one trial come in the order in which they
+    happened."""
 
     trial: int
     time: float
@@ -28,7 +33,8 @@ class TrialEvent:
 
 @dataclass(frozen=True)
 class TrialStarted(TrialEvent):
-    """A trial begins, or goes on after an interruption (then it was started before)."""
+    """A trial starts, or resumes after an interruption; a resumed trial has an earlier
+    `TrialStarted`."""
 
     params: Params
     device: str
@@ -37,16 +43,16 @@ class TrialStarted(TrialEvent):
 
 @dataclass(frozen=True)
 class ParamsSuggested(TrialEvent):
-    """Params that the objective asked for while it ran, beside those that it was started with."""
+    """Params that the objective asked for while it ran, in addition to the ones it started with."""
 
     params: Params
 
 
 @dataclass(frozen=True)
 class MetricsReported(TrialEvent):
-    """Metrics of one step (for the built-in objective: one epoch, counted from 0).
+    """Metrics of one step, counted from 0; a step of the built-in objective is one epoch.
 
-    A step may be told in several parts, each with metrics that those before it lack.
+    A step may be reported in several events, each with metrics that the earlier ones lack.
     """
 
     step: int
@@ -55,35 +61,35 @@ class MetricsReported(TrialEvent):
 
 @dataclass(frozen=True)
 class TrialTagged(TrialEvent):
-    """Something that the objective noted about its trial; a later text of the name replaces it."""
+    """A text that the objective attached to its trial; a later text of the same name replaces
+    it."""
 
     name: str
     text: str
 
 
 class LoggedPoint(NamedTuple):
-    """A value of a metric that an objective logged through another library."""
+    """A value of a metric that an objective logged through another library, such as MLflow."""
 
     name: str
     value: float
     step: int
-    """Below 0 too: libraries take any."""
+    """The step of the value; libraries allow any, negative ones included."""
     time_ms: int
-    """Unix time, as the library had it."""
+    """Unix time of the value in milliseconds, as the library recorded it."""
 
 
 @dataclass(frozen=True)
 class ValuesLogged(TrialEvent):
-    """What an objective logged through another library (MLflow), in one call of it.
+    """What an objective logged through another library (MLflow) in one call of that library.
 
-    A metric of a step and a param are told once. The study's own metric is `MetricsReported`
-    instead, and
-    tags are `TrialTagged`.
+    The metric of a step, or a param, is sent once. The study's own metric is sent as
+    `MetricsReported` instead, and tags as `TrialTagged`.
     """
 
     points: tuple[LoggedPoint, ...] = ()
     params: Mapping[str, str] = field(default_factory=dict)
-    """Of its own, beside the trial's."""
+    """Params that the objective logged, apart from the params of the trial."""
 
 
 @dataclass(frozen=True)
@@ -92,61 +98,66 @@ class CheckpointWritten(TrialEvent):
 
     step: int
     path: str
-    """Relative to the study in its event log, since a study may be moved; absolute before."""
+    """Path relative to the study in its event log, since a study may be moved; absolute until
+    then."""
     kind: CheckpointKind
 
 
 @dataclass(frozen=True)
 class MemoryPeakMeasured(TrialEvent):
-    """The most memory that the trial held so far on the one of its devices where it held most."""
+    """The most memory that the trial held so far, on the one of its devices where it held most."""
 
     peak_bytes: int
     n_lanes: int = 1
-    """Above 1: what a pack held that this trial was of, with so many at once."""
+    """Number of trials of the pack that held this memory together; 1: the trial was alone."""
     allocated_bytes: int = 0
-    """The part of it that tensors had; 0: not known."""
+    """The part of the peak that belonged to tensors; 0: not known."""
     predicted_bytes: int | None = None
-    """What was asked for, and how that was known; the sweep notes it, not the trial."""
+    """The memory that was requested for the trial; filled in by the sweep, not by the trial."""
     source: RequestSource | None = None
+    """How the requested memory was known; filled in by the sweep, not by the trial."""
     on_each_bytes: tuple[int, ...] = ()
-    """Of several devices the most on each, in the placement's order; one has `peak_bytes`."""
+    """Peak on each of several devices, in the order of the placement; empty for a single device,
+    whose peak is `peak_bytes`."""
 
     @property
     def by_device(self) -> tuple[int, ...]:
-        """The most on each of its devices, in their order."""
+        """Return the peak on each of the trial's devices, in the order of the placement."""
         return self.on_each_bytes or (self.peak_bytes,)
 
 
 @dataclass(frozen=True)
 class ProcessHosted(TrialEvent):
-    """The process that carries the trial out is known, and its memory is seen there. Not logged."""
+    """Tells which process runs the trial, so that its memory can be found there. Not logged."""
 
     process: ProcessId
 
 
 @dataclass(frozen=True)
 class StillRunning(TrialEvent):
-    """A trial that has nothing to report asks whether it may go on. Not logged; in a worker it is
-    answered there, by what has come from the sweep."""
+    """Asks, for a trial that has nothing to report, whether the trial may go on. Not logged. A
+    worker answers it by itself, from the last verdict that the sweep has sent."""
 
 
 @dataclass(frozen=True)
 class TrialOutcome(TrialEvent):
-    """The last event of one execution of a trial: exactly one of the six below."""
+    """The last event of one execution of a trial: exactly one of the six classes below."""
 
     state: ClassVar[TrialState]
-    """Where the trial stands after it."""
+    """State of the trial after this outcome."""
 
 
 @dataclass(frozen=True)
 class FinishedOutcome(TrialOutcome):
+    """The trial ran to its end, and `value` is its result."""
+
     state = TrialState.FINISHED
     value: float
 
 
 @dataclass(frozen=True)
 class PrunedOutcome(TrialOutcome):
-    """Stopped early because others are better. `value` is its best so far."""
+    """The trial was stopped early because others are better; `value` is its best so far."""
 
     state = TrialState.PRUNED
     step: int
@@ -155,50 +166,60 @@ class PrunedOutcome(TrialOutcome):
 
 @dataclass(frozen=True)
 class TooLargeOutcome(TrialOutcome):
-    """No device can hold it, which it was seen or declared to want: no failure of its own, and no
-    value, whatever it reported, since it can never be trained to its end."""
+    """No device can hold the trial, by what it declared or was seen to need.
+
+    This is no failure of the trial. It gets no value, whatever it reported, since it can never be
+    trained to its end.
+    """
 
     state = TrialState.PRUNED
     cause: str
     excess: float
-    """log(what it needs / what there is), above 0: the sampler learns from it where memory ends."""
+    """log(needed memory / available memory), above 0: the sampler learns from it where memory
+    ends."""
     at_least: bool = False
-    """It may be more: it ran out of memory, and nothing tells what it needs."""
+    """Whether `excess` is only a lower bound: the trial ran out of memory, and its need is
+    unknown."""
 
 
 @dataclass(frozen=True)
 class InterruptedOutcome(TrialOutcome):
-    """Ended by Ctrl-C, a kill or a dead worker; goes on later from its last checkpoint."""
+    """The trial was ended by Ctrl-C, a kill or a dead worker; it resumes later from its last
+    checkpoint."""
 
     state = TrialState.INTERRUPTED
     cause: str
     by_worker_death: bool = False
-    """The process died under the trial, or its GPU did: the second such death in one trial fails
+    """Whether the trial's process or its GPU died under it. The second such death of a trial fails
     it, unless the devices are seen to have failed."""
     killed: bool = False
-    """Somebody killed a program of the trial's; its own process lives."""
+    """Whether somebody killed a program that the trial had started, while its own process lives."""
     pack_dissolved: bool = False
-    """Its pack broke, by no fault of the trial's: it goes on alone."""
+    """Whether the trial's pack broke through no fault of the trial, which then goes on alone."""
     node_lost: bool = False
-    """Its node was lost, likewise: it goes on elsewhere."""
+    """Whether the trial's node was lost; the trial goes on elsewhere."""
     lease_ended: bool = False
-    """Nobody renewed its lease, likewise: it goes on, unless another sweep has taken it."""
+    """Whether the trial's lease ran out because nobody renewed it. The trial goes on, unless
+    another sweep has taken it."""
 
 
 @dataclass(frozen=True)
 class FailedOutcome(TrialOutcome):
+    """The trial failed by an error of its own."""
+
     state = TrialState.FAILED
     cause: str
     """One line for people and logs: `ValueError: …`."""
     details: str = ""
-    """Traceback or last output, for MLflow."""
+    """The traceback or the last output, for MLflow."""
     hopeless: bool = False
-    """The objective does not fit the config (a param or metric it lacks): no trial can succeed."""
+    """Whether no trial can succeed, because the objective does not fit the config (it lacks a param
+    or a metric)."""
 
 
 @dataclass(frozen=True)
 class OutOfMemoryOutcome(TrialOutcome):
-    """The device had no room; not a failure until nothing larger is left to try."""
+    """The device had no room; this is a failure only once no larger request is left to try."""
 
     state = TrialState.INTERRUPTED
     cause: str
@@ -209,18 +230,19 @@ class OutOfMemoryOutcome(TrialOutcome):
 
 @dataclass(frozen=True)
 class SweepStarted:
-    """A sweep begins or goes on with a study: what the parent run in MLflow is made from."""
+    """A sweep starts or resumes a study; the parent run in MLflow is made from this event."""
 
     time: float
     study: str
     study_uuid: str
     settings: Mapping[str, str]
-    """Flat settings (`training.epochs` → `20`) without credentials; params of the parent run."""
+    """Flat settings (`training.epochs` → `20`) without credentials; they are the parent run's
+    params."""
 
 
 @dataclass(frozen=True)
 class SweepEnded:
-    """A sweep ends: the study's summary so far. `done` is false when it was interrupted."""
+    """A sweep ends, with a summary of the study so far; `done` is false when it was interrupted."""
 
     time: float
     done: bool
@@ -228,24 +250,26 @@ class SweepEnded:
     best_trial: int | None
     best_value: float | None
     failed: bool = False
-    """It stopped because its trials kept failing."""
+    """Whether the sweep stopped because its trials kept failing."""
 
 
 @dataclass(frozen=True)
 class PaceMeasured:
-    """Steps of training took so long on a kind of device, of a probe or of an execution; of the
-    latter what is told last counts."""
+    """The time that a training step took on a kind of device, in a probe or in an execution.
+
+    Of one execution the last measurement counts.
+    """
 
     time: float
     kind: DeviceKind
     step_flops: float
     step_seconds: float
     execution: int | None = None
-    """Number of its first trial; None: a probe."""
+    """Number of the execution's first trial; None: the measurement is a probe."""
 
 
 class ScoreInterval(NamedTuple):
-    """A score, and where it lies with 95 % (a bootstrap over rows)."""
+    """A score and its 95 % confidence interval (a bootstrap over rows)."""
 
     value: float
     low: float
@@ -253,32 +277,36 @@ class ScoreInterval(NamedTuple):
 
 
 class RowsKind(enum.Enum):
-    """Which rows a model is scored on."""
+    """Tells which rows a model is scored on."""
 
     KEPT = "kept"
     """The study's own test part."""
     GIVEN = "given"
-    """A table that came later."""
+    """A table that came after the study."""
     VALIDATION = "validation"
-    """By which trials were chosen: the score flatters."""
+    """The validation rows. Trials were chosen by them, so the score is optimistic."""
     OUT_OF_FOLD = "out_of_fold"
-    """Likewise, of trials with folds: all rows, each by the models that never saw it."""
+    """All rows of a study with folds, each scored by the models that never saw it. Trials were
+    chosen by these scores, so they are optimistic."""
 
     @property
     def unseen(self) -> bool:
-        """Whether no sweep ever saw them."""
+        """Whether no sweep ever saw the rows."""
         return self in (RowsKind.KEPT, RowsKind.GIVEN)
 
 
 class ScoreDifference(NamedTuple):
-    """By how much a score is above another of the same rows, and whether that is more than chance:
-    where it lies with 95 %, of all that are compared together."""
+    """How much a score exceeds another score of the same rows, and whether that is more than
+    chance.
+
+    The interval holds with 95 % for all models that are compared together.
+    """
 
     value: float
     low: float
     high: float
     verdict: str
-    """For people: `better`, `worse`, `may be chance`."""
+    """The verdict for people: `better`, `worse`, `may be chance`."""
 
 
 @dataclass(frozen=True)
@@ -289,24 +317,26 @@ class ModelsEvaluated:
     kind: RowsKind
     n_rows: int
     digest: str
-    """Of the rows: equal ones are the same."""
+    """Digest of the rows; equal digests mean equal rows."""
     trials: tuple[int, ...]
-    """Whose own models; the best of the study first."""
+    """Trials whose own models were scored; the best of the study comes first."""
     scores: Mapping[str, Mapping[str, ScoreInterval]]
-    """Each metric by name (`loss`), of each model by its name, and of each baseline (`linear`)."""
+    """Scores by metric (`loss`), by name of the model, and by name of each baseline (`linear`):
+    `scores[model or baseline][metric]`."""
     differences: Mapping[str, Mapping[str, ScoreDifference]] = field(default_factory=dict)
-    """Likewise, of all but the first model."""
+    """Differences from the first model by metric, for every other model: same keys as `scores`."""
     refit_of: int | None = None
-    """The trial whose refit was scored too, as the first model; None: it was not."""
+    """The trial whose refit was scored too, as the first model; None: no refit of a trial was
+    scored."""
     ensembled: bool = False
-    """The ensemble was scored too, as the first model but for its refit."""
+    """Whether the ensemble was scored too; only its refit comes before it."""
     refit_of_ensemble: bool = False
-    """The refit of the ensemble was scored too, as the first model."""
+    """Whether the refit of the ensemble was scored too, as the first model."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of what was scored but for baselines, the first of which the others are compared
-        with."""
+        """Return the names of the scored models, baselines excluded; the others are compared with
+        the first."""
         refitted = self.refit_of_ensemble or self.refit_of is not None
         refit = (refit_name(self.refit_of),) if refitted else ()
         joined = (ENSEMBLE_NAME,) if self.ensembled else ()
@@ -314,7 +344,7 @@ class ModelsEvaluated:
 
     @property
     def rows(self) -> str:
-        """Which rows, for people."""
+        """Return a description of the scored rows for people."""
         which = "no sweep saw"
         if self.kind is RowsKind.VALIDATION:
             which = "of validation, by which trials were chosen"
@@ -325,32 +355,34 @@ class ModelsEvaluated:
 
 @dataclass(frozen=True)
 class ExportTuned:
-    """Ways of running a model were measured on this machine, for an export."""
+    """Ways of running a model for an export were measured on this machine."""
 
     time: float
     model: str
-    """Its name: `trial-00003`."""
+    """Name of the model: `trial-00003`."""
     chosen: str
-    """The way that the export is; empty: none."""
+    """Name of the way that the export uses; empty: none was chosen."""
     figures: Mapping[str, Mapping[str, float]]
-    """Of each way by its name; those by the rows of a call have names that end so: `…@4096`."""
+    """Figures of each way, by the way's name. The name of a figure that depends on the rows of a
+    call ends with their number: `…@4096`."""
 
 
 @dataclass(frozen=True)
 class EnsembleBuilt:
-    """Models of the study were made one: the weighted mean of what they say."""
+    """Models of the study were combined into an ensemble, the weighted mean of their
+    predictions."""
 
     time: float
     n_rows: int
-    """By which the members were chosen; none of them has seen those."""
+    """Number of rows by which the members were chosen; no member was trained on them."""
     members: Mapping[int, float]
-    """The weight of each trial's model, the heaviest first; they sum to 1."""
+    """Weight of each member by trial number, the heaviest first; the weights sum to 1."""
     scores: Mapping[str, float]
-    """Each metric by name (`loss`), on those rows."""
+    """Each metric of the ensemble by name (`loss`), on these rows."""
     rows_per_second: Mapping[int, float] = field(default_factory=dict)
-    """How fast the model of each trial predicts that was looked at."""
+    """Prediction speed by trial number, for each model that was considered."""
     alone: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """Each metric of the best trial by itself, on those rows, by its number."""
+    """Each metric of the best single trial on these rows, by trial number."""
 
 
 Event: TypeAlias = (

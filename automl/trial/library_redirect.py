@@ -1,8 +1,8 @@
-"""The words between a running trial and a library that its objective logs through, such as MLflow.
+"""Defines the protocols between a running trial and a logging library that its objective uses.
 
-Whoever carries a trial out offers its `LoggingTrial`. Whoever stands in for the library (an
-`LoggingRedirect`)
-tells it what is logged, and closes what the objective leaves open.
+MLflow is one of these libraries. The code that runs a trial offers a `LoggingTrial`. The code that
+replaces the library (a `LoggingRedirect`) passes on what is logged, and closes what the objective
+leaves open.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from automl.trial import LoggedPoint, Params
 
 
 class LoggingTrial(Protocol):
-    """A running trial, as the library sees it; for any thread of its process."""
+    """A running trial, as the library sees it; any thread of its process may use it."""
 
     @property
     def number(self) -> int: ...
 
     @property
     def params(self) -> Params:
-        """Those of the search space."""
+        """Return the trial's params, which are values from the search space."""
 
     @property
     def folder(self) -> Path:
-        """Where artifacts go; made by whoever writes the first."""
+        """Return the folder for artifacts; the first writer creates it."""
 
     def log(
         self,
@@ -35,29 +35,34 @@ class LoggingTrial(Protocol):
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Take what one call logs. In the trial's own thread it raises `TrialStopped` where the
-        trial need not go on; another thread never meets it."""
+        """Take what one call logs. Raise `TrialStopped` in the trial's own thread when the trial
+        need not go on; other threads never get this exception."""
 
 
 class LoggingRedirect(Protocol):
-    """Stands in for a library in a process that carries trials out."""
+    """Replaces a logging library in a process that runs trials."""
 
     def importing(self) -> AbstractContextManager[None]:
-        """While the user's code is loaded."""
+        """Redirect the library while the user's code is imported."""
 
     def trial(self, side: LoggingTrial) -> AbstractContextManager[None]:
-        """While an objective runs in this thread. Raises nothing of its own."""
+        """Redirect the library while an objective runs in this thread. Raises nothing of its
+        own."""
 
     def program(
         self, side: LoggingTrial, elsewhere: Path | None, ask: Callable[[], None]
     ) -> AbstractContextManager[Mapping[str, str]]:
-        """While a program runs that is the objective: variables for it. One of another environment
-        (`elsewhere`: its path) lacks this package, and its library would not understand all.
-        `ask` is called meanwhile, and may raise `TrialStopped`."""
+        """Redirect the library while a program runs as the objective, and yield environment
+        variables for it.
+
+        `elsewhere` is the path of the program's environment, if that is another one: it lacks this
+        package, and its library may not understand every variable. `ask` is called meanwhile, and
+        may raise `TrialStopped`.
+        """
 
 
 class NoLoggingRedirect:
-    """An `LoggingRedirect` for objectives of our own."""
+    """A `LoggingRedirect` that redirects nothing, for the package's own objectives."""
 
     def importing(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -1,4 +1,8 @@
-"""Where a trial runs, and what it asks for: devices, requests, placements."""
+"""Defines where a trial runs and what it asks for: devices, requests, placements.
+
+These are plain values. Reading devices is the job of `automl/devices/`, and deciding on placements
+that of `automl/admission/`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 LOCAL_NODE = "local"
-"""The node of a sweep that runs on one machine."""
+"""Name of the node of a sweep that runs on one machine."""
 HOST_UUID = "host"
 
 
 class DeviceKind(enum.Enum):
-    """What trains: a machine's cores and main memory, or a GPU."""
+    """What a trial trains on: a machine's cores and main memory, or a GPU."""
 
     CPU = "cpu"
     GPU = "gpu"
@@ -24,7 +28,7 @@ class DeviceId(NamedTuple):
 
     node: str
     uuid: str
-    """`GPU-…` or `MIG-…` as NVML prints it, or `host`."""
+    """The UUID `GPU-…` or `MIG-…` as NVML prints it, or `host`."""
 
     @property
     def kind(self) -> DeviceKind:
@@ -36,64 +40,67 @@ class DeviceId(NamedTuple):
 
 
 HOST = DeviceId(LOCAL_NODE, HOST_UUID)
-"""This machine's memory and cores."""
+"""The device that is this machine's memory and cores."""
 
 ON_CPU = "cpu"
-"""The label of a placement there."""
+"""Label of a placement on a machine's cores."""
 _OF_NODE = " of "
 
 
 def host_device_of(node: str) -> DeviceId:
-    """The memory and cores of a machine."""
+    """Return the device that is a machine's memory and cores."""
     return DeviceId(node, HOST_UUID)
 
 
 class ProcessId(NamedTuple):
-    """Address of a process."""
+    """Address of a process: its node and its pid."""
 
     node: str
     pid: int
 
 
 class RequestSource(enum.Enum):
-    """How it is known what memory a trial wants."""
+    """Tells how the memory request of a trial is known."""
 
     DECLARED = "declared"
+    """The user declared the memory in the config."""
     SEEN = "seen"
     """A trial with the same params was measured."""
     LEARNED = "learned"
-    """Its structure, fitted to the trials that were measured."""
+    """The trial's structure was fitted to the trials that were measured."""
     SURVEYED = "surveyed"
-    """A survey of the objective, while no trial was measured."""
+    """The objective was surveyed, and no trial was measured yet."""
     ESTIMATED = "estimated"
-    """Arithmetic on its params, likewise."""
+    """The params were evaluated by arithmetic, and no trial was measured yet."""
     UNKNOWN = "unknown"
     PROBED = "probed"
-    """Nothing of its own; of trials before it what most of them held: so much is to be free where
-    it joins others."""
+    """Nothing is known of the trial itself. It joins others where as much memory is free as most
+    earlier trials held."""
     RAN_OUT = "ran out"
-    """A trial that ran out of memory asks for more than that."""
+    """The trial ran out of memory, and asks for more than it had."""
 
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What a trial asks for."""
+    """The devices and the memory that a trial asks for."""
 
     memory_bytes: int | None
-    """On each of its devices. None: not known; then it gets a GPU to itself, and on the host
-    counts by cores only."""
+    """Memory on each of the trial's devices. None: not known; the trial then gets a GPU to itself,
+    and on the host it counts by cores only."""
     source: RequestSource = RequestSource.DECLARED
     n_devices: int = 1
-    """All of one node, and of one kind."""
+    """Number of devices, all of one node and of one kind."""
     alone: bool = False
-    """The last attempt of a trial that ran out of memory: the largest device, to itself."""
+    """Whether this is the last attempt of a trial that ran out of memory: it gets the largest
+    device to itself."""
     undisturbed: bool = False
-    """Only while others hold no more of the device than the least that was seen of them."""
+    """Whether the trial may start only while other processes hold no more of the device than the
+    least that they were seen to hold."""
     joins_at_bytes: int | None = None
-    """Where its size is not known: what has to be free of a GPU for it to join others there, which
-    it is promised then. None: it joins nobody."""
+    """Free memory of a GPU at which a trial of unknown size joins others there; this much is then
+    reserved for it. None: the trial joins no others."""
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
-    """Where it can run at all."""
+    """Kinds of device on which the trial can run."""
 
     def __post_init__(self) -> None:
         assert self.memory_bytes is None or self.memory_bytes >= 0, self
@@ -107,9 +114,9 @@ class TrainingWork:
     """What a whole trial has to compute, by arithmetic on its params."""
 
     n_steps: float
-    """Optimizer steps."""
+    """Number of optimizer steps of the whole trial."""
     step_flops: float
-    """Floating-point operations of one, its share of all evaluations included."""
+    """Floating-point operations of one step, with its share of all evaluations."""
 
     def __post_init__(self) -> None:
         assert self.n_steps > 0, self
@@ -117,12 +124,12 @@ class TrainingWork:
 
 
 UNKNOWN = ResourceRequest(None, RequestSource.UNKNOWN)
-"""Nothing is known of what it wants."""
+"""Request of a trial whose needs are not known."""
 
 
 @dataclass(frozen=True)
 class DeviceShare:
-    """What a placement holds of one device."""
+    """The part of one device that a placement reserves."""
 
     device: DeviceId
     device_name: str
@@ -131,13 +138,15 @@ class DeviceShare:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where an admitted trial runs, and what was reserved for it there: nearly always one share."""
+    """Where an admitted trial runs, and what is reserved for it there; nearly always one share."""
 
     shares: tuple[DeviceShare, ...]
     exclusive: bool = False
-    """The trial has its devices to itself (its memory is unknown, or this is its last attempt)."""
+    """Whether the trial has its devices to itself, because its memory is unknown or this is its
+    last attempt."""
     probing: bool = False
-    """Its memory is unknown, and it has joined others: no other such may, until it has settled."""
+    """Whether the trial has joined others although its memory is unknown. No second such trial may
+    join them until this one has settled."""
 
     def __post_init__(self) -> None:
         assert self.shares, "a placement is somewhere"
@@ -145,8 +154,11 @@ class Placement:
         assert len(set(self.devices)) == len(self.shares), f"{self}: a device has one share"
 
     def shrunk_to(self, most_bytes: Sequence[int]) -> Placement:
-        """With at most so much of each device, in their order, beside others; its size is
-        known then."""
+        """Return the placement with at most `most_bytes` on each device, in the order of the
+        devices.
+
+        The trial's size is known by then, so it no longer excludes others.
+        """
         most = zip(self.shares, most_bytes, strict=True)
         sizes = [min(share.reservation_bytes, size) for share, size in most]
         shares = (replace(s, reservation_bytes=n) for s, n in zip(self.shares, sizes, strict=True))
@@ -170,12 +182,16 @@ class Placement:
 
     @property
     def label(self) -> str:
-        """For people and the tag `automl.device`: `cpu`, or each GPU's name and UUID; and of which
-        node, where there are several."""
+        """Return the text for people and for the tag `automl.device`: `cpu`, or each GPU's name and
+        UUID.
+
+        Where there are several nodes the text names the node, too.
+        """
         return self.label_at(LOCAL_NODE)
 
     def label_at(self, here: str) -> str:
-        """Likewise, of a sweep beside which others run: its own machine is a node called `here`."""
+        """Return the label in a study that several sweeps share, where this sweep's own machine is
+        the node `here`."""
         node = here if self.node == LOCAL_NODE else self.node
         where = "" if node == LOCAL_NODE else f"{_OF_NODE}{node}"
         if self.on_host:
@@ -185,16 +201,16 @@ class Placement:
 
 
 def kind_of_label(label: str) -> DeviceKind:
-    """What a `Placement.label` says."""
+    """Return the kind of device that a `Placement.label` names."""
     on_cpu = label == ON_CPU or label.startswith(f"{ON_CPU}{_OF_NODE}")
     return DeviceKind.CPU if on_cpu else DeviceKind.GPU
 
 
 def node_of_label(label: str) -> str:
-    """Likewise."""
+    """Return the node that a `Placement.label` names."""
     return label.rpartition(_OF_NODE)[2] if _OF_NODE in label else LOCAL_NODE
 
 
 def label_seen_from(label: str, machine: str) -> str:
-    """Likewise, as it reads on the node of that name, whose own devices need no node."""
+    """Return a `Placement.label` as it reads on the node `machine`, which does not name itself."""
     return label.removesuffix(f"{_OF_NODE}{machine}")

@@ -1,4 +1,8 @@
-"""How a trial is carried out: who hears of it, what it asks for, what a process trains with."""
+"""Defines how a trial is run: who receives its events, what it asks its sweep, what a process
+needs.
+
+These are protocols and plain messages. `automl/execution/` and `automl/objectives/` implement them.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,17 @@ from automl.trial.placement import Placement
 from automl.trial.trial_spec import ParamValue, SpaceEntry, TrialSpec, Verdict
 
 OnEvent: TypeAlias = Callable[[TrialEvent], Verdict]
-"""Takes an event of a trial, in its own thread; returns the verdict known by then."""
+"""Takes an event of a trial, in the trial's own thread; returns the verdict that is known by
+then."""
 
 
 OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
-"""Takes events of one execution in their order; reports given together are judged together.
-Returns the verdicts by trial number; a trial that is not named goes on."""
+"""Takes events of one execution in their order; reports passed together are judged together.
+Returns the verdicts by trial number; a trial without a verdict goes on."""
 
 
-def run_one_by_one(on_events: OnEvents) -> OnEvent:
-    """Who hears of each event of a single trial by itself."""
+def single_event_handler(on_events: OnEvents) -> OnEvent:
+    """Return a handler of single events that passes each to `on_events` by itself."""
     return lambda event: on_events([event]).get(event.trial, Verdict.GO_ON)
 
 
@@ -30,7 +35,8 @@ def run_one_by_one(on_events: OnEvents) -> OnEvent:
 
 @dataclass(frozen=True)
 class ParamQuestion:
-    """An objective written for Optuna wants a value for a param that its trial has not yet."""
+    """Asks for a value of a param that the trial does not have yet; sent by an objective written
+    for Optuna."""
 
     trial: int
     name: str
@@ -39,7 +45,7 @@ class ParamQuestion:
 
 @dataclass(frozen=True)
 class ParamsNotSuggested:
-    """A trial came to its end, and its objective never asked for these of its params."""
+    """Tells that a trial has ended and its objective never asked for these of its params."""
 
     trial: int
     names: tuple[str, ...]
@@ -50,69 +56,73 @@ Question: TypeAlias = "ParamQuestion | ParamsNotSuggested"
 
 @dataclass(frozen=True)
 class ParamAnswer:
-    """The value of a param: the same whenever the trial asks again, in another process too."""
+    """The value of a param. The trial gets the same value whenever it asks again, in another
+    process too."""
 
     value: ParamValue = None
 
 
 @dataclass(frozen=True)
 class ParamRefusal:
-    """There is no such value; the text says the rule and the remedy."""
+    """Tells that a param has no such value; `cause` gives the rule and the remedy."""
 
     cause: str
 
 
 @dataclass(frozen=True)
 class SweepStopping:
-    """The sweep stops: the trial is interrupted, and asks again when it goes on."""
+    """Tells that the sweep stops: the trial is interrupted, and asks again when it goes on."""
 
 
 Reply: TypeAlias = "ParamAnswer | ParamRefusal | SweepStopping"
 
 
 class SweepChannel(Protocol):
-    """What a running trial asks its sweep. Each call waits for the answer."""
+    """Carries the questions of a running trial to its sweep. Each call waits for the answer."""
 
     def ask(self, question: Question) -> Reply:
-        """The sweep's answer."""
+        """Return the sweep's answer to a question."""
 
     def verdict(self, trial: int) -> Verdict:
-        """On all that the trial has reported; waited for where a report can end it."""
+        """Return the verdict on everything that the trial has reported. Wait for it where a report
+        can end the trial."""
 
 
 class TrialSource(Protocol):
-    """Where an executor gets its trials from."""
+    """Gives an executor the trials of one execution."""
 
     n_lanes: int
-    """How many trials may run together as one pack; 1: one trial, alone."""
+    """Number of trials that may run together as one pack; 1: one trial, alone."""
 
     def next(self) -> TrialSpec | None:
-        """The first trial, then another of the same kind, or None when there is none now."""
+        """Return the first trial, then another of the same kind, or None when there is none now."""
 
 
 class AnsweringTrialSource(TrialSource, Protocol):
-    """A feed that knows what its trials ask for."""
+    """A `TrialSource` that also answers the questions of its trials."""
 
     def ahead(self) -> Sequence[TrialSpec]:
-        """What `next` will give, as far as that is known."""
+        """Return the trials that `next` will return, as far as they are known."""
 
     def answer(self, question: Question) -> Reply:
-        """From any thread; waits for the main thread, which alone draws params."""
+        """Return the answer to a question, from any thread. Wait for the main thread, which alone
+        draws params."""
 
 
 class TrialIsolation(Protocol):
-    """Keeps what runs code of the user's apart from what runs in the same process after it."""
+    """Separates what runs user code from what runs in the same process after it."""
 
     @property
     def spent(self) -> bool:
         """Whether the process is fit for no other trial."""
 
     def __call__(self) -> AbstractContextManager[None]:
-        """Around a trial, or a pack, in its own thread. Raises nothing of its own."""
+        """Isolate a trial, or a pack, that runs inside this context in its own thread. Raises
+        nothing of its own."""
 
 
 class ObjectiveSession(Protocol):
-    """An objective made ready once in a process, which then trains many trials there."""
+    """An objective that was prepared once in a process, which then trains many trials there."""
 
     def run(
         self,
@@ -121,52 +131,60 @@ class ObjectiveSession(Protocol):
         on_event: OnEvent,
         line: SweepChannel | None = None,
     ) -> None:
-        """Carry out one trial; its last event is an `TrialOutcome`. Raises nothing a trial can
+        """Run one trial, whose last event is a `TrialOutcome`. Raises nothing that a trial can
         cause.
 
-        Without a line it has the params that it begins with, and no others.
+        Without a `line` the trial has the params that it starts with, and no others.
         """
 
     def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         """Train up to `feed.n_lanes` trials at a time as one batched model, until none is left.
 
-        Each trial taken from the feed ends with an `TrialOutcome`; those that must go on alone with
-        `InterruptedOutcome(pack_dissolved=True)`.
+        Each trial taken from the feed ends with a `TrialOutcome`; a trial that must go on alone
+        ends with `InterruptedOutcome(pack_dissolved=True)`.
         """
 
     def held_bytes(self) -> Sequence[int]:
-        """Memory that this process holds now of each device it sees, in their order, caches
-        included; empty where it uses none."""
+        """Return the memory that this process holds now on each device that it sees, caches
+        included.
+
+        The order is that of the devices; the result is empty where the process uses none.
+        """
 
     @property
     def n_steps(self) -> int:
-        """Steps of training that this process has taken so far; any thread."""
+        """Number of training steps that this process has taken so far; any thread may ask."""
 
     @property
     def programs_bytes(self) -> int:
-        """Main memory that programs hold which this process has started; any thread."""
+        """Main memory of the programs that this process has started; any thread may ask."""
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
-        """Take no more than that of each device, in their order; 0: no cap. Any thread."""
+        """Take no more than this much of each device, in the order of the devices.
+
+        0 means no cap. Any thread may call it.
+        """
 
     def keep_apart(self, apart: TrialIsolation) -> None:
-        """Enter it from now on around each trial, or pack, that runs code of the user's here; where
-        it is spent, none is begun any more."""
+        """Enter `apart` from now on around each trial, or pack, that runs user code here.
+
+        Once it is spent, no further trial is started.
+        """
 
     def give_back_memory(self) -> None:
-        """Empty caches between trials."""
+        """Empty the caches between trials."""
 
     def close(self) -> None:
-        """No trial runs any more in this process, which goes on."""
+        """Release what the session holds. No trial runs any more in this process, which itself goes
+        on."""
 
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """What a (possibly other) process needs to train: `module:function` and its argument.
+    """What a process, possibly another one, needs to train: `module:function` and its argument.
 
-    The function takes `config` and returns a `ObjectiveSession`. Both sides see plain, picklable
-    values, so
-    that executors need not know what training is.
+    The function takes `config` and returns an `ObjectiveSession`. Both sides see plain, picklable
+    values, so executors need not know what training is.
     """
 
     target: str

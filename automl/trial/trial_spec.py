@@ -1,4 +1,7 @@
-"""What a trial is: its params, its state, what is decided of it."""
+"""Defines what a trial is: its params, its state, and the verdicts on it.
+
+The module also names trials and refits; it knows nothing of devices or events.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,16 @@ from typing import TypeAlias
 LARGEST_INTEGER = 2**53
 """The largest whole number of a range: Optuna stores its values as float64, exact up to here."""
 MAX_STEP = 2**53
-"""The largest step of a report: what float64, every database and MLflow's charts hold exactly."""
+"""The largest step of a report: float64, every database and MLflow's charts hold it exactly."""
 
 ParamValue: TypeAlias = "int | float | str | bool | None"
 Params: TypeAlias = Mapping[str, ParamValue]
 SpaceEntry: TypeAlias = Mapping[str, object]
-"""A param's values as a search space writes them: `{low: …, high: …}` or `{choices: […]}`."""
+"""The values of a param as a search space writes them: `{low: …, high: …}` or `{choices: […]}`."""
 
 
 class TrialState(enum.Enum):
-    """Where a trial stands. INTERRUPTED goes on later."""
+    """Tells where a trial stands. An INTERRUPTED trial goes on later."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -34,19 +37,19 @@ class TrialState(enum.Enum):
 
 
 class Direction(enum.Enum):
-    """Which values of the study's metric are better."""
+    """Tells which values of the study's metric are better."""
 
     minimize = "minimize"
     maximize = "maximize"
 
     def better(self, a: float, b: float) -> bool:
-        """Whether `a` is strictly better than `b`."""
+        """Return whether `a` is strictly better than `b`."""
         return a < b if self is Direction.minimize else a > b
 
 
 class Verdict(enum.Enum):
-    """The study's answer to an event: all that travels back into a trial, but for the answer to a
-    `Question`."""
+    """The study's answer to an event. Only verdicts and answers to a `Question` travel back into a
+    trial."""
 
     GO_ON = "go on"
     PRUNE = "prune"
@@ -54,29 +57,31 @@ class Verdict(enum.Enum):
 
 
 class CheckpointKind(enum.Enum):
-    """`last.pt` holds all that is needed to go on; `best.pt` all that is needed to predict."""
+    """Tells the two checkpoints apart: `last.pt` holds all that is needed to resume, `best.pt` all
+    that is needed to predict."""
 
     LAST = "last"
     BEST = "best"
 
 
 def refit_name(number: int | None) -> str:
-    """`refit-trial-00003`, or of None, the ensemble, `refit-ensemble`: what a refit is called."""
+    """Return the name of a refit: `refit-trial-00003`, or for None (the ensemble)
+    `refit-ensemble`."""
     return f"refit-{ENSEMBLE_NAME if number is None else trial_name(number)}"
 
 
 def trial_name(number: int) -> str:
-    """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
+    """Return `trial-00007`, which names the checkpoint folder and the MLflow run of a trial."""
     return f"trial-{number:05d}"
 
 
 def number_of(name: str) -> int:
-    """Back from `trial_name`. Raises ValueError for another name."""
+    """Return the number of a trial from its `trial_name`. Raises ValueError for another name."""
     return int(name.removeprefix("trial-"))
 
 
 ENSEMBLE_NAME = "ensemble"
-"""What the mean of several trials' models is called."""
+"""Name of the model that averages the models of several trials."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +91,22 @@ class TrialSpec:
     number: int
     params: Params
     checkpoint_dir: str
-    """Folder of `last.pt` and `best.pt`; made by the trial when it first writes."""
+    """Folder of `last.pt` and `best.pt`; the trial creates it when it first writes."""
     study_seed: int
     entries: Mapping[str, SpaceEntry] = field(default_factory=dict)
-    """Of an objective that asks for its params: as it is known to ask for those that are in
-    `params`. One that it asks for in this way is answered, and no question."""
+    """Search space entries of the `params`, for an objective that asks for its params itself.
+
+    A request for a param with an equal entry is answered at once, without a question to the sweep.
+    """
     drawn_ahead: Sequence[str] = ()
     """Names in `params` that are the trial's own only once its objective asks for them."""
     attempt: int = 0
-    """Of a study that several sweeps share; 0: nobody else can have the trial."""
+    """Number of this attempt in a study that several sweeps share; 0: no other sweep can have the
+    trial."""
     n_starts: int = 0
-    """Times that it was started before, as far as this sweep knows."""
+    """Number of earlier starts of the trial, as far as this sweep knows."""
 
     @property
     def is_first(self) -> bool:
-        """Nobody has begun it before."""
+        """Whether the trial was never started before."""
         return self.attempt <= 1 and not self.n_starts

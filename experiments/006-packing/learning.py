@@ -144,7 +144,7 @@ def costs(n_measured: int) -> str:
         requests.learn({"n": 100 + i}, MemoryPeakMeasured(i, 0.0, (90 + i) * MIB), DeviceKind.GPU)
 
     def ask(i: int) -> ResourceRequest:
-        return requests.of({"n": 99}, where={DeviceKind.GPU})
+        return requests.request_for({"n": 99}, where={DeviceKind.GPU})
 
     def both(i: int) -> ResourceRequest:
         learn(n_measured + i)

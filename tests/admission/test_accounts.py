@@ -161,7 +161,7 @@ def test_accounts_are_kept_until_the_reading_or_the_promises_change() -> None:
     ledger, accounts = Ledger(), DeviceAccounts()
 
     def look(now: DeviceReading) -> DeviceAccount:
-        (found,) = accounts.of(now, ledger.snapshot(), 0).values()
+        (found,) = accounts.update(now, ledger.snapshot(), 0).values()
         return found
 
     now = reading(gpu(free=20))

@@ -54,7 +54,7 @@ def here(
     limits = AdmissionLimits(n_most, 0, stale_seconds=5.0)
     reading = DeviceReading(0.0, devices, holds, holds)
     up = {place: CudaContext(ready_seconds=-1.0, size_bytes=0) for place in holds}
-    ledger = LedgerSnapshot.of(reservations, up)
+    ledger = LedgerSnapshot.from_reservations(reservations, up)
     return PlacementSituation(reading, ledger, limits, 0.0, ends_seconds=ends)
 
 
@@ -129,7 +129,7 @@ def test_the_last_place_is_kept_for_the_head() -> None:
 def with_pending_contexts(now: PlacementSituation) -> PlacementSituation:
     """The same before any reading has shown what they take, of which 1 GiB each is thought."""
     pending = dict.fromkeys(now.ledger.contexts, CudaContext())
-    return replace(now, ledger=LedgerSnapshot.of(now.ledger.reservations, pending))
+    return replace(now, ledger=LedgerSnapshot.from_reservations(now.ledger.reservations, pending))
 
 
 @pytest.mark.parametrize(("size", "soonest"), [(9, 0.0), (10, None), (15, 20.0), (18, None)])
@@ -177,7 +177,7 @@ def test_in_one_process_what_ends_gives_back_its_own_part() -> None:
     reading = DeviceReading(0.0, (DeviceSnapshot(A, "x", 24 * GB, 4 * GB),), ours, ours)
     now = PlacementSituation(
         reading,
-        LedgerSnapshot.of(running),
+        LedgerSnapshot.from_reservations(running),
         AdmissionLimits(9, 0, 5.0),
         0.0,
         SWEEP,

@@ -28,7 +28,7 @@ def reading(*devices: DeviceId, free: int = 24 * GB) -> DeviceReading:
 
 def of(now: DeviceReading, ledger: Ledger) -> Caps:
     promised = ledger.snapshot()
-    return memory_caps(DeviceAccounts().of(now, promised, GB), promised, promised.pages)
+    return memory_caps(DeviceAccounts().update(now, promised, GB), promised, promised.pages)
 
 
 def test_who_is_alone_is_not_capped() -> None:

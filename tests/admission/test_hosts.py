@@ -181,7 +181,7 @@ def test_what_trials_take_of_a_node_is_added_up_anew_where_anything_changed() ->
     ledger.release(0, NOW)
     assert [share.n_running for share in look(other, ledger.snapshot())] == [1, 1]
     look(other, replace(ledger.snapshot(), host_peak_bytes=4 * GIB))
-    look(other, LedgerSnapshot.of(ledger.snapshot().reservations[:1]))
+    look(other, LedgerSnapshot.from_reservations(ledger.snapshot().reservations[:1]))
 
 
 @pytest.mark.parametrize(("closed", "n_on_host"), [(None, 2), ("not held", 3)])

@@ -251,4 +251,4 @@ def test_a_snapshot_knows_the_devices_of_each_machine() -> None:
     assert after.on_node("node-2") == frozenset()
     ledger.release(2, 0.0)
     assert ledger.snapshot().by_node is after.by_node
-    assert LedgerSnapshot.of(after.reservations).by_node == after.by_node
+    assert LedgerSnapshot.from_reservations(after.reservations).by_node == after.by_node

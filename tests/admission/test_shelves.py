@@ -209,7 +209,7 @@ def test_accounts_and_caps_that_are_kept_are_those_that_would_be_added_up_now(se
     for _ in range(12):
         states.step()
         ledger, headroom = states.ledger.snapshot(), states.limits.headroom_bytes
-        kept = accounts.of(states.reading, ledger, headroom)
+        kept = accounts.update(states.reading, ledger, headroom)
         assert [*kept.items()] == [
             (d.address, make_account(d, states.reading, ledger.on(d.address), headroom))
             for d in states.reading.devices

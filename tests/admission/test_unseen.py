@@ -85,26 +85,26 @@ def test_what_another_machine_has_promised_is_nobodys_here() -> None:
 def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> None:
     lasting = ShownPromises()
     five, two = MemoryPromise("GPU-a", "t1", 5), MemoryPromise("GPU-a", "t1", 2)
-    assert lasting.of([five], [], 1.0) == [five]
-    assert lasting.of([two], [], 2.0) == [two, replace(five, seen_seconds=2.0)]
-    assert lasting.of([two], [], 3.0) == [two, replace(five, seen_seconds=2.0)]
-    assert lasting.of([], [], 4.0) == [replace(five, seen_seconds=4.0)]
-    shown = lasting.of([], [], 5.0)
+    assert lasting.promises_to_show([five], [], 1.0) == [five]
+    assert lasting.promises_to_show([two], [], 2.0) == [two, replace(five, seen_seconds=2.0)]
+    assert lasting.promises_to_show([two], [], 3.0) == [two, replace(five, seen_seconds=2.0)]
+    assert lasting.promises_to_show([], [], 4.0) == [replace(five, seen_seconds=4.0)]
+    shown = lasting.promises_to_show([], [], 5.0)
     where = (A, "x t1")
     assert missed_promises(shown, "x", 3.9) == {where: 5}
     assert missed_promises(shown, "x", 4.1) == {}
-    assert lasting.of([], [], 4.0 + LASTS_SECONDS) == []
+    assert lasting.promises_to_show([], [], 4.0 + LASTS_SECONDS) == []
 
 
 def test_what_was_coming_lasts_once_it_was_taken_and_is_gone_where_it_was_withdrawn() -> None:
     """Else two sweeps that give way to each other would do so for ever."""
     lasting, five = ShownPromises(), MemoryPromise("GPU-a", "t1", 5)
-    assert lasting.of([], [five], 1.0) == [five]
-    assert lasting.of([], [], 2.0) == [replace(five, seen_seconds=2.0)]
+    assert lasting.promises_to_show([], [five], 1.0) == [five]
+    assert lasting.promises_to_show([], [], 2.0) == [replace(five, seen_seconds=2.0)]
     lasting = ShownPromises()
-    lasting.of([], [five], 1.0)
+    lasting.promises_to_show([], [five], 1.0)
     lasting.withdraw()
-    assert lasting.of([], [], 2.0) == []
+    assert lasting.promises_to_show([], [], 2.0) == []
 
 
 def test_what_others_promise_is_foreign_memory() -> None:

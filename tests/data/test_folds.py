@@ -17,11 +17,11 @@ from automl.data.dataset import Dataset, RefitRows
 from automl.data.folds import (
     FEW_ROWS,
     MANY_ROWS,
+    decide_n_folds,
+    decide_n_repeats,
     folds_at_random,
     folds_in_order,
     folds_of_groups,
-    how_many,
-    how_often,
     only_judged,
 )
 from automl.data.load import load_dataset, load_with_test
@@ -104,12 +104,12 @@ def test_blocks_in_order_are_about_as_large() -> None:
 
 
 def test_auto_goes_by_the_rows() -> None:
-    assert how_many("auto", MANY_ROWS + 1, MANY_ROWS + 1) == 1
-    assert how_many("auto", MANY_ROWS, MANY_ROWS) == 5
-    assert how_many("auto", 100, 3) == 3, "as many as there are groups"
-    assert how_many(7, MANY_ROWS + 1, 10) == 7
-    assert [how_often("auto", n) for n in (FEW_ROWS - 1, FEW_ROWS)] == [3, 1]
-    assert how_often(5, 10) == 1
+    assert decide_n_folds("auto", MANY_ROWS + 1, MANY_ROWS + 1) == 1
+    assert decide_n_folds("auto", MANY_ROWS, MANY_ROWS) == 5
+    assert decide_n_folds("auto", 100, 3) == 3, "as many as there are groups"
+    assert decide_n_folds(7, MANY_ROWS + 1, 10) == 7
+    assert [decide_n_repeats("auto", n) for n in (FEW_ROWS - 1, FEW_ROWS)] == [3, 1]
+    assert decide_n_repeats(5, 10) == 1
 
 
 def test_the_seed_decides() -> None:

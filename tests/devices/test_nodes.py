@@ -15,8 +15,8 @@ from automl.devices.device_reading import (
     NodeReading,
     NodesReader,
     address_on_node,
+    close_unclaimed_devices,
     merge_node_readings,
-    without_free_memory,
 )
 from automl.trial import HOST, LOCAL_NODE, DeviceId, ProcessId
 
@@ -56,7 +56,7 @@ def test_each_node_tells_of_its_machine_beside_its_gpus() -> None:
     unknown = replace(told, hosts={})
     assert merge_node_readings([NodeReading("a", unknown, 0.0)], 0.0).hosts == {}
     assert address_on_node(DeviceReading(0.0, told.devices), "c", 3).hosts == {}
-    assert without_free_memory(told, {}).hosts == told.hosts, "whoever holds it"
+    assert close_unclaimed_devices(told, {}).hosts == told.hosts, "whoever holds it"
 
 
 def test_a_node_that_says_nothing_takes_nothing_new_and_makes_no_other_old() -> None:
@@ -91,7 +91,7 @@ def test_of_a_shared_cluster_what_is_held_takes_trials() -> None:
     found = {
         name: [
             (d.max_processes, d.n_places, d.closed is None)
-            for d in without_free_memory(one, held).devices
+            for d in close_unclaimed_devices(one, held).devices
         ]
         for name, held in {
             "nothing": {},

@@ -1,13 +1,13 @@
-"""Where the memory of a device is, by one reading and the ledger. Pure.
+"""Computes where the memory of a device is, by one reading and the ledger. Pure.
 
     used(p)  = max(what torch holds in our process p, NVML's bytes of its pid)
     hold(p)  = max(used(p), Σ max(request, observed peak) over its admitted trials + its context)
     foreign  = max(0, total − free − Σ used(p)) + what other sweeps promise and NVML does not show
     room     = total − foreign − Σ hold(p) − contexts not yet visible − headroom
 
-Both sides of `used` are read just before and just after NVML is asked for the device, while they
-may change: `foreign` is computed with the smaller and `hold` with the larger, so that both err on
-the safe side. Where NVML knows no pids (in a container) a context counts as foreign.
+What our processes hold is read just before and just after NVML is asked for the device, and may
+change meanwhile: `foreign` is computed with the smaller value and `hold` with the larger, so that
+both err on the safe side. Where NVML knows no pids (in a container) a context counts as foreign.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from automl.trial import DeviceId, ProcessId
 
 CONTEXT_BOUND_BYTES = 1024**3
 """The most that a new process takes of a GPU before its first tensor (400–560 MiB were measured on
-current drivers and torch). Counts until the driver shows the real figure."""
+current drivers and torch). It counts until the driver shows the real figure."""
 
 
 DISTURBING_SHARE = 0.05
-"""Of a device: what others hold more than at their least, from which on a trial that runs out of
-memory there alone may owe it to them."""
+"""Share of a device that others must hold above their least to disturb a trial. A trial that then
+runs out of memory alone on the device may owe it to them."""
 
 
 @dataclass(frozen=True)
 class DeviceAccount:
-    """One device. Sizes in bytes."""
+    """Where the memory of one device is, in bytes."""
 
     device: DeviceSnapshot
     page: DeviceLedgerPage
     foreign_bytes: int
     hold_bytes: int
     idle_bytes: int
-    """The part of `hold_bytes` that processes of ours hold in which nothing runs."""
+    """The part of `hold_bytes` that idle processes of ours hold."""
     pending_bytes: int
     headroom_bytes: int
     exclusive: bool
     probing: bool
-    """A trial of unknown size is there that has joined others, and was not seen at work yet."""
+    """Whether a trial of unknown size has joined others there and was not seen at work yet."""
     own_processes: frozenset[ProcessId]
     least_foreign_bytes: int
     """The least that others were seen to hold in this sweep."""
     n_processes: int
-    """That compute there, ours and others; 0 where any number may."""
+    """Number of processes that compute there, ours and others; 0 where any number may."""
     may_be_ours_bytes: int
-    """Of what counts as foreign: contexts of ours whose processes NVML does not know, at most."""
+    """The most that contexts of ours, whose processes NVML does not know, add to
+    `foreign_bytes`."""
     kept_bytes: int = 0
-    """Of a machine's memory: for its GPUs (`host_share.py`); 0 but where it is asked for."""
+    """Memory of a machine that is kept for its GPUs (`host_share.py`); 0 where nobody asked for
+    it."""
 
     @property
     def is_undisturbed(self) -> bool:
@@ -77,9 +79,12 @@ class DeviceAccount:
 
     @cached_property
     def order(self) -> tuple[int, float, int, DeviceId]:
-        """Of those that have room the first is taken: fewest trials, least busy (in quarters, as
-        utilisation says that some kernel ran, not how much room there is), fullest; what is kept
-        of a machine is not looked at, by which they are not filed either (`device_index.py`)."""
+        """Sort key of the device; of the devices that have room the first is taken.
+
+        Fewest trials come first, then the least busy, then the fullest. Load counts in quarters, as
+        utilisation tells that some kernel ran, not how much room there is. What is kept of a
+        machine is left out, since the index (`device_index.py`) leaves it out, too.
+        """
         room_bytes = self.room_bytes + self.kept_bytes
         return self.n_trials, _load(self.device), room_bytes, self.device.address
 
@@ -95,7 +100,7 @@ class _ProcessUsage:
 def make_account(
     device: DeviceSnapshot, reading: DeviceReading, page: DeviceLedgerPage, headroom_bytes: int
 ) -> DeviceAccount:
-    """Add up one device. See the head of this module for the formula."""
+    """Return the account of one device; the head of this module has the formula."""
     here = device.address
     reservations = page.reservations
     promised: dict[ProcessId | None, int] = {}
@@ -131,7 +136,8 @@ def make_account(
 
 
 def _n_processes(device: DeviceSnapshot, page: DeviceLedgerPage, ours: set[ProcessId]) -> int:
-    """Of those of ours that are not known yet each counts, too."""
+    """Return how many processes compute there; processes of ours that are not known yet count,
+    too."""
     if device.max_processes is None:
         return 0
     others = {ProcessId(device.address.node, p.pid) for p in device.processes if p.computes}
@@ -139,12 +145,12 @@ def _n_processes(device: DeviceSnapshot, page: DeviceLedgerPage, ours: set[Proce
 
 
 def _load(device: DeviceSnapshot) -> float:
-    """In quarters."""
+    """Return the utilisation, rounded to quarters."""
     return round((device.utilisation or 0.0) * 4) / 4
 
 
 def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
-    """Whether two snapshots of one device tell of the same, but for what is only shown."""
+    """Return whether two snapshots of one device agree in everything but what is only displayed."""
     return device is other or (
         device.free_bytes == other.free_bytes
         and device.total_bytes == other.total_bytes
@@ -160,42 +166,45 @@ def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
 def contexts_seen(
     reading: DeviceReading, on: Iterable[DeviceId]
 ) -> Iterator[tuple[DeviceId, ProcessId, int]]:
-    """What NVML shows of each of our processes on these devices beyond what torch holds there: its
-    CUDA context (and memory that torch does not count, hence at most so much). Nothing of whom NVML
-    does not know."""
+    """Yield what NVML shows of each of our processes on these devices beyond torch's memory there.
+
+    This is its CUDA context, and memory that torch does not count, so it is an upper bound.
+    Processes that NVML does not know are left out.
+    """
     for device in filter(None, map(reading.find, on)):
         here, pids = device.address, _by_process(device)
         held, before = reading.held_after_on(here), reading.held_before_on(here)
         for process in held.keys() & pids.keys() & before.keys():
-            least = min(held[process], before[process])  # freed meanwhile is not the context
+            least = min(held[process], before[process])  # memory freed meanwhile is no context
             size = max(0, pids[process].low_bytes - least)
             yield here, process, min(size, CONTEXT_BOUND_BYTES)
 
 
 def context_bytes(device: DeviceId) -> int:
-    """What a new process of ours will take of the device besides its trials, at most."""
+    """Return the most that a new process of ours takes of the device besides its trials."""
     return 0 if device.on_host else CONTEXT_BOUND_BYTES
 
 
 def _used(
     device: DeviceSnapshot, reading: DeviceReading, trains: set[ProcessId]
 ) -> dict[ProcessId, _ProcessUsage]:
-    """By process of ours: those that train, and those that say what they hold."""
+    """Return the usage of each process of ours that trains or reports what it holds."""
     before = reading.held_before_on(device.address)
     after = reading.held_after_on(device.address)
     pids = _by_process(device)
-    none = _ProcessUsage(0, 0)
+    nothing = _ProcessUsage(0, 0)
     return {
         p: _ProcessUsage(
-            max(min(before.get(p, 0), after.get(p, 0)), pids.get(p, none).low_bytes),
-            max(before.get(p, 0), after.get(p, 0), pids.get(p, none).high_bytes),
+            max(min(before.get(p, 0), after.get(p, 0)), pids.get(p, nothing).low_bytes),
+            max(before.get(p, 0), after.get(p, 0), pids.get(p, nothing).high_bytes),
         )
         for p in {*before, *after, *trains}
     }
 
 
 def _by_process(device: DeviceSnapshot) -> Mapping[ProcessId, _ProcessUsage]:
-    """NVML's word on each process and those that it started, where it has one."""
+    """Return NVML's figures for each process, with the processes that it started, where NVML has
+    any."""
     found: dict[ProcessId, _ProcessUsage] = {}
     for p in device.processes:
         if p.used_bytes is not None:

@@ -1,7 +1,7 @@
-"""The accounts of all devices of a sweep, kept from one decision to the next.
+"""Keeps the accounts of all devices of a sweep from one decision to the next.
 
-An account is added up anew where another reading shows its device, or its page of the ledger is
-another; so what a decision costs does not grow with the number of devices.
+An account is computed anew only if the reading shows a change of its device, or its page of the
+ledger has changed. The cost of a decision therefore does not grow with the number of devices.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from automl.trial import DeviceId
 
 
 class DeviceAccounts:
-    """Those of one sweep, as of the last reading and ledger that it was asked with. For the main
+    """The accounts of one sweep, by the last reading and ledger that were passed in. For the main
     thread.
 
-    What else is added up comes with one of the two: faults and what other sweeps promise with the
-    reading, which is another where these are; what processes were seen to take with the ledger.
+    All other inputs come with one of the two: faults and promises of other sweeps with the reading,
+    which changes with them; the memory of processes with the ledger.
     """
 
     def __init__(self) -> None:
@@ -31,67 +31,76 @@ class DeviceAccounts:
         self._headroom_bytes = 0
         self._changes = LedgerChanges()
         self._kept: dict[DeviceId, DeviceAccount] = {}
-        self._shelves: DeviceIndex | None = None
+        self._index: DeviceIndex | None = None
         self._disturbed: set[DeviceId] = set()
         self._news: set[DeviceId] = set()
         self._differing: tuple[DeviceReading, set[DeviceId] | None] | None = None
-        """As it was asked for last."""
+        """The last reading that was compared, with the devices that differ."""
         self._process_bytes = 0
         self._shares: dict[DeviceId, tuple[DeviceLedgerPage, HostShare]] = {}
         self._shares_of: DeviceReading | None = None
         self._totals: dict[str, HostShare] = {}
         self._totals_changes = LedgerChanges()
 
-    def of(
+    def update(
         self, reading: DeviceReading, ledger: LedgerSnapshot, headroom_bytes: int
     ) -> Mapping[DeviceId, DeviceAccount]:
-        """Of all devices of the reading, in its order; the same mapping each time, which changes
-        when it is asked for again."""
+        """Bring the accounts up to date, and return those of all devices of the reading, in its
+        order.
+
+        The mapping is the same object each time, and changes at the next call.
+        """
         changed = ledger.changes.since(self._changes)
         differing = self.differing(reading)
         before, self._reading, self._changes = self._reading, reading, ledger.changes
         if differing is None or changed is None or headroom_bytes != self._headroom_bytes:
             self._headroom_bytes = headroom_bytes
-            self._begin(reading, ledger)
+            self._start_over(reading, ledger)
         else:
             if reading is not before:
-                self._show(reading, differing)
+                self._renew_snapshots(reading, differing)
             if changed or differing:
                 self._renew(changed | differing, reading, ledger)
         return self._kept
 
     def differing(self, reading: DeviceReading) -> set[DeviceId] | None:
-        """Devices of which it shows something else that counts than the reading before, or where
-        that may have come since which was awaited; None: it is of other devices."""
+        """Return the devices whose account may change with this reading; None: it shows other
+        devices.
+
+        These are devices that the reading shows otherwise in a figure that counts, and devices on
+        which an awaited context may have come.
+        """
         if reading is self._reading:
             return set()
         if self._differing is None or self._differing[0] is not reading:
             self._differing = reading, self._compare(reading)
         return self._differing[1]
 
-    def shelves(
+    def index(
         self, reading: DeviceReading, ledger: LedgerSnapshot, limits: AdmissionLimits
     ) -> DeviceIndex:
-        """The same, filed."""
-        accounts = self.of(reading, ledger, limits.headroom_bytes)
-        if self._shelves is None:
-            self._shelves = DeviceIndex(accounts, limits)
-        self._shelves.follow(limits)
-        return self._shelves
+        """Return the index of the accounts, brought up to date."""
+        accounts = self.update(reading, ledger, limits.headroom_bytes)
+        if self._index is None:
+            self._index = DeviceIndex(accounts, limits)
+        self._index.follow(limits)
+        return self._index
 
     @property
     def disturbed(self) -> Set[DeviceId]:
-        """Devices of which others hold more than they ever did at the least."""
+        """Devices of which others hold more than the least that they ever held."""
         return self._disturbed
 
     def take_news(self) -> set[DeviceId]:
-        """Whose account is another since this was asked last."""
+        """Return the devices whose account has changed since the previous call."""
         news, self._news = self._news, set()
         return news
 
     def host_share(self, node: str, reading: DeviceReading, ledger: LedgerSnapshot) -> HostShare:
-        """What our trials take of a machine, on devices of the reading or not. Of machines that
-        nobody asks for nothing is added up."""
+        """Return what our trials take of a machine, on devices of the reading or not.
+
+        Nothing is added up for machines that nobody asks for.
+        """
         if reading is not self._shares_of or process_bytes(ledger) != self._process_bytes:
             self._shares_of, self._process_bytes = reading, process_bytes(ledger)
             self._shares, self._totals = {}, {}
@@ -115,9 +124,9 @@ class DeviceAccounts:
             total += kept[1]
         return total
 
-    def _begin(self, reading: DeviceReading, ledger: LedgerSnapshot) -> None:
+    def _start_over(self, reading: DeviceReading, ledger: LedgerSnapshot) -> None:
         self._news |= self._kept.keys()
-        self._kept, self._shelves, self._disturbed = {}, None, set()
+        self._kept, self._index, self._disturbed = {}, None, set()
         self._renew((device.address for device in reading.devices), reading, ledger)
 
     def _compare(self, reading: DeviceReading) -> set[DeviceId] | None:
@@ -136,8 +145,8 @@ class DeviceAccounts:
                 differing.add(address)
         return differing
 
-    def _show(self, reading: DeviceReading, differing: Set[DeviceId]) -> None:
-        """Where nothing differs that counts the account is the same, of the device as it is now."""
+    def _renew_snapshots(self, reading: DeviceReading, differing: Set[DeviceId]) -> None:
+        """Renew the snapshots in accounts of devices that differ in nothing that counts."""
         for device in reading.devices:
             kept = self._kept[device.address]
             if device is not kept.device and device.address not in differing:
@@ -157,5 +166,5 @@ class DeviceAccounts:
                 self._disturbed.discard(address)
             else:
                 self._disturbed.add(address)
-            if self._shelves is not None:
-                self._shelves.put(new)
+            if self._index is not None:
+                self._index.put(new)

@@ -1,4 +1,8 @@
-"""Which devices could serve a request at all: those of one node and one kind. Pure."""
+"""Selects the devices that could serve a request at all, as teams of one node and one kind. Pure.
+
+A trial of several devices gets all of them from one team. Memory and contexts are not considered
+here, but in `placement_policy.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,18 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.refusals import (
     AdmissionRefusal,
     RefusalKind,
+    all_closed,
     all_taken,
     full_by_pace,
     no_such_devices,
-    not_held,
     only_on_drained,
     too_large,
 )
 from automl.trial import DeviceKind, ResourceRequest
 
 SAME_SIZE = 0.99
-"""Devices of one model differ a little in what the driver leaves of them."""
+"""Sizes within this ratio count as equal, since the driver leaves a little more or less of devices
+of one model."""
 
 
 def not_lost(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
@@ -31,17 +36,22 @@ def not_lost(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
 def not_lost_of(
     request: ResourceRequest, teams: Sequence[Sequence[DeviceAccount]]
 ) -> Sequence[Sequence[DeviceAccount]]:
-    """Of each team those that are not lost, if enough; in the order of the teams, whoever of them
-    is lost."""
+    """Return of each team the devices that are not lost, if they are enough.
+
+    The order of the teams stays, whichever devices are lost.
+    """
     left = [not_lost(team) for team in teams]
     return [team for team in left if len(team) >= request.n_devices]
 
 
 def closed_to(
-    request: ResourceRequest, accounts: Sequence[DeviceAccount], some: bool
+    request: ResourceRequest, accounts: Sequence[DeviceAccount], devices_are_partial: bool
 ) -> AdmissionRefusal | None:
-    """Why it could not start even if nothing else ran: on no device, or on none that is well."""
-    if (never := _never(request, accounts, some)) is not None:
+    """Return why the request could not start even if nothing else ran; None: it could.
+
+    Either no device could hold it, or no device that is well.
+    """
+    if (never := _never(request, accounts, devices_are_partial)) is not None:
         return never
     left, well = not_lost(accounts), [a for a in accounts if a.device.fault is None]
     if len(well) == len(accounts):
@@ -59,7 +69,8 @@ def closed_to(
 def teams_of(
     request: ResourceRequest, accounts: Sequence[DeviceAccount]
 ) -> Sequence[Sequence[DeviceAccount]]:
-    """The devices of each node and kind that could serve the request at all, if enough."""
+    """Return the devices of each node and kind that could serve the request at all, if they are
+    enough."""
     teams: dict[tuple[str, DeviceKind], list[DeviceAccount]] = {}
     for a in accounts:
         if a.device.address.kind in request.kinds:
@@ -69,14 +80,17 @@ def teams_of(
 
 
 def _never(
-    request: ResourceRequest, accounts: Sequence[DeviceAccount], some: bool = False
+    request: ResourceRequest, accounts: Sequence[DeviceAccount], devices_are_partial: bool = False
 ) -> AdmissionRefusal | None:
-    """Not even if nothing else were there. Of some devices the size tells nothing: with a context
-    that is there already it may fit on one that is too small for it and a new one."""
+    """Return why the request would not fit even if nothing else were there; None: it would.
+
+    Partial devices tell nothing by their size: with a context that is there already the request may
+    fit on a device that is too small for it and a new context.
+    """
     teams = teams_of(request, accounts)
     if not teams:
         return no_such_devices(request, _most_devices(request, accounts))
-    if request.memory_bytes is None or some:
+    if request.memory_bytes is None or devices_are_partial:
         return None
     tightest = max((_nth_largest(request.n_devices, team) for team in teams), key=_empty_room)
     fits = request.memory_bytes <= tightest.empty_room_bytes
@@ -94,7 +108,7 @@ def _most_devices(request: ResourceRequest, accounts: Sequence[DeviceAccount]) -
 def of_largest_size(
     request: ResourceRequest, teams: Sequence[Sequence[DeviceAccount]]
 ) -> Sequence[Sequence[DeviceAccount]]:
-    """Of each node its devices of the largest size, on those nodes that have the largest."""
+    """Return of each node its devices of the largest size, on the nodes that have the largest."""
     sizes = [_nth_largest(request.n_devices, team).device.total_bytes for team in teams]
     least = SAME_SIZE * max(sizes)
     large = [[a for a in team if a.device.total_bytes >= least] for team in teams]
@@ -104,25 +118,30 @@ def of_largest_size(
 def with_places(
     request: ResourceRequest, teams: Sequence[Sequence[DeviceAccount]], hosts: HostRooms
 ) -> Sequence[Sequence[DeviceAccount]]:
-    """Of each node the devices that take one more trial, if enough, machines with what they keep
-    for their GPUs."""
+    """Return of each node the devices that take one more trial, if they are enough.
+
+    The accounts of machines show what is kept there for their GPUs.
+    """
     free = [[hosts.with_kept(a) for a in team if is_free(request, a, hosts)] for team in teams]
     return [team for team in free if len(team) >= request.n_devices]
 
 
 def is_free(request: ResourceRequest, a: DeviceAccount, hosts: HostRooms) -> bool:
-    """Whether it takes one more trial. (Whoever wants one to itself does not wait for a place on
-    it, where it has any.)"""
-    most = hosts.most(a.device.address)
-    return a.n_trials < most or (_wants_all(request, a) and most > 0)
+    """Return whether the device takes one more trial.
+
+    A request for a device to itself waits for no place on it, if the device has any places.
+    """
+    most_trials = hosts.most_trials(a.device.address)
+    return a.n_trials < most_trials or (_wants_all(request, a) and most_trials > 0)
 
 
 def all_full(
     accounts: Sequence[DeviceAccount], limits: AdmissionLimits, hosts: HostRooms
 ) -> AdmissionRefusal:
-    """As many share the devices as may, or as are faster together."""
+    """Return the refusal that as many trials share the devices as may, or as are faster
+    together."""
     if all(a.device.closed is not None for a in accounts):
-        return not_held([a.device for a in accounts])
+        return all_closed([a.device for a in accounts])
     held = [a for a in accounts if 0 < limits.on(a.device.address) <= a.n_trials]
     held = [a for a in held if a.device.address in limits.sharing]
     if not held:
@@ -138,7 +157,8 @@ def _wants_all(request: ResourceRequest, a: DeviceAccount) -> bool:
 
 
 def is_unknown(request: ResourceRequest, a: DeviceAccount) -> bool:
-    """On the host a trial of unknown size counts by cores."""
+    """Return whether the request's size is unknown there; on the host such a trial counts by
+    cores."""
     unknown = request.memory_bytes is None and not request.alone
     return unknown and not a.device.address.on_host
 

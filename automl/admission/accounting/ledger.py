@@ -1,12 +1,12 @@
-"""What was promised to running trials, until it is given back.
+"""Records what was promised to running trials, until it is given back.
 
 NVML shows memory only once it is taken, long after admission; the ledger knows it from the moment
-of the promise. Arithmetic over both is in `account.py`. Changed by the main thread (reserve) and by
-pool threads (release, peaks), each change under one short lock; readers get an immutable snapshot,
-of which only the pages of devices are made anew on which something changed, and which says which
-these are: what it costs does not grow with the number of devices.
+of the promise. `account.py` computes with both. The main thread (reserve) and pool threads
+(release, peaks) change the ledger, each under one short lock.
 
-A mapping that is changed by making another, at a cost that does not grow with its size.
+Readers get an immutable snapshot. Only the pages of changed devices are made anew in it, in a
+`LayeredMapping`, and the snapshot tells which devices these are. Its cost therefore does not grow
+with the number of devices.
 """
 
 from __future__ import annotations
@@ -26,22 +26,27 @@ from automl.trial import DeviceId, Placement, ProcessId
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MOST = 64
-"""Entries that lie over the others; then both are made one."""
+_MOST_OVER = 64
+"""Most entries of the upper layer; beyond it both layers are merged."""
 _NONE = object()
 
 
 class LayeredMapping(Mapping[K, V]):
-    """Many entries that several have in common, and a few over them. Neither is ever changed."""
+    """A mapping of many entries that several mappings share, and a few entries that override them.
+
+    It is never changed: `with_these` makes another at a cost that does not grow with the number of
+    entries.
+    """
 
     def __init__(self, under: dict[K, V] | None = None, over: dict[K, V] | None = None) -> None:
         self._under: dict[K, V] = {} if under is None else under
         self._over: dict[K, V] = {} if over is None else over
 
     def with_these(self, entries: Mapping[K, V]) -> LayeredMapping[K, V]:
-        """Another in which these are added, or take the place of those of their keys."""
+        """Return another mapping with these entries added, or in place of those with the same
+        keys."""
         over = {**self._over, **entries}
-        if len(over) <= _MOST:
+        if len(over) <= _MOST_OVER:
             return LayeredMapping(self._under, over)
         return LayeredMapping({**self._under, **over})
 
@@ -65,26 +70,27 @@ class Reservation:
     """Memory promised to one placed trial (or pack) on its devices."""
 
     key: int
-    """Number of the trial (of a pack: of its first)."""
+    """Number of the trial; of a pack the number of its first trial."""
     placement: Placement
     process: ProcessId | None = None
-    """That trains it; None until known."""
+    """The process that trains it; None until it is known."""
     peaks_bytes: tuple[int, ...] = ()
-    """The most it was seen to hold of each device, in the order of its shares; none: not seen."""
+    """The most that it was seen to hold of each device, in the order of its shares; empty: not
+    seen."""
     settled: bool = False
-    """The promise was shrunk to what was seen, which happens once."""
+    """Whether the promise was shrunk to what was seen, which happens once."""
     number: int = 0
-    """Of all that were made of its ledger."""
+    """Number of the reservation among all that were made in its ledger."""
 
     def counted_bytes(self, device: DeviceId) -> int:
-        """What admission counts: the promise, or the observed peak where that is larger."""
+        """Return what admission counts: the promise, or the observed peak where that is larger."""
         number = self.placement.devices.index(device)
         seen = self.peaks_bytes[number] if self.peaks_bytes else 0
         return max(self.placement.shares[number].reservation_bytes, seen)
 
     @property
     def holder(self) -> ProcessId:
-        """Its process; one that is not known yet has a negative stand-in."""
+        """The process of the reservation; a negative stand-in where it is not known yet."""
         return self.process or ProcessId(self.placement.node, -1 - self.key)
 
 
@@ -93,76 +99,80 @@ class CudaContext:
     """The CUDA context of one of our processes on a device: taken, but maybe not yet visible."""
 
     ready_seconds: float | None = None
-    """`time.monotonic()` when the process said that CUDA is up; None: not yet."""
+    """Time by `time.monotonic()` at which the process reported that CUDA is up; None: not yet."""
     size_bytes: int | None = None
     """The least that NVML showed of the process beyond torch's memory; None: not known."""
     in_doubt: bool = False
-    """Its trial ended before it was said to be up: it may be there or not."""
+    """Whether the trial ended before CUDA was reported up, so that the context may exist or not."""
 
     @property
     def is_awaited(self) -> bool:
         return self.ready_seconds is None
 
     def pending(self, reading_begun_seconds: float) -> bool:
-        """Whether a reading begun then may have missed it."""
+        """Return whether a reading begun at this time may have missed the context."""
         return self.ready_seconds is None or reading_begun_seconds <= self.ready_seconds
 
 
 @dataclass(frozen=True)
 class DeviceLedgerPage:
-    """What the ledger has of one device."""
+    """What the ledger knows of one device."""
 
     reservations: tuple[Reservation, ...] = ()
     contexts: Mapping[ProcessId, CudaContext] = field(default_factory=dict)
-    """On a GPU; of a process that is not known yet by its stand-in."""
+    """CUDA contexts on a GPU by process; a process that is not known yet has its stand-in."""
     least_foreign_bytes: int | None = None
     """The least that others were seen to hold; None: nothing was seen yet."""
 
     @property
     def n_coming(self) -> int:
-        """Executions that no process is known to have taken yet."""
-        return sum(held.process is None for held in self.reservations)
+        """Number of executions that no process is known to have taken yet."""
+        return sum(reservation.process is None for reservation in self.reservations)
 
     @property
     def n_unmeasured_contexts(self) -> int:
-        """Those of which NVML does not tell whose they are."""
+        """Number of contexts whose process NVML does not tell."""
         return sum(context.size_bytes is None for context in self.contexts.values())
 
     def n_pending_contexts(self, reading_begun_seconds: float) -> int:
         return sum(context.pending(reading_begun_seconds) for context in self.contexts.values())
 
     def has_context(self, process: ProcessId) -> bool:
-        """Whether a trial in that process needs no other here."""
+        """Return whether a trial in that process needs no other context here."""
         context = self.contexts.get(process)
         return context is not None and not context.in_doubt
 
     def context_bytes(self, process: ProcessId) -> int:
-        """Bytes of its context, as far as they are known to be no foreign memory."""
+        """Return the bytes of a process's context, as far as they are known not to be foreign
+        memory."""
         context = self.contexts.get(process)
         return 0 if context is None else context.size_bytes or 0
 
 
-_EMPTY = DeviceLedgerPage()
+_EMPTY_PAGE = DeviceLedgerPage()
 _LONGEST_JOURNAL = 100_000
-"""Entries; whoever knows a snapshot of an older one takes every page as changed."""
+"""Most entries of the journal. A reader whose snapshot is of an older journal takes every page as
+changed."""
 Contexts: TypeAlias = Mapping[tuple[DeviceId, ProcessId], CudaContext]
 
 
 @dataclass(frozen=True)
 class LedgerChanges:
-    """Which pages changed, in order, as far as one snapshot of a ledger knows."""
+    """Tells which pages changed, in order, as far as one snapshot of a ledger knows."""
 
     journal: list[DeviceId] = field(default_factory=list)
-    """Of the ledger, which adds to it."""
+    """The journal of the ledger, which keeps adding to it."""
     n: int = 0
-    """So many of its entries are of this snapshot and those before."""
+    """Number of the journal's entries that belong to this snapshot and earlier ones."""
 
-    def since(self, before: LedgerChanges) -> set[DeviceId] | None:
-        """On which devices something changed; None: the other is not of the same ledger, or was
-        taken later."""
-        if before.journal is not self.journal or before.n > self.n:
+    def since(self, earlier: LedgerChanges) -> set[DeviceId] | None:
+        """Return the devices on which something changed since `before`.
+
+        None: `before` is of another ledger, or was taken later.
+        """
+        if earlier.journal is not self.journal or earlier.n > self.n:
             return None
-        return set(self.journal[before.n : self.n])
+        return set(self.journal[earlier.n : self.n])
 
 
 @dataclass(frozen=True)
@@ -172,51 +182,53 @@ class LedgerSnapshot:
     pages: Mapping[DeviceId, DeviceLedgerPage] = field(default_factory=dict)
     n_reservations: int = 0
     host_peak_bytes: int = 0
-    """The most main memory that a process of ours was seen to take that trains on a GPU."""
+    """The most main memory that a process of ours which trains on a GPU was seen to take."""
     changes: LedgerChanges = field(default_factory=LedgerChanges, compare=False)
     by_node: Mapping[str, frozenset[DeviceId]] = field(default_factory=dict)
-    """Devices that have a page."""
+    """Devices that have a page, by node."""
 
     @classmethod
-    def of(
+    def from_reservations(
         cls,
         reservations: Iterable[Reservation],
         contexts: Contexts | None = None,
         least_foreign: Mapping[DeviceId, int] | None = None,
         host_peak_bytes: int = 0,
     ) -> LedgerSnapshot:
-        """A ledger as it is thought to be at another moment."""
-        held = [replace(r, number=n) for n, r in enumerate(reservations)]
+        """Return a ledger as it is expected to be at another moment."""
+        numbered = [replace(r, number=n) for n, r in enumerate(reservations)]
         least = least_foreign or {}
-        there: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
+        contexts_on: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
         for (device, process), context in (contexts or {}).items():
-            there[device][process] = context
-        on: dict[DeviceId, list[Reservation]] = defaultdict(list)
-        for reservation in held:
+            contexts_on[device][process] = context
+        reservations_on: dict[DeviceId, list[Reservation]] = defaultdict(list)
+        for reservation in numbered:
             for device in reservation.placement.devices:
-                on[device].append(reservation)
+                reservations_on[device].append(reservation)
         pages = {
-            device: DeviceLedgerPage(tuple(on[device]), there[device], least.get(device))
-            for device in {*on, *there, *least}
+            device: DeviceLedgerPage(
+                tuple(reservations_on[device]), contexts_on[device], least.get(device)
+            )
+            for device in {*reservations_on, *contexts_on, *least}
         }
-        return cls(pages, len(held), host_peak_bytes, by_node=_with_devices({}, pages))
+        return cls(pages, len(numbered), host_peak_bytes, by_node=_with_devices({}, pages))
 
     def on(self, device: DeviceId) -> DeviceLedgerPage:
-        return self.pages.get(device, _EMPTY)
+        return self.pages.get(device, _EMPTY_PAGE)
 
     def on_node(self, node: str) -> frozenset[DeviceId]:
-        """Devices of a machine that have a page."""
+        """Return the devices of a machine that have a page."""
         return self.by_node.get(node, frozenset())
 
     @cached_property
     def reservations(self) -> tuple[Reservation, ...]:
-        """Of all devices, in the order in which they were made."""
+        """The reservations of all devices, in the order in which they were made."""
         found = {r.key: r for page in self.pages.values() for r in page.reservations}
         return tuple(sorted(found.values(), key=lambda r: r.number))
 
     @property
     def contexts(self) -> Contexts:
-        """Of all devices."""
+        """The CUDA contexts of all devices, by device and process."""
         return {
             (device, process): context
             for device, page in self.pages.items()
@@ -225,18 +237,18 @@ class LedgerSnapshot:
 
     @property
     def least_foreign(self) -> Mapping[DeviceId, int]:
-        """Of those devices of which something was seen."""
+        """The least that others were seen to hold, by device on which anything was seen."""
         found = {device: page.least_foreign_bytes for device, page in self.pages.items()}
         return {device: least for device, least in found.items() if least is not None}
 
 
 class Ledger:
-    """The changing set of reservations. Every one is given back exactly once."""
+    """The changing set of reservations. Every reservation is given back exactly once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.Lock()  # guards all fields below
         self._reservations: dict[int, Reservation] = {}
-        self._on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
+        self._reservations_on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
         self._contexts: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
         self._least_foreign: dict[DeviceId, int] = {}
         self._host_peak_bytes = 0
@@ -246,81 +258,87 @@ class Ledger:
         self._n_made = 0
         self._by_node: Mapping[str, frozenset[DeviceId]] = {}
         self._snapshot: LedgerSnapshot | None = None
-        """The last one, while nothing has changed."""
+        """The last snapshot, which is valid while nothing has changed."""
 
-    # --- a reservation's life ---
+    # --- the life of a reservation ---
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
             assert key not in self._reservations, f"trial {key} already holds a reservation"
             self._n_made += 1
-            held = Reservation(key, placement, process, number=self._n_made)
-            self._put(held)
-            for device in _gpus(held):
-                self._await(device, held.holder, CudaContext())
+            reservation = Reservation(key, placement, process, number=self._n_made)
+            self._put(reservation)
+            for device in _gpus_of(reservation):
+                self._await(device, reservation.holder, CudaContext())
 
     def release(self, key: int, now_seconds: float) -> None:
-        """Give it back. A context that is still awaited may have come by now: readings that begin
-        later see it."""
+        """Give a reservation back.
+
+        A context that is still awaited may have come by now: readings that begin later show it.
+        """
         with self._lock:
             assert key in self._reservations, f"trial {key} holds no reservation"
-            held = self._reservations.pop(key)
-            for device in held.placement.devices:
-                del self._on[device][key]
+            reservation = self._reservations.pop(key)
+            for device in reservation.placement.devices:
+                del self._reservations_on[device][key]
                 self._changed.add(device)
-            for device in _gpus(held):
-                self._doubt(device, held, now_seconds)
+            for device in _gpus_of(reservation):
+                self._doubt(device, reservation, now_seconds)
 
     @contextmanager
     def held(self, key: int, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-        """The reservation made before is given back at the end, however that comes."""
+        """Give the reservation made before back at the end, however the end comes."""
         try:
             yield
         finally:
             self.release(key, clock())
 
     def assign(self, key: int, process: ProcessId) -> None:
-        """The process that trains it is known now; contexts promised without one are its."""
+        """Note the process that trains it; contexts promised without a process belong to it."""
         with self._lock:
-            before = self._reservations[key]
-            self._put(replace(before, process=process))
-            for device in _gpus(before):
-                if (context := self._contexts[device].pop(before.holder, None)) is not None:
+            reservation = self._reservations[key]
+            self._put(replace(reservation, process=process))
+            for device in _gpus_of(reservation):
+                if (context := self._contexts[device].pop(reservation.holder, None)) is not None:
                     self._await(device, process, context)
 
     def observe_peak(self, key: int, *peaks_bytes: int) -> None:
-        """It was seen to hold so much of each of its devices, in their order."""
+        """Note what it was seen to hold of each of its devices, in their order."""
         with self._lock:
-            seen = self._reservations[key]
-            before = seen.peaks_bytes or (0,) * len(peaks_bytes)
+            reservation = self._reservations[key]
+            before = reservation.peaks_bytes or (0,) * len(peaks_bytes)
             peaks = tuple(map(max, zip(before, peaks_bytes, strict=True)))
-            if peaks != seen.peaks_bytes:
-                self._put(replace(seen, peaks_bytes=peaks))
+            if peaks != reservation.peaks_bytes:
+                self._put(replace(reservation, peaks_bytes=peaks))
 
     def settle(self, key: int, *sizes_bytes: int) -> bool:
-        """Shrink the promise to that on each of its devices, which it has to itself no longer;
-        whether it was. It is never raised, nor put below what was seen, nor shrunk again."""
+        """Shrink the promise to these sizes on its devices, and return whether it was shrunk.
+
+        The trial no longer has its devices to itself. A promise is never raised, nor put below what
+        was seen, nor shrunk again.
+        """
         with self._lock:
-            seen = self._reservations[key]
-            if seen.settled:
+            reservation = self._reservations[key]
+            if reservation.settled:
                 return False
-            peaks = seen.peaks_bytes or (0,) * len(sizes_bytes)
+            peaks = reservation.peaks_bytes or (0,) * len(sizes_bytes)
             enough = [*map(max, zip(sizes_bytes, peaks, strict=True))]
-            placement = seen.placement.shrunk_to(enough)
-            self._put(replace(seen, placement=placement, settled=True))
+            placement = reservation.placement.shrunk_to(enough)
+            self._put(replace(reservation, placement=placement, settled=True))
             return True
 
     def context_up(self, key: int, now_seconds: float) -> None:
-        """CUDA runs in the trial's process; readings begun later see its contexts as foreign."""
+        """Note that CUDA runs in the trial's process; readings begun later show its contexts as
+        foreign."""
         with self._lock:
-            held = self._reservations[key]
-            for device in _gpus(held):
-                context = self._contexts[device].get(held.holder)
+            reservation = self._reservations[key]
+            for device in _gpus_of(reservation):
+                context = self._contexts[device].get(reservation.holder)
                 if context is not None and context.is_awaited:
-                    self._contexts[device][held.holder] = CudaContext(now_seconds)
+                    self._contexts[device][reservation.holder] = CudaContext(now_seconds)
                     self._changed.add(device)
 
-    # --- what readings tell ---
+    # --- learning from readings ---
 
     def note(
         self,
@@ -328,11 +346,13 @@ class Ledger:
         sizes: Iterable[tuple[DeviceId, ProcessId, int]],
         on: Collection[DeviceId] | None = None,
     ) -> None:
-        """Learn from a reading what contexts take, and which went with their processes. `on`: where
-        that may be otherwise than it was; None: anywhere."""
+        """Learn from a reading how large contexts are, and which have gone with their processes.
+
+        `on`: devices where this may have changed; None: all devices.
+        """
         alive = {process for _, process in reading.reserved_after}
         with self._lock:
-            alive |= {held.holder for held in self._reservations.values()}
+            alive |= {reservation.holder for reservation in self._reservations.values()}
             self._note_host(reading)
             for device, process, size in sizes:
                 context = self._contexts[device].get(process)
@@ -350,7 +370,7 @@ class Ledger:
                         self._changed.add(device)
 
     def note_foreign(self, seen: Iterable[tuple[DeviceId, int]]) -> None:
-        """Others hold so much of each of these devices."""
+        """Note how much others hold of each of these devices."""
         with self._lock:
             for device, foreign_bytes in seen:
                 before = self._least_foreign.get(device)
@@ -369,7 +389,7 @@ class Ledger:
     def _make(self) -> LedgerSnapshot:
         changed = {
             device: DeviceLedgerPage(
-                tuple(self._on[device].values()),
+                tuple(self._reservations_on[device].values()),
                 dict(self._contexts[device]),
                 self._least_foreign.get(device),
             )
@@ -390,7 +410,7 @@ class Ledger:
         )
 
     def _note_host(self, reading: DeviceReading) -> None:
-        """What those take of their machines that train on GPUs, and have their libraries loaded."""
+        """Note the main memory of processes that train on GPUs and have loaded their libraries."""
         most = self._host_peak_bytes
         held = reading.reserved_after.items()
         more = {process: n for (device, process), n in held if n > most and device.on_host}
@@ -401,39 +421,42 @@ class Ledger:
         if most != self._host_peak_bytes:
             self._host_peak_bytes, self._snapshot = most, None
 
-    def _put(self, held: Reservation) -> None:
-        self._reservations[held.key] = held
-        for device in held.placement.devices:
-            self._on[device][held.key] = held
+    def _put(self, reservation: Reservation) -> None:
+        self._reservations[reservation.key] = reservation
+        for device in reservation.placement.devices:
+            self._reservations_on[device][reservation.key] = reservation
             self._changed.add(device)
 
     def _await(self, device: DeviceId, process: ProcessId, context: CudaContext) -> None:
-        """A trial brings a context, unless it is surely there."""
+        """Add the context that a trial brings, unless it is surely there."""
         contexts = self._contexts[device]
         if process not in contexts or contexts[process].in_doubt:
             contexts[process] = context
 
-    def _doubt(self, device: DeviceId, held: Reservation, now_seconds: float) -> None:
-        """What becomes of a context whose trial ended, if nobody said that it is up."""
-        context = self._contexts[device].get(held.holder)
-        shared = any(other.holder == held.holder for other in self._on[device].values())
+    def _doubt(self, device: DeviceId, reservation: Reservation, now_seconds: float) -> None:
+        """Decide on a context whose trial has ended, if nobody reported that it is up."""
+        context = self._contexts[device].get(reservation.holder)
+        shared = any(
+            other.holder == reservation.holder for other in self._reservations_on[device].values()
+        )
         if context is None or not context.is_awaited or shared:
             return
-        if held.process is None:
-            del self._contexts[device][held.holder]  # no process ever had it
+        if reservation.process is None:
+            del self._contexts[device][reservation.holder]  # no process ever had it
         else:
-            self._contexts[device][held.process] = CudaContext(now_seconds, in_doubt=True)
+            self._contexts[device][reservation.process] = CudaContext(now_seconds, in_doubt=True)
 
 
-def _gpus(held: Reservation) -> list[DeviceId]:
-    """Where it brings a CUDA context."""
-    return [device for device in held.placement.devices if not device.on_host]
+def _gpus_of(reservation: Reservation) -> list[DeviceId]:
+    """Return the GPUs of a reservation, on each of which it brings a CUDA context."""
+    return [device for device in reservation.placement.devices if not device.on_host]
 
 
 def _with_devices(
     by_node: Mapping[str, frozenset[DeviceId]], devices: Iterable[DeviceId]
 ) -> Mapping[str, frozenset[DeviceId]]:
-    """The same mapping where it has all of them, as it nearly always does."""
+    """Return the mapping with these devices added; the same object where it has all of them, as it
+    nearly always does."""
     new: dict[str, set[DeviceId]] = defaultdict(set)
     for device in devices:
         if device not in by_node.get(device.node, ()):

@@ -1,13 +1,13 @@
-"""What a model has to beat: predictions that know nothing of a row, and a linear model's.
+"""Baselines that a model has to beat, and intervals of scores and of their differences.
 
-Both learn from the rows that trials train on. The linear one sees what a network does
-(`features.py`), so that the difference is what depth brings.
+The baselines are a constant prediction and a linear model; both learn from the rows that trials
+train on. The linear model gets the features of a network (`features.py`), so that the difference is
+what depth brings.
 
-How sure scores are: resampled rows, the same for all that are compared. numpy only.
-
-Percentile intervals of the bootstrap over rows (Efron & Tibshirani 1993, chapter 13). All
-predictions are scored on the same samples, so that the difference of two has an interval of its
-own, which is far narrower than theirs: a row that is hard for one is mostly hard for the other.
+Intervals are percentiles of the bootstrap over rows (Efron & Tibshirani 1993, chapter 13). All
+predictions are scored on the same samples, so that the difference of two scores has an interval of
+its own. It is far narrower than the two of the scores: a row that is hard for one model is mostly
+hard for the other.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from automl.data.scoring.metrics import Floats, JudgedPredictions
 from automl.trial import ScoreDifference, ScoreInterval
 
 MAX_ROWS = 100_000
-"""A linear model learns from no more of them: the rest would move its figures by a thousandth, and
-take minutes."""
+"""Largest number of rows that a linear model learns from: more would move its figures by a
+thousandth, and take minutes."""
 _MAX_STEPS = 300
 
 
 def baseline_predictions(dataset: Dataset, rows: TableRows) -> dict[str, Floats]:
-    """Outputs like a model's (`family.Model.outputs`) for `rows`, by the name of the baseline."""
+    """Return outputs like a model's (`family.Model.outputs`) for `rows`, by baseline."""
     return {"linear": _linear(dataset, rows), **simplest_baseline(dataset, rows)}
 
 
 def simplest_baseline(dataset: Dataset, rows: TableRows) -> dict[str, Floats]:
-    """Of that alone which says the same of all rows."""
+    """Return the outputs of the baseline that says the same of all rows, by its name."""
     name = "majority" if dataset.classes else "mean"
     return {name: np.tile(_constant(dataset), (len(rows), 1))}
 
@@ -58,16 +58,16 @@ def baselines_out_of_fold(dataset: Dataset) -> dict[str, Floats]:
 
 
 def _constant(dataset: Dataset) -> Floats:
-    """(C,) the same for all rows: logarithms of the classes' shares, or the mean target."""
+    """Return (C,) outputs for all rows: logarithms of the classes' shares, or the mean target."""
     if not dataset.classes:
         return np.zeros(1)  # in units of the scaled target
     return constant_outputs(np.bincount(dataset.train.y, minlength=len(dataset.classes)))
 
 
 def constant_outputs(counts: npt.NDArray[np.integer]) -> Floats:
-    """(C,) logarithms of the classes' shares in the training rows."""
-    more = counts + 1.0  # no class is impossible
-    logs: Floats = np.log(more / more.sum())
+    """Return (C,) logarithms of the classes' shares, from their numbers of training rows."""
+    smoothed = counts + 1.0  # no class is impossible
+    logs: Floats = np.log(smoothed / smoothed.sum())
     return logs
 
 
@@ -80,7 +80,7 @@ def _linear(dataset: Dataset, rows: TableRows) -> Floats:
         one_hot_features(dataset.columns, rows),
     )
     with warnings.catch_warnings():
-        # One that has not come to its end is a baseline, too.
+        # A fit that has not converged is a baseline, too.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return _fitted_outputs(dataset, x, train.y, x_rows)
 
@@ -97,10 +97,11 @@ def _fitted_outputs(
     present = np.unique(y)
     if len(present) < 2:  # a part of the rows may hold one class alone
         return np.tile(_constant(dataset), (len(x_rows), 1))
-    said = LogisticRegression(max_iter=_MAX_STEPS).fit(x, y).decision_function(x_rows)
+    scores = LogisticRegression(max_iter=_MAX_STEPS).fit(x, y).decision_function(x_rows)
+    if scores.ndim == 1:  # for two classes scikit-learn gives the score of the second alone
+        scores = np.column_stack([np.zeros(len(scores)), scores])
     outputs = np.full((len(x_rows), len(dataset.classes)), np.log(1 / (len(x) + 1)))
-    # Of two classes it gives the second one's score alone.
-    outputs[:, present] = np.column_stack([np.zeros(len(said)), said]) if said.ndim == 1 else said
+    outputs[:, present] = scores
     return outputs
 
 
@@ -112,13 +113,16 @@ def _at_most(part: DatasetPart, n_rows: int) -> DatasetPart:
 
 CONFIDENCE = 0.95
 _CELLS_AT_ONCE = 2**20
-"""Of the weights of samples, 8 bytes each."""
+"""Largest number of sample weights that are held at once, 8 bytes each."""
 
 
 def bootstrap(
     named: Mapping[str, JudgedPredictions], n_resamples: int, seed: int
 ) -> dict[str, dict[str, Floats]]:
-    """(n_resamples,) of each metric of each, by the same samples of the same rows."""
+    """Return (n_resamples,) scores by name of the predictions and by metric.
+
+    All predictions are of the same rows, and are scored on the same samples of them.
+    """
     n_rows = next(iter(named.values())).n_rows
     assert all(predictions.n_rows == n_rows for predictions in named.values()), "the same rows"
     parts: dict[str, dict[str, list[Floats]]] = {name: {} for name in named}
@@ -133,7 +137,10 @@ def bootstrap(
 
 
 def bootstrap_interval(value: float, resampled: Floats, n_compared: int = 1) -> ScoreInterval:
-    """The score and where it lies with 95 %, of `n_compared` of them together (Bonferroni)."""
+    """Return a score with its interval at 95 %.
+
+    The 95 % hold for `n_compared` intervals together (Bonferroni).
+    """
     known = resampled[np.isfinite(resampled)]
     if not len(known):
         return ScoreInterval(value, math.nan, math.nan)
@@ -145,16 +152,20 @@ def bootstrap_interval(value: float, resampled: Floats, n_compared: int = 1) -> 
 def bootstrap_difference(
     metric: str, value: float, resampled: Floats, n_compared: int = 1
 ) -> ScoreDifference:
-    """By how much a metric is above another's, of the same samples; `n_compared` as above."""
-    found = bootstrap_interval(value, resampled, n_compared)
-    if not found.low > 0 and not found.high < 0:
-        return ScoreDifference(*found, "may be chance")
-    better = (found.low > 0) == (metric in LARGER_IS_BETTER)
-    return ScoreDifference(*found, "better" if better else "worse")
+    """Return how much a model's metric is above another model's, with an interval and a verdict.
+
+    `value` and `resampled` are differences on the same rows and samples. The 95 % hold for
+    `n_compared` intervals together.
+    """
+    interval = bootstrap_interval(value, resampled, n_compared)
+    if not interval.low > 0 and not interval.high < 0:
+        return ScoreDifference(*interval, "may be chance")
+    better = (interval.low > 0) == (metric in LARGER_IS_BETTER)
+    return ScoreDifference(*interval, "better" if better else "worse")
 
 
 def _samples(n_rows: int, n_resamples: int, seed: int) -> Iterator[Floats]:
-    """(B, N) how often each row is drawn, in as many pieces as memory asks for."""
+    """Yield (B, N) counts: how often each sample draws each row; B is limited by memory."""
     rng = np.random.default_rng(seed)
     at_once = max(1, _CELLS_AT_ONCE // n_rows)
     for begin in range(0, n_resamples, at_once):

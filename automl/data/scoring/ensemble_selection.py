@@ -1,14 +1,14 @@
-"""Which models of a study make its ensemble, and with what weights: greedy selection with
-replacement (Caruana et al., 2004, https://doi.org/10.1145/1015330.1015432).
+"""Selects the models of a study's ensemble, and their weights, greedily with replacement
+(Caruana et al., 2004, https://doi.org/10.1145/1015330.1015432).
 
-Models are known by what they say of rows that none of them has seen. One after another is added,
-each time that one with which the mean of all added is best; a model that is added twice has twice
-the weight. What was best on the way is kept.
+Models are judged by their predictions for rows that none of them has seen. In each step, the model
+is added with which the mean of all added models is best; a model that is added twice has twice the
+weight. The best mean on the way is kept.
 
-Few rows a selection can learn by heart, and the more trials there are the better. There it is made
-for many samples of the rows, and the mean of all is taken. Where the plain mean of the best five is
-better than that, on rows held back and by more than two standard errors, that is. Measured in
-`experiments/013-tables/few_rows.md`.
+A selection can learn few rows by heart, the more easily the more trials there are. For few rows it
+is therefore made on many samples of the rows, and the mean of all selections is taken. The plain
+mean of the best five models is taken instead if it is better by more than two standard errors, on
+rows held back. `experiments/013-tables/few_rows.md` has the measurements.
 """
 
 from __future__ import annotations
@@ -28,134 +28,141 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 1_000
 N_FLOOR = 5
-"""Models whose plain mean the ensemble of few rows has to be as good as."""
+"""Number of best models whose plain mean an ensemble chosen on few rows has to match."""
 _N_SAMPLES = 20
-"""Of few rows, with replacement; a selection is made for each."""
+"""Number of samples of few rows, with replacement; a selection is made on each."""
 _N_PARTS = 5
-"""Of few rows: made by all but one, looked at on that."""
+"""Number of parts of few rows: an ensemble is made on all but one, and scored on that one."""
 MAX_ADDED = 50
 MAX_CANDIDATES = 100
-"""The best by themselves; what is behind those has not been seen to be of use, and costs time."""
+"""Number of single models, the best ones, that are candidates. No use was seen of the others, which
+cost time."""
 _LEAST_PROBABILITY = 1e-15
 
 
 @dataclass(frozen=True)
 class WeightedSelection:
-    """An ensemble."""
+    """The weights of an ensemble's members, and its loss on the rows that it was selected by."""
 
     weights: tuple[float, ...]
-    """Of each candidate, 0 for those that are not in it; they sum to 1."""
+    """The weight of each model, 0 for models outside the ensemble; they sum to 1."""
     loss: float
-    """Log-loss, or mean squared error in the target's unit, or what the study has for it."""
+    """The log-loss, or for numbers the study's loss, by default the mean squared error in the
+    target's unit."""
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The candidates in it, the heaviest first."""
+        """Return the places of the models in the ensemble, the heaviest first."""
         heaviest = sorted(range(len(self.weights)), key=lambda i: -self.weights[i])
         return tuple(i for i in heaviest if self.weights[i] > 0)
 
 
 def select_ensemble(
-    said: Array, y: Array, task: Task, loss: ValueLoss = SQUARED_ERROR
+    predictions: Array, y: Array, task: Task, loss: ValueLoss = SQUARED_ERROR
 ) -> WeightedSelection:
-    """An ensemble of those who `said` (M, N): the probability of each row's own class, or its value
-    (then `y` (N,) are the true ones, and `loss` judges). Raises ValueError where there is
-    nobody."""
+    """Return an ensemble of the M models with these `predictions` (M, N).
+
+    A prediction is the probability of the row's own class, or a value; `y` (N,) are then the true
+    values, and `loss` judges. Raises ValueError where there is no model.
+    """
     import numpy as np
 
-    if not len(said):
+    if not len(predictions):
         raise ValueError("an ensemble of no model")
     if task is not Task.regression:
-        y = np.zeros(said.shape[1])  # what they say is of each row's class already
+        y = np.zeros(predictions.shape[1])  # predictions are of each row's class already
     judge: ValueLoss | None = loss if task is Task.regression else None
     make = _greedy
-    if said.shape[1] < FEW_ROWS:
-        make = _floor if _floor_is_better(said, y, judge) else _sampled
-    weights = make(said, y, judge)
+    if predictions.shape[1] < FEW_ROWS:
+        make = _floor if _floor_is_better(predictions, y, judge) else _sampled
+    weights = make(predictions, y, judge)
     return WeightedSelection(
-        tuple(map(float, weights)), float(_losses(weights[None] @ said, y, judge)[0])
+        tuple(map(float, weights)), float(_losses(weights[None] @ predictions, y, judge)[0])
     )
 
 
-def _greedy(said: Array, y: Array, judge: ValueLoss | None) -> Array:
-    """(M,) weights."""
+def _greedy(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Return the (M,) weights of a greedy selection."""
     import numpy as np
 
-    candidates = np.argsort(_losses(said, y, judge), kind="stable")[:MAX_CANDIDATES]
-    counts, kept = np.zeros(len(said)), np.zeros(len(said))
-    total, best = np.zeros(said.shape[1]), np.inf
+    candidates = np.argsort(_losses(predictions, y, judge), kind="stable")[:MAX_CANDIDATES]
+    counts, kept = np.zeros(len(predictions)), np.zeros(len(predictions))
+    total, best = np.zeros(predictions.shape[1]), np.inf
     for n_added in range(1, MAX_ADDED + 1):
-        losses = _losses((total + said[candidates]) / n_added, y, judge)
+        losses = _losses((total + predictions[candidates]) / n_added, y, judge)
         added = candidates[losses.argmin()]
         counts[added] += 1
-        total += said[added]
+        total += predictions[added]
         if losses.min() < best:
             best, kept = losses.min(), counts / n_added
     return kept
 
 
-def _sampled(said: Array, y: Array, judge: ValueLoss | None) -> Array:
-    """(M,) weights: the mean over samples of the rows."""
+def _sampled(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Return (M,) weights: the mean of greedy selections on samples of the rows."""
     import numpy as np
 
-    rng, n_rows = np.random.default_rng(0), said.shape[1]
+    rng, n_rows = np.random.default_rng(0), predictions.shape[1]
     drawn = (rng.integers(0, n_rows, n_rows) for _ in range(_N_SAMPLES))
-    each = [_greedy(said[:, rows], y[rows], judge) for rows in drawn]
+    each = [_greedy(predictions[:, rows], y[rows], judge) for rows in drawn]
     return np.asarray(np.mean(each, axis=0))
 
 
-def _floor(said: Array, y: Array, judge: ValueLoss | None) -> Array:
-    """(M,) weights: the best five alike."""
+def _floor(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Return (M,) weights that are equal for the best five models."""
     import numpy as np
 
-    weights = np.zeros(len(said))
-    best = np.argsort(_losses(said, y, judge), kind="stable")[:N_FLOOR]
+    weights = np.zeros(len(predictions))
+    best = np.argsort(_losses(predictions, y, judge), kind="stable")[:N_FLOOR]
     weights[best] = 1 / len(best)
     return weights
 
 
-def _floor_is_better(said: Array, y: Array, judge: ValueLoss | None) -> bool:
-    """Than one selection, which takes a twentieth of the time of all: by more than two standard
-    errors, on rows that neither was made by."""
+def _floor_is_better(predictions: Array, y: Array, judge: ValueLoss | None) -> bool:
+    """Return whether the plain mean of the best is better than a greedy selection.
+
+    It must be better by more than two standard errors, on rows that neither was made by. A single
+    selection is tried, because it takes a twentieth of the time of all.
+    """
     import numpy as np
 
-    n_rows = said.shape[1]
+    n_rows = predictions.shape[1]
     if n_rows < 2:
         return True
-    floor, greedy = (_elsewhere(make, said, y, judge) for make in (_floor, _greedy))
-    by = _row_losses(greedy[None], y, judge)[0] - _row_losses(floor[None], y, judge)[0]
-    return bool(by.mean() > 2 * by.std() / np.sqrt(n_rows))
+    floor, greedy = (_predict_held_back(make, predictions, y, judge) for make in (_floor, _greedy))
+    gain = _row_losses(greedy[None], y, judge)[0] - _row_losses(floor[None], y, judge)[0]
+    return bool(gain.mean() > 2 * gain.std() / np.sqrt(n_rows))
 
 
-def _elsewhere(
+def _predict_held_back(
     make: Callable[[Array, Array, ValueLoss | None], Array],
-    said: Array,
+    predictions: Array,
     y: Array,
     judge: ValueLoss | None,
 ) -> Array:
-    """(N,) what ensembles say of the parts of the rows that they were not made by."""
+    """Return (N,) predictions for each part of the rows, by an ensemble made on the others."""
     import numpy as np
 
     parts = np.random.default_rng(0).permutation(len(y)) % _N_PARTS
-    together = np.empty(len(y))
+    held_back = np.empty(len(y))
     for out in (parts == part for part in range(min(_N_PARTS, len(y)))):
-        together[out] = make(said[:, ~out], y[~out], judge) @ said[:, out]
-    return together
+        held_back[out] = make(predictions[:, ~out], y[~out], judge) @ predictions[:, out]
+    return held_back
 
 
-def _losses(said: Array, y: Array, judge: ValueLoss | None) -> Array:
-    """(K,) of each line of (K, N)."""
-    losses: Array = _row_losses(said, y, judge).mean(axis=1)
+def _losses(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Return the (K,) mean losses of the lines of (K, N) predictions."""
+    losses: Array = _row_losses(predictions, y, judge).mean(axis=1)
     return losses
 
 
-def _row_losses(said: Array, y: Array, judge: ValueLoss | None) -> Array:
-    """Likewise (K, N); None judges probabilities."""
+def _row_losses(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Return the (K, N) losses of predictions; `judge` is None where these are probabilities."""
     import numpy as np
 
     if judge is None:
-        return np.asarray(-np.log(said.clip(_LEAST_PROBABILITY)))
+        return np.asarray(-np.log(predictions.clip(_LEAST_PROBABILITY)))
     from automl.data.scoring.metrics import losses_per_row
 
-    losses: Array = losses_per_row(judge, said, y, scale=1.0)
+    losses: Array = losses_per_row(judge, predictions, y, scale=1.0)
     return losses

@@ -181,9 +181,11 @@ def _draw_calibration(data: Dataset, outputs: Floats) -> bytes:
     )
     axes.xaxis.label.set_parse_math(False)
     axes.plot([0, 1], [0, 1], color="gray", linestyle="--", label="as it should be")
-    axes.plot(found.said, found.seen, color="tab:blue")
-    sizes = 20 + 180 * found.n / found.n.max()
-    axes.scatter(found.said, found.seen, s=sizes, color="tab:blue", label="larger: more rows")
+    axes.plot(found.predicted, found.observed, color="tab:blue")
+    sizes = 20 + 180 * found.n_rows / found.n_rows.max()
+    axes.scatter(
+        found.predicted, found.observed, s=sizes, color="tab:blue", label="larger: more rows"
+    )
     axes.legend(loc="upper left")
     axes.grid(alpha=0.3)
     return png_bytes(figure)

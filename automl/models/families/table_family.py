@@ -56,7 +56,7 @@ class TableFamily(Family):
         return None
 
     @abstractmethod
-    def params(self, given: Params) -> Any:
+    def params(self, trial_params: Params) -> Any:
         """Return a trial's params, checked. Raises ValueError or TypeError."""
 
     @abstractmethod

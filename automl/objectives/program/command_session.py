@@ -45,7 +45,7 @@ from automl.trial import (
     TrialOutcome,
     TrialSource,
     TrialSpec,
-    run_one_by_one,
+    single_event_handler,
 )
 
 
@@ -127,7 +127,7 @@ class CommandSession:
     def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         """Programs run one by one."""
         while (spec := feed.next()) is not None:
-            self.run(spec, placement, run_one_by_one(on_events))
+            self.run(spec, placement, single_event_handler(on_events))
 
     def held_bytes(self) -> Sequence[int]:
         """The driver tells what programs hold, and of which of our processes they are."""

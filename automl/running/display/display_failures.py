@@ -41,8 +41,8 @@ class ViewFailureLog:
 class UnfailingDisplay:
     """A display whose failures do not stop the sweep."""
 
-    def __init__(self, display: Display, pictures: ViewFailureLog) -> None:
-        self._display, self._pictures = display, pictures
+    def __init__(self, display: Display, view_failures: ViewFailureLog) -> None:
+        self._display, self._view_failures = display, view_failures
 
     def __enter__(self) -> UnfailingDisplay:
         with self._shown():
@@ -72,7 +72,7 @@ class UnfailingDisplay:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        with self._pictures.of("the display"):
+        with self._view_failures.of("the display"):
             try:
                 yield
             except OSError:  # the reader of stdout has gone, or the disk of a file is full

@@ -37,7 +37,7 @@ class FailureCounts:
     """Counts failed trials by cause, in bounded memory. For one thread."""
 
     def __init__(self, earlier: Mapping[int, TrialRecord]) -> None:
-        """Count the failed trials of earlier sweeps, which are in `before`."""
+        """Count the failed trials of earlier sweeps, given by number."""
         self._rows: dict[str, FailureRow] = {}
         """Rows by the cause without what varies: numbers are often those of a trial, a row or a
         size."""

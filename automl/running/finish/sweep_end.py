@@ -62,18 +62,18 @@ class SweepFinisher:
         loop: SweepLoop,
         display: Display,
         view: Callable[[str], SweepView],
-        pictures: ViewFailureLog,
+        view_failures: ViewFailureLog,
         growing: GrowingEnsemble,
-        at_end: SweepRefit,
+        refit_step: SweepRefit,
     ) -> None:
         self._parts = parts
         self._loop = loop
         self._display = display
         self._say = display.say
         self._view = view
-        self._pictures = pictures
+        self._view_failures = view_failures
         self._growing = growing
-        self._at_end = at_end
+        self._refit_step = refit_step
         self._ensemble_lines: Sequence[str] = ()
         """Lines about the ensemble for the end."""
         self._built_ensemble: EnsembleBuilt | None = None
@@ -91,23 +91,23 @@ class SweepFinisher:
 
     def finish(self) -> int:
         """Finish the sweep and return the exit code. Raises AutoMLError if the sweep failed."""
-        with self._pictures.of("the display"):
+        with self._view_failures.of("the display"):
             self._display.show(self._view(self._how()))  # the last trials to end are in it, too
         self._display.end()
         if self._stop is not StopReason.BROKEN:
             self._record_end()
             self._settle()
         if self._stop is not StopReason.BROKEN:
-            with self._pictures.of("the ensemble"):
+            with self._view_failures.of("the ensemble"):
                 self._join_models()
-            with self._pictures.of("the refit"):
+            with self._view_failures.of("the refit"):
                 self._train_again()
-            with self._pictures.of("the scores"):
+            with self._view_failures.of("the scores"):
                 self._score_result()
             self._deliver()
-        with self._pictures.of(STATUS):
+        with self._view_failures.of(STATUS):
             write_view(self._parts.directory.files.status, self._view(self._how()))
-        with self._pictures.of("the results"):
+        with self._view_failures.of("the results"):
             self._show_results()
         for waiting in self._loop.held_back:
             shown = self._view(self._how()).shown(waiting.trial.number)
@@ -190,7 +190,7 @@ class SweepFinisher:
             return
         self._growing.close()
         path = self._parts.directory.path
-        self._refit = self._at_end.after(read_study(path))  # this record has the ensemble, too
+        self._refit = self._refit_step.after(read_study(path))  # this record has the ensemble, too
         self._interrupted = self._interrupted or bool(self._refit.code)
 
     @property

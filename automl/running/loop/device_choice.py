@@ -144,7 +144,7 @@ class DeviceKindQueues:
             timing.n_noted = timing.n_passes
             self.chooser.note(kind, flops, step_seconds, execution.key)
 
-    # --- who is next ---
+    # --- which trial is next ---
 
     def look(
         self,

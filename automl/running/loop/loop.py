@@ -18,7 +18,7 @@ from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
 from automl.admission.measured_memory import MemoryTally
-from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible
+from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible_message
 from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import DeviceReading
 from automl.errors import ConfigError
@@ -314,7 +314,7 @@ class SweepLoop:
         if refusal is None:
             return self._ask_ahead()
         if refusal.kind is RefusalKind.NEVER:
-            self.break_off(ConfigError(impossible(refusal)))
+            self.break_off(ConfigError(impossible_message(refusal)))
         else:
             self.asking.refusal = refusal
         return False

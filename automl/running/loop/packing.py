@@ -47,7 +47,7 @@ class PackPlanner:
 
     def request(self, members: Sequence[WaitingTrial], kind: DeviceKind) -> ResourceRequest:
         """Return what the trials ask for as one pack."""
-        return self.requests.of_pack([waiting.trial.params for waiting in members], kind)
+        return self.requests.request_for_pack([waiting.trial.params for waiting in members], kind)
 
     def same(
         self,

@@ -204,7 +204,7 @@ class TrialPlacer:
         if self.reading is None:
             return {}
         ledger = self.ledger.snapshot()
-        return self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
+        return self.accounts.update(self.reading, ledger, self.limits.headroom_bytes)
 
     def freed(self, devices: Iterable[DeviceId], now_seconds: float) -> None:
         """Note when an execution on these devices ended."""
@@ -259,7 +259,7 @@ class TrialPlacer:
         nothing to do."""
         ledger, share_of = self.ledger.snapshot(), self.accounts.host_share
         hosts = HostRooms(reading, ledger, limits, share_of, idle={}, in_threads=True)
-        return lambda device: max(min(1, limits.on(device)), hosts.most(device))
+        return lambda device: max(min(1, limits.on(device)), hosts.most_trials(device))
 
     @property
     def shows_the_last_end(self) -> bool:
@@ -270,7 +270,7 @@ class TrialPlacer:
     def request(self, waiting: WaitingTrial) -> ResourceRequest:
         """Return what the trial asks for, by what is known now."""
         kinds = self.kinds if waiting.where is None else frozenset({waiting.where})
-        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
+        request = self.requests.request_for(waiting.trial.params, waiting.n_ran_out, kinds)
         if waiting.where is not None:
             request = replace(request, kinds=request.kinds & kinds or request.kinds)
         return replace(request, undisturbed=waiting.undisturbed)
@@ -278,7 +278,7 @@ class TrialPlacer:
     @property
     def least(self) -> ResourceRequest:
         """The smallest request that any trial can make."""
-        return self.requests.least(self.kinds)
+        return self.requests.least_request(self.kinds)
 
     @property
     def has_read(self) -> bool:
@@ -350,7 +350,7 @@ class TrialPlacer:
         assert self.reading is not None
         found = unseen_promises(self.reading, self.ledger.snapshot())
         soon = () if coming is None else coming_promises(coming.placement, coming.key)
-        self.ports.show_promises(self._lasting.of(found, soon, now_seconds))
+        self.ports.show_promises(self._lasting.promises_to_show(found, soon, now_seconds))
 
     def situation(
         self, now_seconds: float, ends_seconds: Mapping[int, float]

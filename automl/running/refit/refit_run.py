@@ -322,7 +322,7 @@ def _devices_for_refit(config: Config, prepared: PreparedStudy, params: Params) 
 
 def _with_more_tries(own: Config) -> Config:
     """Return the settings with a trial more for each seed that failed before."""
-    assert own.study.name is not None, "made by derive.py"
+    assert own.study.name is not None, "`derive_refit_config` names the study"
     folder = Path(own.study.dir) / own.study.name
     if not StudyFiles(folder).events.exists():
         return own
@@ -335,7 +335,7 @@ def _save_seeds(
     own: Config, task: RefitTask, decision: RefitDecision, prepared: PreparedStudy
 ) -> None:
     """Write the model file of the seeds. Raises AutoMLError if one has not finished."""
-    assert own.study.name is not None, "made by derive.py"
+    assert own.study.name is not None, "`derive_refit_config` names the study"
     folder = StudyFiles(task.path).refits / own.study.name
     trials = read_study(folder).trials.values()
     finished = [trial.number for trial in trials if trial.state is TrialState.FINISHED]

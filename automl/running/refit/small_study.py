@@ -171,7 +171,7 @@ def derive_refit_config(
             devices_per_trial=decision.devices.n_gpus,
             max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
         ),
-        execution=replace(config.execution.here, threads_per_trial=threads),
+        execution=replace(config.execution.on_this_machine, threads_per_trial=threads),
         refit=replace(own.refit, trial=decision.trial),
     )
 

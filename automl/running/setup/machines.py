@@ -20,7 +20,7 @@ from automl.devices.device_reading import (
     DeviceReading,
     NodeReading,
     NodesReader,
-    without_free_memory,
+    close_unclaimed_devices,
 )
 from automl.errors import AutoMLError
 from automl.execution.cluster.nodes import ClusterNodes
@@ -31,7 +31,7 @@ from automl.running.setup.warm_start import training_preloads
 from automl.trial import DeviceKind
 
 AGENT_TARGET = "automl.running.setup.node_agent:open_agent"
-GIVEN_GPU = "automl.devices.torch_gpus:given_gpu"
+GIVEN_GPU = "automl.devices.torch_gpus:assigned_gpu"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def node_readings(nodes: ClusterNodes) -> Sequence[NodeReading]:
         if isinstance(reading, DeviceReading):
             begun = reading.begun_seconds + node.offset_seconds
             ours = replace(reading, begun_seconds=begun)
-            ours = ours if held is None else without_free_memory(ours, held)
+            ours = ours if held is None else close_unclaimed_devices(ours, held)
             found.append(NodeReading(node.name, ours, node.heard_seconds))
     return found
 

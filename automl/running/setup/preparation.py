@@ -17,7 +17,6 @@ from automl.config import (
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    StudyConfig,
     check,
 )
 from automl.config.metrics import reported_metric
@@ -50,11 +49,10 @@ from automl.running.setup.identity_settings import option_name
 from automl.running.setup.long_training import long_trial_warnings
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
 from automl.running.setup.resume_command import refuse_missing_function
-from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
-from automl.trial import Direction, ProcessEntry
+from automl.trial import ProcessEntry
 
 DECLARE = "automl.objectives.training_plan:declare_users"
 DESCRIBE = "automl.objectives.user_data.source:describe_data"
@@ -78,7 +76,7 @@ def prepare_study(
         _check_sampler(config, space)
     _check_enqueued(config, space)
     plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
-    dataset, facts, space_notes = None, None, tuple[str, ...]()
+    dataset, facts, family_notes = None, None, tuple[str, ...]()
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
             _check_one_device(config)
@@ -92,7 +90,7 @@ def prepare_study(
             plan = replace(plan, n_models=dataset.n_models)
             n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
             space = parse_space(config.model.whole_space(config.space, n_rows))
-            space_notes = config.model.notes(n_rows, config.space)
+            family_notes = config.model.notes(n_rows, config.space)
             if refit is None:
                 _check_enqueued(config, space)  # a param may be left out for these rows
         config.model.check_training(config.training)
@@ -118,35 +116,13 @@ def prepare_study(
             check_batch(data.name, n_train, min(sizes))
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    if refit is None:
-        repeats = config.study.timeout_seconds is None and not isinstance(
-            config.sampler, GridSampler
-        )
-        notes += space_notes(space, config.study.total if repeats else None)
-        notes += _metric_note(config, from_python=called is not None)
     if dataset is not None and refit is None:
-        notes += space_notes
+        notes += family_notes
         notes += (
             *threshold_notes(config.study.metric, dataset),
             *long_trial_warnings(config, dataset, ends),
         )
     return PreparedStudy(config, space, plan, dataset, declaration, notes, called, facts, flags)
-
-
-def _metric_note(config: Config, *, from_python: bool) -> tuple[str, ...]:
-    """Return what the value of a function is called, where nobody gave it a name."""
-    study, objective = config.study, config.objective
-    own = (ObjectiveKind.called, ObjectiveKind.python, ObjectiveKind.optuna)
-    least_is_best = study.towards is Direction.minimize
-    if objective.kind not in own or study.metric != StudyConfig.metric or not least_is_best:
-        return ()
-    name, towards = "study.metric=NAME", "study.direction=maximize"
-    if from_python:
-        name, towards = 'metric="NAME"', 'direction="maximize"'
-    return (
-        f"{study.metric}: the name of what {objective.target} returns, or reports under it; the "
-        f"least is best. {name} and {towards} say otherwise.",
-    )
 
 
 def _check_enqueued(config: Config, space: SearchSpace) -> None:

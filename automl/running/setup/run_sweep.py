@@ -16,7 +16,7 @@ from pathlib import Path
 
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.placement_policy import place_trial
-from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible
+from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible_message
 from automl.config import Config
 from automl.devices.device_reader import take_reading
 from automl.devices.device_reading import DeviceReader
@@ -109,7 +109,7 @@ def run_sweep(
     once every trial has ended; TrialsLeftBehindError if one cannot be ended.
     """
     prepared = replace(prepare_study(config, called, refit), from_python=from_python)
-    pictures = ViewFailureLog()
+    view_failures = ViewFailureLog()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
@@ -128,20 +128,20 @@ def run_sweep(
                 deliverer=deliverer,
                 nodes=machines.nodes,
             ) as parts,
-            UnfailingDisplay(open_display(), pictures) as display,
+            UnfailingDisplay(open_display(), view_failures) as display,
             sweep_log(directory.files.sweep_log, display),
         ):
-            return SweepRunner(parts, display, pictures, train_again).run()
+            return SweepRunner(parts, display, view_failures, train_again).run()
 
 
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:
     """Raise ConfigError if no device, even an empty one, has the declared memory, or if a trial
     wants more GPUs than there are. The devices are read only if something is declared."""
-    least = prepared.requests.least({device.kind for device in reader.addresses})
+    least = prepared.requests.least_request({device.kind for device in reader.addresses})
     if not least.memory_bytes and least.n_devices == 1:
         return
     reading = take_reading(reader, dict)
     now = reading.begun_seconds
     found = place_trial(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
     if isinstance(found, AdmissionRefusal) and found.kind is RefusalKind.NEVER:
-        raise ConfigError(impossible(found))
+        raise ConfigError(impossible_message(found))

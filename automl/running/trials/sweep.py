@@ -63,6 +63,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.repeated_params import open_repeated
 from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
@@ -93,13 +94,13 @@ class SweepRunner:
         self,
         parts: SweepParts,
         display: Display,
-        pictures: ViewFailureLog,
+        view_failures: ViewFailureLog,
         train_again: RunRefit | None = None,
     ) -> None:
         config = parts.config
         self.parts = parts
         self.display = display
-        self.pictures = pictures
+        self.view_failures = view_failures
         self.messages: queue.SimpleQueue[LoopMessage] = queue.SimpleQueue()
         self.ledger = Ledger()
         self.limits = parts.prepared.limits
@@ -119,7 +120,7 @@ class SweepRunner:
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
         deadline = None if timeout is None else self.began_seconds + timeout
-        self.at_end = SweepRefit(parts, train_again, deadline)
+        self.refit_step = SweepRefit(parts, train_again, deadline)
         chooser = open_pace_model(parts)
         self.loop = SweepLoop(
             ports=self,
@@ -137,6 +138,7 @@ class SweepRunner:
         )
         self.executions = ExecutionPool(parts, self.loop, self.carrier, display.say)
         self._starts = TrialSpecBuilder(parts)
+        self._repeated = open_repeated(parts)
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
@@ -175,8 +177,8 @@ class SweepRunner:
 
     def _closing(self) -> SweepFinisher:
         return SweepFinisher(
-            *(self.parts, self.loop, self.display, self.viewer.view, self.pictures, self.growing),
-            self.at_end,
+            *(self.parts, self.loop, self.display, self.viewer.view),
+            *(self.view_failures, self.growing, self.refit_step),
         )
 
     def _signals(self) -> AbstractContextManager[None]:
@@ -195,7 +197,7 @@ class SweepRunner:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
-        self.loop.deadline_seconds = self.at_end.trials_until_seconds
+        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self._busy, post, self._end_lost, lend)
         self.loop.take_over(self._taken_over())
@@ -260,7 +262,11 @@ class SweepRunner:
 
     def ask(self) -> PlannedTrial | None:
         asked = self.parts.study.ask()
-        return None if asked is None else PlannedTrial(asked.number, asked.params)
+        if asked is None:
+            return None
+        if (line := self._repeated.line(asked.number, asked.params)) is not None:
+            self.display.say(line)
+        return PlannedTrial(asked.number, asked.params)
 
     def _busy(self) -> Collection[int]:
         """Return the trials that run or wait here. For any thread."""
@@ -328,14 +334,14 @@ class SweepRunner:
         self.executions.add(key, self._begun(trial))
 
     def _begun(self, trial: PlannedTrial) -> TrialSpec:
-        self.at_end.lengths.began(trial.number, time.monotonic())
+        self.refit_step.lengths.began(trial.number, time.monotonic())
         return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
-        self.at_end.lengths.ended(outcome.trial, time.monotonic())
-        self.loop.deadline_seconds = self.at_end.trials_until_seconds
+        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
+        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
         for line in self.loop.asking.questions.found():
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
@@ -425,7 +431,7 @@ class SweepRunner:
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
             self._look_after_cluster()
-            with self.pictures.of(STATUS):
+            with self.view_failures.of(STATUS):
                 view = self.viewer.view()
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)

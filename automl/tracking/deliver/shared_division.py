@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from automl.errors import AutoMLError, StorageError
-from automl.record.lease import LEASE_SECONDS, is_on_this_machine, this_holder
+from automl.record.lease import LEASE_SECONDS, this_boot, this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.database import Cursor, Database
 from automl.record.sharing.delivery_tables import (
@@ -80,7 +80,7 @@ class SharedStudyDivision:
         with self._attending, self._database.transaction() as cursor:
             if not (follows := self._attend(cursor)) and self._term is None:
                 return False
-            me, now = self._me(cursor), is_on_this_machine()
+            me, now = self._me(cursor), this_boot()
             others = delivery_tables.deliverers(cursor, me)
             self._gone = [sweep for sweep, holder in others if holder.is_gone(now)]
             self.standing = delivery_tables.delivery_standing(cursor, me, self._gone)
@@ -97,7 +97,7 @@ class SharedStudyDivision:
         checked, me = self._clock(), self._me(cursor)
         if self._job.attends:
             delivery_tables.attend_delivery(cursor, me, this_holder())
-        before, self._term = self._term, delivery_tables.elect_deliverer(cursor, me)
+        before, self._term = self._term, delivery_tables.delivery_term(cursor, me)
         self._checked = checked
         return self._term is not None and self._term == before
 

@@ -103,9 +103,9 @@ def test_a_trial_whose_making_was_not_heard_of_is_the_sweeps_at_once(
         deaf.is_deaf = False
         start(shared)
         assert shared.standing.n_left == 1
-        assert shared.take_left() == 0
+        assert shared.take_over_trial() == 0
         assert shared.log.held == {0: 2}
-        assert [heard.trials for heard in shared.heard()] == [[(0, {"x": 0.5})]]
+        assert [heard.trials for heard in shared.peer_news()] == [[(0, {"x": 0.5})]]
 
 
 def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(
@@ -118,9 +118,13 @@ def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(
     with joined(config, deaf := Deaf(database)) as shared:
         start(shared)
         deaf.is_deaf = True
-        assert shared.take_left() is None
+        assert shared.take_over_trial() is None
         deaf.is_deaf = False
-        assert [shared.take_left(), shared.take_left(), shared.take_left()] == [0, 1, None]
+        assert [shared.take_over_trial(), shared.take_over_trial(), shared.take_over_trial()] == [
+            0,
+            1,
+            None,
+        ]
         assert shared.log.held == {0: 3, 1: 2}
 
 

@@ -118,7 +118,9 @@ def test_where_the_request_comes_from_and_why_it_waits() -> None:
 
     def look() -> None:
         waiting = [w for w in world.loop.waiting if not w.refusal.reason.endswith("yet")]
-        seen.extend((world.loop.requests.of(w.trial.params), w.refusal.reason) for w in waiting)
+        seen.extend(
+            (world.loop.requests.request_for(w.trial.params), w.refusal.reason) for w in waiting
+        )
         world._at(1.0, look)
 
     world._at(1.0, look)

@@ -120,7 +120,7 @@ class AutoFamily(Family):
         """Raise ConfigError if a family cannot descend the loss, with a remedy."""
         members = self.by_choice
         if training.loss_target is not None:
-            without_torch = [name for name, one in members.items() if one.library != "torch"]
+            without_torch = [name for name, family in members.items() if family.library != "torch"]
             check(
                 not without_torch,
                 "training.loss",

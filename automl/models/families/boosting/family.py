@@ -111,8 +111,8 @@ class BoostingFamily(TableFamily):
         patience = training.patience_epochs or PATIENCE_EPOCHS
         return replace(training, epochs=MOST_EPOCHS, patience_epochs=patience)
 
-    def params(self, given: Params) -> BoostingParams:
-        return BoostingParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+    def params(self, trial_params: Params) -> BoostingParams:
+        return BoostingParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def size_bytes(self, params: BoostingParams, dataset: Dataset, training: TrainingConfig) -> int:
         """Return the memory of the rows' view, which scikit-learn copies and bins, of gradients and
@@ -137,14 +137,14 @@ class BoostingFamily(TableFamily):
 
         Patience is assumed to end a trial after half of its epochs.
         """
-        one = dataset.of_one_model
+        model_data = dataset.of_one_model
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
-        n_trees *= one.n_outputs if one.n_outputs > 2 else 1
+        n_trees *= model_data.n_outputs if model_data.n_outputs > 2 else 1
         defaults = BoostingParams()
-        n_leaves = min(defaults.max_leaf_nodes, len(one.train) // defaults.min_samples_leaf)
-        per_column = n_leaves * _HISTOGRAM_SECONDS + len(one.train) * _CELL_SECONDS
-        return dataset.n_models * n_trees * len(one.columns.all) * per_column
+        n_leaves = min(defaults.max_leaf_nodes, len(model_data.train) // defaults.min_samples_leaf)
+        per_column = n_leaves * _HISTOGRAM_SECONDS + len(model_data.train) * _CELL_SECONDS
+        return dataset.n_models * n_trees * len(model_data.columns.all) * per_column
 
     def identity(self) -> Mapping[str, Any]:
         return {"family": "boosting", "iterations_per_epoch": self.iterations_per_epoch}

@@ -181,15 +181,15 @@ class _IterationListener:
 
     def __call__(self, boosting: Any, x: object, y: object, sample_weight: object = None) -> float:
         """Report a round if one has ended. The returned score stops nothing."""
-        every, n_done = self._trial_fit.family.iterations_per_epoch, len(boosting._predictors)
-        if n_done and n_done % every == 0:
-            self._on_round(self._fitted_round(boosting, n_done // every - 1))
+        n_per_round, n_done = self._trial_fit.family.iterations_per_epoch, len(boosting._predictors)
+        if n_done and n_done % n_per_round == 0:
+            self._on_round(self._fitted_round(boosting, n_done // n_per_round - 1))
         return 0.0
 
     def _fitted_round(self, boosting: Any, number: int) -> FittedRound:
-        every = self._trial_fit.family.iterations_per_epoch
+        n_per_round = self._trial_fit.family.iterations_per_epoch
         base = boosting._baseline_prediction.ravel().astype(np.float64)
-        iterations = boosting._predictors[-every:]
+        iterations = boosting._predictors[-n_per_round:]
         new = join_trees(
             [_tree_from_predictor(tree) for iteration in iterations for tree in iteration]
         )

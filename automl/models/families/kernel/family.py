@@ -82,8 +82,8 @@ class KernelFamily(TableFamily):
     def __post_init__(self) -> None:
         check(self.landmarks >= 1, "model.landmarks", self.landmarks, "must be at least 1.")
 
-    def params(self, given: Params) -> KernelParams:
-        return KernelParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+    def params(self, trial_params: Params) -> KernelParams:
+        return KernelParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def n_reports(self, training: TrainingConfig) -> int:
         """Return 1, whatever `training.epochs` says."""
@@ -106,11 +106,15 @@ class KernelFamily(TableFamily):
         """Return the time of the steps that learn lengths, and of the solver for the landmarks."""
         from automl.data.features import n_features
 
-        one = dataset.of_one_model
-        n_rows, width = len(one.train), n_features(dataset.columns)
+        model_data = dataset.of_one_model
+        n_rows, width = len(model_data.train), n_features(dataset.columns)
         n_landmarks, n_learned = min(self.landmarks, n_rows), min(n_rows, MAX_ROWS)
         step = n_learned**3 * 2 + n_learned**2 * width * 4
-        solver = n_rows * n_landmarks * (width + n_landmarks + _N_SOLVER_STEPS * one.n_outputs * 2)
+        solver = (
+            n_rows
+            * n_landmarks
+            * (width + n_landmarks + _N_SOLVER_STEPS * model_data.n_outputs * 2)
+        )
         return dataset.n_models * (_N_STEPS * step + 2 * solver) * _OPERATION_SECONDS
 
     def identity(self) -> Mapping[str, Any]:

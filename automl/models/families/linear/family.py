@@ -53,8 +53,8 @@ class LinearFamily(TableFamily):
     rules: ClassVar[Mapping[str, ParamRule]] = _RULES
     fits_with = "sklearn.linear_model"
 
-    def params(self, given: Params) -> LinearParams:
-        return LinearParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+    def params(self, trial_params: Params) -> LinearParams:
+        return LinearParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def n_reports(self, training: TrainingConfig) -> int:
         """Return 1, whatever `training.epochs` says."""
@@ -82,9 +82,9 @@ class LinearFamily(TableFamily):
             return points
         from automl.data.features import n_features
 
-        one = dataset.of_one_model
-        width = n_features(one.columns)
-        if width <= len(one.train):
+        model_data = dataset.of_one_model
+        width = n_features(model_data.columns)
+        if width <= len(model_data.train):
             return points
         return [{"l2": min(MOST_L2, 10.0 ** round(math.log10(width)))}, *points]
 

@@ -84,8 +84,8 @@ class TreesFamily(TableFamily):
         n_trees = self.trees_per_epoch
         check(n_trees >= 1, "model.trees_per_epoch", n_trees, "must be at least 1.")
 
-    def params(self, given: Params) -> TreesParams:
-        return TreesParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+    def params(self, trial_params: Params) -> TreesParams:
+        return TreesParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def size_bytes(self, params: TreesParams, dataset: Dataset, training: TrainingConfig) -> int:
         """Return the memory of the rows' view, sums and positions, of scikit-learn's nodes of one
@@ -102,8 +102,8 @@ class TreesFamily(TableFamily):
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
         """Return the time to read each cell for each tree."""
-        one = dataset.of_one_model
-        n_cells = len(one.train) * len(one.columns.all)
+        model_data = dataset.of_one_model
+        n_cells = len(model_data.train) * len(model_data.columns.all)
         return dataset.n_models * self.trees_per_epoch * training.n_epochs * n_cells * _CELL_SECONDS
 
     def identity(self) -> Mapping[str, Any]:

@@ -39,7 +39,7 @@ from automl.trial import (
     TrialSource,
     TrialSpec,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class _EventRelay:
     def __call__(self, event: TrialEvent) -> Verdict:
         if isinstance(event, MetricsReported) and self.answer is not None:
             return self.answer
-        return run_one_by_one(self.on_events)(event)
+        return single_event_handler(self.on_events)(event)
 
 
 class _PackBrokenError(Exception):
