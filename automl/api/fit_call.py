@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import time
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -56,6 +57,7 @@ def fit(
 
     Raises AutoMLError, as `automl.sweep` does.
     """
+    called_seconds = time.monotonic()
     refuse_unknown(fit, unknown)
     called, typed = name or make_name(), lines_of(overrides)
     with composing:
@@ -72,7 +74,8 @@ def fit(
                 if not exists:
                     lines.append("data=csv")
                 made = compose_for_call("resume" if exists else "sweep", [*lines, *typed])
-            return FittedStudy(carry_out_composed(made, resume=exists).path)
+            study = carry_out_composed(made, resume=exists, called_seconds=called_seconds)
+            return FittedStudy(study.path)
 
 
 def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:

@@ -8,6 +8,7 @@ overrides, exit codes become exceptions.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def sweep(
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
+    called_seconds = time.monotonic()
     refuse_unknown(sweep, unknown)
     given = {
         "n_trials": n_trials,
@@ -111,7 +113,9 @@ def sweep(
         made = compose_for_call(
             "resume" if exists else "sweep", [*lines, *typed, *objective], application
         )
-    return carry_out_composed(made, function, resume=exists, changed=changed)
+    return carry_out_composed(
+        made, function, resume=exists, changed=changed, called_seconds=called_seconds
+    )
 
 
 def _function_and_config(
@@ -152,8 +156,12 @@ def carry_out_composed(
     *,
     resume: bool,
     changed: bool = False,
+    called_seconds: float | None = None,
 ) -> StudyHandle:
-    """Run the sweep to its end. Raises what `sweep` does."""
+    """Run the sweep to its end; its time counts from `called_seconds` (monotonic).
+
+    Raises what `sweep` does.
+    """
     config = made.config
     assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline
@@ -161,7 +169,14 @@ def carry_out_composed(
     from automl.commands.sweep import carry_out
 
     try:
-        code = carry_out(config, made.stored_config, resume=resume, called=called, from_python=True)
+        code = carry_out(
+            config,
+            made.stored_config,
+            resume=resume,
+            called=called,
+            from_python=True,
+            called_seconds=called_seconds,
+        )
     except TrialsLeftBehindError as left:
         raise AutoMLError(
             f"study {config.study.name}: trials that do not stop run on in threads of this "

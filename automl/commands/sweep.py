@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -28,9 +29,14 @@ def carry_out(
     resume: bool,
     called: CalledFunction | None = None,
     from_python: bool = False,
+    called_seconds: float | None = None,
 ) -> int:
     """Load, and run to the end, with the function that the sweep was called with, if it was.
-    `from_python`: the same call with the study's name goes on. Returns the exit code."""
+
+    `from_python`: the same call with the study's name goes on. `study.timeout_seconds` count from
+    `called_seconds` (monotonic); None: from now. Returns the exit code.
+    """
+    called_seconds = time.monotonic() if called_seconds is None else called_seconds
     refuse_missing_function(config, called)
     refuse_refit_folder(config.study)
     with ExitStack() as warm:
@@ -58,6 +64,7 @@ def carry_out(
             called=called,
             from_python=from_python,
             train_again=train_again,
+            called_seconds=called_seconds,
         )
 
 

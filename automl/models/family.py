@@ -127,10 +127,10 @@ class Family(ModelConfig, ABC):
             )
 
     says_length: ClassVar[bool] = False
-    """Whether `trained` says the length of a training that the settings leave open; else it is 20
-    epochs."""
+    """Whether `with_length` says the length of a training that the settings leave open; else it is
+    20 epochs."""
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings with the length of a trial of this family, if they say none."""
         return replace(training, epochs=training.epochs or OWN_EPOCHS)
 
@@ -178,12 +178,12 @@ class Family(ModelConfig, ABC):
         """Family that each value of the param `choice` stands for; empty without a choice."""
         return {}
 
-    def of(self, params: Params) -> tuple[Family, Params]:
+    def family_of(self, params: Params) -> tuple[Family, Params]:
         """Return the family of a trial, and its params under that family's names."""
         return self, params
 
     def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
-        """Return a trial's params with its family's params `own` in their places: `of` inverted."""
+        """Return a trial's params with its family's params `own` in place; it inverts `family_of`."""
         return {**params, **own}
 
     def whole_space(

@@ -319,7 +319,7 @@ def load(
         return _make_predictor(content, Path(path), build)
     except model_file.BuilderNeededError as needs:
         raise AutoMLError(_how_to_build(path, needs.target)) from None
-    except Exception as error:  # whatever a file of unknown origin, or `build`, brings about
+    except Exception as error:  # a file of unknown origin, or `build`, may raise anything
         raise AutoMLError(
             f"{path}: this is not a model that can be used ({type(error).__name__}: "
             f"{model_file.short_error_text(error)}). Name the {BEST} of a trial as automl wrote it"

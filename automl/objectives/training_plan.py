@@ -143,7 +143,7 @@ class TrainingPlan:
             objective=config.objective,
             data=config.data,
             family=config.model,
-            training=config.model.trained(config.training),
+            training=config.model.with_length(config.training),
             metric=config.study.metric,
             direction=config.study.towards,
             space=space,
@@ -190,7 +190,7 @@ class TrainingPlan:
     def trial_uses_torch(self, params: Params) -> bool:
         """Whether this trial does, so that its checkpoints are torch's."""
         builtin = self.objective.kind is ObjectiveKind.builtin
-        return self.family.of(params)[0].uses_torch if builtin else self.uses_torch
+        return self.family.family_of(params)[0].uses_torch if builtin else self.uses_torch
 
     def training_of(self, params: Params) -> TrainingConfig:
         """How a trial trains."""
@@ -225,8 +225,8 @@ class TrainingPlan:
         """Likewise of this one."""
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
-        family, _ = self.family.of(params)
-        return family.n_reports(family.trained(self.training_of(params)))
+        family, _ = self.family.family_of(params)
+        return family.n_reports(family.with_length(self.training_of(params)))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,

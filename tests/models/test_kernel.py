@@ -58,6 +58,19 @@ def test_the_gradient_is_that_of_the_value(
 
 
 @pytest.mark.parametrize("kind", KERNEL_KINDS)
+@pytest.mark.parametrize("far", [40.0, -40.0, 1e4, -1e4])
+def test_no_place_of_the_search_is_without_a_value(kind: str, far: float) -> None:
+    """Of rows that are there twice, at lengths and shares that no rows speak for."""
+    x, y = (np.repeat(each, 2, axis=0) for each in wave(20))
+    likelihood = length_scales._KernelLikelihood.of(x, y, kind, 1.0)
+    for start in likelihood.starts():
+        for place in (start + far, *(start + far * np.eye(len(start)))):
+            value, gradient = likelihood(place)
+            assert np.isfinite(value)
+            assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("kind", KERNEL_KINDS)
 def test_a_column_that_does_nothing_has_a_long_length(kind: str) -> None:
     kernel = length_scales.learn_kernel(*wave(150), kind, spread=1.0, seed=0)
     first, _, third = kernel.per_length

@@ -63,7 +63,9 @@ class TreeArrays:
     missing_right: npt.NDArray[np.bool_]
     """Whether a row with a missing cell goes right (inner nodes,)."""
     value: npt.NDArray[np.float32]
-    """Values of each leaf (leaves, V)."""
+    """Values of the leaves (U, V). If leaves have several values, equal rows occur once."""
+    leaf: npt.NDArray[np.int32]
+    """Row of `value` that each leaf has (leaves,)."""
 
     @property
     def n_values(self) -> int:
@@ -71,8 +73,16 @@ class TreeArrays:
         return int(self.value.shape[1])
 
     def plain(self) -> dict[str, Any]:
-        """Return the trees as plain arrays for a checkpoint."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """Return the trees as plain arrays for a checkpoint.
+
+        `leaf` has a narrow type, and is left out if leaves have one value.
+        """
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        del plain["leaf"]
+        if self.n_values > 1:
+            is_narrow = len(self.value) <= np.iinfo(np.int16).max
+            plain["leaf"] = self.leaf.astype(np.int16 if is_narrow else np.int32)
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], n_columns: int) -> TreeArrays:
@@ -80,12 +90,15 @@ class TreeArrays:
 
         Raises ValueError for arrays that are no trees: their file may be a stranger's.
         """
-        arrays = {entry.name: plain[entry.name] for entry in fields(cls)}
-        for name, (dtype, n_dimensions) in _KINDS.items():
+        arrays = {name: plain[name] for name in _KINDS}
+        arrays["leaf"] = plain.get("leaf")
+        if arrays["leaf"] is None:
+            arrays["leaf"] = np.arange(len(arrays["value"]), dtype=np.int32)
+        for name, (dtypes, n_dimensions) in (*_KINDS.items(), ("leaf", _LEAF_KIND)):
             array = arrays[name]
-            fits = isinstance(array, np.ndarray) and array.dtype == dtype
+            fits = isinstance(array, np.ndarray) and array.dtype in dtypes
             check_content(fits and array.ndim == n_dimensions, f"{name} of no tree", type(array))
-        trees = cls(**arrays)
+        trees = cls(**{**arrays, "leaf": arrays["leaf"].astype(np.int32)})
         _check_trees(trees, n_columns)
         return trees
 
@@ -107,7 +120,7 @@ class TreeArrays:
             for number, root in enumerate(walk.roots):
                 first = number % n_groups * self.n_values
                 leaves = walk.leaves(rows, root)
-                block_sums[:, first : first + self.n_values] += self.value[walk.leaf_number[leaves]]
+                block_sums[:, first : first + self.n_values] += self.value[walk.value_place[leaves]]
         return out
 
     @cached_property
@@ -115,21 +128,26 @@ class TreeArrays:
         return _TreeWalk(self)
 
 
-_KINDS: Mapping[str, tuple[type[np.generic], int]] = {
-    "n_nodes": (np.int32, 1),
-    "column": (np.int16, 1),
-    "threshold": (np.float32, 1),
-    "missing_right": (np.bool_, 1),
-    "value": (np.float32, 2),
+_KINDS: Mapping[str, tuple[tuple[type[np.generic], ...], int]] = {
+    "n_nodes": ((np.int32,), 1),
+    "column": ((np.int16,), 1),
+    "threshold": ((np.float32,), 1),
+    "missing_right": ((np.bool_,), 1),
+    "value": ((np.float32,), 2),
 }
+_LEAF_KIND = ((np.int16, np.int32), 1)
+"""Types and number of dimensions of `leaf`. In files of earlier versions, which lack it, each leaf
+has its own row."""
 
 
 def join_trees(parts: Sequence[TreeArrays]) -> TreeArrays:
     """Return the trees of all parts, one part after another; there is at least one part."""
     if len(parts) == 1:
         return parts[0]
-    names = [entry.name for entry in fields(TreeArrays)]
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _KINDS}
+    begins = np.cumsum([0, *(len(part.value) for part in parts)])
+    leaf = [part.leaf + begin for part, begin in zip(parts, begins, strict=False)]
+    arrays["value"], arrays["leaf"] = _merge_equal_values(arrays["value"], np.concatenate(leaf))
     for array in arrays.values():
         array.flags.writeable = False
     return TreeArrays(**arrays)
@@ -162,11 +180,22 @@ def tree_from_nodes(nodes: TreeNodes) -> TreeArrays:
         "column": np.where(nodes.is_leaf, LEAF, nodes.column)[order].astype(np.int16),
         "threshold": round_down_to_float32(nodes.threshold[inner]),
         "missing_right": nodes.missing_right[inner].astype(np.bool_),
-        "value": nodes.value[leaves].astype(np.float32),
     }
+    values = nodes.value[leaves].astype(np.float32)
+    arrays["value"], arrays["leaf"] = _merge_equal_values(values, np.arange(len(leaves)))
     for array in arrays.values():
         array.flags.writeable = False
     return TreeArrays(**arrays)
+
+
+def _merge_equal_values(
+    value: npt.NDArray[np.float32], leaf: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    """Return `TreeArrays.value` and `TreeArrays.leaf`, with equal rows of several values merged."""
+    if value.shape[1] > 1:
+        value, places = np.unique(value, axis=0, return_inverse=True)
+        leaf = places.ravel()[leaf]
+    return value, leaf.astype(np.int32)
 
 
 def round_down_to_float32(thresholds: Floats) -> npt.NDArray[np.float32]:
@@ -201,7 +230,9 @@ def _check_trees(trees: TreeArrays, n_columns: int) -> None:
     )
     check_content(len(trees.missing_right) == n_inner, "not a way for each node", n_inner)
     n_leaves = len(trees.column) - n_inner
-    check_content(len(trees.value) == n_leaves, "not a value for each leaf", len(trees.value))
+    check_content(len(trees.leaf) == n_leaves, "not a value for each leaf", len(trees.leaf))
+    known = bool(((trees.leaf >= 0) & (trees.leaf < len(trees.value))).all())
+    check_content(known, "a leaf without a value", len(trees.value))
     check_content(not np.isnan(trees.threshold).any(), "a threshold that is no number", n_inner)
     check_content(bool(np.isfinite(trees.value).all()), "a value that is no number", n_leaves)
     child, own, last = child_positions(trees)
@@ -229,7 +260,8 @@ class _TreeWalk:
         inner = trees.column != LEAF
         sizes = trees.n_nodes.astype(np.int64)
         self.roots = (np.cumsum(sizes) - sizes).tolist()
-        self.leaf_number = np.cumsum(~inner) - 1
+        self.value_place = np.zeros(len(inner), dtype=np.intp)
+        self.value_place[~inner] = trees.leaf
         self._inner = inner
         self._child = child.astype(np.int32 if len(child) < 2**31 else np.int64)
         self._column = np.where(inner, trees.column, 0).astype(np.intp)

@@ -173,7 +173,7 @@ def _with_their_families(config: Config, members: Sequence[Params]) -> dict[str,
     The refit has more rows, for which the default space might leave the family out.
     """
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    limited = any(config.model.of(params)[0].most_rows is not None for params in members)
+    limited = any(config.model.family_of(params)[0].most_rows is not None for params in members)
     if config.model.choice is None or not limited:
         return config.space
     return {config.model.choice: {"choices": [*config.model.by_choice]}, **config.space}
@@ -276,7 +276,7 @@ def members_table(
 
 def _family(task: RefitTask, member: TrialRecord) -> str:
     assert isinstance(task.config.model, Family), "Hydra makes it by its schema"
-    return family_name(task.config.model.of(member.params)[0])
+    return family_name(task.config.model.family_of(member.params)[0])
 
 
 def _epochs(seeds: Sequence[TrialRecord], *, keeps_last: bool) -> str:

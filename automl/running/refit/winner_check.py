@@ -200,7 +200,7 @@ def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialR
         return member
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
     assert member.best_step is not None, "`ensemble_trials` has checked it"
-    _, own = config.model.of(member.params)
+    _, own = config.model.family_of(member.params)
     found = dict(_times(own, "lr", DEFAULT_LR, change.lr))
     found |= dict(_times(own, "weight_decay", 0.0, change.weight_decay))
     epochs = max(1, round((member.best_step + 1) * change.steps))
@@ -210,7 +210,7 @@ def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialR
 
 def _is_network(config: Config, params: Params) -> bool:
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return isinstance(config.model.of(params)[0], NetworkFamily)
+    return isinstance(config.model.family_of(params)[0], NetworkFamily)
 
 
 def _ratio(before: Params, now: Params, name: str, default: float) -> float:

@@ -59,12 +59,12 @@ def seconds_by_family(
     members = {name: one for name, one in config.model.by_choice.items() if name in searched}
     training = config.training
     if not members:
-        own = config.model.trial_seconds(dataset, config.model.trained(training), ends)
+        own = config.model.trial_seconds(dataset, config.model.with_length(training), ends)
         return {family_name(config.model): own}
     return {
         name: one.trial_seconds(
             dataset,
-            one.trained(training),
+            one.with_length(training),
             {param.removeprefix(f"{name}_"): of for param, of in ends.items()},
         )
         for name, one in members.items()

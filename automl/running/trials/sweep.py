@@ -96,7 +96,9 @@ class SweepRunner:
         display: Display,
         view_failures: ViewFailureLog,
         train_again: RunRefit | None = None,
+        called_seconds: float | None = None,
     ) -> None:
+        """`called_seconds` (monotonic) is when its time began to count; None: now."""
         config = parts.config
         self.parts = parts
         self.display = display
@@ -117,10 +119,8 @@ class SweepRunner:
             stored=parts.stored,
             machine=parts.machine,
         )
-        self.began_seconds = time.monotonic()
-        timeout = config.study.timeout_seconds
-        deadline = None if timeout is None else self.began_seconds + timeout
-        self.refit_step = SweepRefit(parts, train_again, deadline)
+        called_seconds = time.monotonic() if called_seconds is None else called_seconds
+        self.refit_step = SweepRefit(parts, train_again, called_seconds)
         chooser = open_pace_model(parts)
         self.loop = SweepLoop(
             ports=self,
@@ -128,7 +128,7 @@ class SweepRunner:
             ledger=self.ledger,
             limits=self.limits,
             asking=self._asking(),
-            deadline_seconds=deadline,
+            deadline_seconds=self.refit_step.trials_until_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
@@ -150,7 +150,10 @@ class SweepRunner:
         self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
-        self.viewer = SweepViewer(parts, self.loop, self.carrier, self.failures, self.growing)
+        self.viewer = SweepViewer(
+            *(parts, self.loop, self.carrier, self.failures, self.growing),
+            called_seconds=called_seconds,
+        )
         self._shown_seconds = 0.0
 
     def run(self) -> int:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 FAMILY_PARAM = "family"
 """Name of the param that chooses the family of a trial."""
 BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
-"""The space entry `by_rows` stands for the first batch size, and those of the others that give an
-epoch at least `LEAST_STEPS` steps."""
+"""The space entry `by_rows` stands for the first batch size, and each larger one with at least
+`LEAST_STEPS` steps in an epoch."""
 
 
 DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
-"""Families of `model=auto`, the cheap ones first. Those that do not take the number of rows are
+"""Families of `model=auto`, the cheap ones first. Families that do not take the number of rows are
 left out."""
 
 
@@ -82,14 +82,16 @@ class AutoFamily(Family):
         """Each family by its name, with its default settings."""
         return {name: load_families()[name]() for name in self.families}
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings unchanged: each member says its own length."""
         return training
 
     def n_reports(self, training: TrainingConfig) -> int:
-        return max(family.n_reports(family.trained(training)) for family in self.by_choice.values())
+        return max(
+            family.n_reports(family.with_length(training)) for family in self.by_choice.values()
+        )
 
-    def of(self, params: Params) -> tuple[Family, Params]:
+    def family_of(self, params: Params) -> tuple[Family, Params]:
         name = str(params.get(FAMILY_PARAM))
         return self.by_choice[name], own_params(name, params)
 
@@ -199,24 +201,24 @@ class AutoFamily(Family):
     ) -> ResourceRequest:
         if params.get(FAMILY_PARAM) not in self.families:
             return UNKNOWN
-        family, own = self.of(params)
-        return family.request(own, dataset, family.trained(training))
+        family, own = self.family_of(params)
+        return family.request(own, dataset, family.with_length(training))
 
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> TrainingWork | None:
         if params.get(FAMILY_PARAM) not in self.families:
             return None
-        family, own = self.of(params)
-        return family.work(own, dataset, family.trained(training))
+        family, own = self.family_of(params)
+        return family.work(own, dataset, family.with_length(training))
 
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
     ) -> FamilyKey | None:
         if params.get(FAMILY_PARAM) not in self.families:
             return None
-        family, own = self.of(params)
-        key = family.pack_key(own, family.trained(training), on_host=on_host)
+        family, own = self.family_of(params)
+        key = family.pack_key(own, family.with_length(training), on_host=on_host)
         return None if key is None else FamilyKey(str(params[FAMILY_PARAM]), key)
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:

@@ -61,7 +61,7 @@ class AutoEstimator:
                 self._opened[name] = load_heavy_side(cls).open_estimator(
                     family,
                     self._dataset,
-                    family.trained(self._training),
+                    family.with_length(self._training),
                     self._goal,
                     packs_large=self._packs_large,
                     n_threads=self._n_threads,

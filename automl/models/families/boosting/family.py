@@ -95,13 +95,13 @@ class BoostingFamily(TableFamily):
 
     iterations_per_epoch: int = 10
     """Corrections between two reports; a whole trial has `training.epochs` times as many, and keeps
-    those up to its best report."""
+    the corrections up to its best report."""
 
     def __post_init__(self) -> None:
         n = self.iterations_per_epoch
         check(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings with a length and patience, if they say no length.
 
         Few leaves that learn slowly want more corrections than many leaves that learn fast.

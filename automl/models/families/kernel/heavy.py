@@ -20,9 +20,9 @@ from automl.models.class_scores import ClassScoreLayout, single_class_scores
 from automl.models.families.kernel.family import KERNEL_KINDS, RBF, KernelFamily
 from automl.models.families.kernel.length_scales import (
     LearnedKernel,
-    cholesky_factor,
     kernel_values,
     learn_kernel,
+    lower_factor,
     squared_distances,
 )
 from automl.models.families.table_estimator import FeatureModel, FeatureSide, TrialFit, finite_array
@@ -186,7 +186,7 @@ def _features(kernel: LearnedKernel, x: Floats, landmarks: Floats) -> tuple[Floa
 
     among = kernel.between(landmarks, landmarks)
     among[np.diag_indices_from(among)] += _JITTER * (1 + among.diagonal())
-    lower = cholesky_factor(among)
+    lower = lower_factor(among)
     back: Floats = solve_triangular(
         lower, np.eye(len(lower)), trans="T", lower=True, check_finite=False
     )
@@ -194,13 +194,10 @@ def _features(kernel: LearnedKernel, x: Floats, landmarks: Floats) -> tuple[Floa
 
 
 def _ridge(features: Floats, targets: Floats, l2: float) -> tuple[Floats, Floats]:
-    from scipy.linalg import cho_solve
-
     mean = targets.mean(0)
     squared = features.T @ features
     squared[np.diag_indices_from(squared)] += l2
-    factor = cholesky_factor(squared)
-    return cho_solve((factor, True), features.T @ (targets - mean)), mean
+    return np.linalg.solve(squared, features.T @ (targets - mean)), mean
 
 
 def _logistic(trial_fit: TrialFit, features: Floats, l2: float) -> tuple[Floats, Floats]:

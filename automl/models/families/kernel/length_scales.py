@@ -9,8 +9,8 @@ towards a common length, so that lengths stay similar where few rows determine t
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,10 +24,11 @@ _FIRST_STEPS, _STEPS = 10, 60
 _LEAST_NOISE = 1e-6
 _LINEAR, _NOISE = -2.0, -1.0
 """Logarithms of the linear part's weight and of the noise, at the start."""
-_MAX_LOGARITHM = 30.0
-"""Largest absolute value of a logarithm that is searched: its exponential does not overflow."""
-_LEAST_ADDED = 1e-12
-"""First addition to the diagonal of an indefinite matrix, relative to its largest cell."""
+_REACH = 15.0
+"""Largest distance of a logarithm from the centre of the penalty. Farther out, the likelihood is that
+of this distance: the search may try any point, and exponentials would overflow."""
+_DIAGONAL_SHARES: tuple[float, ...] = (0.0, *10.0 ** np.arange(-10, 3))
+"""Shares of the mean diagonal that `lower_factor` adds, one after another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +83,13 @@ def learn_kernel(x: Floats, targets: Floats, kind: str, spread: float, seed: int
         sample = np.random.default_rng(seed).permutation(len(x))[:MAX_ROWS]
         x, targets = x[sample], targets[sample]
     likelihood = _KernelLikelihood.of(x, targets, kind, spread)
-
-    def search(start: Floats, n_steps: int) -> Any:
-        """Return scipy's result of a search from `start`."""
-        bounds = [(-_MAX_LOGARITHM, _MAX_LOGARITHM)] * len(start)
-        options = {"maxiter": n_steps}
-        return minimize(
-            likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
-
-    results = [search(start, _FIRST_STEPS) for start in likelihood.starts()]
-    best = min(results, key=lambda result: float(result.fun))
-    return likelihood.kernel(search(best.x, _STEPS).x)
+    results = [
+        minimize(likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": _FIRST_STEPS})
+        for start in likelihood.starts()
+    ]
+    first = min(results, key=lambda result: float(result.fun))
+    best = minimize(likelihood, first.x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return likelihood.kernel(best.x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +127,13 @@ class _KernelLikelihood:
             np.concatenate([own, [self.common - less, 0.0, _LINEAR, _NOISE]]) for less in _SHORTER
         ]
 
+    @property
+    def centre(self) -> Floats:
+        """Logarithms that the penalty draws the search towards."""
+        return np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
+
     def kernel(self, place: Floats) -> LearnedKernel:
+        place = place.clip(self.centre - _REACH, self.centre + _REACH)
         own = place[: self.n_own] if self.n_own else np.zeros(self.x.shape[1])
         common, smooth, linear, noise = map(float, place[self.n_own :])
         return LearnedKernel(
@@ -162,39 +164,34 @@ class _KernelLikelihood:
         ]
         own = by_length if self.n_own else by_length[:0]
         gradient = np.concatenate([own, [by_length.sum()], by_part])
+        gradient[np.abs(place - self.centre) > _REACH] = 0.0
         return self._add_penalty(place, float(value), gradient)
 
     def _add_penalty(self, place: Floats, value: float, gradient: Floats) -> tuple[float, Floats]:
         """Add the penalty that draws lengths together, and all logarithms towards their start."""
-        towards = np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
         widths = np.concatenate([np.full(self.n_own, self.spread), [1.5, 2.0, 2.0, np.inf]])
-        away = (place - towards) / widths
+        away = (place - self.centre) / widths
         return value + float(away @ away) / 2, gradient + away / widths
+
+
+def lower_factor(matrix: Floats) -> Floats:
+    """Return the Cholesky factor of a symmetric matrix. If rounding made the matrix indefinite, its
+    diagonal is raised by the least of `_DIAGONAL_SHARES` of its mean that makes it definite."""
+    from scipy.linalg import LinAlgError, cholesky
+
+    mean = matrix.diagonal().mean()
+    for share in _DIAGONAL_SHARES:
+        raised = matrix + share * mean * np.eye(len(matrix)) if share else matrix
+        with suppress(LinAlgError):
+            lower: Floats = cholesky(raised, lower=True, check_finite=False)
+            return lower
+    raise LinAlgError(f"{len(matrix)} rows whose likeness is no positive definite matrix")
 
 
 def _invert(matrix: Floats) -> tuple[Floats, float]:
     """Return the inverse of a positive definite matrix, and the logarithm of its determinant."""
     from scipy.linalg import cho_solve
 
-    lower = cholesky_factor(matrix)
+    lower = lower_factor(matrix)
     inverse: Floats = cho_solve((lower, True), np.eye(len(matrix)), check_finite=False)
     return inverse, 2 * float(np.log(np.diag(lower)).sum())
-
-
-def cholesky_factor(matrix: Floats) -> Floats:
-    """Return the lower Cholesky factor of a finite kernel matrix (N, N).
-
-    Rounding makes the matrix of rows that are nearly the same indefinite. Its diagonal then grows
-    by ten times as much at each try, which adds noise, until the factor exists.
-    """
-    from scipy.linalg import LinAlgError, cholesky
-
-    added = 0.0
-    while True:
-        try:
-            regularised = matrix + added * np.eye(len(matrix))
-            factor: Floats = cholesky(regularised, lower=True)
-        except LinAlgError:
-            added = 10 * added or _LEAST_ADDED * max(float(np.abs(matrix).max()), _LEAST_NOISE)
-        else:
-            return factor

@@ -64,7 +64,7 @@ class Growth(enum.Enum):
 
 @dataclass(frozen=True)
 class MLPParams(TrainingParams):
-    """The params of one trial; those that the space lacks have their defaults."""
+    """The params of one trial; a param that the space lacks has its default."""
 
     depth: int = 2
     """Hidden layers; 0 is a linear model."""

@@ -163,7 +163,7 @@ class _GrowingForest:
         return self._leaf_values(means, classes) * len(forest.estimators_)
 
     def _leaf_values(self, values: Floats, classes: npt.NDArray[Any] | None) -> Floats:
-        """Return values (N, V) for those of a forest, which may have seen only some classes."""
+        """Return values (N, V) for those of a forest that may have seen only some classes."""
         if classes is None:
             return values
         by_class = np.zeros((len(values), self._trial_fit.data.n_outputs))
@@ -225,7 +225,7 @@ def unfitted_forest(trial_fit: TrialFit, number: int) -> Any:
         n_estimators=family.trees_per_epoch,
         max_features=float(params.max_features),
         min_samples_leaf=params.min_samples_leaf,
-        max_leaf_nodes=params.max_leaf_nodes,
+        max_leaf_nodes=family.max_leaves(params, trial_fit.data, trial_fit.n_rounds),
         n_jobs=trial_fit.n_threads,
         random_state=int(np.random.SeedSequence([trial_fit.seed, number]).generate_state(1)[0]),
     )
