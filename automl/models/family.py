@@ -183,7 +183,10 @@ class Family(ModelConfig, ABC):
         return self, params
 
     def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
-        """Return a trial's params with its family's params `own` in place; it inverts `family_of`."""
+        """Return a trial's params with its family's params `own` in their places.
+
+        It inverts `family_of`.
+        """
         return {**params, **own}
 
     def whole_space(
