@@ -51,7 +51,7 @@ def model_file(folder: Path, number: int, dataset: Dataset, scale: float = 1.0) 
 
 
 def asked(folder: Path, dataset: Dataset, *scales: float) -> EnsembleFileJob:
-    """Of classes that are drawn by the mean probabilities of the first two."""
+    """Return a job; classes are drawn by the mean probabilities of the first two models."""
     models = {n: model_file(folder, n, dataset, scale) for n, scale in enumerate(scales)}
     if dataset.task is Task.classification:
         rows = dataset.validation.rows
@@ -151,7 +151,7 @@ def test_of_folds_a_column_is_shuffled_among_rows_that_the_model_has_not_seen(
             return np.stack([-rows.numbers[:, 0], rows.numbers[:, 0]], axis=1).astype(np.float64)
 
     class Unasked(Model):
-        """Of the other fold."""
+        """The model of the other fold, which has trained on the rows."""
 
         def outputs(self, columns: TableColumns, rows: TableRows) -> np.ndarray:
             raise AssertionError("it has trained on these rows")

@@ -25,8 +25,8 @@ _LEAST_NOISE = 1e-6
 _LINEAR, _NOISE = -2.0, -1.0
 """Logarithms of the linear part's weight and of the noise, at the start."""
 _REACH = 15.0
-"""Largest distance of a logarithm from the centre of the penalty. Farther out, the likelihood of this
-distance is taken: the search may try any point, and exponentials would overflow."""
+"""Largest distance of a logarithm from the centre of the penalty. Farther out, the likelihood of
+this distance is taken: the search may try any point, and exponentials would overflow."""
 _DIAGONAL_SHARES: tuple[float, ...] = (0.0, *10.0 ** np.arange(-10, 3))
 """Shares of the mean diagonal that `lower_factor` adds, one after another."""
 
