@@ -205,7 +205,7 @@ class TableGraph:
         if self._columns.numbers:
             scaled = self.clipped(self._scaled(NUMBERS), -LARGEST_TREE_NUMBER, LARGEST_TREE_NUMBER)
             found = self.add("Where", self._present, scaled, self.constant(np.nan))
-            parts.append(self._as_float32(found))
+            parts.append(found)
         if self._columns.categories:
             other = [len(c.categories) if c.has_other else np.nan for c in self._columns.categories]
             codes = self.add("Cast", CODES, to=TensorProto.DOUBLE)

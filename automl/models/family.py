@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
-from automl.config import ExportFormat, ModelConfig, TrainingConfig
+from automl.config import Config, ExportFormat, ModelConfig, TrainingConfig
 from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
@@ -178,14 +178,14 @@ class Family(ModelConfig, ABC):
         """Family that each value of the param `choice` stands for; empty without a choice."""
         return {}
 
-    def family_of(self, params: Params) -> tuple[Family, Params]:
+    def of_trial(self, params: Params) -> tuple[Family, Params]:
         """Return the family of a trial, and its params under that family's names."""
         return self, params
 
     def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
         """Return a trial's params with its family's params `own` in their places.
 
-        It inverts `family_of`.
+        It inverts `of_trial`.
         """
         return {**params, **own}
 
@@ -299,6 +299,14 @@ def load_families() -> dict[str, type[Family]]:
                 if _is_option(cls) and cls.__module__ == module.__name__:
                     found[info.name] = cls
     return found
+
+
+def family_of(config: Config) -> Family:
+    """Return `config.model`, which Hydra makes by the schema of a family.
+
+    `config/` knows no families, so the key is typed by their base class there.
+    """
+    return cast(Family, config.model)
 
 
 def load_heavy_side(family: type[Family]) -> HeavySide:

@@ -21,7 +21,7 @@ from automl.config import (
 from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset, RefitRows
-from automl.models.family import Family, PackKey
+from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -138,12 +138,12 @@ class TrainingPlan:
         cls, config: Config, space: tuple[str, ...] = (), refit: RefitPlan | None = None
     ) -> TrainingPlan:
         """What the settings say of it."""
-        assert isinstance(config.model, Family), "Hydra makes it by its schema"
+        model_family = family_of(config)
         return cls(
             objective=config.objective,
             data=config.data,
-            family=config.model,
-            training=config.model.with_length(config.training),
+            family=model_family,
+            training=model_family.with_length(config.training),
             metric=config.study.metric,
             direction=config.study.towards,
             space=space,
@@ -190,7 +190,7 @@ class TrainingPlan:
     def trial_uses_torch(self, params: Params) -> bool:
         """Whether this trial does, so that its checkpoints are torch's."""
         builtin = self.objective.kind is ObjectiveKind.builtin
-        return self.family.family_of(params)[0].uses_torch if builtin else self.uses_torch
+        return self.family.of_trial(params)[0].uses_torch if builtin else self.uses_torch
 
     def training_of(self, params: Params) -> TrainingConfig:
         """How a trial trains."""
@@ -225,7 +225,7 @@ class TrainingPlan:
         """Likewise of this one."""
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
-        family, _ = self.family.family_of(params)
+        family, _ = self.family.of_trial(params)
         return family.n_reports(family.with_length(self.training_of(params)))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:

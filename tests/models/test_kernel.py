@@ -70,6 +70,13 @@ def test_no_place_of_the_search_is_without_a_value(kind: str, far: float) -> Non
             assert np.isfinite(gradient).all()
 
 
+def test_a_likeness_that_rounding_made_indefinite_has_a_factor() -> None:
+    x = wave(50)[0]
+    alike = x @ x.T - 1e-12 * np.eye(len(x))
+    lower = length_scales.lower_factor(alike)
+    np.testing.assert_allclose(lower @ lower.T, alike, atol=1e-8)
+
+
 @pytest.mark.parametrize("kind", KERNEL_KINDS)
 def test_a_column_that_does_nothing_has_a_long_length(kind: str) -> None:
     kernel = length_scales.learn_kernel(*wave(150), kind, spread=1.0, seed=0)

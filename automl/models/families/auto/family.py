@@ -91,7 +91,7 @@ class AutoFamily(Family):
             family.n_reports(family.with_length(training)) for family in self.by_choice.values()
         )
 
-    def family_of(self, params: Params) -> tuple[Family, Params]:
+    def of_trial(self, params: Params) -> tuple[Family, Params]:
         name = str(params.get(FAMILY_PARAM))
         return self.by_choice[name], own_params(name, params)
 
@@ -201,7 +201,7 @@ class AutoFamily(Family):
     ) -> ResourceRequest:
         if params.get(FAMILY_PARAM) not in self.families:
             return UNKNOWN
-        family, own = self.family_of(params)
+        family, own = self.of_trial(params)
         return family.request(own, dataset, family.with_length(training))
 
     def work(
@@ -209,7 +209,7 @@ class AutoFamily(Family):
     ) -> TrainingWork | None:
         if params.get(FAMILY_PARAM) not in self.families:
             return None
-        family, own = self.family_of(params)
+        family, own = self.of_trial(params)
         return family.work(own, dataset, family.with_length(training))
 
     def pack_key(
@@ -217,7 +217,7 @@ class AutoFamily(Family):
     ) -> FamilyKey | None:
         if params.get(FAMILY_PARAM) not in self.families:
             return None
-        family, own = self.family_of(params)
+        family, own = self.of_trial(params)
         key = family.pack_key(own, family.with_length(training), on_host=on_host)
         return None if key is None else FamilyKey(str(params[FAMILY_PARAM]), key)
 
