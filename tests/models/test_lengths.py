@@ -65,7 +65,7 @@ def test_networks_train_by_steps_and_others_by_reports() -> None:
     assert plan.n_reports == MOST_EPOCHS
     kinds: list[Params] = [{"family": kind} for kind in DEFAULT]
     assert [plan.n_reports_of(params) for params in kinds] == [1, 40, 20, MOST_EPOCHS, 1]
-    assert TrainingPlan.of(Config(model=MLPFamily(), training=UNSAID)).training == own
+    assert TrainingPlan.from_config(Config(model=MLPFamily(), training=UNSAID)).training == own
 
 
 @pytest.mark.parametrize(

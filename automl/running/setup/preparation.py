@@ -75,7 +75,7 @@ def prepare_study(
     if config.objective.kind is ObjectiveKind.optuna:
         _check_sampler(config, space)
     _check_enqueued(config, space)
-    plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
+    plan = TrainingPlan.from_config(config, space.names, None if refit is None else refit.plan)
     dataset, facts, family_notes = None, None, tuple[str, ...]()
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
