@@ -4,7 +4,7 @@ Optuna's TPE knows that such trials are bad, not by how much: it sorts by excess
 nothing fits (`_split_trials` in its `_tpe/sampler.py`). But how far each was beyond the wall says
 where the wall is. The excess, log(needed / room), is taken to be linear in the params, those on a
 log scale by their logarithm: memory is near a product of powers. What is beyond the wall by that is
-drawn again (experiments/006-packing, The wall).
+drawn again (experiments/006-packing/wall.md).
 
 What Optuna keeps of a trial that fits on no device: constraints that it violates, by its excess.
 
