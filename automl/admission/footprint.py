@@ -9,7 +9,7 @@ quantile, and s counts a prior worth four trials, so that three trials are enoug
 number multiplies all estimates, so a larger structure never gets a smaller bound.
 
 Only sums are kept, so learning and asking cost the same after three trials and after a million.
-Measured in `experiments/006-packing`.
+Measured in `experiments/006-packing/learning.md`.
 
 The two pieces of statistics that it needs are in plain Python, as admission loads no library:
 non-negative least squares for a handful of features, and a quantile of Student's t.

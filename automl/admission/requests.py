@@ -37,7 +37,7 @@ libraries."""
 JOIN_MARGIN = 1.2
 """Margin from what most trials held to the room in which a trial of unknown size joins others.
 
-With it no more than 4 of 100 run out (experiments/006-packing).
+With it no more than 4 of 100 run out (experiments/006-packing/governor.md).
 """
 OOM_GROWTH = 1.5
 """A trial that ran out of memory asks for this many times more."""

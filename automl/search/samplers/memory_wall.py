@@ -4,7 +4,7 @@ Optuna's TPE knows that these trials are bad, not by how much: it sorts by exces
 nothing fits (`_split_trials` in its `_tpe/sampler.py`). The excess of each trial, log(needed /
 room), tells where the wall is. The excess is taken to be linear in the params (in the logarithm of
 those on a log scale), since memory is nearly a product of powers. A draw beyond the wall is drawn
-again (experiments/006-packing, The wall).
+again (experiments/006-packing/wall.md).
 
 Optuna keeps the excess of a trial as a constraint that the trial violates. Samplers ignore failed
 trials and would propose the same again, but they learn from a pruned trial that violates a
