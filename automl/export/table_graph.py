@@ -259,7 +259,7 @@ class TableGraph:
         if present == [*range(classes.n_outputs)]:
             return given
         place = {number: i for i, number in enumerate(present)}
-        given = self._padded(given, classes.absent, before=False)
+        given = self._padded(given, classes.absent_score, before=False)
         return self._taken(given, [place.get(i, len(present)) for i in range(classes.n_outputs)])
 
     def answered(self, outputs: str, task: Task, unit: tuple[float, float]) -> str:

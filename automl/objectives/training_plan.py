@@ -149,7 +149,7 @@ class TrainingPlan:
             objective=config.objective,
             data=config.data,
             family=model_family,
-            training=model_family.trained(config.training),
+            training=model_family.with_length(config.training),
             metric=config.study.metric,
             direction=config.study.towards,
             space=space,
@@ -205,7 +205,7 @@ class TrainingPlan:
     def trial_uses_torch(self, params: Params) -> bool:
         """Return whether a trial uses torch, so that torch writes its checkpoints."""
         builtin = self.objective.kind is ObjectiveKind.builtin
-        return self.family.of(params)[0].uses_torch if builtin else self.uses_torch
+        return self.family.of_trial(params)[0].uses_torch if builtin else self.uses_torch
 
     def training_of(self, params: Params) -> TrainingConfig:
         """Return the training settings of a trial with these params."""
@@ -240,8 +240,8 @@ class TrainingPlan:
         """Return the largest number of reports of a trial; None: only the author knows it."""
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
-        family, _ = self.family.of(params)
-        return family.n_reports(family.trained(self.training_of(params)))
+        family, _ = self.family.of_trial(params)
+        return family.n_reports(family.with_length(self.training_of(params)))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """Return the key of the trials that a trial can train together with.

@@ -101,7 +101,7 @@ TARGETS = (_separable, _rare, _exact, _heavy_tails)
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """As a trial has: threads that wait for each other are slow on a busy machine."""
+    """Give tests a trial's one thread: threads that wait for each other slow a busy machine."""
     with threadpool_limits(1):
         yield
 
@@ -129,7 +129,7 @@ def failures(folder: Path, name: str, data: Dataset) -> list[str]:
 
 
 def test_the_first_forests_are_as_good_as_the_librarys_without_noise(tmp_path: Path) -> None:
-    """Of few columns and little noise, where each row may need a leaf of its own."""
+    """The table has few columns and little noise, so each row may need a leaf of its own."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 5))
     frame = pd.DataFrame(x, columns=list("abcde"))

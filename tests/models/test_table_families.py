@@ -136,7 +136,7 @@ def test_a_forest_says_what_the_librarys_says(table: Dataset, kind: str, tmp_pat
     params: Params = {"kind": kind, "min_samples_leaf": 1, "max_features": 1.0}
     predictor, _ = trained(tmp_path, "trees", table, params)
     asked = fitting("trees", table, params)
-    forest = trees.unfitted_tree(asked, 0).fit(table.view(tree_view)[0], asked.targets)
+    forest = trees.unfitted_forest(asked, 0).fit(table.view(tree_view)[0], asked.targets)
     frame = mixed_frame(len(table.classes) or 1, seed=1)
     rows = tree_view(table.columns, predictor.read(frame))
     check_same(of_predictor(predictor, frame), said(forest, rows, table), table)
@@ -166,7 +166,7 @@ def test_a_linear_model_says_what_the_librarys_says(table: Dataset, tmp_path: Pa
 
 
 def check_same(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], data: Dataset) -> None:
-    """To 1e-6 of a probability, or of the target's deviation."""
+    """Check equality to 1e-6 of a probability, or of the target's deviation."""
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).max() / data.target_scale < TOLERANCE
 
@@ -266,7 +266,7 @@ def test_a_model_has_no_network_and_tells_which_columns_matter(tmp_path: Path) -
 
 
 def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
-    """Of `model=auto` each trial's file is as its family writes it."""
+    """With `model=auto`, each trial's file is the one its family writes."""
     table = mixed(tmp_path, 2)
     plan = make_plan(family=AutoFamily(families=["mlp", "trees", "boosting"]))
     session, models = open_session(SessionSetup(plan, table)), {}
@@ -289,7 +289,7 @@ def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["trees", "boosting"])
 def test_a_strangers_tensor_is_no_larger_than_its_file(name: str, tmp_path: Path) -> None:
-    """As torch stores it one number stands for as many as it says."""
+    """A number in a torch file can stand for as many as the file claims."""
     trained(tmp_path, name, mixed(tmp_path, 2))
     content = read_model_file(tmp_path / "trial-00000" / "best.pt")
     as_torch = torch_checkpoint.snapshot({**content, "state": {**content["state"], "trees": {}}})

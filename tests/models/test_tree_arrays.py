@@ -91,7 +91,7 @@ def random_tree(rng: np.random.Generator, n_inner: int) -> TreeNodes:
 
 
 def walked(nodes: TreeNodes, row: npt.NDArray[np.float32]) -> list[float]:
-    """Node by node."""
+    """Return the values of the leaf that a row reaches, node by node."""
     node = 0
     while not nodes.is_leaf[node]:
         cell = float(row[nodes.column[node]])

@@ -173,7 +173,7 @@ def _with_their_families(config: Config, members: Sequence[Params]) -> dict[str,
     The refit has more rows, for which the default space might leave the family out.
     """
     family = family_of(config)
-    limited = any(family.of(params)[0].most_rows is not None for params in members)
+    limited = any(family.of_trial(params)[0].most_rows is not None for params in members)
     if family.choice is None or not limited:
         return config.space
     return {family.choice: {"choices": [*family.by_choice]}, **config.space}
@@ -276,7 +276,7 @@ def members_table(
 
 def _family(task: RefitTask, member: TrialRecord) -> str:
     family = family_of(task.config)
-    return family_name(family.of(member.params)[0])
+    return family_name(family.of_trial(member.params)[0])
 
 
 def _epochs(seeds: Sequence[TrialRecord], *, keeps_last: bool) -> str:

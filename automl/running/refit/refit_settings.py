@@ -81,7 +81,7 @@ def refuse_unfit_batch(config: Config, params: Params) -> None:
     if config.refit.batch_size is None or config.objective.kind is not ObjectiveKind.builtin:
         return
     model_family = family_of(config)
-    family, _ = model_family.of(params)  # with `model=auto`, the trial's own family
+    family, _ = model_family.of_trial(params)  # with `model=auto`, the trial's own family
     if not isinstance(family, NetworkFamily):
         raise ConfigError(
             f"refit.batch_size={config.refit.batch_size}: model={family_name(family)} trains in "

@@ -98,7 +98,7 @@ def as_single_family(config: Config, winner: TrialRecord) -> tuple[Config, Trial
     if config.objective.kind is not ObjectiveKind.builtin:
         return config, winner
     model_family = family_of(config)
-    family, params = model_family.of(winner.params)
+    family, params = model_family.of_trial(winner.params)
     return replace(config, model=family), replace(winner, params=params)
 
 
@@ -109,12 +109,12 @@ def _most_epochs(config: Config, params: Params) -> int:
 def _length_of(config: Config, params: Params) -> TrainingConfig:
     """Return the training settings with the family's default length and patience."""
     family = family_of(config)
-    return family.of(params)[0].trained(config.training)
+    return family.of_trial(params)[0].with_length(config.training)
 
 
 def _is_network(config: Config, params: Params) -> bool:
     family = family_of(config)
-    return isinstance(family.of(params)[0], NetworkFamily)
+    return isinstance(family.of_trial(params)[0], NetworkFamily)
 
 
 def epochs_for_steps(best_step: int, sizes: TrainRowCounts, batch_size: int) -> int:

@@ -200,7 +200,7 @@ def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialR
         return member
     family = family_of(config)
     assert member.best_step is not None, "`ensemble_trials` has checked it"
-    _, own = family.of(member.params)
+    _, own = family.of_trial(member.params)
     found = dict(_times(own, "lr", DEFAULT_LR, change.lr))
     found |= dict(_times(own, "weight_decay", 0.0, change.weight_decay))
     epochs = max(1, round((member.best_step + 1) * change.steps))
@@ -210,7 +210,7 @@ def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialR
 
 def _is_network(config: Config, params: Params) -> bool:
     family = family_of(config)
-    return isinstance(family.of(params)[0], NetworkFamily)
+    return isinstance(family.of_trial(params)[0], NetworkFamily)
 
 
 def _ratio(before: Params, now: Params, name: str, default: float) -> float:

@@ -58,12 +58,12 @@ def seconds_by_family(
     members = {name: one for name, one in family.by_choice.items() if name in searched}
     training = config.training
     if not members:
-        own = family.trial_seconds(dataset, family.trained(training), ends)
+        own = family.trial_seconds(dataset, family.with_length(training), ends)
         return {family_name(family): own}
     return {
         name: one.trial_seconds(
             dataset,
-            one.trained(training),
+            one.with_length(training),
             {param.removeprefix(f"{name}_"): of for param, of in ends.items()},
         )
         for name, one in members.items()

@@ -16,10 +16,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from automl.admission.accounting.ledger import Ledger
-from automl.admission.governor import SharingGovernor
 from automl.admission.memory_caps import Caps
 from automl.admission.placement_policy import Idle
-from automl.config import Config, ExecutionKind, ObjectiveKind
+from automl.config import ExecutionKind, ObjectiveKind
 from automl.devices.device_reader import ReaderThread
 from automl.devices.device_reading import DeviceReading, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
@@ -55,6 +54,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts
+from automl.running.setup.prepared_config import make_governor
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.executions import (
     NO_SIGNALS,
@@ -133,7 +133,7 @@ class SweepRunner:
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
             durations=make_durations(self._progress, chooser),
-            governor=_governor(config),
+            governor=make_governor(config),
             chooser=chooser,
         )
         self.executions = ExecutionPool(parts, self.loop, self.carrier, display.say)
@@ -442,11 +442,3 @@ class SweepRunner:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
-
-
-def _governor(config: Config) -> SharingGovernor | None:
-    """Return what finds how many trials share a device. None if the user has set the number, or if
-    trials share this process, which hides their paces."""
-    admission = config.admission
-    is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
-    return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()

@@ -1,4 +1,4 @@
-"""The light side of forests."""
+"""Defines the light side of forests: params, settings, memory and time."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 KINDS = ("extra_trees", "random_forest")
 MAX_TRIAL_LEAVES = 4_000_000
-"""Leaves of all trees of a trial, at most: some 50 MB on disk."""
+"""Largest number of leaves of all trees of a trial, which take some 50 MB on disk."""
 _NODE_BYTES = 64
-"""As scikit-learn keeps it, without what a leaf says."""
+"""Size of a node in scikit-learn, without the values of a leaf."""
 _CELL_SECONDS = 4e-8
-"""Of a core, for a tree and a cell of the rows that train (experiments/020-long)."""
+"""Time of one core for a tree and a cell of the training rows (experiments/020-long)."""
 
 _RULES: Mapping[str, ParamRule] = {
     "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
@@ -53,14 +53,15 @@ class TreesParams:
     """extra_trees: all rows, random thresholds (Geurts et al., 2006); random_forest: a bootstrap
     sample of the rows, the best thresholds (Breiman, 2001)."""
     max_features: float = 0.5
-    """Share of the columns that a node looks at."""
+    """Share of the columns that a node considers."""
     min_samples_leaf: int = 2
     """Rows in a leaf, at least."""
     max_leaf_nodes: int | None = None
-    """Leaves of a tree, at most; those that tell the most apart come first. None: as many as the
-    rows make."""
+    """Leaves of a tree, at most; the leaves that improve the tree most are made first. None: as
+    many as the rows make."""
     class_weight: str = "none"
-    """balanced: a row counts the more the rarer its class is, all classes the same together."""
+    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
+    count the same."""
 
     def __post_init__(self) -> None:
         for name in _RULES:
@@ -69,7 +70,7 @@ class TreesParams:
 
 @dataclass
 class TreesFamily(TableFamily):
-    """Forests: the mean of trees that are grown by chance, each by itself."""
+    """Forests, the mean of trees that are grown at random and independently."""
 
     heavy = "automl.models.families.trees.heavy"
     rules: ClassVar[Mapping[str, ParamRule]] = _RULES
@@ -82,12 +83,12 @@ class TreesFamily(TableFamily):
         n_trees = self.trees_per_epoch
         check(n_trees >= 1, "model.trees_per_epoch", n_trees, "must be at least 1.")
 
-    def params(self, given: Params) -> TreesParams:
-        return TreesParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+    def params(self, trial_params: Params) -> TreesParams:
+        return TreesParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def size_bytes(self, params: TreesParams, dataset: Dataset, training: TrainingConfig) -> int:
-        """The view of the rows, what they sum up to and where they are; scikit-learn's nodes of one
-        epoch, and all as they are kept, twice when they are written."""
+        """Return the memory of the rows' view, sums and positions, of scikit-learn's nodes of one
+        epoch, and of all stored trees, twice because writing copies them."""
         n_train, n_rows = len(dataset.train), len(dataset.train) + len(dataset.validation)
         n_outputs = dataset.n_outputs
         most = n_train // params.min_samples_leaf + 1
@@ -98,8 +99,10 @@ class TreesFamily(TableFamily):
         return rows + nodes * (_NODE_BYTES + 8 * n_outputs) + kept
 
     def max_leaves(self, params: TreesParams, dataset: Dataset, n_epochs: int) -> int | None:
-        """Return how many leaves a tree may have, so that the file of the trial stays small; None:
-        as many as the rows make."""
+        """Return how many leaves a tree may have so that the file of the trial stays small.
+
+        None: as many as the rows make.
+        """
         n_trees = self.trees_per_epoch * n_epochs * (dataset.whole or dataset).n_models
         most = max(2, MAX_TRIAL_LEAVES // n_trees)
         if params.max_leaf_nodes is not None:
@@ -109,9 +112,9 @@ class TreesFamily(TableFamily):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
-        """Each cell is looked at for each tree."""
-        one = dataset.of_one_model
-        n_cells = len(one.train) * len(one.columns.all)
+        """Return the time to read each cell for each tree."""
+        model_data = dataset.of_one_model
+        n_cells = len(model_data.train) * len(model_data.columns.all)
         return dataset.n_models * self.trees_per_epoch * training.n_epochs * n_cells * _CELL_SECONDS
 
     def identity(self) -> Mapping[str, Any]:
