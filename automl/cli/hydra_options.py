@@ -1,4 +1,7 @@
-"""What only Hydra can show: `--cfg`, `--info`, `--hydra-help`, and shell completion."""
+"""Answers that only Hydra can give: `--cfg`, `--info`, `--hydra-help`, and shell completion.
+
+They go through `hydra.main`, which reads `sys.argv` and prints; nothing is run here.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,8 @@ def show(arguments: CommandLine) -> int:
 
 
 def complete(arguments: CommandLine) -> int:
-    """`-sc install=bash` prints the shell function that calls `-sc query=bash` at each Tab.
+    """Print the shell function (`-sc install=bash`), or the candidates that it asks for at each Tab
+    (`-sc query=bash`).
 
     Hydra's query knows neither commands nor `python -m`. Returns the exit code.
     """
@@ -54,21 +58,21 @@ def complete(arguments: CommandLine) -> int:
             _hydra_main(["--shell-completion"], given)
         return 0
     line, ours = _split_line(os.environ.get("COMP_LINE", ""))
-    said = io.StringIO()
+    output = io.StringIO()
     # A half-typed line that cannot be read has no candidates; a message would break the prompt.
     with (
         contextlib.suppress(HydraException),
-        contextlib.redirect_stdout(said),
+        contextlib.redirect_stdout(output),
         _environment({"COMP_LINE": line}),
     ):
         _hydra_main(["--shell-completion"], given)
-    theirs = [word for word in said.getvalue().split() if not word.endswith(SUFFIX)]
+    theirs = [word for word in output.getvalue().split() if not word.endswith(SUFFIX)]
     sys.stdout.write(" ".join([*ours, *theirs]) + "\n")
     return 0
 
 
 def _split_line(line: str) -> tuple[str, list[str]]:
-    """The line without its command word, and the candidates that Hydra does not know."""
+    """Return the line without its command word, and the candidates that Hydra does not know."""
     words = line.split()
     done = line.endswith(" ")
     last = "" if done or not words else words[-1]
@@ -95,10 +99,10 @@ def _hydra_main(options: Sequence[str], given: HydraInput) -> None:
     )
     # The variable makes Hydra raise its errors instead of printing them and leaving.
     with _environment({"HYDRA_FULL_ERROR": "1"}), _arguments(words):
-        main(_nothing)()
+        main(_do_nothing)()
 
 
-def _nothing(config: DictConfig) -> None:
+def _do_nothing(config: DictConfig) -> None:
     """The task of `hydra.main`; the options it is called with here never run it."""
 
 
