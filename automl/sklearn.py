@@ -63,7 +63,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def _fit(self, frame: Frame, y: Any) -> Self:
-        """Search the best model for `y` (N,), numbers."""
+        """Search the best model for the numbers `y` (N,), and keep it as fitted."""
         frame = frame.assign(**{self._target: y})
         with tempfile.TemporaryDirectory() as scratch, self._hidden_output():
             study = fit(
@@ -197,8 +197,8 @@ class Classifier(ClassifierMixin, _SklearnEstimator):  # type: ignore[misc]
     _task = "classification"
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Raises AutoMLError for a table that cannot be learned from, ValueError for one that
-        scikit-learn refuses."""
+        """Fit the best model. Raises AutoMLError for a table that no model can learn from, and
+        ValueError for one that scikit-learn refuses."""
         frame, y = self._check_training_data(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -229,7 +229,7 @@ class Regressor(RegressorMixin, _SklearnEstimator):  # type: ignore[misc]
     _task = "regression"
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Raises AutoMLError for a table that cannot be learned from, ValueError for one that
-        scikit-learn refuses."""
+        """Fit the best model. Raises AutoMLError for a table that no model can learn from, and
+        ValueError for one that scikit-learn refuses."""
         frame, y = self._check_training_data(X, y)
         return self._fit(frame, y.astype(np.float64))

@@ -41,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> CommandLine:
-    """Read the words after the program's name. Raises ConfigError."""
+    """Parse the words after the program's name into a command line. Raises ConfigError."""
     command, rest = _split_command(argv)
     parser = _parser()
     parsed, unknown = parser.parse_known_intermixed_args(rest)
@@ -87,7 +87,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _unknown_option(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> str:
     """Return the refusal of an option: `--n_trials 8` is a setting in the form of other tools."""
-    from automl.cli.hydra_errors import as_setting, keys_meant  # with Hydra
+    from automl.cli.hydra_errors import as_setting, keys_meant  # loads Hydra
 
     flag, _, value = word.partition("=")
     next_words = words[words.index(word) + 1 :][:1]

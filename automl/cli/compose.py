@@ -142,8 +142,8 @@ def _initialized(config_dir: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _isolated_hydra() -> Iterator[None]:
-    """Within the block, Hydra's state is empty; afterwards it is restored. A Hydra application may
-    run in this process, which has one Hydra and one version that it is compatible with."""
+    """Empty Hydra's state within the block, and restore it afterwards. A Hydra application may run
+    in this process, which has one Hydra and one version that it is compatible with."""
     instance, version_base = GlobalHydra.instance(), VersionBase.instance()
     own_hydra, version = instance.hydra, version_base.version_base
     instance.clear()

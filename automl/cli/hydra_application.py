@@ -64,13 +64,13 @@ class ConfSearchPath(SearchPathPlugin):
         search_path.append("automl", f"file://{conf_dir()}")
 
 
-def application_base(given: object, overrides: Sequence[Override] = ()) -> ConfigBase:
+def application_base(app_config: object, overrides: Sequence[Override] = ()) -> ConfigBase:
     """Return the base to compose from, made of the part `given` that an application composed;
     `overrides` are applied to it later.
 
     Raises ConfigError.
     """
-    config, replaced = _own_part(given), replaced_by(overrides)
+    config, replaced = _own_part(app_config), replaced_by(overrides)
     if not replaced & {"space", "objective"}:
         _refuse_default_space(config)
     raw: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
@@ -80,7 +80,7 @@ def application_base(given: object, overrides: Sequence[Override] = ()) -> Confi
     if any(line.startswith("space=") for line in added):
         raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
     if is_length_open(config):
-        del raw["training"]["epochs"]  # the model may yet be another
+        del raw["training"]["epochs"]  # an override may choose another model
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
     node = OmegaConf.create(with_defaults(config, plain))
     ConfigStore.instance().store(name=APPLICATION_NAME, node=node)
@@ -103,28 +103,28 @@ def _additional_options(config: DictConfig, overrides: Sequence[Override]) -> tu
     return added_options(chosen, [o.input_line or "" for o in overrides])
 
 
-def name_of_study(given: object) -> str | None:
+def name_of_study(app_config: object) -> str | None:
     """Return the name that the part gives its study. Raises ConfigError for a name that jobs would
     share."""
     with explain_errors():
-        study = _own_part(given).study
+        study = _own_part(app_config).study
         if study.name is not None and not OmegaConf.is_interpolation(study, "name"):
             _refuse_shared(str(study.name))
         return None if study.name is None else str(study.name)
 
 
-def _own_part(given: object) -> DictConfig:
-    if isinstance(given, DictConfig) and OmegaConf.get_type(given) is Config:
-        return given
-    if isinstance(given, DictConfig):
-        for key in map(str, given):
-            if OmegaConf.get_type(given, key) is Config:
+def _own_part(app_config: object) -> DictConfig:
+    if isinstance(app_config, DictConfig) and OmegaConf.get_type(app_config) is Config:
+        return app_config
+    if isinstance(app_config, DictConfig):
+        for key in map(str, app_config):
+            if OmegaConf.get_type(app_config, key) is Config:
                 raise ConfigError(
                     f"automl.sweep(config): the config holds ours as its part {key}: give that, "
                     f"automl.sweep(config.{key})."
                 )
     raise ConfigError(
-        f"automl.sweep(config): this {type(given).__name__} was not composed from ours: "
+        f"automl.sweep(config): this {type(app_config).__name__} was not composed from ours: "
         f"{_COMPOSE_IT}; then give its part, automl.sweep(cfg.automl)."
     )
 

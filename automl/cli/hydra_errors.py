@@ -69,7 +69,7 @@ _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 @contextmanager
 def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Within the block, errors that the libraries raise over a config become ConfigError."""
+    """Convert errors that the libraries raise over a config into ConfigError, within the block."""
     try:
         yield
     except OverrideParseException as error:
@@ -142,18 +142,20 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
     key = error.full_key or ""
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
-        return unknown_key(key, error.object_type, _given(key, overrides).partition("=")[2])
+        return unknown_key(
+            key, error.object_type, _typed_override(key, overrides).partition("=")[2]
+        )
     rule = str(error).split("\n")[0].strip().rstrip(".")
     if isinstance(error, InterpolationResolutionError):
         rule = re.sub(r"^\w+ raised while resolving interpolation: ", "", rule).strip('"')
         return f"{key}: {rule}. Define it, or give {key} a value."
-    given = _given(key, overrides)
-    if given.startswith("~"):
-        return f"{given}: a setting cannot be removed, only given another value: {key}=…"
-    return f"{given}: {rule}.{_expected_type(error)}"
+    typed = _typed_override(key, overrides)
+    if typed.startswith("~"):
+        return f"{typed}: a setting cannot be removed, only given another value: {key}=…"
+    return f"{typed}: {rule}.{_expected_type(error)}"
 
 
-def _given(key: str, overrides: Sequence[str]) -> str:
+def _typed_override(key: str, overrides: Sequence[str]) -> str:
     """Return the override that set the key, as typed; else the key."""
     for line in overrides:
         if line.lstrip("+~").partition("=")[0] == key:

@@ -30,14 +30,14 @@ from automl.record.studies import study_names
 
 def show(arguments: CommandLine) -> int:
     """Let Hydra print what its option asks for. Returns the exit code; raises ConfigError."""
-    decided: tuple[str, ...] = ()
+    length: tuple[str, ...] = ()
     if "--cfg" in arguments.hydra_options:
         composed = compose(arguments)  # a config that cannot work is refused, not shown
-        decided = (stated_length(composed.config.training),) if composed.has_open_length else ()
+        length = (stated_length(composed.config.training),) if composed.has_open_length else ()
     with explain_errors(arguments.overrides):
-        _, given = hydra_input(arguments)
-        given = replace(given, overrides=(*given.overrides, *decided))
-        _hydra_main(arguments.hydra_options, given)
+        _, composition = hydra_input(arguments)
+        composition = replace(composition, overrides=(*composition.overrides, *length))
+        _hydra_main(arguments.hydra_options, composition)
     return 0
 
 
@@ -52,10 +52,10 @@ def complete(arguments: CommandLine) -> int:
             'Completion is for the `automl` script: eval "$(automl -sc install=bash)"'
         )
     register_schemas()
-    given = HydraInput(SWEEP, arguments.overrides, None)
+    composition = HydraInput(SWEEP, arguments.overrides, None)
     if not any(line.startswith("query=") for line in arguments.overrides):
         with explain_errors(arguments.overrides):
-            _hydra_main(["--shell-completion"], given)
+            _hydra_main(["--shell-completion"], composition)
         return 0
     line, ours = _split_line(os.environ.get("COMP_LINE", ""))
     output = io.StringIO()
@@ -65,7 +65,7 @@ def complete(arguments: CommandLine) -> int:
         contextlib.redirect_stdout(output),
         _environment({"COMP_LINE": line}),
     ):
-        _hydra_main(["--shell-completion"], given)
+        _hydra_main(["--shell-completion"], composition)
     theirs = [word for word in output.getvalue().split() if not word.endswith(SUFFIX)]
     sys.stdout.write(" ".join([*ours, *theirs]) + "\n")
     return 0
@@ -90,12 +90,14 @@ def _split_line(line: str) -> tuple[str, list[str]]:
     return " ".join(words) + (" " if done else ""), ours
 
 
-def _hydra_main(options: Sequence[str], given: HydraInput) -> None:
+def _hydra_main(options: Sequence[str], composition: HydraInput) -> None:
     """Call `hydra.main`, which reads its command line from `sys.argv`."""
-    config_dir = [] if given.config_dir is None else ["--config-dir", str(given.config_dir)]
-    words = [sys.argv[0], *options, *config_dir, *given.overrides]
+    config_dir = (
+        [] if composition.config_dir is None else ["--config-dir", str(composition.config_dir)]
+    )
+    words = [sys.argv[0], *options, *config_dir, *composition.overrides]
     main = hydra.main(
-        version_base="1.3", config_path=str(conf_dir()), config_name=given.config_name
+        version_base="1.3", config_path=str(conf_dir()), config_name=composition.config_name
     )
     # The variable makes Hydra raise its errors instead of printing them and leaving.
     with _environment({"HYDRA_FULL_ERROR": "1"}), _arguments(words):

@@ -64,7 +64,7 @@ def _own_length(*, _parent_: DictConfig) -> int | None:
     section."""
     config = _parent_._get_parent()
     if not isinstance(config, DictConfig) or "model" not in config:
-        return TrainingConfig.epochs  # the section alone
+        return TrainingConfig.epochs  # the section has no model beside it
     family = OmegaConf.get_type(config, "model")
     if family is DefaultModel:
         family = load_families()[model_of(config.data.kind.name, config.objective.kind.name)]

@@ -95,7 +95,7 @@ def _source(config: Config) -> Iterator[_WatchSource]:
     if on_cluster(config):
         from automl.running.setup.machines import (
             node_readings,
-            open_cluster_nodes,  # with all that speaks to nodes
+            open_cluster_nodes,  # loads the modules of clusters
         )
 
         with open_cluster_nodes(config) as nodes:
@@ -189,7 +189,7 @@ def living_sweeps(folder: Path) -> list[SweepView]:
 
 @contextlib.contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Within the block, SIGTERM raises SystemExit, so that the terminal gets its cursor back
+    """Raise SystemExit on SIGTERM within the block, so that the terminal gets its cursor back
     first."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -241,7 +241,7 @@ def _accounts(reading: DeviceReading, config: Config) -> list[DeviceAccount]:
 def _print_nodes(config: Config) -> None:
     """Print one table of all nodes' devices, and the nodes that do not answer. Raises
     AutoMLError."""
-    from automl.running.setup.machines import (  # with all that speaks to nodes
+    from automl.running.setup.machines import (  # loads the modules of clusters
         node_readings,
         open_cluster_nodes,
         unread_nodes,

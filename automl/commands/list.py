@@ -80,7 +80,7 @@ def _state(path: Path, view: SweepView) -> str:
     try:
         if is_held(path):
             return "running"
-    except OSError:  # its lock belongs to somebody else
+    except OSError:  # the lock of another user's study
         return view.ended or "unknown"
     return view.ended or "interrupted"
 

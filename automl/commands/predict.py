@@ -208,7 +208,7 @@ class PredictProgress:
 
 
 class BackgroundThread(AbstractContextManager["BackgroundThread"]):
-    """Runs one function after the other in a thread, one of them waiting at most. An exception is
+    """Runs one function after the other in a thread; at most one is unfinished. An exception is
     raised by the next call, or at the end."""
 
     def __init__(self, name: str) -> None:

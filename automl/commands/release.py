@@ -206,9 +206,9 @@ def carry_out_steps(
             ended((step.name, f"{done.result} (done before)", f"{done.seconds:.1f}"))
             continue
         say(f"{place} of {len(steps)}: {step.name}")
-        begun = time.monotonic()
+        start_seconds = time.monotonic()
         result, made = step.do()
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start_seconds
         ledger.keep(step.name, StepDone(key, result, seconds, made))
         ended((step.name, result, f"{seconds:.1f}"))
 
@@ -228,7 +228,7 @@ def run(config: Config, stored_config: str) -> int:
     refuse_unserved(config)
     release = _WinnerRelease(config, stored_config)
     rows: list[Row] = []
-    begun, code = time.monotonic(), 0
+    start_seconds, code = time.monotonic(), 0
     try:
         carry_out_steps(release.steps(), release.ledger, say_on_stdout, rows.append)
     except _SweepUnfinishedError as ended:
@@ -237,7 +237,7 @@ def run(config: Config, stored_config: str) -> int:
         release.give_to_mlflow()
         raise
     finally:
-        total = time.monotonic() - begun
+        total = time.monotonic() - start_seconds
         open_console().table(COLUMNS, [*rows, ("", "this time", f"{total:.1f}")], n_left=2)
         if len(rows) < len(release.steps()):
             say_on_stdout(f"go on with: {release_command(config)}")

@@ -69,8 +69,8 @@ class RowScorer:
         now: Callable[[], float],
         say: Callable[[str], None],
     ) -> None:
-        """`score` scores on the CPU, and `score_on` returns the function that scores on a GPU.
-        `find_gpu` returns a GPU with free memory, or None; without `find_gpu` there is no
+        """Take the functions that score: `score` on the CPU, and `score_on`, which returns one for
+        a GPU. `find_gpu` returns a GPU with free memory, or None; without `find_gpu` there is no
         choice."""
         self._score_on_cpu, self._score_on, self._find_gpu = score, score_on, find_gpu
         self._now, self._say = now, say
