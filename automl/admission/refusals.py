@@ -132,7 +132,7 @@ def unfit_devices(
 ) -> AdmissionRefusal | None:
     """Return a refusal for a reading that is missing, failed or old.
 
-    Such a reading admits nothing, and stops nothing.
+    An unfit reading admits nothing, and stops nothing.
     """
     if reading is None:
         return _no_reading("waiting: for the first reading of the devices")

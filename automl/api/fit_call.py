@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import time
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -61,6 +62,7 @@ def fit(
 
     Raises AutoMLError, as `automl.sweep` does.
     """
+    called_seconds = time.monotonic()
     refuse_unknown(fit, unknown)
     study_name, typed_overrides = name or make_name(), lines_of(overrides)
     with composing:
@@ -82,7 +84,8 @@ def fit(
                 composed = compose_for_call(
                     "resume" if exists else "sweep", [*lines, *typed_overrides]
                 )
-            return FittedStudy(carry_out_composed(composed, resume=exists).path)
+            study = carry_out_composed(composed, resume=exists, called_seconds=called_seconds)
+            return FittedStudy(study.path)
 
 
 def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:

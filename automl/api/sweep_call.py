@@ -8,6 +8,7 @@ digests of it. Settings that a Hydra application composed take the place of `con
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def sweep(
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C;
     the same call then resumes the study.
     """
+    called_seconds = time.monotonic()
     refuse_unknown(sweep, unknown)
     arguments = {
         "n_trials": n_trials,
@@ -113,7 +115,9 @@ def sweep(
         composed = compose_for_call(
             "resume" if exists else "sweep", [*lines, *typed_overrides, *objective], application
         )
-    return carry_out_composed(composed, function, resume=exists, changed=changed)
+    return carry_out_composed(
+        composed, function, resume=exists, changed=changed, called_seconds=called_seconds
+    )
 
 
 def _function_and_config(
@@ -154,8 +158,12 @@ def carry_out_composed(
     *,
     resume: bool,
     changed: bool = False,
+    called_seconds: float | None = None,
 ) -> StudyHandle:
-    """Run the sweep to its end. Raises what `sweep` does."""
+    """Run the sweep to its end; its time counts from `called_seconds` (monotonic).
+
+    Raises what `sweep` does.
+    """
     config = composed.config
     assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline
@@ -166,7 +174,12 @@ def carry_out_composed(
 
     try:
         code = carry_out(
-            config, composed.stored_config, resume=resume, called=called, from_python=True
+            config,
+            composed.stored_config,
+            resume=resume,
+            called=called,
+            from_python=True,
+            called_seconds=called_seconds,
         )
     except TrialsLeftBehindError as left:
         raise AutoMLError(

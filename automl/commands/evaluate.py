@@ -81,7 +81,7 @@ def rank_parts(
     """
     from automl.models.model_scoring import retrain_trial
 
-    plan, rows = TrainingPlan.of(config), evaluation.part.rows
+    plan, rows = TrainingPlan.from_config(config), evaluation.part.rows
     build = network_builder(config)
     own = [open_model(config, ModelChoice(best_file(directory, trial), trial)) for trial in trials]
     n_rows, losses = [], []

@@ -327,7 +327,7 @@ def _best_trial_with_format(config: Config) -> str:
     if family.choice is None:
         return ""
     for trial in read_study(path).ranking():
-        has_format = config.export.format in family.of(trial.params)[0].export_formats
+        has_format = config.export.format in family.of_trial(trial.params)[0].export_formats
         if has_format and StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST).exists():
             number, name = trial.number, trial.params[family.choice]
             return f" The best trial that has it is {number} ({name}): export.trial={number}."

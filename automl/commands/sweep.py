@@ -7,6 +7,7 @@ Libraries are loaded here in an order that saves time; the sweep itself is in
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -32,12 +33,15 @@ def carry_out(
     resume: bool,
     called: CalledFunction | None = None,
     from_python: bool = False,
+    called_seconds: float | None = None,
 ) -> int:
     """Load the libraries and run the sweep to its end. Returns the exit code.
 
     `called` is the function that the sweep was called with from Python. `from_python` says that the
-    same call resumes the study.
+    same call resumes the study. `study.timeout_seconds` count from `called_seconds` (monotonic);
+    None: from now.
     """
+    called_seconds = time.monotonic() if called_seconds is None else called_seconds
     refuse_missing_function(config, called)
     refuse_refit_folder(config.study)
     with ExitStack() as warm:
@@ -65,6 +69,7 @@ def carry_out(
             called=called,
             from_python=from_python,
             train_again=train_again,
+            called_seconds=called_seconds,
         )
 
 

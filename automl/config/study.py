@@ -58,8 +58,9 @@ class StudyConfig:
     """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or,
     with model=auto on a table (data=csv) and a time limit, as many as it allows."""
     timeout_seconds: float | None = None
-    """No new trials start after this many seconds of one sweep; where trials choose the family,
-    running trials are then stopped, once one has finished; none: no limit."""
+    """No new trials start after this many seconds of one sweep, its loading included. If trials
+    choose the family, running trials are stopped before, once one has finished, so that the
+    ensemble is made in time; trials get half of it at least. none: no limit."""
     grace_seconds: float = 30.0
     """Seconds that running trials have to write a checkpoint after Ctrl-C; after timeout_seconds at
     most 2 s, or 5 % of timeout_seconds."""

@@ -114,7 +114,7 @@ class TrainingConfig:
 
     @property
     def n_epochs(self) -> int:
-        """Return the number of epochs, once the family has decided it (`Family.trained`)."""
+        """Return the number of epochs, once the family has decided it (`Family.with_length`)."""
         assert self.epochs is not None, "a family has said how long it trains"
         return self.epochs
 

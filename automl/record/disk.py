@@ -69,16 +69,16 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     beside = path.with_name(f"{path.name}.part")
     beside.unlink(missing_ok=True)  # left by a killed process, perhaps with another umask
     with open(beside, "xb", opener=opener) as file:
-        own = os.fstat(file.fileno())
+        file_status = os.fstat(file.fileno())
         try:
             yield file
             file.flush()  # before readers see it under its name
-            if not _has_name(beside, own):
+            if not _has_name(beside, file_status):
                 raise FileExistsError(errno.EEXIST, "another process has begun to write it, too")
             os.replace(beside, path)
         except BaseException:
             with contextlib.suppress(OSError):  # gone with its folder; the first error is raised
-                if _has_name(beside, own):
+                if _has_name(beside, file_status):
                     beside.unlink()
             raise
 

@@ -68,8 +68,8 @@ class TrialFolderFence:
 
 
 LEASE_SECONDS = 60
-"""A process of another machine counts as alive for this long after its last renewal, by the
-database's clock."""
+"""A process of another machine or pid namespace counts as alive for this long after its last
+renewal, by the database's clock."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 

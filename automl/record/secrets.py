@@ -265,5 +265,7 @@ def _is_variable(text: str, at: int, name: str) -> bool:
     variable = _VARIABLE.match(text, at)
     if variable is None or not _ENDS.match(text, variable.end()):
         return False
-    before, found, _ = variable[0].lower().rpartition(name)
-    return bool(found) and variable[0].lower().endswith(name) and before[-1:] in ("", "_", ".")
+    prefix, matched_name, _ = variable[0].lower().rpartition(name)
+    return (
+        bool(matched_name) and variable[0].lower().endswith(name) and prefix[-1:] in ("", "_", ".")
+    )

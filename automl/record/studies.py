@@ -28,12 +28,12 @@ def find_study(study: StudyConfig) -> Path:
     try:
         if study.name is not None:
             return _named(study_path(study))
-        found = newest_study(folder)
+        newest = newest_study(folder)
     except OSError as error:
         raise ConfigError(not_readable(folder, error)) from error
-    if found is None:
+    if newest is None:
         raise ConfigError(no_study_in(folder))
-    return found
+    return newest
 
 
 def study_names(folder: Path) -> list[str]:
@@ -41,8 +41,8 @@ def study_names(folder: Path) -> list[str]:
 
     A study that this user may not read is left out; the others are still listed.
     """
-    found = {path.name: _last_seconds(path) for path in folder.glob("*")}
-    studies = {name: seconds for name, seconds in found.items() if seconds is not None}
+    last_seconds = {path.name: _last_seconds(path) for path in folder.glob("*")}
+    studies = {name: seconds for name, seconds in last_seconds.items() if seconds is not None}
     return sorted(studies, key=studies.__getitem__, reverse=True)
 
 
@@ -81,13 +81,15 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
 
 
 def model_files(directory: Path) -> list[Path]:
-    """Return the files of the models of the study at `directory` that exist, the best one first:
-    the refit, the ensemble, the best trial's."""
+    """Return the existing files of the study's models, the best one first.
+
+    The order is: the refit, the ensemble, the best trial.
+    """
     files = StudyFiles(directory)
-    found = [files.refit, files.ensemble]
+    model_paths = [files.refit, files.ensemble]
     if (best := read_study(directory).best()) is not None:
-        found.append(files.checkpoint(best.number, CheckpointKind.BEST))
-    return [file for file in found if file.exists()]
+        model_paths.append(files.checkpoint(best.number, CheckpointKind.BEST))
+    return [path for path in model_paths if path.exists()]
 
 
 def no_study_in(folder: Path) -> str:

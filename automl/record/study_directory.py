@@ -150,9 +150,9 @@ def _take_lock(lock_fd: int) -> bool:
 
 def _holder_text(holder: str) -> str:
     try:
-        who = json.loads(holder)
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
-        return f"pid {who['pid']} of {who['user']} on {who['host']}, since {since}"
+        fields = json.loads(holder)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fields["since"]))
+        return f"pid {fields['pid']} of {fields['user']} on {fields['host']}, since {since}"
     except (ValueError, KeyError, TypeError):
         return "it has not written its name yet"
 
@@ -185,9 +185,9 @@ def open_joined(study: StudyConfig) -> StudyDirectory:
     main = Path(study.dir) / study.name
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
     for n in count():
-        own = replace(study, dir=str(main / JOINED / f"{host}-{n}"))
+        joined = replace(study, dir=str(main / JOINED / f"{host}-{n}"))
         with suppress(StudyInUseError):
-            directory = StudyDirectory.open(own, must_exist=False)
+            directory = StudyDirectory.open(joined, must_exist=False)
             _share_checkpoints(main, directory.path)
             return directory
     raise AssertionError("one joined folder is free")

@@ -54,11 +54,11 @@ def settle_place(
     `study_uuid` and `stored_name` come from the study's storage. Raises ConfigError when the study
     was moved or copied and `study.copy` does not say which.
     """
-    kept = read_place(directory)
+    stored = read_place(directory)
     here = _current_place(directory, study_uuid)
-    if kept is None and stored_name == here.name:
-        kept = here  # nothing contradicts it
-    before = kept or replace(here, path=str(directory.with_name(stored_name)), inode=0)
+    if stored is None and stored_name == here.name:
+        stored = here  # nothing contradicts it
+    before = stored or replace(here, path=str(directory.with_name(stored_name)), inode=0)
     place = decide_place(before, here, study.copy)
     files = StudyFiles(directory)
     in_database = study.storage is not None or not files.journal.exists()
@@ -74,30 +74,30 @@ def settle_place_unlocked(directory: Path, study: StudyConfig) -> StudyPlace | N
 
     The lock is taken only where the place changes: a running sweep has settled it already.
     """
-    kept = read_place(directory)
-    if kept is None:
+    stored = read_place(directory)
+    if stored is None:
         return None
-    if decide_place(kept, _current_place(directory, kept.study_uuid), study.copy) == kept:
-        return kept
+    if decide_place(stored, _current_place(directory, stored.study_uuid), study.copy) == stored:
+        return stored
     with StudyDirectory.open(study, must_exist=True):
-        return settle_place(directory, study, kept.study_uuid, kept.name)
+        return settle_place(directory, study, stored.study_uuid, stored.name)
 
 
-def decide_place(kept: StudyPlace, here: StudyPlace, copy: bool | None) -> StudyPlace:
-    """Return the place from now on of a study that stood at `kept` and stands `here`.
+def decide_place(stored: StudyPlace, here: StudyPlace, copy: bool | None) -> StudyPlace:
+    """Return the place from now on of a study that stood at `stored` and stands `here`.
 
     A directory with the same inode was renamed at most. The device's number alone tells nothing: it
     may change when a disk is mounted again, or from one machine of a cluster to the next.
     """
-    same = (kept.device, kept.inode) == (here.device, here.inode)
-    if not same and (kept.path, kept.inode) != (here.path, here.inode):
+    same = (stored.device, stored.inode) == (here.device, here.inode)
+    if not same and (stored.path, stored.inode) != (here.path, here.inode):
         if copy is None:
-            raise _moved_or_copied_error(kept, here)
+            raise _moved_or_copied_error(stored, here)
         if copy:
             return replace(here, study_uuid=uuid.uuid4().hex)
-    former = [*kept.former_names] if kept.name == here.name else [*kept.former_names, kept.name]
-    names = tuple(dict.fromkeys(name for name in former if name != here.name))
-    return replace(here, study_uuid=kept.study_uuid, former_names=names)
+    names = [*stored.former_names, stored.name]
+    former_names = tuple(dict.fromkeys(name for name in names if name != here.name))
+    return replace(here, study_uuid=stored.study_uuid, former_names=former_names)
 
 
 def read_place(directory: Path) -> StudyPlace | None:
@@ -120,10 +120,10 @@ def _current_place(directory: Path, study_uuid: str) -> StudyPlace:
     return StudyPlace(study_uuid, str(directory.absolute()), status.st_dev, status.st_ino)
 
 
-def _moved_or_copied_error(kept: StudyPlace, here: StudyPlace) -> ConfigError:
+def _moved_or_copied_error(stored: StudyPlace, here: StudyPlace) -> ConfigError:
     return ConfigError(
-        f"study.name={here.name}: {here.path} is not where this study was ({kept.path!r}): it was "
-        "moved or copied, and nothing tells which. Say it once, with the same command: "
+        f"study.name={here.name}: {here.path} is not where this study was ({stored.path!r}): it "
+        "was moved or copied, and nothing tells which. Say it once, with the same command: "
         "study.copy=false if it was moved (it keeps its runs in MLflow), study.copy=true if it is "
         "a copy (it gets runs of its own there, and those of the original are not touched)."
     )

@@ -81,8 +81,8 @@ class StudyRecord:
     @property
     def former_names(self) -> tuple[str, ...]:
         """Earlier names of this study, without those of other studies in the same log."""
-        own = (s.start.study for s in self.sweeps if s.start.study_uuid == self.uuid)
-        return tuple(dict.fromkeys(name for name in own if name != self.name))
+        names = (s.start.study for s in self.sweeps if s.start.study_uuid == self.uuid)
+        return tuple(dict.fromkeys(name for name in names if name != self.name))
 
     @property
     def metric(self) -> StudyMetric:

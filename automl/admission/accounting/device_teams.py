@@ -84,8 +84,8 @@ def _never(
 ) -> AdmissionRefusal | None:
     """Return why the request would not fit even if nothing else were there; None: it would.
 
-    Partial devices tell nothing by their size: with a context that is there already the request may
-    fit on a device that is too small for it and a new context.
+    If `devices_are_partial`, the sizes tell nothing: with a context that is there already the
+    request may fit on a device that is too small for it and a new context.
     """
     teams = teams_of(request, accounts)
     if not teams:

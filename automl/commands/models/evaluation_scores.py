@@ -244,7 +244,7 @@ def _score_arrays(
     from automl.objectives.user_data.evaluation import open_array_evaluation
 
     refuse_table_settings(config.data)
-    user_rows = open_array_evaluation(TrainingPlan.of(config))
+    user_rows = open_array_evaluation(TrainingPlan.from_config(config))
     opened = [(choice, open_array_model(config, choice)) for choice in choices]
     trials = {choice.trial.number: model for choice, model in opened if choice.trial is not None}
     refits = {m.refitted.trial: m for _, m in opened if m.refitted is not None}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, WhichModel
 from automl.errors import AutoMLError, ConfigError
-from automl.models.family import Family, NetworkBuilder
+from automl.models.family import NetworkBuilder, family_of
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import command_line
 from automl.record.study_files import StudyFiles
@@ -293,6 +293,6 @@ def network_builder(config: Config) -> NetworkBuilder | None:
     all."""
     from automl.objectives.user_code import resolve_builder
 
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    target = config.model.users_target
+    family = family_of(config)
+    target = family.users_target
     return None if target is None else resolve_builder(target[1])

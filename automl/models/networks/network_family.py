@@ -195,7 +195,7 @@ class NetworkFamily(Family):
         except (TypeError, ValueError):
             return None
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
         if training.epochs is not None:
             return training
         steps = training.patience_steps or PATIENCE_STEPS

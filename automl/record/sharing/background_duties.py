@@ -124,11 +124,11 @@ class SharingThreads:
             self.trouble = None
 
     def _renew_if_due(self) -> None:
-        begun = self._clock()
-        if begun - self._renewed >= RENEW_SECONDS:
+        begin_seconds = self._clock()
+        if begin_seconds - self._renewed >= RENEW_SECONDS:
             self._duties.renew()
-            self._renewed = begun
-            self._duties.set_worker_deadline(begun + WORKER_SECONDS)
+            self._renewed = begin_seconds
+            self._duties.set_worker_deadline(begin_seconds + WORKER_SECONDS)
 
 
 STOP_SECONDS = 5.0

@@ -154,7 +154,7 @@ class SharedEventLog(EventLog):
             return False
         return super().append(event)
 
-    def hear(self, events: Iterable[Event]) -> None:
+    def learn(self, events: Iterable[Event]) -> None:
         """Learn from events of other sweeps, so that they are not logged again."""
         with self._lock:
             for event in events:
@@ -256,10 +256,12 @@ def ship_lines(database: Database, study: int, sweep: str, path: Path) -> list[O
         if study_tables.shipped(cursor, sweep) != offset:
             return lines  # an earlier transaction was taken, whose answer was lost
         numbers = {line.trial for line in lines if line.trial is not None}
-        taken = accepted_lines(lines, study_tables.attempts(cursor, study, numbers))
-        if taken:
-            study_tables.add_events(cursor, study, sweep, [(line.end, line.text) for line in taken])
-        if ended := [line.trial for line in taken if line.is_last and line.trial is not None]:
+        accepted = accepted_lines(lines, study_tables.attempts(cursor, study, numbers))
+        if accepted:
+            study_tables.add_events(
+                cursor, study, sweep, [(line.end, line.text) for line in accepted]
+            )
+        if ended := [line.trial for line in accepted if line.is_last and line.trial is not None]:
             study_tables.end_trials(cursor, study, ended)
         study_tables.set_shipped(cursor, sweep, lines[-1].end)
     return lines

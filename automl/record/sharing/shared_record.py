@@ -80,29 +80,29 @@ class SharedRecord:
         self._config, self._directory = config, directory
         self.where = database.where
         self.sweep = uuid.uuid4().hex
-        self._asking, self._keeping = database, Database(config.storage)
+        self._main_database, self._background_database = database, Database(config.storage)
         """The connection of the main thread, and the one of the background threads."""
         with database.transaction() as cursor:
             study_tables.make_tables(cursor, self.where)
-            self.found: StoredStudy | None = study_tables.find_study(cursor, config.name)
+            self.stored_study: StoredStudy | None = study_tables.find_study(cursor, config.name)
             """The study in the database; None: the database has no such study yet."""
         self._copy = SharedLogCopy(StudyFiles(directory).events)
         self._pulling = threading.Lock()
-        """Guards `_copy`, `_n_trials_heard` and `_news`."""
-        self._n_trials_heard = 0
+        """Guards `_copy`, `_n_trials_read` and `_news`."""
+        self._n_trials_read = 0
         self._news: queue.SimpleQueue[PeerNews] = queue.SimpleQueue()
         self._log: SharedEventLog | None = None
         self._own_path = directory / OUTBOX / f"{self.sweep}.log"
         self._shipped = 0
         """Bytes of this sweep's own log that the database has looked at."""
         self._unanswered_seconds, self._answered_seconds = 0.0, 0.0
-        """When (monotonic) the database last failed to answer, and last began to answer."""
+        """When (monotonic) the database last failed to answer; begin of the last answered look."""
         self._gone: Sequence[str] = ()
         """Sweeps of this machine that have died."""
         self._once_held: set[int] = set()
         self._takeable: frozenset[int] = frozenset()
         """Trials that nobody held at the last look, and that this sweep may take over."""
-        self._doubted: frozenset[int] = frozenset()
+        self._unconfirmed: frozenset[int] = frozenset()
         """Trials that this sweep asked for without an answer; the database may have given them to
         it all the same. Set by the main thread alone."""
         self._delivers: StoreDeliverer | None = None
@@ -148,13 +148,13 @@ class SharedRecord:
                 "does not have. Name the study.storage that it was begun with, if any, or another "
                 "study.name."
             )
-        with self._asking.transaction() as cursor:
+        with self._main_database.transaction() as cursor:
             study_tables.add_study(
                 cursor, name, study_uuid, identity, stored_config, self._config.total
             )
-            self.found = study_tables.find_study(cursor, name)
-            assert self.found is not None, "it was added, by this sweep or another"
-        return self.found
+            self.stored_study = study_tables.find_study(cursor, name)
+            assert self.stored_study is not None, "it was added, by this sweep or another"
+        return self.stored_study
 
     def begin(self) -> tuple[Sequence[tuple[int, Mapping[str, Any]]], Sequence[Any]]:
         """Join the study, and return all its trials and events.
@@ -162,7 +162,7 @@ class SharedRecord:
         Lines that earlier sweeps of this folder could not ship are shipped, and all events of the
         database are copied. Raises StorageError, ConfigError.
         """
-        study = self.found
+        study = self.stored_study
         if study is None:
             raise ConfigError(
                 f"study.name={self._config.name}: {self.where} holds no study of this name, but "
@@ -171,10 +171,10 @@ class SharedRecord:
         check_place(self._copy, study, self._directory, self.where)
         for folder in make_folder(self._own_path.parent):
             flush_folder(folder)
-        ship_unshipped_logs(self._asking, study, self._directory)
-        with self._asking.transaction() as cursor:
+        ship_unshipped_logs(self._main_database, study, self._directory)
+        with self._main_database.transaction() as cursor:
             study_tables.add_sweep(cursor, study.id, self.sweep, this_holder())
-        self._pull(self._asking)
+        self._pull(self._main_database)
         events = self._copy.events()
         self._log = SharedEventLog(self._directory, self._own_path, events)
         trials = [trial for news in self.peer_news() for trial in news.trials]
@@ -204,7 +204,7 @@ class SharedRecord:
         self._busy, self._report_standing = busy, report_standing
         self._report_failure, self._end_trials = report_failure, end_trials
         self._set_worker_deadline = set_worker_deadline
-        with self._asking.transaction() as cursor:
+        with self._main_database.transaction() as cursor:
             study_tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()
         self._threads.start()
@@ -217,17 +217,17 @@ class SharedRecord:
             return TrialClaim.NONE
         study = self._study.id
         try:
-            with self._asking.transaction() as cursor:
+            with self._main_database.transaction() as cursor:
                 study_tables.lock_study(cursor, study)
                 study_tables.claim(cursor, study, self.sweep, number, params)
-                made = cursor.fetchone() is not None
-                n_asked = number if made else study_tables.n_asked(cursor, study)
+                was_made = cursor.fetchone() is not None
+                n_asked = number if was_made else study_tables.n_asked(cursor, study)
         except DatabaseAwayError:
             self._unanswered_seconds = time.monotonic()
-            self._doubted |= {number}
+            self._unconfirmed |= {number}
             return TrialClaim.NONE
-        if made:
-            self._doubted -= {number}
+        if was_made:
+            self._unconfirmed -= {number}
             self._once_held.add(number)
             self.log.hold(number, attempt=1)
             return TrialClaim.MADE
@@ -242,30 +242,29 @@ class SharedRecord:
         if not self.standing.n_left or self._is_cut_off():
             return None
         try:
-            with self._asking.transaction() as cursor:
+            with self._main_database.transaction() as cursor:
                 taken = study_tables.take_over(
                     *(cursor, self._study.id, self.sweep, self._gone),
                     excluded={*self._busy(), *self.log.held},
-                    doubted=self._doubted,
+                    unconfirmed=self._unconfirmed,
                 )
             if taken is None:
                 return None
-            self._doubted |= {taken[0]}  # until all its events are read
-            self._pull(self._asking)
+            self._unconfirmed |= {taken[0]}  # until all its events are read
+            self._pull(self._main_database)
         except DatabaseAwayError:
             self._unanswered_seconds = time.monotonic()
-            self._doubted |= self._takeable
+            self._unconfirmed |= self._takeable
             return None
         number, attempt = taken
-        self._doubted -= {number}
+        self._unconfirmed -= {number}
         was_held = number in self._once_held
         self._once_held.add(number)
         self.log.hold(number, attempt, self._copy.events() if was_held else None)
         return number
 
     def _is_cut_off(self) -> bool:
-        """Return whether no trial may begin: leases are not renewed yet, though the database may
-        answer again."""
+        """Return whether no trial may begin, since leases are not renewed yet."""
         if self._threads.is_cut_off:
             self._unanswered_seconds = time.monotonic()
             return True
@@ -282,7 +281,7 @@ class SharedRecord:
         Raises StorageError.
         """
         try:
-            self._pull(self._asking)
+            self._pull(self._main_database)
         except DatabaseAwayError:
             self._unanswered_seconds = time.monotonic()
             return False
@@ -302,7 +301,7 @@ class SharedRecord:
                 return False
             time.sleep(DRAIN_STEP_SECONDS)
         try:
-            self._pull(self._asking)
+            self._pull(self._main_database)
         except DatabaseAwayError:
             return False
         return True
@@ -319,17 +318,17 @@ class SharedRecord:
                 self._leave()
         finally:
             self._copy.close()
-            self._asking.close()
-            self._keeping.close()
+            self._main_database.close()
+            self._background_database.close()
 
     def _leave(self) -> None:
         self.log.close()
         try:
             self._ship()
-            with self._keeping.transaction() as cursor:
+            with self._background_database.transaction() as cursor:
                 study_tables.give_back(cursor, self._study.id, self.sweep)
                 delivery_tables.resign(cursor, self._study.id, self.sweep)
-            self._pull(self._keeping)
+            self._pull(self._background_database)
         except DatabaseAwayError:
             return  # leases end by themselves, and a later sweep ships the lines in the folder
         self._own_path.unlink()
@@ -345,8 +344,8 @@ class SharedRecord:
 
     @property
     def _study(self) -> StoredStudy:
-        assert self.found is not None, "it was registered"
-        return self.found
+        assert self.stored_study is not None, "it was registered"
+        return self.stored_study
 
     @property
     def is_away(self) -> bool:
@@ -361,7 +360,9 @@ class SharedRecord:
         return self._threads.trouble
 
     def _ship(self) -> None:
-        while lines := ship_lines(self._keeping, self._study.id, self.sweep, self._own_path):
+        while lines := ship_lines(
+            self._background_database, self._study.id, self.sweep, self._own_path
+        ):
             self._shipped = lines[-1].end
             self.log.let_go(line.trial for line in lines if line.is_last and line.trial is not None)
 
@@ -373,7 +374,7 @@ class SharedRecord:
                     stored = study_tables.events_after(
                         cursor, self._study.id, self._copy.n_lines, MAX_EVENTS
                     )
-                    trials = study_tables.trials_from(cursor, self._study.id, self._n_trials_heard)
+                    trials = study_tables.trials_from(cursor, self._study.id, self._n_trials_read)
                 self._take(stored, trials)
                 if len(stored) < MAX_EVENTS:
                     return
@@ -384,20 +385,20 @@ class SharedRecord:
         trials: Sequence[tuple[int, Mapping[str, Any]]],
     ) -> None:
         if trials:
-            self._n_trials_heard = trials[-1][0] + 1
+            self._n_trials_read = trials[-1][0] + 1
         if stored:
             self._copy.add(stored)
         events: Sequence[WrittenEvent] = ()
         if self._log is not None:  # else `begin` reads all events from the copy
             events = [*readable_events(event for event in stored if event.sweep != self.sweep)]
-            self._log.hear(written.event for written in events)
+            self._log.learn(written.event for written in events)
         if trials or events:
             self._news.put(PeerNews(trials, events))
 
     def _look(self) -> None:
         begin_seconds = time.monotonic()
-        self._pull(self._keeping)
-        with self._keeping.transaction() as cursor:
+        self._pull(self._background_database)
+        with self._background_database.transaction() as cursor:
             study = study_tables.find_study(cursor, self._study.name)
             open_trials = study_tables.open_trials(cursor, self._study.id)
         if study is None:
@@ -419,20 +420,20 @@ class SharedRecord:
         )
 
     def _may_take(self, trial: study_tables.OpenTrial) -> bool:
-        if trial.sweep == self.sweep and trial.number in self._doubted:
+        if trial.sweep == self.sweep and trial.number in self._unconfirmed:
             return True
         return trial.sweep is None or trial.lapsed or trial.sweep in self._gone
 
     def _renew(self) -> None:
         held = self.log.held
-        with self._keeping.transaction() as cursor:
+        with self._background_database.transaction() as cursor:
             still = study_tables.renew(cursor, self._study.id, self.sweep, held)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
         self._attend()
 
     def _attend(self) -> None:
         if self._delivers is not None:
-            with self._keeping.transaction() as cursor:
+            with self._background_database.transaction() as cursor:
                 delivery_tables.attend_delivery(cursor, self._delivers, this_holder())
 
     def _give_up(self) -> None:

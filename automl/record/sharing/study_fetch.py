@@ -57,14 +57,14 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
     database = Database(study.storage)
     database.check()
     try:
-        found = _find(database, study.name)
+        stored = _find(database, study.name)
         try:
             with StudyDirectory.open(study, must_exist=False) as directory:
-                _bring_up(database, found, directory.files)
+                _bring_up(database, stored, directory.files)
         except StudyInUseError:
             pass  # the sweep that works there does the same all the time
         with database.transaction() as cursor:
-            open_trials = study_tables.open_trials(cursor, found.id)
+            open_trials = study_tables.open_trials(cursor, stored.id)
     finally:
         database.close()
     here = this_boot()
@@ -73,7 +73,7 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
         for trial in open_trials
         if trial.holder and not (trial.lapsed or trial.holder.is_gone(here))
     )
-    return FetchedStudy(found.n_trials, found.identity, hosts)
+    return FetchedStudy(stored.n_trials, stored.identity, hosts)
 
 
 def stored_config(study: StudyConfig) -> str | None:
@@ -87,10 +87,10 @@ def stored_config(study: StudyConfig) -> str | None:
     database.check()
     try:
         with database.transaction() as cursor:
-            found = _look_up(cursor, database.where, study.name)
+            stored = _look_up(cursor, database.where, study.name)
     finally:
         database.close()
-    return None if found is None else found.config
+    return None if stored is None else stored.config
 
 
 def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path) -> None:
@@ -130,12 +130,12 @@ def check_place(copy: SharedLogCopy, study: StoredStudy, directory: Path, where:
 
 def _find(database: Database, name: str) -> StoredStudy:
     with database.transaction() as cursor:
-        found = _look_up(cursor, database.where, name)
-        if found is not None:
-            return found
+        stored = _look_up(cursor, database.where, name)
+        if stored is not None:
+            return stored
         names = study_tables.study_names(cursor) if study_tables.has_tables(cursor) else []
-    there = f"it has: {', '.join(names)}" if names else "it has none"
-    raise ConfigError(f"study.name={name}: no such study in {database.where}; {there}.")
+    existing = f"it has: {', '.join(names)}" if names else "it has none"
+    raise ConfigError(f"study.name={name}: no such study in {database.where}; {existing}.")
 
 
 def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | None:
@@ -153,9 +153,9 @@ def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None
         ship_unshipped_logs(database, study, files.path)
         while True:
             with database.transaction() as cursor:
-                stored = study_tables.events_after(cursor, study.id, copy.n_lines, MAX_EVENTS)
-            copy.add(stored)
-            if len(stored) < MAX_EVENTS:
+                events = study_tables.events_after(cursor, study.id, copy.n_lines, MAX_EVENTS)
+            copy.add(events)
+            if len(events) < MAX_EVENTS:
                 break
     finally:
         copy.close()

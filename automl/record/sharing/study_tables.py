@@ -226,12 +226,12 @@ def take_over(
     sweep: str,
     gone: Collection[str],
     excluded: Collection[int],
-    doubted: Collection[int] = (),
+    unconfirmed: Collection[int] = (),
 ) -> tuple[int, int] | None:
     """Take over a trial, and return its number and new attempt; None: there is none to take.
 
     A trial may be taken when its holder gave it back, lost its lease or is among `gone`, or when
-    the sweep itself holds it without knowing (`doubted`). Trials in `excluded` are never taken.
+    the sweep itself holds it without knowing (`unconfirmed`). Trials in `excluded` are never taken.
     """
     lock_study(cursor, study)
     cursor.execute(
@@ -241,7 +241,7 @@ def take_over(
         "AND (sweep IS NULL OR lease_until < clock_timestamp() OR sweep = ANY(%s) "
         "OR (sweep = %s AND number = ANY(%s))) "
         "ORDER BY number LIMIT 1) RETURNING number, attempt",
-        (sweep, study, study, [*excluded], [*gone], sweep, [*doubted]),
+        (sweep, study, study, [*excluded], [*gone], sweep, [*unconfirmed]),
     )
     row = cursor.fetchone()
     return None if row is None else (row[0], row[1])

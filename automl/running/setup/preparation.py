@@ -23,7 +23,7 @@ from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -64,18 +64,18 @@ def prepare_study(
     """Check everything that needs no device. `called` is the function that a sweep was called with
     from Python. Raises ConfigError."""
     refuse_missing_function(config, called)
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family = family_of(config)
     check(
         not config.watch,
         "watch",
         "true",
         "is for another command: python -m automl devices watch=true",
     )
-    space = parse_space(config.model.whole_space(config.space))
+    space = parse_space(family.whole_space(config.space))
     if config.objective.kind is ObjectiveKind.optuna:
         _check_sampler(config, space)
     _check_enqueued(config, space)
-    plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
+    plan = TrainingPlan.from_config(config, space.names, None if refit is None else refit.plan)
     dataset, facts, family_notes = None, None, tuple[str, ...]()
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
@@ -83,17 +83,17 @@ def prepare_study(
             dataset, facts = _read_data(config, plan)
         else:
             dataset, facts = refit.dataset, refit.facts
-        config.model.check_space(space.names)
-        if dataset is not None and config.model.weighs_classes:
+        family.check_space(space.names)
+        if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, config.training.loss, dataset.task)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
             n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
-            space = parse_space(config.model.whole_space(config.space, n_rows))
-            family_notes = config.model.notes(n_rows, config.space)
+            space = parse_space(family.whole_space(config.space, n_rows))
+            family_notes = family.notes(n_rows, config.space)
             if refit is None:
                 _check_enqueued(config, space)  # a param may be left out for these rows
-        config.model.check_training(config.training)
+        family.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
@@ -185,10 +185,10 @@ def _check_sampler(config: Config, space: SearchSpace) -> None:
 
 def _check_devices(config: Config) -> None:
     """Raise ConfigError if GPUs are asked for though the family does not train on them."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    if config.model.uses_torch:
+    family = family_of(config)
+    if family.uses_torch:
         return
-    rule = f"model={family_name(config.model)} trains on the CPU alone: leave it out."
+    rule = f"model={family_name(family)} trains on the CPU alone: leave it out."
     kind, choose = config.devices.kind, config.devices.choose
     check(kind is not DevicesKind.nvml, "devices", kind.name, rule)
     check(choose is not ChooseDevice.gpu, "devices.choose", choose.value, rule)

@@ -1,4 +1,4 @@
-"""Who delivers what of a shared study, as the database tells it to sweeps that come and go."""
+"""The division of a shared study's delivery among sweeps that come and go."""
 
 from __future__ import annotations
 

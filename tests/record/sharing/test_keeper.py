@@ -86,7 +86,7 @@ def test_who_cannot_renew_gives_up_before_the_lease_ends() -> None:
 
 
 def test_who_was_stopped_asks_before_it_gives_up() -> None:
-    """Nobody may have taken the trials."""
+    """Perhaps no other sweep has taken the trials meanwhile."""
     scene = Scene()
     scene.now = 180.0
     done = scene.turns(RENEW_AFTER_STOP_SECONDS + 1)
@@ -100,7 +100,7 @@ def test_who_was_stopped_asks_before_it_gives_up() -> None:
 
 @pytest.mark.slow
 def test_workers_are_lent_devices_for_as_long_as_leases_last() -> None:
-    """From when their renewal began: the database counts from later on."""
+    """The time counts from the begin of a renewal; the database counts from later on."""
     scene = Scene()
     scene.turns(RENEW_SECONDS + 0.3)
     renewed = scene.lent_until - WORKER_SECONDS
@@ -124,7 +124,7 @@ def test_workers_are_lent_devices_from_the_start() -> None:
 
 
 def test_giving_up_waits_for_no_answer(database: str) -> None:
-    """Of a server that is stopped and still has the connection; the clock is ten times as fast."""
+    """The server is stopped and keeps the connection; the clock is ten times as fast."""
     asks, answered, gave_up = threading.Event(), threading.Event(), threading.Event()
     with Database(database) as connected:
         with connected.transaction() as cursor:

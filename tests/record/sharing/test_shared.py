@@ -51,7 +51,7 @@ def nothing(told: object) -> None:
 
 
 def start(shared: SharedRecord, *busy: int) -> None:
-    """It looks at once how the study stands."""
+    """Start the threads; the study's state is read at once."""
     shared.start(lambda: busy, lambda standing: None, lambda error: None, nothing, nothing)
 
 
@@ -59,7 +59,7 @@ def start(shared: SharedRecord, *busy: int) -> None:
 def test_a_connection_that_the_database_has_closed_is_opened_again(
     database: str, config: StudyConfig
 ) -> None:
-    """As for who was stopped within a transaction: the next question is asked in vain, no more."""
+    """A sweep stopped within a transaction loses it; only its next question has no answer."""
 
     def lose() -> None:
         with psycopg.connect(database, autocommit=True) as connection:
@@ -111,7 +111,7 @@ def test_a_trial_whose_making_was_not_heard_of_is_the_sweeps_at_once(
 def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(
     database: str, config: StudyConfig
 ) -> None:
-    """It was another's, that gave it back."""
+    """Another sweep held the trial, and gave it back."""
     with joined(config, Database(database)) as other:
         assert other.claim(0, {}) is TrialClaim.MADE
         assert other.claim(1, {}) is TrialClaim.MADE

@@ -119,14 +119,14 @@ class PackRunner:
         can_join: Callable[[Params], bool],
         open_trial: Callable[[TrialSpec, OnEvent], tuple[TrialContext, TrialReports]],
         on_events: OnEvents,
-        teller: PeakReporter | None = None,
+        peak_reporter: PeakReporter | None = None,
     ) -> None:
         self._opened, self._trainer = opened, opened.trainer
         self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
         self._lanes: dict[int, _TrialLane] = {}
         self._n_most = 0
         """The most lanes that were taken at once."""
-        self._teller = teller or PeakReporter()
+        self._peak_reporter = peak_reporter or PeakReporter()
 
     def run(self, feed: TrialSource) -> None:
         """Train until no lane is taken and the feed has no trial.
@@ -173,7 +173,7 @@ class PackRunner:
         number = lane.trial.number
         if self._lanes.pop(number, None) is not None:
             self._trainer.remove(number)
-        self._on_events([*self._teller.last(number, self._n_most), ended])
+        self._on_events([*self._peak_reporter.last(number, self._n_most), ended])
 
     # --- an epoch -------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class PackRunner:
             step = partial(self._report, lane, metrics, verdict)
             self._conclude(lane, self._outcome_of(lane, step))
         for number in [*self._lanes][:1]:  # it is all of theirs, and one of them tells it
-            if peaks := [*self._teller.grown(number, self._n_most)]:
+            if peaks := [*self._peak_reporter.grown(number, self._n_most)]:
                 self._on_events(peaks)
 
     def _report(
@@ -233,7 +233,7 @@ class PackRunner:
             if step():
                 return None
             told = self._opened.told(lane.trial.number)
-            value = None if told is None else lane.record.tell(told)
+            value = None if told is None else lane.record.take_final_report(told)
             lane.record.write()
             return outcomes.outcome_of_return(value, lane.record)
         except _PackBrokenError:
