@@ -1,7 +1,9 @@
-"""What a caller gives in Python: a space, settings and overrides, as the values they hold.
+"""Arguments of Python calls as overrides: a space, settings and overrides, with the values they
+hold.
 
 A space becomes an option of the group `space` in Hydra's store, so that its names and texts never
-pass through the grammar of the command line. Settings become overrides, their texts quoted.
+pass through the grammar of the command line. Settings become overrides with quoted texts. Nothing
+is composed or run here.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WORDS_OF_HYDRA = frozenset(("null", "true", "false", "nan", "inf"))
 _REFERENCE = re.compile(r"(\\*)\$\{")
 _MISSING = "???"
-"""What OmegaConf takes for a value that is yet to be given; nothing escapes it."""
+"""The text that OmegaConf reads as a missing value; it cannot be escaped."""
 
 
-def lines_of_settings(given: Mapping[str, object]) -> list[str]:
+def lines_of_settings(arguments: Mapping[str, object]) -> list[str]:
     """Return the keyword arguments that are not None as overrides. Raises ConfigError."""
     lines = []
-    for argument, value in given.items():
+    for argument, value in arguments.items():
         if value is None:
             continue
         is_number = argument in ("n_trials", "timeout_seconds")
@@ -78,7 +80,9 @@ def refuse_unknown(call: Callable[..., Any], unknown: Mapping[str, object]) -> N
     """Raise ConfigError for the first argument that `call` does not have, with the one that was
     meant, or the setting of that name."""
     arguments = signature(call).parameters.values()
-    known = [one.name for one in arguments if one.kind is not one.VAR_KEYWORD]
+    known = [
+        parameter.name for parameter in arguments if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     for name, value in unknown.items():
         remedy = closest_word(name, known)
         if not remedy and (keys := keys_named(name)):
@@ -118,7 +122,7 @@ def entry_of(key: str, value: object) -> Any:
         return _from_range(key, value)
     plain = _plain(key, value)
     if isinstance(value, tuple):
-        numbers = [isinstance(one, int | float) and not isinstance(one, bool) for one in plain]
+        numbers = [isinstance(item, int | float) and not isinstance(item, bool) for item in plain]
         if numbers == [True, True]:
             return {"low": plain[0], "high": plain[1]}
         if numbers[:2] == [True, True] and not all(numbers):
@@ -127,7 +131,7 @@ def entry_of(key: str, value: object) -> Any:
                 f'dict, {{"low": {plain[0]}, "high": {plain[1]}, "log": True}}; choices are a list.'
             )
     if isinstance(plain, list):
-        if nested := [one for one in plain if isinstance(one, list | dict)]:
+        if nested := [item for item in plain if isinstance(item, list | dict)]:
             raise _no_value(key, nested[0])
         return {"choices": plain}
     if isinstance(plain, str) and is_call(plain):

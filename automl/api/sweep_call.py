@@ -1,8 +1,8 @@
 """`automl.sweep`: a sweep called from Python, composed and run as `python -m automl` does.
 
-A function travels to workers as bytes, and the study keeps a name and digests of it; what a Hydra
-application composed takes the place of `conf/`. Here are only the ways in and out: arguments become
-overrides, exit codes become exceptions.
+This file turns arguments into overrides and exit codes into exceptions; running is left to
+`automl/commands/sweep.py`. A function travels to workers as bytes, and the study keeps a name and
+digests of it. Settings that a Hydra application composed take the place of `conf/`.
 """
 
 from __future__ import annotations
@@ -72,21 +72,21 @@ def sweep(
     "cmaes"; `pruner` is "none", "median" or "halving". All other settings are `overrides`, as on
     the command line, `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
 
-    With the `name` of a study that is there it goes on, by its own settings where none are given; a
-    function that has changed since is refused, unless it is `changed=True`.
+    With the `name` of an existing study the call resumes it, by the study's own settings where none
+    are given; a function that has changed since is refused, unless `changed=True`.
 
     In a Hydra application that composed our settings (`automl.register_configs()`),
     `automl.sweep(cfg.automl)` runs what they say, their objective included, and
     `automl.sweep(train, config=cfg.automl)` runs `train` by them; the other arguments win over
-    them. With the name of a study that is there it goes on, by the settings given.
+    them. With the name of an existing study the call resumes it, by the settings given.
 
     Returns when all trials have ended. Raises ConfigError before the first trial, SweepFailedError
-    where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
-    same call goes on with the study then.
+    where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C;
+    the same call then resumes the study.
     """
     called_seconds = time.monotonic()
     refuse_unknown(sweep, unknown)
-    given = {
+    arguments = {
         "n_trials": n_trials,
         "timeout_seconds": timeout_seconds,
         "metric": metric,
@@ -94,34 +94,36 @@ def sweep(
         "sampler": sampler,
         "pruner": pruner,
     }
-    typed = lines_of(overrides)
-    _check_once(typed, {"study.name": name} | {SETTINGS[key]: given[key] for key in given})
+    typed_overrides = lines_of(overrides)
+    _check_once(
+        typed_overrides, {"study.name": name} | {SETTINGS[key]: arguments[key] for key in arguments}
+    )
     function, application = _function_and_config(train, config)
-    objective = [] if function is None else _objective(function, application)
+    objective = [] if function is None else _objective_overrides(function, application)
     with composing:
         if application is not None:
             name = name or name_of_study(application)
-        exists = application is None and name is not None and is_there(name, typed)
+        exists = application is None and name is not None and study_exists(name, typed_overrides)
         needs_space = application is None and not exists and space is None
-        if needs_space and not any(is_about_space(line) for line in typed):
+        if needs_space and not any(is_about_space(line) for line in typed_overrides):
             raise ConfigError(
                 "automl.sweep: a new study needs a space, such as "
                 'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
-        lines = [f"study.name={override_text(name or make_name())}", *lines_of_settings(given)]
+        lines = [f"study.name={override_text(name or make_name())}", *lines_of_settings(arguments)]
         lines += [] if space is None else [store_space(space)]
-        made = compose_for_call(
-            "resume" if exists else "sweep", [*lines, *typed, *objective], application
+        composed = compose_for_call(
+            "resume" if exists else "sweep", [*lines, *typed_overrides, *objective], application
         )
     return carry_out_composed(
-        made, function, resume=exists, changed=changed, called_seconds=called_seconds
+        composed, function, resume=exists, changed=changed, called_seconds=called_seconds
     )
 
 
 def _function_and_config(
     train: object, config: object
 ) -> tuple[Callable[..., Any] | None, object | None]:
-    """What trains, if that is a function, and the config of an application, if one is given."""
+    """Return the function that trains, and the config of an application; either may be None."""
     if callable(train):
         return train, config
     if isinstance(train, Mapping) and config is None:
@@ -132,26 +134,26 @@ def _function_and_config(
     )
 
 
-def _check_once(overrides: Sequence[str], given: Mapping[str, object]) -> None:
-    """Raise ConfigError where an argument's key stands among the overrides, too: one of the two
-    would be forgotten in silence."""
+def _check_once(overrides: Sequence[str], arguments: Mapping[str, object]) -> None:
+    """Raise ConfigError where an override repeats an argument: one of the two would be ignored
+    silently."""
     for line in overrides:
         key = line.partition("=")[0].lstrip("+")
-        if given.get(key) is not None:
-            argument = f"{key.rpartition('.')[2]}={given[key]!r}"
+        if arguments.get(key) is not None:
+            argument = f"{key.rpartition('.')[2]}={arguments[key]!r}"
             raise ConfigError(
                 f"automl.sweep: {key} is given in two places, {argument} and overrides=[{line!r}]. "
                 "Leave one out."
             )
 
 
-def is_there(name: str, overrides: Sequence[str]) -> bool:
-    """Whether there is a study of that name."""
+def study_exists(name: str, overrides: Sequence[str]) -> bool:
+    """Return whether a study of that name exists."""
     return name in study_names(folder_of_studies(overrides))
 
 
 def carry_out_composed(
-    made: ComposedConfig,
+    composed: ComposedConfig,
     function: Callable[..., Any] | None = None,
     *,
     resume: bool,
@@ -162,16 +164,18 @@ def carry_out_composed(
 
     Raises what `sweep` does.
     """
-    config = made.config
+    config = composed.config
     assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline
-    called = None if function is None else _called(function, inline=inline, changed=changed)
+    called = (
+        None if function is None else _called_function(function, inline=inline, changed=changed)
+    )
     from automl.commands.sweep import carry_out
 
     try:
         code = carry_out(
             config,
-            made.stored_config,
+            composed.stored_config,
             resume=resume,
             called=called,
             from_python=True,
@@ -188,14 +192,14 @@ def carry_out_composed(
     return StudyHandle(Path(config.study.dir).absolute() / config.study.name)
 
 
-def _called(train: Callable[..., Any], *, inline: bool, changed: bool) -> CalledFunction:
+def _called_function(train: Callable[..., Any], *, inline: bool, changed: bool) -> CalledFunction:
     if inline:
         return CalledFunction(train, None, changed=changed)
-    made = pickle_function(train)
-    return CalledFunction(train, made, changed=changed, notes=size_notes(train, len(made)))
+    pickled = pickle_function(train)
+    return CalledFunction(train, pickled, changed=changed, notes=size_notes(train, len(pickled)))
 
 
-def _objective(train: Callable[..., Any], application: object | None) -> list[str]:
+def _objective_overrides(train: Callable[..., Any], application: object | None) -> list[str]:
     # A function that holds the application's config holds these settings, too.
     parts = [f"{name}={digest}" for name, digest in function_parts(train, application).items()]
     return [
@@ -207,9 +211,9 @@ def _objective(train: Callable[..., Any], application: object | None) -> list[st
 
 
 def _raise_for(code: int, name: str) -> None:
-    """What the caller's own program expects of the signal that ended the sweep."""
+    """Raise what the caller's program expects for the signal that ended the sweep."""
     if code == _TERMINATED:
         signal.raise_signal(signal.SIGTERM)
-        raise SystemExit(code)  # whoever called has it handled in another way
+        raise SystemExit(code)  # the caller's program handles SIGTERM without ending
     assert code == _INTERRUPTED, f"{code} is raised as an error by the sweep itself"
     raise KeyboardInterrupt(f"study {name} is interrupted; the same call goes on with it")

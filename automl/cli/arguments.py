@@ -1,11 +1,8 @@
-"""The command line taken apart: command word, overrides, options. No Hydra here.
+"""Parses the command line into command word, overrides and options, without Hydra.
 
-Hydra's own options are parsed here too, so that a mistake gets one line of words, and so that
-overrides may stand before and after options.
-
-Words that several refusals share.
-
-Where `conf/` stands.
+Hydra's own options are parsed here too, so that a mistake gets a message of one line, and so that
+overrides may stand before and after options. Nothing is composed or checked against the settings
+here.
 """
 
 from __future__ import annotations
@@ -32,22 +29,24 @@ class CommandLine:
     version: bool = False
     completion: bool = False
     hydra_options: tuple[str, ...] = ()
-    """What only Hydra can answer (`--cfg job`, `--info`, …), as it takes it; empty: run."""
+    """The options that only Hydra can answer (`--cfg job`, `--info`, …), in Hydra's form; empty:
+    run the command."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing a usage of twenty lines."""
+    """A parser that raises ConfigError instead of printing a usage of twenty lines."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}. See: python -m automl --help")
 
 
 def parse(argv: Sequence[str]) -> CommandLine:
-    """Read the words after the program's name. Raises ConfigError."""
+    """Parse the words after the program's name into a command line. Raises ConfigError."""
     command, rest = _split_command(argv)
     parser = _parser()
     parsed, unknown = parser.parse_known_intermixed_args(rest)
-    unknown += [word for word in parsed.overrides if word.startswith("--")]  # it has a space
+    # argparse takes an unknown option with a space for an override.
+    unknown += [word for word in parsed.overrides if word.startswith("--")]
     if unknown:
         raise ConfigError(_unknown_option(unknown[0], rest, parser))
     if parsed.multirun:
@@ -88,17 +87,24 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _unknown_option(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> str:
     """Return the refusal of an option: `--n_trials 8` is a setting in the form of other tools."""
-    from automl.cli.hydra_errors import as_setting, keys_meant  # with Hydra
+    from automl.cli.hydra_errors import as_setting, keys_meant  # loads Hydra
 
     flag, _, value = word.partition("=")
-    behind = words[words.index(word) + 1 :][:1]
-    if flag == word and behind and "=" not in behind[0] and not behind[0].startswith("-"):
-        value = behind[0]
+    next_words = words[words.index(word) + 1 :][:1]
+    if (
+        flag == word
+        and next_words
+        and "=" not in next_words[0]
+        and not next_words[0].startswith("-")
+    ):
+        value = next_words[0]
     name = flag.lstrip("-")
     options = [option for action in parser._actions for option in action.option_strings]
-    near = difflib.get_close_matches(flag, options, n=1, cutoff=0.75)
-    if not word.startswith("--") or (near and not keys_meant(name.replace("-", "_"))):
-        hint = f" Did you mean {near[0]}?" if near and word.startswith("--") else ""
+    close_options = difflib.get_close_matches(flag, options, n=1, cutoff=0.75)
+    if not word.startswith("--") or (close_options and not keys_meant(name.replace("-", "_"))):
+        hint = (
+            f" Did you mean {close_options[0]}?" if close_options and word.startswith("--") else ""
+        )
         return f"{word}: there is no such option.{hint} See: python -m automl --help"
     return (
         f"{word}: settings are written key=value, without dashes.{as_setting(name, value)} "
