@@ -1,4 +1,4 @@
-"""The commands in the manuals are ones that exist."""
+"""The commands in the manuals are ones that exist, and so are the pages that they link to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from automl.cli.arguments import parse
 from automl.cli.command_dispatch import run
+from automl.cli.command_registry import COMMANDS
 from automl.cli.compose import compose
-from tests.manuals import ROOT, text
+from tests.manuals import MANUALS, ROOT, text
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -65,3 +66,27 @@ def test_the_two_commands_of_the_first_screen_are_there() -> None:
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert re.search(r"^make check slow$", ci, re.MULTILINE)
     assert re.search(r"^check: .*\btest\b", MAKEFILE, re.MULTILINE), "CI runs what a user runs"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", MANUALS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_manual_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        path, _, anchor = link.partition("#")
+        if path.startswith(("http://", "https://")):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_index_of_the_commands_has_a_row_for_each() -> None:
+    index = (ROOT / "automl" / "commands" / "README.md").read_text("utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", index, re.MULTILINE)) == sorted(COMMANDS)
