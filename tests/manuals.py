@@ -1,4 +1,4 @@
-"""The manuals: the README of the repository, and those of its folders that GitHub shows there.
+"""The manuals: the README of the repository, and the pages in `conf/` and `automl/`.
 
 Those of `experiments/NNN-…` are reports, of which `test_experiments.py` knows.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 MANUALS = (
     ROOT / "README.md",
-    *sorted((ROOT / "conf").rglob("README.md")),
-    *sorted((ROOT / "automl").rglob("README.md")),
+    *sorted((ROOT / "conf").rglob("*.md")),
+    *sorted((ROOT / "automl").rglob("*.md")),
     ROOT / "experiments" / "recipes" / "README.md",
 )
 

@@ -1,4 +1,4 @@
-"""The commands in the manuals are ones that exist."""
+"""The commands in the manuals are ones that exist, and so are the pages that they link to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from automl.cli.arguments import parse
 from automl.cli.command_dispatch import run
+from automl.cli.command_registry import COMMANDS
 from automl.cli.compose import compose
 from tests.manuals import MANUALS, ROOT, section, text
 
@@ -91,3 +92,8 @@ def test_a_link_leads_to_a_file_and_a_section_that_are_there(page: Path) -> None
             lines = re.sub(r"^```.*?^```", "", target.read_text("utf-8"), flags=re.M | re.S)
             titles = re.findall(r"^#+ (.*)$", lines, re.MULTILINE)
             assert anchor in [anchor_of(title) for title in titles], f"{place}#{anchor}"
+
+
+def test_the_index_of_the_commands_has_a_row_for_each() -> None:
+    index = (ROOT / "automl" / "commands" / "README.md").read_text("utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", index, re.MULTILINE)) == sorted(COMMANDS)
