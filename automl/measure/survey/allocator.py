@@ -71,7 +71,7 @@ class _BlockPool:
 
 
 class CachingAllocator:
-    """Counts the memory that torch would allocate and reserve for calls of `allocate` and `free`."""
+    """Counts the memory that torch allocates and reserves for calls of `allocate` and `free`."""
 
     def __init__(self) -> None:
         self.allocated_bytes = 0
