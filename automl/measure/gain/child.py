@@ -64,7 +64,7 @@ class HostRows:
     def __init__(self, rows: torch.Tensor, device: str) -> None:
         self._rows, self._device = rows, device
         self._order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-        self._at = 0
+        self._next_place = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -76,10 +76,10 @@ class HostRows:
 
     def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
         """Return as many rows as `index` names, copied from pageable memory to the device."""
-        if self._at + len(index) > len(self._order):
-            self._at = 0
-        chosen = self._order[self._at : self._at + len(index)]
-        self._at += len(index)
+        if self._next_place + len(index) > len(self._order):
+            self._next_place = 0
+        chosen = self._order[self._next_place : self._next_place + len(index)]
+        self._next_place += len(index)
         return self._rows.index_select(dim, chosen).to(self._device, copy=True)
 
 
@@ -123,7 +123,7 @@ class _WayProbe:
         if self._session is None:
             self._open()
             if _cuts(self._setup) and self._trouble is None:
-                self._execute(0.0, least_steps=1)  # libraries' memory and threads are made once
+                self._execute(0.0, least_steps=1)  # a first run sets libraries up, untimed
         first, ends = True, time.perf_counter() + seconds
         while self._trouble is None and (first or time.perf_counter() < ends):
             first = False
@@ -184,7 +184,7 @@ class _WayProbe:
         assert key is not None, "only what has a key is timed in packs"
         try:
             estimator.open_pack(key, self._device)
-        except Exception as error:  # noqa: BLE001  whatever says that such trials train alone
+        except Exception as error:  # noqa: BLE001  any exception: the trials must train alone
             self._trouble = fit_line(f"not together: {type(error).__name__}: {error}", 200)
 
     def _execute(self, seconds: float, *, least_steps: int = 2) -> ExecutionWatch:

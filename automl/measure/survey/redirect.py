@@ -205,16 +205,16 @@ class CudaRedirect(TorchFunctionMode):
         return out
 
 
-def swap_tensors(one: torch.Tensor, other: torch.Tensor) -> None:
+def swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
     """Exchange the content of two tensors, so that each keeps its identity.
 
     An optimizer that holds a parameter then holds it on the device, as after `Module.to` has set
     its `data`. `torch.utils.swap_tensors` refuses fake tensors, because their mode keeps weak
     references to them; here nothing follows the references.
     """
-    one.__class__, other.__class__ = other.__class__, one.__class__
-    one.__dict__, other.__dict__ = other.__dict__, one.__dict__
-    torch._C._swap_tensor_impl(one, other)
+    first.__class__, second.__class__ = second.__class__, first.__class__
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)
 
 
 def names_gpu(device: Any) -> bool:
@@ -260,8 +260,8 @@ def _is_fake(value: Any) -> bool:
 
 def _as_size(leaf: Any) -> Any:
     """Return a size that is a tensor as its number, which must be read outside of fake mode."""
-    whole = isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and not leaf.is_floating_point()
-    return leaf.item() if whole else leaf
+    is_size = isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and not leaf.is_floating_point()
+    return leaf.item() if is_size else leaf
 
 
 def _in_float32(leaf: Any) -> Any:

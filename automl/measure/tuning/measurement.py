@@ -169,7 +169,7 @@ def _measure_way(
             loss = validation.loss_of(ready.scores, one_by_one=way.rounds)
         except (WayUnavailableError, AutoMLError) as error:  # AutoMLError: no finite scores
             return WayMeasurement(way.name, way.threads, why_not=str(error))
-        except Exception as error:  # noqa: BLE001  # whatever a compiler or a runtime raises
+        except Exception as error:  # noqa: BLE001  # compilers and runtimes raise many kinds
             return WayMeasurement(
                 way.name, way.threads, why_not=f"{type(error).__name__}: {short_error_text(error)}"
             )

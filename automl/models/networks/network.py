@@ -45,13 +45,14 @@ def parse_weights(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.
 
 def weights_dtype(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
     """Return the type of the first floating-point weight, in which the network computes."""
-    found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
-    check_content(found in _DTYPES, "weights of type", found)
-    assert found is not None
-    return found
+    dtype = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
+    check_content(dtype in _DTYPES, "weights of type", dtype)
+    assert dtype is not None
+    return dtype
 
 
 _ROWS_AT_ONCE = 8192
+"""The rows in a pass through the network, divided by the number of its members."""
 
 
 class NetworkDescription(Protocol):
@@ -112,10 +113,10 @@ class NetworkModel:
 
     @property
     def n_outputs(self) -> int:
-        found = self._network.n_outputs
-        check_content(isinstance(found, int), "several dimensions of outputs", found)
-        assert isinstance(found, int)
-        return found
+        n_outputs = self._network.n_outputs
+        check_content(isinstance(n_outputs, int), "several dimensions of outputs", n_outputs)
+        assert isinstance(n_outputs, int)
+        return n_outputs
 
     @property
     def sizes(self) -> tuple[Size, Size]:

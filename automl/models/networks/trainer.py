@@ -272,8 +272,8 @@ class NetworkTrainer:
         self._ranks.add(sums)
         if self._outputs is not None and self._ranks.n_ranks > 1:
             self._ranks.add(self._outputs)
-        found = sums.tolist()  # the one wait for the device in an epoch
-        metrics = self.problem.metrics(found, self._n_epoch_rows, len(self._data.validation))
+        sums_on_host = sums.tolist()  # the one wait for the device in an epoch
+        metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
         check_metrics_finite(metrics, epoch, self.params)
         metrics |= self.problem.more_metrics(self._outputs)
         self._patience = self._patience.after(metrics)

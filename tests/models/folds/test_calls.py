@@ -79,7 +79,7 @@ class ToyFolds(FoldsEstimator):
         super().__init__(plan, dataset, packs_large=False)
         self.log: list[str] = []
         self.toys = [Toy(losses, self.log, f"{n}") for n, losses in enumerate(LOSSES)]
-        self._folds: Any = self.toys
+        self._fold_estimators: Any = self.toys
 
     def _open_own(self, trial: TrialContext) -> None:
         return None

@@ -104,7 +104,7 @@ class _FoldCall:
             self._estimator(self._context)
         except _FoldStopped:
             pass
-        except BaseException as error:  # noqa: BLE001  raised again where the trial is
+        except BaseException as error:  # noqa: BLE001  `next` raises it in the trial's thread
             self._error = error
         finally:
             self._ended = True

@@ -45,14 +45,14 @@ def pool_metrics(metrics: Sequence[FoldMetrics], n_rows: Sequence[int]) -> dict[
     A root of a mean (`val_rmse`) is averaged by its squares.
     """
     shares = [n / sum(n_rows) for n in n_rows]
-    found = {}
+    pooled = {}
     for name in metrics[0]:
         power = 2 if name.endswith("rmse") else 1
         mean = math.fsum(
             share * fold[name] ** power for share, fold in zip(shares, metrics, strict=True)
         )
-        found[name] = mean ** (1 / power)
-    return found
+        pooled[name] = mean ** (1 / power)
+    return pooled
 
 
 @dataclass(frozen=True)

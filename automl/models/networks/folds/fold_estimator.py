@@ -89,7 +89,7 @@ class FoldsEstimator:
             return None
         try:
             return self.open_pack(key.of_one_trial(), trial.device)
-        except Exception as error:  # noqa: BLE001  alone each tells what is wrong with it
+        except Exception as error:  # noqa: BLE001  trained alone, each fold raises its own error
             self._alone.add(key)
             reason = fit_line(f"{type(error).__name__}: {error}")
             logger.warning("folds train one after another: %s", reason)

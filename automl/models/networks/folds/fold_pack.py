@@ -99,16 +99,16 @@ class FoldPack:
         The metrics are of all the rows that judge a trial's folds.
         """
         ended = self._lanes.train_epoch()
-        found = {
+        results = {
             number: self._after(number, trial, ended) for number, trial in self._trials.items()
         }
         metrics: dict[int, dict[str, float] | DivergedError] = {}
-        for number, after in found.items():
+        for number, after in results.items():
             if isinstance(after, DivergedError):
                 metrics[number] = after
             else:
                 self._trials[number], metrics[number] = after
-        self._lanes.settle()  # until here it can be taken back
+        self._lanes.settle()  # until here `rewind` can undo the epoch
         return metrics
 
     def has_stopped(self, number: int) -> bool:

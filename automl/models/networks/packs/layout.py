@@ -23,7 +23,7 @@ import torch
 
 from automl.models.families.mlp.network import MLPShape
 
-_ALIGNED = 64  # elements: a vectorised loop over the flat tensor then has no rest of its own
+_ALIGNED = 64  # elements: vectorised loops over a region then have no remainder
 
 
 @dataclass(frozen=True)
@@ -142,18 +142,18 @@ class LaneWeights(Generic[AnyLayout]):
         """The regions by name, in their shapes."""
         return {name: region.view(self.flat) for name, region in self.layout.regions.items()}
 
-    def of(self, position: int) -> list[torch.Tensor]:
+    def parts(self, position: int) -> list[torch.Tensor]:
         """Return views of one lane's numbers, as `PackLayout.parts` does."""
         return self.layout.parts(self.views, position)
 
     def write(self, position: int, parts: Sequence[torch.Tensor]) -> None:
         """Set one lane from tensors in the order and shapes of `MLP.parameters()`."""
-        for own, part in zip(self.of(position), parts, strict=True):
+        for own, part in zip(self.parts(position), parts, strict=True):
             own.copy_(part)
 
     def write_vector(self, position: int, vector: torch.Tensor) -> None:
         """Set one lane from a flat vector (P,), as `FlatParameters` orders it."""
-        own = self.of(position)
+        own = self.parts(position)
         pieces = torch.split(vector, [part.numel() for part in own])
         self.write(
             position, [piece.view(part.shape) for piece, part in zip(pieces, own, strict=True)]
@@ -161,7 +161,7 @@ class LaneWeights(Generic[AnyLayout]):
 
     def vector(self, position: int) -> torch.Tensor:
         """Return one lane as a flat vector (P,), without padding."""
-        return torch.cat([part.reshape(-1) for part in self.of(position)])
+        return torch.cat([part.reshape(-1) for part in self.parts(position)])
 
     def fill(self, numbers: Sequence[float]) -> None:
         """Set each lane to a number of its own, padding included; rows without a lane stay 0."""

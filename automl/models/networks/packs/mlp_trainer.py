@@ -200,7 +200,7 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
             yield self._loss.sums(out, batch_y, weights)
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:
-        parts = self.values.of(position)
+        parts = self.values.parts(position)
         kinds = ("weight", "bias")
         # Every part is copied, also one that is already contiguous in the lane's own memory.
         return {

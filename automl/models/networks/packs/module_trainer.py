@@ -131,7 +131,7 @@ class ModulePackTrainer(PackTrainer):
         expected.backward()  # type: ignore[no-untyped-call]
         same = torch.allclose(loss, expected.detach().double(), rtol=1e-3, atol=1e-5)
         trained = [p for p in module.parameters() if p.requires_grad]
-        for own, parameter in zip(places.grads.of(0), trained, strict=True):
+        for own, parameter in zip(places.grads.parts(0), trained, strict=True):
             grad = torch.zeros_like(own) if parameter.grad is None else parameter.grad
             same = same and torch.allclose(own, grad, rtol=1e-2, atol=1e-4)
         if not same:

@@ -179,7 +179,7 @@ class PackRunner:
     def _run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]:
         try:
             return self._trainer.run_epoch()
-        except Exception as error:  # alone it happens to one trial only
+        except Exception as error:  # trained alone, only one trial would fail
             raise _PackBrokenError(error) from error
 
     def _end_epoch(self, ended: Mapping[int, Mapping[str, float] | DivergedError]) -> None:

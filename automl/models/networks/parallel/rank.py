@@ -48,7 +48,7 @@ def main(fd: int) -> None:
         send_pickled(parent, None)
     except BaseException as error:  # noqa: BLE001  the parent raises it: the trial ends with it
         send_pickled(parent, RankFailed(_sendable(error), isinstance(error, LostRankError)))
-    threading.Event().wait()  # until the parent closes; others would think that this one died
+    threading.Event().wait()  # until the parent closes: an earlier end would look like a death
 
 
 def _listen(parent: Connection, messages: SimpleQueue[Any]) -> None:
@@ -91,7 +91,7 @@ def _run(
         send_pickled(parent, RankRemark(remark))
     start = 0 if task.state is None else trainer.load_state(task.state)
     for epoch in range(start, estimator.n_epochs):
-        if trainer.has_stopped:  # in all of them: they have the same metrics
+        if trainer.has_stopped:  # in all ranks at once, as they have the same metrics
             break
         metrics = trainer.run_epoch(epoch)
         if task.rank > 0:
@@ -108,7 +108,7 @@ def _sendable(error: BaseException) -> BaseException:
     """Return the error if it can be pickled, else a RuntimeError with its text."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001  whatever an exception of the user's brings about
+    except Exception:  # noqa: BLE001  an exception of the user's may do anything here
         return RuntimeError(fit_line(f"{type(error).__name__}: {error}"))
     return error
 
