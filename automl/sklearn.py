@@ -1,7 +1,7 @@
 """`automl.sklearn`: the best model of a table as a classifier and a regressor of scikit-learn.
 
-What `automl.fit` does, behind scikit-learn's interface: for pipelines, `cross_val_score`, grid
-searches. Its name is `automl.sklearn`; it stands in a folder that the package is searched in, too.
+The estimators put `automl.fit` behind scikit-learn's interface, for pipelines, `cross_val_score`
+and grid searches. They add no search of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from automl.api.fit_call import fit
+from automl.api.python_values import lines_of
 from automl.cli.space_overrides import override_text
 from automl.data.tables.frames import frame_of_cells
 from automl.record.disk import open_replacing
@@ -35,9 +36,10 @@ _MODEL = "model.pt"
 
 
 class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
-    """What both are. `n_trials`, `timeout_seconds` and `overrides` are those of `automl.fit`;
-    `families` are those that are tried, None: all. The study is kept in `folder`, and with None
-    nothing is. Results go to MLflow where `overrides` say so (`tracking.store=mlflow`)."""
+    """The part that classifier and regressor share. `n_trials`, `timeout_seconds` and `overrides`
+    are those of `automl.fit`. `families` names the families that are tried; None: all. The study is
+    kept in `folder`; with None it is deleted after the fit. Results go to MLflow where `overrides`
+    say so (`tracking.store=mlflow`)."""
 
     _task: str
 
@@ -47,7 +49,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         n_trials: int | None = None,
         timeout_seconds: float | None = None,
         families: Sequence[str] | None = None,
-        overrides: Sequence[str] = (),
+        overrides: Sequence[str] | Mapping[str, Any] = (),
         folder: str | None = None,
         random_state: Any = 0,
         verbose: bool = False,
@@ -61,31 +63,32 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def _fit(self, frame: Frame, y: Any) -> Self:
-        """The best model for `y` (N,), numbers."""
+        """Search the best model for the numbers `y` (N,), and keep it as fitted."""
         frame = frame.assign(**{self._target: y})
-        with tempfile.TemporaryDirectory() as scratch, self._said():
+        with tempfile.TemporaryDirectory() as scratch, self._hidden_output():
             study = fit(
                 frame,
                 self._target,
                 n_trials=self.n_trials,
                 timeout_seconds=self.timeout_seconds,
-                overrides=[*self._settings(scratch), *self.overrides],
+                overrides=[*self._settings(scratch), *lines_of(self.overrides)],
             )
             self.leaderboard_ = study.leaderboard()
-            self._take(study.save(Path(scratch) / _MODEL).read_bytes())
+            self._load_model(study.save(Path(scratch) / _MODEL).read_bytes())
         return self
 
-    def predict(self, X: Any) -> Any:  # noqa: N803  as scikit-learn calls it
-        """(N,) labels as they were in `y`, or values."""
-        return self._labels(self._asked().predict(self._given(X)))
+    def predict(self, X: Any) -> Any:  # noqa: N803  scikit-learn's name
+        """Return (N,) labels as they were in `y`, or values."""
+        return self._labels(self._fitted_model().predict(self._known_frame(X)))
 
     def explain(self, X: Any, y: Any) -> Frame:  # noqa: N803
-        """How much each column matters for the loss on these rows: see `automl.load`."""
-        return self._asked().explain(self._given(X), self._codes(y))
+        """Return how much each column matters for the loss on these rows, as `automl.load`
+        describes."""
+        return self._fitted_model().explain(self._known_frame(X), self._codes(y))
 
     def save(self, path: str | Path) -> Path:
-        """Write the model to a file for `automl.load`, `predict` and `export`; classes are there by
-        their places in `classes_`."""
+        """Write the model to a file for `automl.load`, `predict` and `export`. In that file,
+        classes are their positions in `classes_`."""
         check_is_fitted(self)
         with open_replacing(Path(path)) as file:
             file.write(self.model_bytes_)
@@ -97,16 +100,16 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     def _codes(self, y: Any) -> Any:
         return y
 
-    def _asked(self) -> Predictor:
+    def _fitted_model(self) -> Predictor:
         check_is_fitted(self)
         return self._model
 
-    def _given(self, X: Any) -> Frame:  # noqa: N803
+    def _known_frame(self, X: Any) -> Frame:  # noqa: N803
         return self._frame(X, reset=False)
 
     @property
     def _target(self) -> str:
-        """No column of a table that is given has its name."""
+        """A name for the target column that no column of the table has."""
         name = _TARGET
         while name in getattr(self, "feature_names_in_", ()):
             name += "_"
@@ -124,14 +127,14 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
             lines.append(f"model.families={override_text(list(self.families))}")
         return lines
 
-    def _said(self) -> contextlib.AbstractContextManager[object]:
-        """Where goes what a sweep says."""
+    def _hidden_output(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context that hides what a sweep prints, unless `verbose`."""
         if self.verbose:
             return contextlib.nullcontext()
         return contextlib.redirect_stdout(io.StringIO())
 
-    def _checked(self, X: Any, y: Any) -> tuple[Frame, Any]:  # noqa: N803
-        """The table, and `y` (N,). Raises ValueError."""
+    def _check_training_data(self, X: Any, y: Any) -> tuple[Frame, Any]:  # noqa: N803
+        """Return the table, and `y` (N,). Raises ValueError for what scikit-learn refuses."""
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
@@ -143,7 +146,8 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         return frame, y
 
     def _frame(self, X: Any, *, reset: bool = True, n_least: int = 1) -> Frame:  # noqa: N803
-        """A table keeps its columns, whatever they hold; an array has x0, x1, …"""
+        """Return the rows as a frame: a table keeps its columns, whatever they hold; an array has
+        x0, x1, …"""
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             validate_data(self, X, reset=reset, skip_check_array=True)
             frame: Frame = X.reset_index(drop=True)
@@ -158,7 +162,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         )
         return frame_of_cells(cells)
 
-    def _take(self, model_bytes: bytes) -> None:
+    def _load_model(self, model_bytes: bytes) -> None:
         from automl.models.predictor import load_table_model
 
         self.model_bytes_ = model_bytes
@@ -177,7 +181,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if hasattr(self, "model_bytes_"):
-            self._take(self.model_bytes_)
+            self._load_model(self.model_bytes_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -193,9 +197,9 @@ class Classifier(ClassifierMixin, _SklearnEstimator):  # type: ignore[misc]
     _task = "classification"
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Raises AutoMLError for a table that cannot be learned from, ValueError for one that
-        scikit-learn refuses."""
-        frame, y = self._checked(X, y)
+        """Fit the best model. Raises AutoMLError for a table that no model can learn from, and
+        ValueError for one that scikit-learn refuses."""
+        frame, y = self._check_training_data(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -205,12 +209,12 @@ class Classifier(ClassifierMixin, _SklearnEstimator):  # type: ignore[misc]
         return self._fit(frame, codes)
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """(N, C) probabilities, columns as in `classes_`."""
-        model = self._asked()
-        shares = np.zeros((len(X), len(self.classes_)))
-        given = model.predict_probabilities(self._given(X))
-        shares[:, np.asarray(model.classes, dtype=np.int64)] = given
-        return shares
+        """Return (N, C) probabilities, columns as in `classes_`."""
+        model = self._fitted_model()
+        by_class = np.zeros((len(X), len(self.classes_)))
+        probabilities = model.predict_probabilities(self._known_frame(X))
+        by_class[:, np.asarray(model.classes, dtype=np.int64)] = probabilities
+        return by_class
 
     def _labels(self, predicted: Any) -> Any:
         return self.classes_[np.asarray(predicted, dtype=np.int64)]
@@ -225,7 +229,7 @@ class Regressor(RegressorMixin, _SklearnEstimator):  # type: ignore[misc]
     _task = "regression"
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Raises AutoMLError for a table that cannot be learned from, ValueError for one that
-        scikit-learn refuses."""
-        frame, y = self._checked(X, y)
+        """Fit the best model. Raises AutoMLError for a table that no model can learn from, and
+        ValueError for one that scikit-learn refuses."""
+        frame, y = self._check_training_data(X, y)
         return self._fit(frame, y.astype(np.float64))

@@ -342,7 +342,8 @@ def test_manuals_layout_names_what_there_is() -> None:
     lines = [re.fullmatch(r"    ((?:\S+  ?)*\S+)  +\S.*", line) for line in block.splitlines()]
     assert all(lines), "a name without its line"
     named = {name.rstrip("/") for line in lines if line for name in line[1].split()}
-    there = {path.name for path in PACKAGE.iterdir()} - {"__pycache__", "conf", "README.md"}
+    other = {"__pycache__", "conf", "README.md", "DESIGN.md"}
+    there = {path.name for path in PACKAGE.iterdir()} - other
     assert named == there
     assert len(there) <= 22, "more than one glance takes in"
 
@@ -372,13 +373,13 @@ PLACE = """
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
-from automl.devices.device_reading import DeviceSnapshot, DeviceReading
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import LOCAL_NODE, DeviceId, ResourceRequest
 gpu = DeviceId(LOCAL_NODE, "GPU-a")
 now = DeviceReading(0.0, (DeviceSnapshot(gpu, "a GPU", 2**34, 2**34, 0.0),))
 limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-placed = place_trial(ResourceRequest(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2)
-assert placed.devices == (gpu,)
+found = place_trial(ResourceRequest(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2)
+assert found.devices == (gpu,)
 """
 SHOW_DEVICES = """
 from automl.commands.devices import device_accounts

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import automl
-from automl.cli.arguments import conf_dir
+from automl.cli.command_registry import conf_dir
 
 pytestmark = pytest.mark.slow
 ROOT = Path(automl.__file__).parents[1]

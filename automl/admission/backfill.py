@@ -67,8 +67,8 @@ class PlacementSituation:
     def may_have_room(
         self, request: ResourceRequest, devices: Collection[DeviceId], at_seconds: float
     ) -> bool:
-        """Whether the request may fit on one of these devices at that time, by what is promised
-        there.
+        """Return whether the request may fit on one of these devices at that time, by what is
+        promised there.
 
         A request for a device to itself needs one without trials. The check is quick, and never
         False where `place_trial` finds room.
@@ -83,21 +83,21 @@ class PlacementSituation:
     def later(self, at_seconds: float, devices: Collection[DeviceId]) -> PlacementSituation:
         """Return the situation of these devices at that time: trials that will have ended are gone,
         and their processes are idle."""
-        gone = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
+        ended = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
         here = self._only(devices)
-        gone_here = [r for r in gone if not here.devices.isdisjoint(r.placement.devices)]
+        ended_here = [r for r in ended if not here.devices.isdisjoint(r.placement.devices)]
         idle = {place: list(processes) for place, processes in self.idle.items()}
-        for r in gone_here if self.process is None else ():
+        for r in ended_here if self.process is None else ():
             idle.setdefault(r.placement.devices, []).append(r.holder)
-        then = self._ledger_at(at_seconds)
-        working = {r.holder for r in then.reservations}
+        later_ledger = self._ledger_at(at_seconds)
+        working = {r.holder for r in later_ledger.reservations}
         return replace(
             here,
             reading=self._less_busy(
-                _given_back(here.reading, gone_here, working),
-                Counter(r.placement.node for r in gone),
+                _given_back(here.reading, ended_here, working),
+                Counter(r.placement.node for r in ended),
             ),
-            ledger=then,
+            ledger=later_ledger,
             idle=idle,
         )
 
@@ -217,7 +217,7 @@ class PlacementSituation:
 
 
 def _given_back(
-    reading: DeviceReading, gone: Sequence[Reservation], working: Collection[ProcessId]
+    reading: DeviceReading, ended: Sequence[Reservation], working: Collection[ProcessId]
 ) -> DeviceReading:
     """Return the reading without what the ended trials held.
 
@@ -225,7 +225,7 @@ def _given_back(
     most what the ended trials were promised.
     """
     given_bytes: dict[tuple[DeviceId, ProcessId], int] = {}
-    for r in gone:
+    for r in ended:
         for device in r.placement.devices:
             place = (device, r.holder)
             before = reading.reserved_before.get(place, 0)
@@ -234,15 +234,15 @@ def _given_back(
                 held = min(held, given_bytes.get(place, 0) + r.counted_bytes(device))
             given_bytes[place] = held
 
-    def less(held: _Held) -> _Held:
+    def without_given_back(held: _Held) -> _Held:
         fewer = {p: max(0, held[p] - size) for p, size in given_bytes.items() if p in held}
         return {**held, **fewer}
 
     return replace(
         reading,
         devices=tuple(_freed(device, given_bytes) for device in reading.devices),
-        reserved_before=less(reading.reserved_before),
-        reserved_after=less(reading.reserved_after),
+        reserved_before=without_given_back(reading.reserved_before),
+        reserved_after=without_given_back(reading.reserved_after),
     )
 
 

@@ -9,7 +9,7 @@ quantile, and s counts a prior worth four trials, so that three trials are enoug
 number multiplies all estimates, so a larger structure never gets a smaller bound.
 
 Only sums are kept, so learning and asking cost the same after three trials and after a million.
-Measured in `experiments/006-packing`.
+Measured in `experiments/006-packing/learning.md`.
 
 The two pieces of statistics that it needs are in plain Python, as admission loads no library:
 non-negative least squares for a handful of features, and a quantile of Student's t.
@@ -215,7 +215,7 @@ def _fit(sums: _FitSums) -> tuple[float, ...]:
     factors = nonnegative_least_squares(*_with_prior(sums, gram, moments))
     mean = _dot(factors, moments) / sums.n  # of estimate / peak, and of its square
     square = sum(f * _dot(line, factors) for f, line in zip(factors, gram, strict=True))
-    # Were estimate / peak lognormal with these moments, its logarithm would have these.
+    # The variance and mean of its logarithm, if estimate / peak is lognormal with these moments.
     variance = max(0.0, math.log(square / sums.n / mean**2))
     middle = variance / 2 - math.log(mean)
     degrees = _PRIOR_TRIALS + sums.n - 1

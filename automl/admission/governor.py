@@ -86,13 +86,13 @@ class SharingGovernor:
         self._models: dict[str, _PaceModel] = {}
         self._devices: dict[DeviceId, _GovernedDevice] = {}
 
-    def observe(self, seen: SharedDevice, now_seconds: float) -> None:
+    def observe(self, shared: SharedDevice, now_seconds: float) -> None:
         """Take what runs on a device now, and how many steps it has taken."""
-        model = self._models.setdefault(seen.model, _PaceModel(seen.n_start, _pays(seen)))
-        model.n_start = max(model.n_start, seen.n_start)  # a machine may get more places
-        device = self._devices.setdefault(seen.device, _GovernedDevice(model))
-        device.n_most = seen.n_most
-        device.observe(seen.n_steps, now_seconds)
+        model = self._models.setdefault(shared.model, _PaceModel(shared.n_start, _pays(shared)))
+        model.n_start = max(model.n_start, shared.n_start)  # a machine may get more places
+        device = self._devices.setdefault(shared.device, _GovernedDevice(model))
+        device.n_most = shared.n_most
+        device.observe(shared.n_steps, now_seconds)
 
     def limit(self, device: DeviceId) -> SharingLimit | None:
         """Return the limit of a device; None: it takes as many trials as ever."""
@@ -100,13 +100,13 @@ class SharingGovernor:
         return None if known is None else known.limit()
 
 
-def _pays(seen: SharedDevice) -> float:
+def _pays(shared: SharedDevice) -> float:
     """Return the rise from which on one more trial pays.
 
     A host starts with all its cores, each of which is a small part of it: it goes down to fewer
     trials only if these are faster together.
     """
-    return 1.0 if seen.device.on_host else PAYS
+    return 1.0 if shared.device.on_host else PAYS
 
 
 @dataclass
@@ -146,7 +146,7 @@ class _PaceModel:
         return n
 
     def doubts(self, n: int, n_most: int) -> bool:
-        """Whether one trial less may be better than n, though this was never measured."""
+        """Return whether one trial less may be better than n, though this was never measured."""
         if n == 1 or self.rise(n - 1) is not None:
             return False
         above = self.rise(n)
@@ -205,7 +205,7 @@ class _GovernedDevice:
         return self._is_paced and len(self._steps_now) == best and not is_known
 
     def _tries_fewer(self, best: int) -> bool:
-        """Whether to try one trial less.
+        """Return whether to try one trial less.
 
         The try begins as soon as one trial has ended, and lasts while a trial is there whose
         earlier pace is known.

@@ -42,45 +42,47 @@ class TrialMeasurements:
     def __init__(self) -> None:
         self._by_trial: dict[int, dict[Hashable, MeasuredTrial]] = defaultdict(dict)
         """Measurements by trial, then by kind of device and number of lanes."""
-        self._seen: dict[Hashable, dict[int, int]] = defaultdict(dict)
+        self._peaks_by_params: dict[Hashable, dict[int, int]] = defaultdict(dict)
         """Peaks by kind and params, then by trial."""
-        self._alone: dict[DeviceKind, list[int]] = defaultdict(list)
+        self._peaks_alone: dict[DeviceKind, list[int]] = defaultdict(list)
         """Peaks of single trials by kind, in ascending order."""
         self._footprints: dict[Hashable, MemoryFootprint] = defaultdict(MemoryFootprint)
 
     def all(self) -> list[MeasuredTrial]:
         return [m for of_trial in self._by_trial.values() for m in of_trial.values()]
 
-    def add(self, trial: int, new: MeasuredTrial) -> None:
+    def add(self, trial: int, measured: MeasuredTrial) -> None:
         """Take a measurement. The largest peak of a trial counts; a peak of 0 was not measured."""
-        where = (new.kind, new.n_lanes)
-        was = self._by_trial[trial].get(where)
-        if new.peak_bytes <= (0 if was is None else was.peak_bytes):
+        where = (measured.kind, measured.n_lanes)
+        previous = self._by_trial[trial].get(where)
+        if measured.peak_bytes <= (0 if previous is None else previous.peak_bytes):
             return
-        if was is not None:
-            self._remove(trial, was)
-        self._by_trial[trial][where] = new
-        if new.n_lanes == 1:
-            self._seen[params_key(new.params, new.kind)][trial] = new.peak_bytes
-            bisect.insort(self._alone[new.kind], new.peak_bytes)
-        if new.structure is not None:
-            footprint = self._footprint(new.structure, new.kind, new.n_lanes)
-            footprint.add(new.structure.times(new.n_lanes), new.peak_bytes)
+        if previous is not None:
+            self._remove(trial, previous)
+        self._by_trial[trial][where] = measured
+        if measured.n_lanes == 1:
+            self._peaks_by_params[params_key(measured.params, measured.kind)][trial] = (
+                measured.peak_bytes
+            )
+            bisect.insort(self._peaks_alone[measured.kind], measured.peak_bytes)
+        if measured.structure is not None:
+            footprint = self._footprint(measured.structure, measured.kind, measured.n_lanes)
+            footprint.add(measured.structure.times(measured.n_lanes), measured.peak_bytes)
 
     def drop(self, trial: int) -> None:
         """Forget a trial that may have ended before it held all that it wants."""
-        for was in self._by_trial.pop(trial, {}).values():
-            self._remove(trial, was)
+        for previous in self._by_trial.pop(trial, {}).values():
+            self._remove(trial, previous)
 
     def most_bytes(self, params: Params, kind: DeviceKind) -> int | None:
         """Return the most that a single trial with these params was seen to hold; None: no such
         trial was."""
-        return max(self._seen.get(params_key(params, kind), {}).values(), default=None)
+        return max(self._peaks_by_params.get(params_key(params, kind), {}).values(), default=None)
 
     def held_by_most(self, kind: DeviceKind) -> int | None:
         """Return what nine of ten single trials held at most, whatever their params; None: too few
         were measured."""
-        peaks = self._alone[kind]
+        peaks = self._peaks_alone[kind]
         return peaks[math.ceil(MOST * len(peaks)) - 1] if len(peaks) >= ENOUGH_TRIALS else None
 
     def bound_bytes(
@@ -92,14 +94,14 @@ class TrialMeasurements:
         """
         return self._footprint(structure, kind, n_lanes).bound_bytes(structure.times(n_lanes))
 
-    def _remove(self, trial: int, was: MeasuredTrial) -> None:
-        if was.n_lanes == 1:
-            del self._seen[params_key(was.params, was.kind)][trial]
-            peaks = self._alone[was.kind]
-            del peaks[bisect.bisect_left(peaks, was.peak_bytes)]
-        if was.structure is not None:
-            footprint = self._footprint(was.structure, was.kind, was.n_lanes)
-            footprint.remove(was.structure.times(was.n_lanes), was.peak_bytes)
+    def _remove(self, trial: int, previous: MeasuredTrial) -> None:
+        if previous.n_lanes == 1:
+            del self._peaks_by_params[params_key(previous.params, previous.kind)][trial]
+            peaks = self._peaks_alone[previous.kind]
+            del peaks[bisect.bisect_left(peaks, previous.peak_bytes)]
+        if previous.structure is not None:
+            footprint = self._footprint(previous.structure, previous.kind, previous.n_lanes)
+            footprint.remove(previous.structure.times(previous.n_lanes), previous.peak_bytes)
 
     def _footprint(
         self, structure: MemoryStructure, kind: DeviceKind, n_lanes: int

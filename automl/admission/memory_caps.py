@@ -47,24 +47,24 @@ def memory_caps(
     accounts: Mapping[DeviceId, DeviceAccount], ledger: LedgerSnapshot, on: Iterable[DeviceId]
 ) -> Caps:
     """Return the caps of all trials that run on these devices."""
-    running = {held.key: held for device in on for held in ledger.on(device).reservations}
-    return {key: _caps_of(held, accounts) for key, held in running.items()}
+    running = {r.key: r for device in on for r in ledger.on(device).reservations}
+    return {key: _caps_of(reservation, accounts) for key, reservation in running.items()}
 
 
 def _caps_of(
-    held: Reservation, accounts: Mapping[DeviceId, DeviceAccount]
+    reservation: Reservation, accounts: Mapping[DeviceId, DeviceAccount]
 ) -> Mapping[DeviceId, int]:
-    found = {}
-    for device in held.placement.devices:
-        here = accounts.get(device)
-        if here is not None and not device.on_host and here.n_trials > 1:
-            found[device] = _cap(held, here)
-    return found
+    caps = {}
+    for device in reservation.placement.devices:
+        account = accounts.get(device)
+        if account is not None and not device.on_host and account.n_trials > 1:
+            caps[device] = _cap(reservation, account)
+    return caps
 
 
-def _cap(reservation: Reservation, here: DeviceAccount) -> int:
-    promised = reservation.counted_bytes(here.device.address)
-    return max(1, promised + max(0, here.room_bytes))
+def _cap(reservation: Reservation, account: DeviceAccount) -> int:
+    promised = reservation.counted_bytes(account.device.address)
+    return max(1, promised + max(0, account.room_bytes))
 
 
 SETTLED_MARGIN = 1.1
@@ -75,7 +75,7 @@ before."""
 
 
 def may_settle(request: ResourceRequest, placement: Placement, n_lanes: int) -> bool:
-    """Whether this promise shrinks at all.
+    """Return whether this promise shrinks at all.
 
     A promise on the host does not, as nothing holds a process to it. A pack's does not, as its
     lanes are filled again with trials that may be larger than those seen.
@@ -131,15 +131,15 @@ class ShownPromises:
     """
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, str], MemoryPromise] = {}
-        self._kept: dict[tuple[str, str], MemoryPromise] = {}
+        self._last_shown: dict[tuple[str, str], MemoryPromise] = {}
+        self._outlasting: dict[tuple[str, str], MemoryPromise] = {}
         self._coming: Sequence[tuple[str, str]] = ()
 
     def withdraw(self) -> None:
         """Withdraw the last coming promises: their reservation was not made, so nothing took the
         memory."""
         for where in self._coming:
-            self._before.pop(where, None)
+            self._last_shown.pop(where, None)
         self._coming = ()
 
     def promises_to_show(
@@ -148,30 +148,32 @@ class ShownPromises:
         """Return what to show: these promises, and for each that has shrunk the most that it
         was."""
         self._coming = [(p.uuid, p.key) for p in coming]
-        now = {(p.uuid, p.key): p for p in (*promises, *coming)}
-        for where, before in self._before.items():
-            if where not in now or now[where].size_bytes < before.size_bytes:
-                most = max(before.size_bytes, self._kept.get(where, before).size_bytes)
-                self._kept[where] = replace(before, size_bytes=most, seen_seconds=now_seconds)
-        self._kept = {
+        current = {(p.uuid, p.key): p for p in (*promises, *coming)}
+        for where, previous in self._last_shown.items():
+            if where not in current or current[where].size_bytes < previous.size_bytes:
+                most = max(previous.size_bytes, self._outlasting.get(where, previous).size_bytes)
+                self._outlasting[where] = replace(
+                    previous, size_bytes=most, seen_seconds=now_seconds
+                )
+        self._outlasting = {
             where: kept
-            for where, kept in self._kept.items()
+            for where, kept in self._outlasting.items()
             if now_seconds - kept.seen_seconds < LASTS_SECONDS
         }
-        self._before = now
-        return [*promises, *coming, *self._kept.values()]
+        self._last_shown = current
+        return [*promises, *coming, *self._outlasting.values()]
 
 
-def add_promises_elsewhere(reading: DeviceReading, now: Elsewhere) -> DeviceReading:
+def add_promises_elsewhere(reading: DeviceReading, current: Elsewhere) -> DeviceReading:
     """Return the reading with what others promise now.
 
     A promise that they showed before the reading was taken, and show no more, stays, as the reading
     may have missed its memory.
     """
     before = reading.promised_elsewhere
-    if not now or all(before.get(key, -1) >= size for key, size in now.items()):
+    if not current or all(before.get(key, -1) >= size for key, size in current.items()):
         return reading
-    most = {key: max(size, before.get(key, 0)) for key, size in now.items()}
+    most = {key: max(size, before.get(key, 0)) for key, size in current.items()}
     return replace(reading, promised_elsewhere={**before, **most})
 
 
@@ -185,11 +187,11 @@ def _promises_of_page(
     by_process: dict[ProcessId, list[Reservation]] = {}
     for reservation in page.reservations:
         by_process.setdefault(reservation.holder, []).append(reservation)
-    for process, held in by_process.items():
-        size = sum(reservation.counted_bytes(device) for reservation in held)
+    for process, reservations in by_process.items():
+        size = sum(reservation.counted_bytes(device) for reservation in reservations)
         size += _context_bytes(device, process, page, reading) - shown.get(process, 0)
         if size > 0:
-            yield MemoryPromise(device.uuid, _promise_key(min(r.key for r in held)), size)
+            yield MemoryPromise(device.uuid, _promise_key(min(r.key for r in reservations)), size)
 
 
 def _context_bytes(

@@ -128,7 +128,7 @@ class _PlacementSearch:
     def _n_idle_of_several(self) -> Mapping[DeviceId, int]:
         """Number of idle processes that have several devices, by device."""
         n_idle: dict[DeviceId, int] = {}
-        if sum(map(len, self.idle)) > len(self.idle):  # there may be thousands of one device each
+        if sum(map(len, self.idle)) > len(self.idle):  # skips thousands with one device each
             for devices, processes in self.idle.items():
                 for device in devices if len(devices) > 1 else ():
                     n_idle[device] = n_idle.get(device, 0) + len(processes)
@@ -147,7 +147,7 @@ class _PlacementSearch:
         if cap is not None and self.ledger.n_reservations >= cap:
             return at_limit(cap)
         if not index.has_places(request):
-            held = index.held(request)
+            held = index.full_by_pace(request)
             if held is not None:
                 return full_by_pace(held, limits.sharing[held.device.address])
             return all_gpus_taken(limits.max_per_gpu) if index.has_gpus(request) else None
@@ -162,7 +162,7 @@ class _PlacementSearch:
             return None
         if lacking:
             return self._no_host_room([*lacking.values()])
-        roomiest = index.shown(request)
+        roomiest = index.open_by_room(request)
         if roomiest is None or not self.ledger.n_reservations:
             return None
         return no_room_even_on(roomiest, request, self._idle_in_the_way(index))
@@ -190,7 +190,7 @@ class _PlacementSearch:
         return self._fits(a, self._context_bytes(a)) and self._has_host_room(a)
 
     def _fits_indexed(self, a: DeviceAccount, lacking: dict[str, DeviceAccount]) -> bool:
-        """Whether the request fits on a device of the index, which may be full.
+        """Return whether the request fits on a device of the index, which may be full.
 
         The first device of each node that lacks only room of its machine is added to `lacking`;
         devices come in the order of `order`.
@@ -222,7 +222,7 @@ class _PlacementSearch:
         return frozenset(device for device in self._with_idle if device.node in nodes)
 
     def _may_be_on(self, device: DeviceId) -> bool:
-        """Whether a process that would train the trial may be on the device already."""
+        """Return whether a process that would train the trial may be on the device already."""
         return self.process is not None or (device,) in self.idle
 
     def place_on_teams(
@@ -293,9 +293,10 @@ class _PlacementSearch:
         return frozenset()
 
     def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
+        # Sorted, so that each set of devices has one kind of worker whatever the order.
         shares = tuple(
             DeviceShare(a.device.address, a.device.name, self._reserved_bytes(a))
-            for a in sorted(chosen, key=lambda a: a.device.address)  # a set has one kind of worker
+            for a in sorted(chosen, key=lambda a: a.device.address)
         )
         if not is_unknown(self.request, chosen[0]):
             return Placement(shares, exclusive=self.request.alone)
@@ -319,7 +320,7 @@ class _PlacementSearch:
         return (request.memory_bytes or 0) + context <= room
 
     def _may_join(self, a: DeviceAccount, room_bytes: int) -> bool:
-        """Whether a trial of unknown size may join others here.
+        """Return whether a trial of unknown size may join others here.
 
         It may where most trials would have room, and one at a time; not in a process that it shares
         with others, where nothing holds it to a promise.
@@ -330,20 +331,21 @@ class _PlacementSearch:
         return joins_at <= room_bytes and not a.probing
 
     def _has_host_room(self, a: DeviceAccount) -> bool:
-        """Whether the machine of a GPU has room for the process; the account of a host already
-        covers this."""
+        """Return whether the machine of a GPU has room for the process; the account of a host
+        already covers this."""
         address = a.device.address
         return address.on_host or self.host_room(address.node).takes(self._idle_to_reuse(a))
 
     def _takes_process(self, a: DeviceAccount, context: int, given_back: int) -> bool:
-        """Whether the compute mode of the device allows the process that would train the trial."""
+        """Return whether the compute mode of the device allows the process that would train the
+        trial."""
         most = a.device.max_processes
         if most is None or (context == 0 and most > 0):  # the process is there already
             return True
         return a.n_processes - (self._n_idle_on(a) if given_back else 0) < most
 
     def _fits_without_idle(self, a: DeviceAccount) -> bool:
-        """Whether the request would fit into a new process if all idle processes there had
+        """Return whether the request would fit into a new process if all idle processes there had
         ended."""
         guess = self._n_idle_on(a) * context_bytes(a.device.address)
         given_back = a.idle_bytes or min(guess, a.foreign_bytes)

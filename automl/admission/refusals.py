@@ -132,7 +132,7 @@ def unfit_devices(
 ) -> AdmissionRefusal | None:
     """Return a refusal for a reading that is missing, failed or old.
 
-    Such a reading admits nothing, and stops nothing.
+    An unfit reading admits nothing, and stops nothing.
     """
     if reading is None:
         return _no_reading("waiting: for the first reading of the devices")
@@ -191,7 +191,7 @@ def only_on_drained(
     """Return the refusal of a request that fits on none of the devices that are left."""
     faults = "; ".join(f"{label(d)}: {d.fault}" for d in drained)
     return AdmissionRefusal(
-        f"waiting: {_asked(request)}, for which no device is left ({faults})", kind
+        f"waiting: {_needs(request)}, for which no device is left ({faults})", kind
     )
 
 
@@ -239,15 +239,15 @@ def no_room_even_on(
     roomiest: DeviceAccount, request: ResourceRequest, in_the_way: frozenset[DeviceId]
 ) -> AdmissionRefusal:
     """Return the refusal by the roomiest device among those that are not closed."""
-    asked = _asked(request)
+    needs = _needs(request)
     if roomiest.exclusive:
         return AdmissionRefusal(
-            f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself",
+            f"waiting: {needs}; a trial of unknown size has {label(roomiest.device)} to itself",
             in_the_way=in_the_way,
         )
     if roomiest.probing and request.joins_at_bytes is not None:
         return AdmissionRefusal(
-            f"waiting: {asked}; another trial of unknown size has joined others on "
+            f"waiting: {needs}; another trial of unknown size has joined others on "
             f"{label(roomiest.device)} and has not reported yet",
             in_the_way=in_the_way,
         )
@@ -259,8 +259,8 @@ def no_room_even_on(
             in_the_way=in_the_way,
         )
     if request.undisturbed:
-        asked += " (it ran out of memory while others held more)"
-    text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
+        needs += " (it ran out of memory while others held more)"
+    text = f"waiting: {needs}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
     if roomiest.kept_bytes:
         text += f"; {gib(roomiest.kept_bytes)} kept for trials on GPUs"
     if roomiest.n_trials:
@@ -307,7 +307,7 @@ def _tenant(a: DeviceAccount) -> str:
     return _name(others[0])
 
 
-def _asked(request: ResourceRequest) -> str:
+def _needs(request: ResourceRequest) -> str:
     n = request.n_devices
     if request.memory_bytes is None:
         asked = "a device to itself asked" if n == 1 else f"{n} devices to itself asked"

@@ -37,7 +37,7 @@ libraries."""
 JOIN_MARGIN = 1.2
 """Margin from what most trials held to the room in which a trial of unknown size joins others.
 
-With it no more than 4 of 100 run out (experiments/006-packing).
+With it no more than 4 of 100 run out (experiments/006-packing/governor.md).
 """
 OOM_GROWTH = 1.5
 """A trial that ran out of memory asks for this many times more."""
@@ -72,7 +72,7 @@ class RequestMaker:
         """The largest request that was too little, by kind of device and params."""
         self.measurements = TrialMeasurements()
 
-    # --- asking ---
+    # --- making requests ---
 
     def request_for(
         self, params: Params, n_ran_out: int = 0, where: AbstractSet[DeviceKind] = _ANYWHERE
@@ -113,7 +113,7 @@ class RequestMaker:
         largest = max(known, key=lambda structure: structure.total_bytes)
         return self._fitted(pack, largest, kind, len(members))
 
-    def least(self, where: AbstractSet[DeviceKind] = _ANYWHERE) -> ResourceRequest:
+    def least_request(self, where: AbstractSet[DeviceKind] = _ANYWHERE) -> ResourceRequest:
         """Return the least that any trial asks for on any of these kinds of device.
 
         While not even this has room, no trial is asked of the sampler.
@@ -235,7 +235,7 @@ class SurveyMemory:
     """Remembers what the surveys of one sweep saw. For the main thread."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Params, MemoryStructure]] = []
+        self._surveyed: list[tuple[Params, MemoryStructure]] = []
         self._alike: set[str] = set()
         """Params in which two agreeing surveys differ."""
         self._proved: set[str] = set()
@@ -245,21 +245,23 @@ class SurveyMemory:
         disagree."""
 
     def add(self, params: Params, structure: MemoryStructure) -> None:
-        for others, seen in self._seen:
-            differing = {n for n in {*params, *others} if params.get(n) != others.get(n)}
-            if seen == structure:
+        for other_params, earlier in self._surveyed:
+            differing = {
+                n for n in {*params, *other_params} if params.get(n) != other_params.get(n)
+            }
+            if earlier == structure:
                 self._alike |= differing
                 self._proved |= differing if len(differing) == 1 else set()
             elif differing <= self._alike:
                 self._matter |= differing - self._proved
-        self._seen.append((params, structure))
+        self._surveyed.append((params, structure))
 
     def find(self, params: Params) -> MemoryStructure | None:
         """Return what was seen with params that differ in nothing that matters; None: a survey is
         needed."""
-        free = self._alike - self._matter
-        for others, structure in self._seen:
-            names = {*params, *others} - free
-            if all(params.get(name) == others.get(name) for name in names):
+        irrelevant = self._alike - self._matter
+        for other_params, structure in self._surveyed:
+            names = {*params, *other_params} - irrelevant
+            if all(params.get(name) == other_params.get(name) for name in names):
                 return structure
         return None

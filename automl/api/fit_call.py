@@ -1,31 +1,30 @@
-"""`automl.fit`: from a table to the best model of any family, called from Python."""
+"""`automl.fit`, called from Python: a table becomes a study, and the caller gets its best model.
+
+Arguments become overrides here. Composing and running is the same as for `automl.sweep`
+(`sweep_call.py`); training, ensembles and prediction are not done here.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
+import time
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from automl.api.python_values import lines_of, lines_of_settings, refuse_unknown
 from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.api.sweep_call import (
-    carry_out_composed,
-    is_there,
-    override_lines,
-    refuse_unknown_arguments,
-    setting_lines,
-)
-from automl.cli.arguments import closest_word
+from automl.api.sweep_call import carry_out_composed, study_exists
 from automl.cli.compose import folder_of_studies
 from automl.cli.space_overrides import override_text
 from automl.errors import ConfigError
 from automl.record.disk import open_replacing
-from automl.record.studies import read_study
+from automl.record.studies import model_files, read_study
 from automl.record.study_directory import make_name
 from automl.record.study_files import StudyFiles
-from automl.record.texts import fit_line
 from automl.trial import trial_name
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from automl.models.predictor import Predictor
 
 OWN_ROWS = 2_000
-"""Of a study that are asked what columns matter: the loss on so many is good to a few hundredths,
-and on more an ensemble takes minutes."""
+"""Number of the study's own rows that `explain` uses without a `frame`. The loss on so many rows is
+good to a few hundredths; on more rows an ensemble takes minutes."""
 
 
 def fit(
@@ -51,44 +50,42 @@ def fit(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     **unknown: object,
 ) -> FittedStudy:
-    """The best model for the column `target` of a table, of any family, in the time given.
+    """Search the best model for the column `target` of a table, of any family, in the time given.
 
     `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written into the
-    study. With the `name` of a study that is there it goes on. As many trials as `n_trials` says
-    (20), or as there is time for. `metric` is what they are compared by (`val_loss`, `val_auc`,
-    `val_rmse` …), in the direction in which it is good. All rows train and judge: a trial trains
-    folds, and its value is out-of-fold; above 20,000 rows it is judged by a tenth of them.
-    `overrides` are written as on the command line, or by key.
+    study. With the `name` of an existing study the call resumes it. The number of trials is
+    `n_trials` (20), or as many as there is time for. All rows train and judge: a trial trains
+    folds, and its value is out-of-fold. A table of more than 20,000 rows judges a trial by a tenth
+    of them. `metric` names the optimised value, such as "val_auc" or "val_r2" (val_loss). All other
+    settings are `overrides`, as on the command line, `["model.families=[trees]"]`, or as a dict,
+    `{"model.families": ["trees"]}`.
 
     Raises AutoMLError, as `automl.sweep` does.
     """
-    refuse_unknown_arguments(fit, unknown)
-    overrides = override_lines(overrides)
-    _check_target(table, target)
-    called = name or make_name()
+    called_seconds = time.monotonic()
+    refuse_unknown(fit, unknown)
+    study_name, typed_overrides = name or make_name(), lines_of(overrides)
     with composing:
-        folder = folder_of_studies(overrides) / called
-    with _nothing_left(folder):
-        with composing:
-            exists = name is not None and is_there(name, overrides)
-            lines = [f"study.name={override_text(called)}", *_limits(n_trials, timeout_seconds)]
-            lines += setting_lines({"study.metric": metric})
-            lines += [f"data.path={override_text(str(_path_of(table, folder)))}"]
-            lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
-            if not exists:
-                lines.append("data=csv")
-            made = compose_for_call("resume" if exists else "sweep", [*lines, *overrides])
-        return FittedStudy(carry_out_composed(made, resume=exists).path)
-
-
-def _check_target(table: Any, target: str) -> None:
-    """Raise ConfigError where a DataFrame has no column `target`; a file is looked at later."""
-    names = [str(name) for name in getattr(table, "columns", ())]
-    if names and target not in names:
-        raise ConfigError(
-            f"automl.fit: target={target!r} must be a column of the frame."
-            f"{closest_word(target, names)} Its columns: {fit_line(', '.join(names), 300)}."
-        )
+        folder = folder_of_studies(typed_overrides) / study_name
+    with _remove_unused_folder(folder):
+        path = _path_of(table, folder)
+        with _name_as_frame(None if isinstance(table, str | PathLike) else path):
+            with composing:
+                exists = name is not None and study_exists(name, typed_overrides)
+                lines = [
+                    f"study.name={override_text(study_name)}",
+                    *_limits(n_trials, timeout_seconds),
+                ]
+                lines += lines_of_settings({"metric": metric})
+                lines += [f"data.path={override_text(str(path))}"]
+                lines += [f"data.target={override_text(target)}"]  # the study's own, or refused
+                if not exists:
+                    lines.append("data=csv")
+                composed = compose_for_call(
+                    "resume" if exists else "sweep", [*lines, *typed_overrides]
+                )
+            study = carry_out_composed(composed, resume=exists, called_seconds=called_seconds)
+            return FittedStudy(study.path)
 
 
 def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:
@@ -99,18 +96,32 @@ def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str
 
 
 @contextlib.contextmanager
-def _nothing_left(folder: Path) -> Iterator[None]:
-    """A study's folder that is made within goes again where no study came to be in it."""
-    before = folder.exists()
+def _remove_unused_folder(folder: Path) -> Iterator[None]:
+    """Remove the study's folder again if the block created it and fails before a study is in it."""
+    existed_before = folder.exists()
     try:
         yield
     except BaseException:
-        if not before and not StudyFiles(folder).config.exists():
-            for table in folder.glob("table-*.parquet"):  # no more: another call may begin there
+        if not existed_before and not StudyFiles(folder).config.exists():
+            # Nothing else is removed: another call may be creating its study there.
+            for table in folder.glob("table-*.parquet"):
                 table.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def _name_as_frame(path: Path | None) -> Iterator[None]:
+    """Rename `path` to "the frame" in errors of the block: the frame was written to that file,
+    which may be gone. With None, the caller named a file, and errors stay as they are."""
+    try:
+        yield
+    except ConfigError as error:
+        if path is None:
+            raise
+        message = re.sub(rf"(data\.path=)?{re.escape(str(path))}", "the frame", str(error))
+        raise ConfigError(message.replace("data.target=", "target=")) from error
 
 
 def _path_of(table: Any, folder: Path) -> Path:
@@ -123,35 +134,35 @@ def _path_of(table: Any, folder: Path) -> Path:
 
 class FittedStudy(StudyHandle):
     """A study of a table, with its best model: the refit on all rows, the ensemble, or the best
-    trial's."""
+    trial's model. `automl.fit` returns it."""
 
     @cached_property
     def model(self) -> Predictor:
-        """See `automl.load`."""
+        """Load the best model, as `automl.load` does; the model is kept for later calls."""
         from automl.models.predictor import load_table_model
 
         return load_table_model(self._file)
 
     @property
     def _file(self) -> Path:
-        files = StudyFiles(self.path)
-        there = [file for file in (files.refit, files.ensemble) if file.exists()]
-        return there[0] if there else self.best.checkpoint_file()
+        files = model_files(self.path)
+        return files[0] if files else self.best.checkpoint_file()
 
     def predict(self, frame: Frame) -> Any:
-        """(N,) labels, or values in the target's unit."""
+        """Return (N,) labels, or values in the target's unit."""
         return self.model.predict(frame)
 
     def predict_probabilities(self, frame: Frame) -> Any:
-        """(N, C) probabilities, columns as in `model.classes`. Raises AutoMLError for numbers."""
+        """Return (N, C) probabilities, columns as in `model.classes`. Raises AutoMLError for
+        numbers."""
         return self.model.predict_probabilities(frame)
 
     def explain(self, frame: Frame | None = None, y: Any = None) -> Frame:
-        """How much each column matters: see `automl.load`.
+        """Return how much each column matters, as the model's own `explain` does (`automl.load`).
 
-        Without a `frame` on up to 2,000 of the study's own rows: of its test part, where it keeps
-        one, else of those that judged its trials. What a model has trained on, as a refit and the
-        models of other folds have, lets columns seem to matter that it only learned by heart.
+        Without a `frame`, up to 2,000 of the study's own rows are used: its test part if it keeps
+        one, else the rows that judged its trials. A model that was trained on these rows, such as a
+        refit or the model of another fold, makes columns look important that it only memorised.
         """
         if frame is not None:
             return self.model.explain(frame, y)
@@ -160,7 +171,7 @@ class FittedStudy(StudyHandle):
                 "explain(y=…): targets without their rows. Give both, explain(frame, y), or "
                 "neither, for the study's own rows."
             )
-        return self.model.explain(*self._own_rows().some(OWN_ROWS))
+        return self.model.explain(*self._own_rows().sample(OWN_ROWS))
 
     def _own_rows(self) -> EvaluationRows:
         from automl.data.scoring.evaluation import open_evaluation
@@ -177,24 +188,27 @@ class FittedStudy(StudyHandle):
         return Path(path)
 
     def leaderboard(self) -> Frame:
-        """A pandas DataFrame of the trials that have a value, by number, the best first: `family`,
-        `value` (of `study.metric`), `test` (loss on rows that no sweep saw, once `evaluate` has
-        scored it), `seconds` from its start to its end, `rows_per_second` that it predicts (of
-        those that the ensemble was chosen from) and `weight` in the ensemble."""
+        """Return a pandas DataFrame of the trials that have a value, by number, the best first.
+
+        Its columns are `family`, `value` (of `study.metric`), `test` (the loss on rows that no
+        sweep saw, once `evaluate` has scored the trial), `seconds` from the trial's start to its
+        end, `rows_per_second` of prediction (only for trials that the ensemble was chosen from),
+        and `weight` in the ensemble.
+        """
         from automl.data.tables.frames import frame_of
 
         record = read_study(self.path)
-        made = record.ensemble
-        unseen = [event for event in record.evaluations if event.kind.unseen]
+        ensemble = record.ensemble
+        unseen_evaluations = [event for event in record.evaluations if event.kind.unseen]
         rows = [
             {
                 "trial": trial.number,
                 "family": trial.params.get("family"),
                 "value": trial.value,
-                "test": _loss(unseen, trial_name(trial.number)),
+                "test": _loss(unseen_evaluations, trial_name(trial.number)),
                 "seconds": None if trial.ended is None else trial.ended - trial.started,
-                "rows_per_second": made and made.rows_per_second.get(trial.number),
-                "weight": made and made.members.get(trial.number, 0.0),
+                "rows_per_second": ensemble and ensemble.rows_per_second.get(trial.number),
+                "weight": ensemble and ensemble.members.get(trial.number, 0.0),
             }
             for trial in record.ranking()
         ]
@@ -203,6 +217,6 @@ class FittedStudy(StudyHandle):
 
 
 def _loss(evaluations: Sequence[Any], name: str) -> float | None:
-    """On the rows that were used last."""
-    found = [event.scores[name]["loss"].value for event in evaluations if name in event.scores]
-    return found[-1] if found else None
+    """Return the loss of the model `name` in the latest evaluation that has one."""
+    losses = [event.scores[name]["loss"].value for event in evaluations if name in event.scores]
+    return losses[-1] if losses else None

@@ -1,12 +1,10 @@
-"""What a function is made of: its code, and the values that it takes with it.
+"""What a function called from Python consists of: its parts as digests, and its bytes for workers.
 
-The parts are what a study keeps of a function that was called from Python, as digests: by them it
-is known again in another process, and a change is told by the part's name. Comments and the
-function's place in its file are no part of it; what it imports from libraries is one by name alone.
-
-A function as bytes for worker processes, by cloudpickle; the only module that knows it.
-
-Also what is in a way: what of a function cannot be pickled, and what makes it large.
+The parts are the function's code and the values that it captures. A study stores them as digests,
+recognises the function by them in another process, and names the part that changed. Comments and
+the function's place in its file do not count, and objects of libraries count by their names alone.
+The bytes are made by cloudpickle, which no other module imports. The messages say what of a
+function cannot be pickled, and what makes it large. Calling the function is not done here.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ _INSTALLED = (
     "dist-packages",  # Debian's
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")),
 )
-"""What the files of libraries have in their paths. Not Python's prefix, which may be /usr: there
-are people's own files below it, too."""
+"""Texts that the paths of library files contain. Python's prefix is not one of them: it may be
+/usr, below which users have files of their own, too."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def function_parts(function: Callable[..., Any], apart: object = None) -> dict[str, str]:
-    """A digest per part, by the part's name; the same for the same function in any process.
+    """Return a digest per part, by the part's name; the same for the same function in any process.
 
-    What `apart` holds is no part of it, wherever it hangs: a study compares that by itself.
+    The object `apart` is left out, wherever it is reached: a study compares it by itself.
     """
     digests = {"source": _digest_of_code(function)}
     return digests | {
@@ -52,7 +50,7 @@ def function_parts(function: Callable[..., Any], apart: object = None) -> dict[s
 
 
 def function_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """What a function takes with it besides its code, with names for people."""
+    """Yield the values that a function takes with it besides its code, with names for people."""
     if isinstance(function, functools.partial):
         yield from ((f"argument {n}", value) for n, value in enumerate(function.args))
         yield from ((f"argument {name}", value) for name, value in function.keywords.items())
@@ -75,7 +73,8 @@ def function_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """For people, on one line: `train`, `NetworkTrainer.train`, `lambda`."""
+    """Return the name of the function for messages, on one line: `train`, `NetworkTrainer.train`,
+    `lambda`."""
     if isinstance(function, functools.partial):
         return function_name(function.func)
     name = getattr(function, "__qualname__", type(function).__name__)
@@ -83,24 +82,25 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def function_file(function: Callable[..., Any]) -> str:
-    """Where people find the function: its file, or the notebook's, or a word for what has none."""
+    """Return where people find the function: its file, its notebook, or a word if it has
+    neither."""
     inner = _innermost(function)
     file = "" if inner is None else str(inspect.unwrap(inner).__code__.co_filename)
     if "ipykernel" not in file and file.endswith(".py"):
         return file
-    main = vars(sys.modules["__main__"])
+    main_names = vars(sys.modules["__main__"])
     if "ipykernel" in sys.modules:
         return str(
-            main.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "a notebook")
+            main_names.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "a notebook")
         )
-    return str(main.get("__file__", "an interactive session"))
+    return str(main_names.get("__file__", "an interactive session"))
 
 
 def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    by_place = function.__defaults__ or ()
+    by_position = function.__defaults__ or ()
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    first = len(names) - len(by_place)
-    yield from ((f"default {n}", v) for n, v in zip(names[first:], by_place, strict=True))
+    first = len(names) - len(by_position)
+    yield from ((f"default {n}", v) for n, v in zip(names[first:], by_position, strict=True))
     yield from ((f"default {n}", v) for n, v in (function.__kwdefaults__ or {}).items())
 
 
@@ -111,21 +111,22 @@ def _state(instance: object) -> list[tuple[str, Any]]:
 def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that was not given its value yet
+    except ValueError:  # a name that has no value yet
         return None
 
 
 def _global_names(code: types.CodeType) -> list[str]:
-    """Names that code may look up among its module's, inner functions' included."""
-    found = set(code.co_names)
+    """Return the names that code, inner functions included, may look up in its module."""
+    names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found.update(_global_names(constant))
-    return sorted(found)
+            names.update(_global_names(constant))
+    return sorted(names)
 
 
 def _digest_of_code(function: Callable[..., Any]) -> str:
-    """`9 lines, 1f3a…` of a function whose source can be read, else of what it was compiled to."""
+    """Return `9 lines, 1f3a…` if the function's source can be read, else a digest of its
+    bytecode."""
     inner = _innermost(function)
     if inner is None:
         return "unknown"
@@ -136,8 +137,7 @@ def _digest_of_code(function: Callable[..., Any]) -> str:
 
 
 def _innermost(function: Any) -> types.FunctionType | None:
-    """The function behind a partial, a method or an instance that can be called; None: a builtin
-    is."""
+    """Return the function behind a partial, a method or a callable instance; None for a builtin."""
     while not isinstance(function, types.FunctionType):
         if isinstance(function, functools.partial):
             function = function.func
@@ -153,15 +153,15 @@ def _innermost(function: Any) -> types.FunctionType | None:
 
 
 def _source(function: types.FunctionType) -> str | None:
-    """Without comments, and laid out alike; None: a lambda, which is no line of its own, or what
-    was never in a file."""
+    """Return the function's source without comments and in one layout. None for a lambda, which has
+    no statement of its own, and for a function that was never in a file."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError, TypeError):
         return None
     first = tree.body[0]
-    is_it = isinstance(first, ast.FunctionDef) and first.name == function.__name__
-    return ast.unparse(first) if is_it else None
+    is_own_statement = isinstance(first, ast.FunctionDef) and first.name == function.__name__
+    return ast.unparse(first) if is_own_statement else None
 
 
 def _compiled(code: types.CodeType) -> Iterator[object]:
@@ -181,27 +181,27 @@ def _hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_N_DIGITS]
 
 
-_AGAIN = _hex(b"again")
+_IN_PROGRESS = _hex(b"again")  # stored digests depend on this text
 
 
 class _ValueDigest:
-    """Of one value, which may hold itself."""
+    """Computes the digest of a value, which may contain itself. One instance serves one part."""
 
     def __init__(self, apart: object) -> None:
         self._known: dict[int, str] = {} if apart is None else {id(apart): _hex(b"apart")}
-        """By identity; `_AGAIN` while it is being looked at."""
+        """Digests by the identity of the value; `_IN_PROGRESS` while one is being computed."""
         self._kept: list[object] = []
-        """So that no other takes an identity that is known."""
+        """Keeps the digested values alive, so that no other object gets an identity in `_known`."""
 
     def of(self, value: object) -> str:
-        """`float, 1f3a…`"""
+        """Return the type and the digest of a value: `float, 1f3a…`."""
         return f"{type(value).__name__}, {self._hex(value)}"
 
     def _hex(self, value: object) -> str:
         if isinstance(value, _PLAIN):
             return _hex(f"{type(value).__name__} {value!r}".encode(errors="replace"))
         if id(value) not in self._known:
-            self._known[id(value)] = _AGAIN
+            self._known[id(value)] = _IN_PROGRESS
             self._kept.append(value)
             self._known[id(value)] = _hex(self._of_object(_unwrapped(value)))
         return self._known[id(value)]
@@ -223,7 +223,8 @@ class _ValueDigest:
         return " ".join([kind, *(self._hex(item) for item in items)]).encode()
 
     def _of_code(self, value: Any, *, is_class: bool) -> bytes:
-        """The user's own by what it is made of, a library's by its name."""
+        """Return a digest of the user's own functions and classes by their parts, of a library's by
+        name."""
         name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
         if _is_installed(value):
             return name.encode()
@@ -242,12 +243,12 @@ class _ValueDigest:
             return self._joined(type(value).__qualname__, [x for p in _state(value) for x in p])
         try:
             return pickle.dumps(value, protocol=5)
-        except Exception:  # noqa: BLE001 - of what cannot be told, its kind is
+        except Exception:  # noqa: BLE001 - what cannot be pickled counts by its type
             return type(value).__qualname__.encode()
 
 
 def _unwrapped(value: Any) -> object:
-    """The function in what stands for one in a class, or keeps its results."""
+    """Return the function inside a property, a static or class method, or a cache of results."""
     if isinstance(value, property):
         return value.fget
     if isinstance(value, types.MethodType):
@@ -258,7 +259,7 @@ def _unwrapped(value: Any) -> object:
 
 
 def _members(cls: type) -> list[tuple[str, object]]:
-    """Methods and attributes of a class, less what Python adds."""
+    """Return the methods and attributes of a class, less what Python adds."""
     own = vars(cls).items()
     return sorted(
         ((n, v) for n, v in own if not n.startswith("__") or isinstance(v, types.FunctionType)),
@@ -267,20 +268,20 @@ def _members(cls: type) -> list[tuple[str, object]]:
 
 
 def _array(value: Any) -> bytes | None:
-    """Type, shape and content of an array or a tensor; None: it is none."""
+    """Return type, shape and content of an array or a tensor; None for any other value."""
     try:
         if hasattr(value, "requires_grad"):  # a tensor; files, too, can be detached
             value = value.detach().cpu()
         view = memoryview(value.__array__() if hasattr(value, "__array__") else value)
     except (TypeError, ValueError, RuntimeError):
         return None
-    if "O" in view.format:  # addresses
+    if "O" in view.format:  # the bytes would be addresses of objects
         return None
     return f"{view.format} {view.shape}".encode() + view.tobytes()
 
 
 def _is_installed(value: Any) -> bool:
-    """Whether it belongs to a library: its file is where those are installed, or it has none."""
+    """Return whether the value belongs to a library: its module's file is installed, or is none."""
     module = sys.modules.get(getattr(value, "__module__", None) or "")
     if module is None or module.__name__ == "__main__":
         return False
@@ -289,15 +290,15 @@ def _is_installed(value: Any) -> bool:
 
 
 LARGE_BYTES = 64 * 1024**2
-"""Each worker is sent so much, and keeps it; what is larger is said."""
+"""Size above which a message warns of the pickled function: each worker receives and keeps it."""
 _WORTH_NAMING_BYTES = 1024**2
 _N_NAMED = 5
 
 
 def pickle_function(function: Callable[..., Any]) -> bytes:
-    """Raises ConfigError that names what of the function cannot be sent."""
+    """Return the function as bytes. Raises ConfigError that names what of it cannot be sent."""
     try:
-        made: bytes = cloudpickle.dumps(function)
+        pickled: bytes = cloudpickle.dumps(function)
     except Exception as error:
         raise ConfigError(
             f"{function_name(function)} cannot be sent to worker processes: "
@@ -305,11 +306,12 @@ def pickle_function(function: Callable[..., Any]) -> bytes:
             "Make that inside the function, or train in this process with "
             'overrides=["execution=inline"].'
         ) from error
-    return made
+    return pickled
 
 
 def size_notes(function: Callable[..., Any], n_bytes: int) -> tuple[str, ...]:
-    """What a large function drags along, the largest first; nothing of one that is not large."""
+    """Return a note on what makes a large function large, the largest first; none if it is
+    small."""
     if n_bytes <= LARGE_BYTES:
         return ()
     sizes = {name: _n_bytes(value) for name, value in function_values(function)}
@@ -322,20 +324,21 @@ def size_notes(function: Callable[..., Any], n_bytes: int) -> tuple[str, ...]:
 
 
 def _culprit(function: Callable[..., Any], error: Exception) -> str:
-    """The values that cannot be pickled by themselves, else what the whole said."""
-    found = []
+    """Return the values that cannot be pickled by themselves; if each can, the function's own
+    error."""
+    culprits = []
     for name, value in function_values(function):
         try:
             cloudpickle.dumps(value)
-        except Exception as own:  # noqa: BLE001 - any object may raise anything
-            found.append(f"{name} ({type(value).__name__}): {own}")
-    return fit_line("; ".join(found) or f"{type(error).__name__}: {error}", 500)
+        except Exception as value_error:  # noqa: BLE001 - any object may raise anything
+            culprits.append(f"{name} ({type(value).__name__}): {value_error}")
+    return fit_line("; ".join(culprits) or f"{type(error).__name__}: {error}", 500)
 
 
 def _n_bytes(value: object) -> int:
     try:
         return len(cloudpickle.dumps(value))
-    except Exception:  # noqa: BLE001 - the whole was pickled: this is for people alone
+    except Exception:  # noqa: BLE001 - the function was pickled: only a note needs it
         return 0
 
 

@@ -1,9 +1,8 @@
-"""The handle of a study: what is known of it now, read from its directory, at any time.
+"""The handle of a study: what is known of it now, read from its directory at any time.
 
-No lock is taken, and nothing is kept: each question is answered from the event log as it stands, so
-that a study can be looked at while it runs, from this process or another. Only `evaluate` writes.
-
-Command lines composed on behalf of callers, who may come from several threads.
+No lock is taken and nothing is kept: each question is answered from the event log as it stands, so
+that a study can be watched while it runs, from this process or another. Only `evaluate` writes.
+Command lines on behalf of Python callers, who may use several threads, are composed here, too.
 """
 
 from __future__ import annotations
@@ -31,22 +30,16 @@ if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
 
 composing = threading.RLock()
-"""Hydra has one state for a whole process."""
+"""Lock held while Hydra composes: Hydra has one state for a whole process."""
 
 
 def compose_for_call(
-    command: str,
-    overrides: Sequence[str],
-    application: object = None,
-    space: Mapping[str, Any] | None = None,
+    command: str, overrides: Sequence[str], application: object = None
 ) -> ComposedConfig:
-    """Compose what `python -m automl COMMAND OVERRIDES` would run. Raises ConfigError.
-
-    `application` are the settings that a Hydra application composed, and `space` the search space
-    as values of Python, where the caller gave them.
-    """
+    """Return what `python -m automl COMMAND OVERRIDES` would run; with `application`, by the
+    settings that a Hydra application composed. Raises ConfigError."""
     with composing:
-        return compose_to_run(CommandLine(command, tuple(overrides), space=space), application)
+        return compose_to_run(CommandLine(command, tuple(overrides)), application)
 
 
 _COLUMNS = ("trial", "state", "value")
@@ -63,8 +56,8 @@ class BestTrial:
     """The trial's `best.pt`; None if the trial wrote no checkpoint."""
 
     def load(self, *, build: Callable[..., Any] | None = None) -> Any:
-        """A `Predictor` for the built-in training (see `automl.load`, for `build` too); of a
-        function the state that it gave with its best report, tensors on the CPU.
+        """Return a `Predictor` for the built-in training (`automl.load` describes it, and `build`);
+        for a function the state of its best report, tensors on the CPU.
 
         Raises AutoMLError where the trial wrote no checkpoint, or one that cannot be read.
         """
@@ -85,11 +78,11 @@ class BestTrial:
 
 
 class StudyHandle:
-    """A study, as it stands whenever it is asked."""
+    """A study as it is at each call; `automl.sweep` and `automl.open_study` return one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        """Its directory."""
+        """The study's directory, as an absolute path."""
         read_study(path)  # or says which studies there are
 
     @property
@@ -98,19 +91,19 @@ class StudyHandle:
 
     @property
     def best(self) -> BestTrial:
-        """The best trial that has ended, pruned ones included. Raises AutoMLError where none can be
-        compared."""
+        """Return the best trial that has ended, pruned ones included. Raises AutoMLError where no
+        trial has a value yet."""
         best = read_study(self.path).best()
         if best is None or best.value is None:
             raise AutoMLError(f"study {self.name}: no trial has ended with a value yet.")
         path = StudyFiles(self.path).checkpoint(best.number, CheckpointKind.BEST)
-        there = path if path.exists() else None
-        return BestTrial(best.number, dict(best.params), best.value, there)
+        existing_path = path if path.exists() else None
+        return BestTrial(best.number, dict(best.params), best.value, existing_path)
 
     def trials(self) -> Frame:
-        """A pandas DataFrame of all trials so far, by number: `state`, `value`, `params.NAME`,
-        `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC), `device`, and `cause` of
-        what did not finish."""
+        """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,
+        `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC), `device`,
+        and `cause` if the trial did not finish."""
         from automl.data.tables.frames import frame_of
 
         rows = [_row(trial) for trial in read_study(self.path).trials.values()]
@@ -121,16 +114,18 @@ class StudyHandle:
         trials: Sequence[int] = (),
         *,
         test_path: str | PathLike[str] | None = None,
-        overrides: Sequence[str] = (),
+        overrides: Sequence[str] | Mapping[str, Any] = (),
     ) -> Frame:
         """Score the best trial, or those named, on rows that no sweep saw: the study's own test
-        part, or the table at `test_path`. Kept as `python -m automl evaluate` does.
+        part, or the table at `test_path`. Scores are kept as `python -m automl evaluate` keeps
+        them.
 
-        A pandas DataFrame by `metric` and `model` (trials, then baselines): `score`, `low` and
-        `high` of its 95 % interval; `difference` from the best trial, `difference_low`,
-        `difference_high`, and its `verdict`; `rows`, which they are. `overrides` are written as on
-        the command line. Raises AutoMLError.
+        Returns a pandas DataFrame by `metric` and `model` (trials, then baselines): `score`, `low`
+        and `high` of its 95 % interval; `difference` from the best trial, `difference_low`,
+        `difference_high`, and its `verdict`; `rows` says which rows were scored. `overrides` are
+        given as to `automl.sweep`. Raises AutoMLError.
         """
+        from automl.api.python_values import lines_of
         from automl.cli.space_overrides import override_text
         from automl.commands.evaluate import evaluate, score_records
         from automl.data.tables.frames import frame_of
@@ -141,7 +136,9 @@ class StudyHandle:
         if test_path is not None:
             lines.append(f"data.test_path={override_text(str(test_path))}")
         event = evaluate(
-            compose_for_call("evaluate", [*lines, *overrides]).config, lambda line: None, show=False
+            compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config,
+            lambda line: None,
+            show=False,
         )
         return frame_of(score_records(event), ("metric", "model"), index=["metric", "model"])
 
@@ -150,16 +147,16 @@ class StudyHandle:
         from automl.running.display.view import BestRow
 
         record = read_study(self.path)
-        told = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
-        best, shown = record.best(), ""
+        counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
+        best, best_words = record.best(), ""
         if best is not None and best.value is not None:
             row = BestRow(best.number, best.value, best.params)
-            shown = f"; best {best_text(record.metric.name, row)}"
-        return f"<study {self.name}: {told or 'no trials'}{shown}>"
+            best_words = f"; best {best_text(record.metric.name, row)}"
+        return f"<study {self.name}: {counts or 'no trials'}{best_words}>"
 
 
 def open_study(name: str, *, dir: str = StudyConfig.dir) -> StudyHandle:  # noqa: A002 - as study.dir
-    """The handle of study `name` in the folder `dir`, any time, also while a sweep works on it.
+    """Return the handle of study `name` in the folder `dir`, also while a sweep works on it.
 
     Raises ConfigError where there is none.
     """
@@ -181,6 +178,6 @@ def _row(trial: TrialRecord) -> dict[str, Any]:
 
 
 def _value(trial: TrialRecord) -> float | None:
-    """Of a trial that has not ended the best so far."""
-    going_on = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
-    return trial.best_value if going_on else trial.value
+    """Return the trial's value; while it has not ended, its best value so far."""
+    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
+    return trial.best_value if is_unfinished else trial.value

@@ -1,14 +1,14 @@
 """`automl.sweep`: a sweep called from Python, composed and run as `python -m automl` does.
 
-A function travels to workers as bytes, and the study keeps a name and digests of it; what a Hydra
-application composed takes the place of `conf/`. Here are only the ways in and out: arguments become
-overrides, exit codes become exceptions.
+This file turns arguments into overrides and exit codes into exceptions; running is left to
+`automl/commands/sweep.py`. A function travels to workers as bytes, and the study keeps a name and
+digests of it. Settings that a Hydra application composed take the place of `conf/`.
 """
 
 from __future__ import annotations
 
-import inspect
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,14 @@ from automl.api.pickled_function import (
     pickle_function,
     size_notes,
 )
+from automl.api.python_values import (
+    SETTINGS,
+    lines_of,
+    lines_of_settings,
+    refuse_unknown,
+    store_space,
+)
 from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.cli.arguments import closest_word
 from automl.cli.compose import ComposedConfig, folder_of_studies
 from automl.cli.hydra_application import name_of_study
 from automl.cli.space_overrides import is_about_space, override_text
@@ -53,59 +59,71 @@ def sweep(
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
     `train` is any callable that takes the trial, params by name, or both (a lambda, a closure, a
-    method, a function of a notebook or of a script). A param of `space` is a range
-    (`{"lr": (1e-4, 1e-1)}`, or `{"lr": {"low": 1e-4, "high": 1e-1, "log": True}}`), a list of
-    choices (`{"optimizer": ["sgd", "adam"]}`), or one fixed value; values are taken as they are.
+    method, a function of a notebook or of a script).
 
-    The sweep ends after `timeout_seconds`. `metric` names what `train` reports (`val_loss`) or
-    returns; `direction` is `minimize` or `maximize`. `sampler` is `tpe`, `random`, `grid`, `qmc`
-    or `cmaes`, `pruner` is `halving`, `median` or `none`. All other settings go by `overrides`, as
-    on the command line (`["training.epochs=5"]`), or by key (`{"training.epochs": 5}`).
+    `space` has an entry per param. A range is a tuple of two numbers, or a dict:
+    `{"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "depth": (2, 8)}`. A list is choices,
+    `{"width": [8, 32]}`, and a single value is fixed. The values are taken as they are; a param
+    whose name is no Python name is in `trial.params`.
 
-    With the `name` of a study that is there it goes on, by its own settings where none are given; a
-    function that has changed since is refused, unless it is `changed=True`.
+    `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
+    `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
+    `direction` is "minimize" or "maximize". `sampler` is "tpe", "random", "grid", "qmc" or
+    "cmaes"; `pruner` is "none", "median" or "halving". All other settings are `overrides`, as on
+    the command line, `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
+
+    With the `name` of an existing study the call resumes it, by the study's own settings where none
+    are given; a function that has changed since is refused, unless `changed=True`.
 
     In a Hydra application that composed our settings (`automl.register_configs()`),
     `automl.sweep(cfg.automl)` runs what they say, their objective included, and
     `automl.sweep(train, config=cfg.automl)` runs `train` by them; the other arguments win over
-    them. With the name of a study that is there it goes on, by the settings given.
+    them. With the name of an existing study the call resumes it, by the settings given.
 
     Returns when all trials have ended. Raises ConfigError before the first trial, SweepFailedError
-    where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
-    same call goes on with the study then.
+    where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C;
+    the same call then resumes the study.
     """
-    refuse_unknown_arguments(sweep, unknown)
-    settings = {
-        "study.n_trials": n_trials,
-        "study.timeout_seconds": timeout_seconds,
-        "study.metric": metric,
-        "study.direction": direction,
+    called_seconds = time.monotonic()
+    refuse_unknown(sweep, unknown)
+    arguments = {
+        "n_trials": n_trials,
+        "timeout_seconds": timeout_seconds,
+        "metric": metric,
+        "direction": direction,
         "sampler": sampler,
         "pruner": pruner,
     }
-    overrides = override_lines(overrides)
-    _check_once(overrides, {"study.name": name, **settings})
+    typed_overrides = lines_of(overrides)
+    _check_once(
+        typed_overrides, {"study.name": name} | {SETTINGS[key]: arguments[key] for key in arguments}
+    )
     function, application = _function_and_config(train, config)
-    objective = [] if function is None else _objective(function, application)
+    objective = [] if function is None else _objective_overrides(function, application)
     with composing:
         if application is not None:
             name = name or name_of_study(application)
-        exists = application is None and name is not None and is_there(name, overrides)
+        exists = application is None and name is not None and study_exists(name, typed_overrides)
         needs_space = application is None and not exists and space is None
-        if needs_space and not any(is_about_space(line) for line in overrides):
+        if needs_space and not any(is_about_space(line) for line in typed_overrides):
             raise ConfigError(
-                'automl.sweep: a new study needs a space, such as space={"lr": (1e-4, 1e-1)}.'
+                "automl.sweep: a new study needs a space, such as "
+                'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
-        lines = [f"study.name={override_text(name or make_name())}", *setting_lines(settings)]
-        lines += [*overrides, *objective]
-        made = compose_for_call("resume" if exists else "sweep", lines, application, space)
-    return carry_out_composed(made, function, resume=exists, changed=changed)
+        lines = [f"study.name={override_text(name or make_name())}", *lines_of_settings(arguments)]
+        lines += [] if space is None else [store_space(space)]
+        composed = compose_for_call(
+            "resume" if exists else "sweep", [*lines, *typed_overrides, *objective], application
+        )
+    return carry_out_composed(
+        composed, function, resume=exists, changed=changed, called_seconds=called_seconds
+    )
 
 
 def _function_and_config(
     train: object, config: object
 ) -> tuple[Callable[..., Any] | None, object | None]:
-    """What trains, if that is a function, and the config of an application, if one is given."""
+    """Return the function that trains, and the config of an application; either may be None."""
     if callable(train):
         return train, config
     if isinstance(train, Mapping) and config is None:
@@ -116,40 +134,53 @@ def _function_and_config(
     )
 
 
-def _check_once(overrides: Sequence[str], given: Mapping[str, object]) -> None:
-    """Raise ConfigError where an argument's key stands among the overrides, too: one of the two
-    would be forgotten in silence."""
+def _check_once(overrides: Sequence[str], arguments: Mapping[str, object]) -> None:
+    """Raise ConfigError where an override repeats an argument: one of the two would be ignored
+    silently."""
     for line in overrides:
         key = line.partition("=")[0].lstrip("+")
-        if given.get(key) is not None:
-            argument = f"{key.rpartition('.')[2]}={given[key]!r}"
+        if arguments.get(key) is not None:
+            argument = f"{key.rpartition('.')[2]}={arguments[key]!r}"
             raise ConfigError(
                 f"automl.sweep: {key} is given in two places, {argument} and overrides=[{line!r}]. "
                 "Leave one out."
             )
 
 
-def is_there(name: str, overrides: Sequence[str]) -> bool:
-    """Whether there is a study of that name."""
+def study_exists(name: str, overrides: Sequence[str]) -> bool:
+    """Return whether a study of that name exists."""
     return name in study_names(folder_of_studies(overrides))
 
 
 def carry_out_composed(
-    made: ComposedConfig,
+    composed: ComposedConfig,
     function: Callable[..., Any] | None = None,
     *,
     resume: bool,
     changed: bool = False,
+    called_seconds: float | None = None,
 ) -> StudyHandle:
-    """Run the sweep to its end. Raises what `sweep` does."""
-    config = made.config
+    """Run the sweep to its end; its time counts from `called_seconds` (monotonic).
+
+    Raises what `sweep` does.
+    """
+    config = composed.config
     assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline
-    called = None if function is None else _called(function, inline=inline, changed=changed)
+    called = (
+        None if function is None else _called_function(function, inline=inline, changed=changed)
+    )
     from automl.commands.sweep import carry_out
 
     try:
-        code = carry_out(config, made.stored_config, resume=resume, called=called, from_python=True)
+        code = carry_out(
+            config,
+            composed.stored_config,
+            resume=resume,
+            called=called,
+            from_python=True,
+            called_seconds=called_seconds,
+        )
     except TrialsLeftBehindError as left:
         raise AutoMLError(
             f"study {config.study.name}: trials that do not stop run on in threads of this "
@@ -161,44 +192,14 @@ def carry_out_composed(
     return StudyHandle(Path(config.study.dir).absolute() / config.study.name)
 
 
-def _called(train: Callable[..., Any], *, inline: bool, changed: bool) -> CalledFunction:
+def _called_function(train: Callable[..., Any], *, inline: bool, changed: bool) -> CalledFunction:
     if inline:
         return CalledFunction(train, None, changed=changed)
-    made = pickle_function(train)
-    return CalledFunction(train, made, changed=changed, notes=size_notes(train, len(made)))
+    pickled = pickle_function(train)
+    return CalledFunction(train, pickled, changed=changed, notes=size_notes(train, len(pickled)))
 
 
-def setting_lines(settings: Mapping[str, Any]) -> list[str]:
-    """Return the settings that are not None as overrides. Names of options stay bare words."""
-    return [
-        f"{key}={value if '.' not in key else override_text(value)}"
-        for key, value in settings.items()
-        if value is not None
-    ]
-
-
-def override_lines(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
-    """Return overrides as lines; values of a mapping are taken as they are."""
-    if isinstance(overrides, Mapping):
-        return [f"{key}={override_text(value)}" for key, value in overrides.items()]
-    if isinstance(overrides, str):
-        raise ConfigError(
-            f"overrides={overrides!r}: give a list of lines, overrides=[{overrides!r}]."
-        )
-    return overrides
-
-
-def refuse_unknown_arguments(function: Callable[..., Any], unknown: Mapping[str, object]) -> None:
-    """Raise ConfigError for an argument that `function` does not have, with the closest one."""
-    for name in unknown:
-        known = [key for key in inspect.signature(function).parameters if key != "unknown"]
-        raise ConfigError(
-            f"automl.{function.__name__}: there is no argument {name}.{closest_word(name, known)} "
-            f"Arguments: {', '.join(known)}. Other settings go by overrides=['KEY=value']."
-        )
-
-
-def _objective(train: Callable[..., Any], application: object | None) -> list[str]:
+def _objective_overrides(train: Callable[..., Any], application: object | None) -> list[str]:
     # A function that holds the application's config holds these settings, too.
     parts = [f"{name}={digest}" for name, digest in function_parts(train, application).items()]
     return [
@@ -210,9 +211,9 @@ def _objective(train: Callable[..., Any], application: object | None) -> list[st
 
 
 def _raise_for(code: int, name: str) -> None:
-    """What the caller's own program expects of the signal that ended the sweep."""
+    """Raise what the caller's program expects for the signal that ended the sweep."""
     if code == _TERMINATED:
         signal.raise_signal(signal.SIGTERM)
-        raise SystemExit(code)  # whoever called has it handled in another way
+        raise SystemExit(code)  # the caller's program handles SIGTERM without ending
     assert code == _INTERRUPTED, f"{code} is raised as an error by the sweep itself"
     raise KeyboardInterrupt(f"study {name} is interrupted; the same call goes on with it")

@@ -1,10 +1,9 @@
-"""The command line. `python -m automl` and the script `automl` call `main`.
+"""The command line: `python -m automl` and the script `automl` call `main`.
 
-`program_arguments.py` takes the words apart, `compose.py` makes a checked `Config` of them (the
-only module
-family that knows Hydra), and what `command_registry.py` names for the command runs it. Nothing is
-imported
-here before it is needed: `--help` answers without Hydra, a bad key without torch.
+`arguments.py` parses the words, `compose.py` makes a checked `Config` of them with Hydra, and
+`command_registry.py` names what runs the command. This file turns exceptions into exit codes and
+messages. Modules are imported only when they are needed: `--help` answers without Hydra, a bad key
+without torch.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from collections.abc import Sequence
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (None: this process's). Returns the exit code.
 
-    Ends the process itself where trials run on in threads: the interpreter would wait for them.
+    Ends the process itself where trials still run in threads: the interpreter would wait for them.
     """
     from automl.errors import AutoMLError, TrialsLeftBehindError
 
-    _print_what_can_be()
+    _replace_unprintable()
     try:
         from automl.cli.arguments import parse
         from automl.cli.command_dispatch import run
@@ -42,43 +41,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """Say what ended the command; returns the exit code."""
+    """Print what ended the command, and return the exit code."""
     from automl.errors import AutoMLError
     from automl.running.display.display_failures import mute_stream
 
     if isinstance(error, KeyboardInterrupt):
-        return 130  # before the sweep has taken the signal over, or after it has given it back
+        return 130  # only before a sweep handles the signal, or after it
     if isinstance(error, BrokenPipeError):
         mute_stream(sys.stdout)
         return 128 + signal.SIGPIPE  # `| head -1` has read enough
     try:
-        _tell(error)
+        _print_error(error)
     except OSError:
         mute_stream(sys.stderr)
     return error.exit_code if isinstance(error, AutoMLError) else 1
 
 
-def _print_what_can_be() -> None:
-    """What a terminal cannot encode becomes `?` there: printing never ends the work."""
+def _replace_unprintable() -> None:
+    """Let the streams print `?` for characters that a terminal cannot encode: printing never ends
+    the work."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _tell(error: BaseException) -> None:
-    """One message on stderr; with AUTOML_DEBUG=1 the traceback before it."""
+def _print_error(error: BaseException) -> None:
+    """Write the error's message to stderr; with AUTOML_DEBUG=1 the traceback before it."""
     from automl.record.texts import fit
 
     if os.environ.get("AUTOML_DEBUG") == "1":
         import traceback
 
         sys.stderr.write(fit("".join(traceback.format_exception(error))))
-    words = _words(error) if isinstance(error, OSError) else str(error)
-    sys.stderr.write(f"automl: {fit(words)}\n")
+    message = _system_error_message(error) if isinstance(error, OSError) else str(error)
+    sys.stderr.write(f"automl: {fit(message)}\n")
 
 
-def _words(error: OSError) -> str:
-    """What the system refused, where nobody foresaw that it would."""
+def _system_error_message(error: OSError) -> str:
+    """Return the message for an error of the operating system that no other code handles."""
     file = "" if error.filename is None else f"{error.filename}: "
     return (
         f"{file}{error.strerror or error}. Mend that and give the command again; AUTOML_DEBUG=1 "

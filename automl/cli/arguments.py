@@ -1,38 +1,20 @@
-"""The command line taken apart: command word, overrides, options. No Hydra here.
+"""Parses the command line into command word, overrides and options, without Hydra.
 
-Hydra's own options are parsed here too, so that a mistake gets one line of words, and so that
-overrides may stand before and after options.
-
-Words that several refusals share.
-
-Where `conf/` stands.
+Hydra's own options are parsed here too, so that a mistake gets a message of one line, and so that
+overrides may stand before and after options. Nothing is composed or checked against the settings
+here.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
 
-from automl.cli.command_registry import COMMANDS, DEFAULT
-from automl.config import Config
+from automl.cli.command_registry import COMMANDS, DEFAULT, MULTIRUN, closest_word
 from automl.errors import ConfigError
-
-
-def closest_word(word: str, options: Iterable[str]) -> str:
-    """` Did you mean …?`, or nothing where no option is close to `word`."""
-    found = difflib.get_close_matches(word, list(options), n=1)
-    return f" Did you mean {found[0]}?" if found else ""
-
-
-MULTIRUN = (
-    "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
-    "search space (space.lr='interval(1e-4,1e-1)' space.batch_size=32,64) and the number of trials "
-    "(study.n_trials=50)."
-)
 
 
 @dataclass(frozen=True)
@@ -46,30 +28,27 @@ class CommandLine:
     help: bool = False
     version: bool = False
     completion: bool = False
-    space: Mapping[str, Any] | None = None
-    """The whole search space as values of Python, which pass through no grammar of texts."""
     hydra_options: tuple[str, ...] = ()
-    """What only Hydra can answer (`--cfg job`, `--info`, …), as it takes it; empty: run."""
+    """The options that only Hydra can answer (`--cfg job`, `--info`, …), in Hydra's form; empty:
+    run the command."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing a usage of twenty lines."""
-
-    def options(self) -> list[str]:
-        """Return the long options, without their dashes."""
-        return [text[2:] for text in self._option_string_actions if text.startswith("--")]
+    """A parser that raises ConfigError instead of printing a usage of twenty lines."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}. See: python -m automl --help")
 
 
 def parse(argv: Sequence[str]) -> CommandLine:
-    """Read the words after the program's name. Raises ConfigError."""
+    """Parse the words after the program's name into a command line. Raises ConfigError."""
     command, rest = _split_command(argv)
     parser = _parser()
     parsed, unknown = parser.parse_known_intermixed_args(rest)
+    # argparse takes an unknown option with a space for an override.
+    unknown += [word for word in parsed.overrides if word.startswith("--")]
     if unknown:
-        raise _unknown_option(unknown[0], rest, parser.options())
+        raise ConfigError(_unknown_option(unknown[0], rest, parser))
     if parsed.multirun:
         raise ConfigError(MULTIRUN)
     hydra_options: list[str] = []
@@ -106,32 +85,34 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     return word, argv[1:]
 
 
-def _unknown_option(option: str, words: Sequence[str], options: Sequence[str]) -> ConfigError:
-    """Return the refusal of `--n-trials 8`, with the override that says the same."""
-    name, _, value = option.lstrip("-").partition("=")
-    if near := closest_word(name, options):
-        near = near.replace("mean ", "mean --")
-        return ConfigError(f"{option}: there is no such option.{near} See: python -m automl --help")
-    if not value:
-        after = list(words)[list(words).index(option) + 1 :][:1]
-        value = next((word for word in after if "=" not in word and not word.startswith("-")), "…")
-    key = name.replace("-", "_")
-    setting = key if "." in key else _setting_named(key) or f"space.{key}"
-    return ConfigError(
-        f"{option}: there is no such option. Settings and params are written key=value: "
-        f"{setting}={value}. See: python -m automl --help"
+def _unknown_option(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """Return the refusal of an option: `--n_trials 8` is a setting in the form of other tools."""
+    from automl.cli.hydra_errors import as_setting, keys_meant  # loads Hydra
+
+    flag, _, value = word.partition("=")
+    next_words = words[words.index(word) + 1 :][:1]
+    if (
+        flag == word
+        and next_words
+        and "=" not in next_words[0]
+        and not next_words[0].startswith("-")
+    ):
+        value = next_words[0]
+    name = flag.lstrip("-")
+    options = [option for action in parser._actions for option in action.option_strings]
+    close_options = difflib.get_close_matches(flag, options, n=1, cutoff=0.75)
+    if not word.startswith("--") or (close_options and not keys_meant(name.replace("-", "_"))):
+        hint = (
+            f" Did you mean {close_options[0]}?" if close_options and word.startswith("--") else ""
+        )
+        return f"{word}: there is no such option.{hint} See: python -m automl --help"
+    return (
+        f"{word}: settings are written key=value, without dashes.{as_setting(name, value)} "
+        "See: python -m automl --help"
     )
 
 
-def _setting_named(name: str) -> str | None:
-    """Return the setting `part.name` of the first part that has one of the name; None: no part."""
-    for part, kind in get_type_hints(Config).items():
-        if is_dataclass(kind) and name in kind.__dataclass_fields__:
-            return f"{part}.{name}"
-    return None
-
-
-def _parser() -> _Parser:
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="automl", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
@@ -147,10 +128,3 @@ def _parser() -> _Parser:
     kinds = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=kinds)
     return parser
-
-
-def conf_dir() -> Path:
-    """Inside the package where a wheel was installed, beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    inner = package / "conf"
-    return inner if inner.is_dir() else package.parent / "conf"

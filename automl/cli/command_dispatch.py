@@ -1,8 +1,7 @@
-"""What a command line asks for: an answer to one of its options, else its command.
+"""Does what a parsed command line asks for: answers one of its options, else runs its command.
 
-Each import stands in its function, so that each answer loads what it needs.
-
-The text of `--help`, made from `conf/` and the config classes; without Hydra, so it is fast.
+Each import stands in its function, so that each answer loads only what it needs. The text of
+`--help` is made here from `conf/` and the config classes, without Hydra, so that it is fast.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from automl.cli.arguments import CommandLine, conf_dir
-from automl.cli.command_registry import COMMANDS
+from automl.cli.arguments import CommandLine
+from automl.cli.command_registry import COMMANDS, conf_dir
 from automl.config import Config
 from automl.models.family import load_families
 
@@ -64,7 +63,7 @@ KEYS = (
     "predict.output",
     "predict.members",
 )
-"""The keys most used; `--cfg job` prints all of them."""
+"""The most used keys, which `--help` lists; `--cfg job` prints all of them."""
 
 HEAD = """\
 Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
@@ -106,7 +105,8 @@ Exit codes: 0 done, 1 the sweep failed, 2 a bad config or command line, 130 inte
 
 
 def help_text(conf: Path, config_dir: Path | None) -> str:
-    """The whole text; groups list the options of `conf` and of `--config-dir`."""
+    """Return the whole text of `--help`; groups list the options of `conf` and of
+    `--config-dir`."""
     sections = (
         HEAD,
         "Commands\n" + "".join(f"  {c.name:10} {c.does}\n" for c in COMMANDS.values()),
@@ -131,30 +131,30 @@ def _groups(conf: Path, config_dir: Path | None) -> Iterator[str]:
 def _keys() -> Iterator[str]:
     for key in KEYS:
         part, name = key.split(".")
-        owner = _owner(part, name)
+        owner = _class_with_key(part, name)
         value = next(field.default for field in fields(owner) if field.name == name)
-        default = _options(value) if isinstance(value, Enum) else f"{value}"
+        default = _marked_names(value) if isinstance(value, Enum) else f"{value}"
         shown = "" if value is None or value is MISSING else f" [{default}]"
-        yield f"  {key:32} {_docs(owner).get(name, '')}{shown}\n"
+        yield f"  {key:32} {_docstrings_by_key(owner).get(name, '')}{shown}\n"
 
 
-def _owner(part: str, name: str) -> type[Any]:
-    """The class that the key stands in: the part's own, or that of an option which has it."""
+def _class_with_key(part: str, name: str) -> type[Any]:
+    """Return the class that has the key: the class of the part, or of one of its options."""
     options = load_families().values() if part == "model" else ()
     own: type[Any] = type(getattr(Config(), part))
     return next((cls for cls in options if name in {f.name for f in fields(cls)}), own)
 
 
-def _options(value: Enum) -> str:
-    """Every name of an enum, the default marked."""
+def _marked_names(value: Enum) -> str:
+    """Return every name of an enum, the default marked with `*`."""
     return "|".join(member.name + "*" * (member is value) for member in type(value))
 
 
-def _docs(owner: type[Any]) -> dict[str, str]:
-    """The docstring under each key of a config class, where its explanation stands once."""
+def _docstrings_by_key(owner: type[Any]) -> dict[str, str]:
+    """Return the docstring under each key of a config class, by the key's name."""
     (definition,) = ast.parse(inspect.getsource(owner)).body
     assert isinstance(definition, ast.ClassDef)
-    found = {}
+    docstrings = {}
     for entry, doc in zip(definition.body, definition.body[1:], strict=False):
         if (
             isinstance(entry, ast.AnnAssign)
@@ -162,12 +162,12 @@ def _docs(owner: type[Any]) -> dict[str, str]:
             and isinstance(doc, ast.Expr)
             and isinstance(doc.value, ast.Constant)
         ):
-            found[entry.target.id] = " ".join(str(doc.value.value).split())
-    return found
+            docstrings[entry.target.id] = " ".join(str(doc.value.value).split())
+    return docstrings
 
 
 def run(arguments: CommandLine) -> int:
-    """Do what the command line says; returns the exit code. Raises AutoMLError."""
+    """Do what the command line asks for, and return the exit code. Raises AutoMLError."""
     if arguments.help:
         extra = None if arguments.config_dir is None else Path(arguments.config_dir)
         sys.stdout.write(help_text(conf_dir(), extra))

@@ -1,14 +1,18 @@
-"""The commands: what each is called, does and takes of a study, and what runs it.
+"""The commands: each one's name, line of help, stored settings, and the function that runs it.
 
 A new command is a file in `automl/commands/` and an entry here; help, completion, composing and
-dispatch read this table. What runs a command is imported when it is called, and not before.
+dispatch read this table. The module of a command is imported when it is called, and not before.
+Below the table stand the few helpers that need no Hydra and serve several modules of the command
+line.
 """
 
 from __future__ import annotations
 
+import difflib
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,54 +20,55 @@ if TYPE_CHECKING:
     from automl.config import Config
 
 Run: TypeAlias = "Callable[[Config, str], int]"
-"""Takes the config and the YAML that `resume` composes it from. Returns the exit code; raises
-AutoMLError."""
+"""The function of a command. It takes the config and the YAML that `resume` composes it from,
+returns the exit code and raises AutoMLError."""
 
 
 class StoredPart(enum.Enum):
-    """What a command composes from of the config that a study stored; the rest is `conf/`'s."""
+    """The part of a study's stored config that a command composes from; the rest comes from
+    `conf/`."""
 
     NOTHING = enum.auto()
     TRACKING = enum.auto()
-    """Where its runs are."""
+    """The settings of tracking, which say where the study's runs are."""
     STORES = enum.auto()
-    """The same, and where the study is."""
+    """The settings of tracking and the storage, which say where the runs and the study are."""
     WHOLE = enum.auto()
 
 
 class StudyChoice(enum.Enum):
-    """Which study's config that is, where no `study.name` is given."""
+    """The study whose stored config a command takes if the line gives no `study.name`."""
 
     NAMED = enum.auto()
-    """None: the name has to be given."""
+    """Takes no study: the name has to be given."""
     NAMED_IF_ANY = enum.auto()
-    """None: nobody's, and `conf/` is composed from."""
+    """Takes no study: the command composes from `conf/`."""
     NEWEST = enum.auto()
-    """The newest, and there must be one."""
+    """Takes the newest study, and there must be one."""
     NEWEST_IF_ANY = enum.auto()
 
 
 @dataclass(frozen=True)
 class Command:
-    """A word of the command line."""
+    """A command word, with what help, composing and dispatch need to know about it."""
 
     name: str
     does: str
-    """One line of help."""
+    """The command's line in the text of `--help`."""
     run: str
-    """`module:function` of a `Run`."""
+    """The function that runs the command, as `module:function` of a `Run`."""
     stored: StoredPart = StoredPart.NOTHING
     which: StudyChoice = StudyChoice.NAMED
-    """Of no meaning where nothing stored is taken."""
+    """The study that is taken if none is named; without meaning if `stored` is NOTHING."""
 
     def load(self) -> Run:
-        """Import what runs it."""
+        """Import and return the function that runs the command."""
         run: Run = resolve_name(self.run)
         return run
 
 
 DEFAULT = "sweep"
-"""The command of a line that names none."""
+"""The command of a line that names no command."""
 _ALL = (
     Command(
         "sweep",
@@ -163,4 +168,23 @@ _ALL = (
     ),
 )
 COMMANDS = {command.name: command for command in _ALL}
-"""In the order of the help."""
+"""The commands by name, in the order of the help."""
+
+MULTIRUN = (
+    "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
+    "search space (space.lr='interval(1e-4,1e-1)' space.batch_size=32,64) and the number of trials "
+    "(study.n_trials=50)."
+)
+
+
+def closest_word(word: str, options: Iterable[str]) -> str:
+    """Return ` Did you mean …?`, or an empty text where no option is close to `word`."""
+    close_options = difflib.get_close_matches(word, list(options), n=1)
+    return f" Did you mean {close_options[0]}?" if close_options else ""
+
+
+def conf_dir() -> Path:
+    """Return the folder `conf/`: inside an installed package, beside the package in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inner = package / "conf"
+    return inner if inner.is_dir() else package.parent / "conf"

@@ -1,7 +1,7 @@
-"""From a command line to a checked `Config`: the one place where Hydra composes.
+"""Composes a command line with Hydra into a checked `Config`; no other module composes.
 
 Hydra's `compose` is used, not `hydra.main`: it writes nothing, changes no directory and configures
-no logging. Only what Hydra alone can show (`--info`) goes through `hydra.main`, in
+no logging. Only the answers that Hydra alone can give (`--info`) go through `hydra.main`, in
 `hydra_options.py`.
 """
 
@@ -21,19 +21,15 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
-from automl.cli.arguments import CommandLine, conf_dir
+from automl.cli.arguments import CommandLine
+from automl.cli.command_registry import conf_dir
 from automl.cli.hydra_application import application_base
 from automl.cli.hydra_errors import explain_errors, refuse_overrides, refuse_settings, unknown_key
 from automl.cli.option_defaults import ChosenOptions, added_options, chosen_by, other_options
 from automl.cli.schemas import DEFAULT_MODEL, groups, is_length_open, keys_of, register_schemas
-from automl.cli.space_overrides import (
-    canonical_space,
-    quote_raw_texts,
-    rewrite_overrides,
-    space_of_values,
-)
+from automl.cli.space_overrides import canonical_space, quote_raw_texts, rewrite_overrides
 from automl.cli.stored_config import (
     SWEEP,
     ConfigBase,
@@ -49,7 +45,7 @@ from automl.record.study_files import StudyFiles
 
 @dataclass(frozen=True)
 class HydraInput:
-    """What Hydra is given to compose."""
+    """The arguments of one call of Hydra's `compose`."""
 
     config_name: str
     overrides: tuple[str, ...]
@@ -58,31 +54,29 @@ class HydraInput:
 
 @dataclass(frozen=True)
 class ComposedConfig:
-    """A command line, composed and checked."""
+    """A command line as a checked config, with the text that a study stores."""
 
     command: str
     config: Config
     stored_config: str
-    """YAML that `resume` composes the same config from; holds no credential."""
+    """The YAML that `resume` composes the same config from; it holds no credential."""
     has_open_length: bool = False
-    """Nobody said how long a training is; `config` has what the model takes by itself."""
+    """Whether no setting gives the length of a training; `config` then has the model's own
+    length."""
 
 
 def compose(arguments: CommandLine, application: object = None) -> ComposedConfig:
-    """Compose and check, from `application` where a Hydra application composed ours as a part of
-    its own. Raises ConfigError; writes nothing."""
+    """Compose and check a command line; with `application`, from the settings that a Hydra
+    application composed as a part of its own. Raises ConfigError; writes nothing."""
     with explain_errors(arguments.overrides):
         shows_hydra = arguments.hydra_options[:2] not in ((), ("--cfg", "job"))
         if not shows_hydra:
             refuse_overrides(arguments.overrides)
-        base, given = hydra_input(arguments, application)
+        base, composition = hydra_input(arguments, application)
         if not shows_hydra:
-            _refuse_in_files(base, given)
-        composed = _compose(given)
-        if arguments.space is not None:
-            with open_dict(composed):
-                composed.space = space_of_values(arguments.space)
-        _refuse_unknown(composed, given.config_name)
+            _refuse_hydra_settings(base, composition)
+        composed = _compose(composition)
+        _refuse_unknown(composed, composition.config_name)
         refuse_missing(composed, base)
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
@@ -93,8 +87,8 @@ def compose(arguments: CommandLine, application: object = None) -> ComposedConfi
 
 
 def _decide(composed: DictConfig, config: Config) -> None:
-    """How a table is split and how long a training is, where that was left open: a study keeps it,
-    whatever comes."""
+    """Write the split of the table and the length of a training into `composed` where they were
+    left open. A study keeps them, whatever later defaults are."""
     if is_length_open(composed):
         composed.training.epochs = config.training.epochs
     for key in ("folds", "test_fraction"):
@@ -103,7 +97,7 @@ def _decide(composed: DictConfig, config: Config) -> None:
 
 
 def folder_of_studies(overrides: Sequence[str]) -> Path:
-    """Where the overrides say that studies are. Raises ConfigError."""
+    """Return the folder of studies that the overrides name. Raises ConfigError."""
     with explain_errors(overrides):
         return study_folder(_parsed(overrides))
 
@@ -111,34 +105,35 @@ def folder_of_studies(overrides: Sequence[str]) -> Path:
 def hydra_input(
     arguments: CommandLine, application: object = None
 ) -> tuple[ConfigBase, HydraInput]:
-    """What to compose from, and the overrides in the form that Hydra takes."""
+    """Return the base to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
-    without_space = () if arguments.space is None else ("~space",)
-    parsed = _parsed((*arguments.overrides, *without_space))
+    parsed = _parsed(arguments.overrides)
     if application is not None:
         base = application_base(application, parsed)
     else:
         base = choose_base(arguments, parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
-    given = HydraInput(base.config_name, (*rewrite_overrides(parsed), *base.overrides), config_dir)
+    composition = HydraInput(
+        base.config_name, (*rewrite_overrides(parsed), *base.overrides), config_dir
+    )
     if base.study is None and application is None:
-        given = _completed(given)
-    return base, _without_inline_space(given)
+        composition = _with_added_options(composition)
+    return base, _without_inline_space(composition)
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
     return OverridesParser.create().parse_overrides(list(map(quote_raw_texts, overrides)))
 
 
-def _compose(given: HydraInput) -> DictConfig:
-    with _initialized(given.config_dir):
-        return hydra.compose(given.config_name, list(given.overrides))
+def _compose(composition: HydraInput) -> DictConfig:
+    with _initialized(composition.config_dir):
+        return hydra.compose(composition.config_name, list(composition.overrides))
 
 
 @contextmanager
 def _initialized(config_dir: Path | None) -> Iterator[None]:
     with (
-        _apart(),
+        _isolated_hydra(),
         _searching(config_dir),
         hydra.initialize_config_dir(str(conf_dir()), job_name="automl", version_base="1.3"),
     ):
@@ -146,29 +141,30 @@ def _initialized(config_dir: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """An application of Hydra's may run in this process, which has one Hydra and one version that
-    it is compatible with: both are its own again afterwards."""
-    running, base = GlobalHydra.instance(), VersionBase.instance()
-    held, version = running.hydra, base.version_base
-    running.clear()
+def _isolated_hydra() -> Iterator[None]:
+    """Empty Hydra's state within the block, and restore it afterwards. A Hydra application may run
+    in this process, which has one Hydra and one version that it is compatible with."""
+    instance, version_base = GlobalHydra.instance(), VersionBase.instance()
+    own_hydra, version = instance.hydra, version_base.version_base
+    instance.clear()
     try:
         yield
     finally:
-        running.hydra, base.version_base = held, version
-        GlobalHydra.set_instance(running)
+        instance.hydra, version_base.version_base = own_hydra, version
+        GlobalHydra.set_instance(instance)
 
 
-def _refuse_in_files(base: ConfigBase, given: HydraInput) -> None:
-    """What a config file says to Hydra itself. Read first: comparing costs as much as composing."""
-    folders = [folder for folder in (conf_dir(), given.config_dir) if folder is not None]
+def _refuse_hydra_settings(base: ConfigBase, composition: HydraInput) -> None:
+    """Refuse settings of Hydra itself in config files. Files are searched for the word first:
+    comparing costs as much as composing."""
+    folders = [folder for folder in (conf_dir(), composition.config_dir) if folder is not None]
     files = [f for folder in folders for depth in ("", "*/") for f in folder.glob(f"{depth}*.yaml")]
     if base.study is not None:
         files.append(StudyFiles(base.study).config)
     if any(map(_mentions_hydra, files)):
-        with _initialized(given.config_dir):
-            overrides = list(given.overrides)
-            found = hydra.compose(given.config_name, overrides, return_hydra_config=True)
+        with _initialized(composition.config_dir):
+            overrides = list(composition.overrides)
+            found = hydra.compose(composition.config_name, overrides, return_hydra_config=True)
             default = hydra.compose(overrides=[], return_hydra_config=True)
         refuse_settings(found.hydra, default.hydra)
 
@@ -180,18 +176,19 @@ def _mentions_hydra(file: Path) -> bool:
         return False  # if it is needed, Hydra says so
 
 
-def _completed(given: HydraInput) -> HydraInput:
-    """With the options that go with those chosen, where nobody chose them."""
-    chosen = chosen_by(given.overrides) if given.config_name == SWEEP else None
-    more = added_options(chosen or _chosen(given), given.overrides)
-    said = [line for line in given.overrides if line != f"model={DEFAULT_MODEL}"]
-    return HydraInput(given.config_name, (*more, *said), given.config_dir)
+def _with_added_options(composition: HydraInput) -> HydraInput:
+    """Return the input with the options that follow from the chosen ones, where the user chose
+    none."""
+    chosen = chosen_by(composition.overrides) if composition.config_name == SWEEP else None
+    added = added_options(chosen or _chosen(composition), composition.overrides)
+    others = [line for line in composition.overrides if line != f"model={DEFAULT_MODEL}"]
+    return HydraInput(composition.config_name, (*added, *others), composition.config_dir)
 
 
-def _chosen(given: HydraInput) -> ChosenOptions:
-    with _initialized(given.config_dir):
-        lines = other_options(given.overrides)
-        composed = hydra.compose(given.config_name, lines, return_hydra_config=True)
+def _chosen(composition: HydraInput) -> ChosenOptions:
+    with _initialized(composition.config_dir):
+        lines = other_options(composition.overrides)
+        composed = hydra.compose(composition.config_name, lines, return_hydra_config=True)
     names = composed.hydra.runtime.choices
     kind = OmegaConf.select(composed, "data.kind")
     data = kind.name if isinstance(kind, DataKind) else ""
@@ -199,24 +196,29 @@ def _chosen(given: HydraInput) -> ChosenOptions:
     return ChosenOptions(data, model, objective, space)
 
 
-def _without_inline_space(given: HydraInput) -> HydraInput:
-    """`~space` takes the file of the group away; this, what a config wrote into `space:` itself.
+def _without_inline_space(composition: HydraInput) -> HydraInput:
+    """Return the input with entries removed that a config wrote into `space:` itself; `~space`
+    alone removes only the file of the group.
 
-    No config of ours does: there is nothing to look for, which takes as long as to compose.
+    No config of ours has such entries, and looking for them takes as long as composing: it is
+    skipped.
     """
-    ours_alone = given.config_name == SWEEP and given.config_dir is None
-    if "~space" not in given.overrides or ours_alone:
-        return given
-    others = [line for line in given.overrides if not line.lstrip("+").startswith("space.")]
-    inline = _compose(HydraInput(given.config_name, tuple(others), given.config_dir)).space
-    at = given.overrides.index("~space")
+    ours_alone = composition.config_name == SWEEP and composition.config_dir is None
+    if "~space" not in composition.overrides or ours_alone:
+        return composition
+    others = [line for line in composition.overrides if not line.lstrip("+").startswith("space.")]
+    inline = _compose(
+        HydraInput(composition.config_name, tuple(others), composition.config_dir)
+    ).space
+    at = composition.overrides.index("~space")
     removed = tuple(f"~space.{name}" for name in inline)
-    overrides = (*given.overrides[: at + 1], *removed, *given.overrides[at + 1 :])
-    return HydraInput(given.config_name, overrides, given.config_dir)
+    overrides = (*composition.overrides[: at + 1], *removed, *composition.overrides[at + 1 :])
+    return HydraInput(composition.config_name, overrides, composition.config_dir)
 
 
 def _refuse_unknown(node: DictConfig, config_name: str) -> None:
-    """Hydra lets `++study.typo=1` through, and configs that were not made from ours."""
+    """Refuse keys that no config class has. Hydra accepts `++study.typo=1`, and configs that were
+    not made from ours."""
     if OmegaConf.get_type(node) is not Config:
         raise ConfigError(
             f"--config-name {config_name}: a config of your own starts with "

@@ -1,8 +1,8 @@
-"""What is taken from a study that belongs to somebody else: nothing that leaves or runs.
+"""Refuses stored settings of another user's study that would run code or send data elsewhere.
 
-Its stored settings may name code (`objective.target`, `data.source` and their like), a server that
-results are sent to, or a value of the environment (`${oc.env:…}`). His own study goes on with all
-of them; another user's are shown, and count once the caller has given them again himself.
+The settings may name code (`objective.target`, `data.source` and their like), a server that results
+are sent to, or a value of the environment (`${oc.env:…}`). The owner's own commands use all of
+them. For another user they are listed, and count once the caller has given them again.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _MAX_SHOWN = 300
 
 
 def refuse_strangers(study: Path, stored: object, overrides: Sequence[Override]) -> None:
-    """Raises ConfigError for another user's study whose `stored` settings must be given again."""
+    """Raise ConfigError if another user's study has `stored` settings that must be given again."""
     owner = _other_owner(study)
     if owner is None:
         return
     _refuse_links(study, owner)
-    given = [override.key_or_group for override in overrides]
-    again = {
+    given_keys = [override.key_or_group for override in overrides]
+    to_repeat = {
         key.partition("[")[0]: value
         for key, value in _texts(stored, "")
-        if _leaves_or_runs(key, value) and not _is_given(key.partition("[")[0], given)
+        if _leaves_or_runs(key, value) and not _is_given(key.partition("[")[0], given_keys)
     }
-    if again:
+    if to_repeat:
         raise ConfigError(
             f"study.name={study.name}: {study} belongs to {owner}, and what it stored names code "
             "that would run here, a server, or values of your environment. Look at them, and give "
-            f"again what you trust: {' '.join(_shown(key, again[key]) for key in again)}"
+            f"again what you trust: {' '.join(_shown(key, to_repeat[key]) for key in to_repeat)}"
         )
 
 
 def _other_owner(study: Path) -> str | None:
-    """Who the study belongs to; None: it is the caller's own."""
+    """Return the user that the study belongs to, in words; None if it is the caller's own."""
     for path in (study, StudyFiles(study).config):
         uid = path.lstat().st_uid
         if uid != os.geteuid():
@@ -63,7 +63,8 @@ def _other_owner(study: Path) -> str | None:
 
 
 def _refuse_links(study: Path, owner: str) -> None:
-    """What is written into the study would be written where a link leads."""
+    """Raise ConfigError for a link in the study: writing into the study would write where it
+    leads."""
     for folder, folders, files in os.walk(study):
         for name in (*folders, *files):
             path = Path(folder, name)
@@ -76,18 +77,22 @@ def _refuse_links(study: Path, owner: str) -> None:
 
 
 def _leaves_or_runs(key: str, value: str) -> bool:
-    if key in _ADDRESSES:  # a file's path alone names nobody else
+    if key in _ADDRESSES:  # the path of a file sends nothing elsewhere
         return "${" in value or not value.startswith("sqlite:///") or "?" in value
     return "${" in value or (key in _CODE and value not in LOSSES)
 
 
-def _is_given(key: str, given: Sequence[str]) -> bool:
-    """By the key itself, or by the whole entry that it stands in (`space.lr`)."""
-    return any(key == one or ("." in one and key.startswith(f"{one}.")) for one in given)
+def _is_given(key: str, given_keys: Sequence[str]) -> bool:
+    """Return whether an override gives the key itself, or the whole entry that it is in
+    (`space.lr`)."""
+    return any(
+        key == given_key or ("." in given_key and key.startswith(f"{given_key}."))
+        for given_key in given_keys
+    )
 
 
 def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
-    """Each text in nested values, with its key."""
+    """Yield each text in nested values, with its key."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _texts(inner, f"{key}.{name}" if key else str(name))
@@ -99,6 +104,7 @@ def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
 
 
 def _shown(key: str, value: str) -> str:
-    """As it would be typed; nothing of it moves a terminal's cursor."""
+    """Return the setting as it would be typed; unprintable characters, which could move a
+    terminal's cursor, become `?`."""
     text = f"{key}={override_text(value[:_MAX_SHOWN])}"
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,13 +1,10 @@
-"""A Hydra application of the user's own that composes our settings as a part of its.
+"""Settings that a Hydra application of the user composes as a part of its own config.
 
-`defaults: [/sweep@automl]` in its config needs `conf/` on Hydra's search path and our schemas in
-its store: `register_configs` gives both, to programs that call it. A plugin that Hydra finds by
-itself would load our modules, and list our groups, in every Hydra program of the environment.
-
-What such an application composed becomes a config that stands alone, and is composed and checked
-again as what `python -m automl` is given.
-
-What a Hydra application of the user's own calls before it composes.
+`defaults: [/sweep@automl]` in the application's config needs `conf/` on Hydra's search path and our
+schemas in its store: `register_configs` gives both, to programs that call it. A plugin that Hydra
+finds by itself would load our modules, and list our groups, in every Hydra program of the
+environment. The part that such an application composed becomes a config of its own, and is composed
+and checked again like the settings of `python -m automl`. Running it is left to `automl.sweep`.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from automl.cli.arguments import conf_dir
+from automl.cli.command_registry import conf_dir
 from automl.cli.hydra_errors import explain_errors
 from automl.cli.option_defaults import ChosenOptions, added_options
 from automl.cli.schemas import (
@@ -50,7 +47,7 @@ _REFERENCE = re.compile(r"\$\{oc\.env:[^{}]*\}")
 _OTHER = re.compile(r"\$\{(?!oc\.env:)[^{}]*\}")
 _NODE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
 _MAX_STEPS = 10
-"""From one reference to the next."""
+"""The largest number of references that are followed one to the next."""
 
 
 def register() -> None:
@@ -67,30 +64,31 @@ class ConfSearchPath(SearchPathPlugin):
         search_path.append("automl", f"file://{conf_dir()}")
 
 
-def application_base(given: object, overrides: Sequence[Override] = ()) -> ConfigBase:
-    """What to compose from, of the part that an application composed; `overrides` will change it.
+def application_base(app_config: object, overrides: Sequence[Override] = ()) -> ConfigBase:
+    """Return the base to compose from, made of the part `given` that an application composed;
+    `overrides` are applied to it later.
 
     Raises ConfigError.
     """
-    config, replaced = _ours(given), replaced_by(overrides)
+    config, replaced = _own_part(app_config), replaced_by(overrides)
     if not replaced & {"space", "objective"}:
         _refuse_default_space(config)
     raw: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
-    more = () if "model" in replaced else _chosen_besides(config, overrides)
-    if "model=auto" in more:
+    added = () if "model" in replaced else _additional_options(config, overrides)
+    if "model=auto" in added:
         replaced |= {"model"}  # none of its settings was changed
-    if any(line.startswith("space=") for line in more):
+    if any(line.startswith("space=") for line in added):
         raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
     if is_length_open(config):
-        del raw["training"]["epochs"]  # the model may yet be another
+        del raw["training"]["epochs"]  # an override may choose another model
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
     node = OmegaConf.create(with_defaults(config, plain))
     ConfigStore.instance().store(name=APPLICATION_NAME, node=node)
-    return ConfigBase(APPLICATION_NAME, more)
+    return ConfigBase(APPLICATION_NAME, added)
 
 
-def _chosen_besides(config: DictConfig, overrides: Sequence[Override]) -> tuple[str, ...]:
-    """The options to choose besides those that the application chose."""
+def _additional_options(config: DictConfig, overrides: Sequence[Override]) -> tuple[str, ...]:
+    """Return the options to choose in addition to those that the application chose."""
     kind = OmegaConf.get_type(config, "model")
     model = next((name for name, cls in OPTIONS_BY_CLASS["model"].items() if cls is kind), "")
     if model == DEFAULT_MODEL and config.model != OmegaConf.structured(DefaultModel):
@@ -105,34 +103,35 @@ def _chosen_besides(config: DictConfig, overrides: Sequence[Override]) -> tuple[
     return added_options(chosen, [o.input_line or "" for o in overrides])
 
 
-def name_of_study(given: object) -> str | None:
-    """The name that the part gives its study. Raises ConfigError for one that jobs would share."""
+def name_of_study(app_config: object) -> str | None:
+    """Return the name that the part gives its study. Raises ConfigError for a name that jobs would
+    share."""
     with explain_errors():
-        study = _ours(given).study
+        study = _own_part(app_config).study
         if study.name is not None and not OmegaConf.is_interpolation(study, "name"):
             _refuse_shared(str(study.name))
         return None if study.name is None else str(study.name)
 
 
-def _ours(given: object) -> DictConfig:
-    if isinstance(given, DictConfig) and OmegaConf.get_type(given) is Config:
-        return given
-    if isinstance(given, DictConfig):
-        for key in map(str, given):
-            if OmegaConf.get_type(given, key) is Config:
+def _own_part(app_config: object) -> DictConfig:
+    if isinstance(app_config, DictConfig) and OmegaConf.get_type(app_config) is Config:
+        return app_config
+    if isinstance(app_config, DictConfig):
+        for key in map(str, app_config):
+            if OmegaConf.get_type(app_config, key) is Config:
                 raise ConfigError(
                     f"automl.sweep(config): the config holds ours as its part {key}: give that, "
                     f"automl.sweep(config.{key})."
                 )
     raise ConfigError(
-        f"automl.sweep(config): this {type(given).__name__} was not composed from ours: "
+        f"automl.sweep(config): this {type(app_config).__name__} was not composed from ours: "
         f"{_COMPOSE_IT}; then give its part, automl.sweep(cfg.automl)."
     )
 
 
 def _refuse_shared(name: str) -> None:
-    """Each job of a multirun is a sweep of its own; a name that all share would make the second go
-    on with the study of the first, which has done its trials."""
+    """Raise ConfigError if all jobs of a multirun would share the name. Each job is a sweep of its
+    own; the second would go on with the study of the first, which has done its trials."""
     if not HydraConfig.initialized():
         return
     hydra = HydraConfig.get()
@@ -146,8 +145,8 @@ def _refuse_shared(name: str) -> None:
 
 
 def _refuse_default_space(config: DictConfig) -> None:
-    """On our own command line `objective=optuna` leaves the built-in network's space out; what is
-    composed already tells no more whether it was chosen."""
+    """Raise ConfigError if `objective=optuna` meets the built-in network's space. Our command line
+    leaves that space out; a composed config does not tell whether the user chose it."""
     if config.objective.kind is not ObjectiveKind.optuna:
         return
     if _has_default_space(config):
@@ -172,8 +171,8 @@ def _default_space() -> Any:
 
 
 def _standing_alone(raw: Any, node: Any) -> Any:
-    """`raw`, what `node` holds, without references to what the application keeps beside; those to
-    the environment stay, and what they stand for is not written down."""
+    """Return `raw`, the content of `node`, without references to other parts of the application.
+    References to the environment stay, so that their values are not written down."""
     if isinstance(raw, dict):
         return {key: _child(raw[key], node, key) for key in raw}
     if isinstance(raw, list):
@@ -195,24 +194,24 @@ def _child(raw: Any, node: DictConfig | ListConfig, key: Any) -> Any:
 
 
 def _to_environment(text: str, node: DictConfig | ListConfig) -> str | None:
-    """`text` with all that it refers to in place, but for references to the environment; None: it
-    leads to none."""
+    """Return `text` with its references replaced by what they refer to, except references to the
+    environment; None if it leads to no such reference."""
     root: Any = node._get_root()
     for _ in range(_MAX_STEPS):
-        text = _NODE.sub(lambda match: _written(root, match[1]), text)
+        text = _NODE.sub(lambda match: _text_at(root, match[1]), text)
     if not _REFERENCE.search(text):
         return None
     return _OTHER.sub(lambda match: str(OmegaConf.create({"x": match[0]}, parent=root).x), text)
 
 
-def _written(root: Any, key: str) -> str:
-    """The text that stands at a key, unresolved; where none does, the reference itself."""
-    above, _, last = key.rpartition(".")
-    holder = OmegaConf.select(root, above) if above else root
+def _text_at(root: Any, key: str) -> str:
+    """Return the unresolved text at a key; where there is none, the reference itself."""
+    section, _, last = key.rpartition(".")
+    holder = OmegaConf.select(root, section) if section else root
     if not isinstance(holder, DictConfig) or last not in holder:
-        return f"${{{key}}}"  # said by whoever resolves it
-    plain: Any = OmegaConf.to_container(holder, resolve=False)
-    return f"${{{key}}}" if isinstance(plain[last], dict | list) else str(plain[last])
+        return f"${{{key}}}"  # resolving it raises the error
+    values: Any = OmegaConf.to_container(holder, resolve=False)
+    return f"${{{key}}}" if isinstance(values[last], dict | list) else str(values[last])
 
 
 def register_configs() -> None:

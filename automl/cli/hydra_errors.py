@@ -1,16 +1,17 @@
 """Errors of Hydra, OmegaConf and YAML as one ConfigError: key, value, rule, remedy.
 
-Settings of Hydra's own: `hydra.KEY=…`, `hydra/GROUP=…`, `hydra:` in a config file.
-
-Hydra composes here and does nothing else: it makes no folder, configures no logging, launches no
-jobs. `hydra.searchpath` is about composing and is taken; any other is refused, with what does the
-same here, instead of being passed over.
+Settings of Hydra itself (`hydra.KEY=…`, `hydra/GROUP=…`, `hydra:` in a config file) are refused
+here, too. Hydra only composes in this program: it makes no folder, configures no logging, launches
+no jobs. `hydra.searchpath` concerns composing and is accepted; any other setting would be ignored,
+and is refused with the setting that has the effect here.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -26,30 +27,49 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from automl.cli.arguments import MULTIRUN, closest_word
-from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_of
+from automl.cli.command_registry import MULTIRUN, closest_word
+from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_named, keys_of
 from automl.cli.space_overrides import FORMS
 from automl.config import ModelConfig, PrunerConfig, SamplerConfig
 from automl.errors import ConfigError
 from automl.record.study_files import LOGS, SWEEP_LOG
 
-OTHER_NAMES = {
-    **dict.fromkeys(("bayesian", "bayes", "bayesian_optimization", "hyperopt", "optuna"), "tpe"),
-    **dict.fromkeys(("grid_search", "gridsearch"), "grid"),
-    **dict.fromkeys(("random_search", "randomsearch"), "random"),
-    **dict.fromkeys(("sobol", "halton", "quasi_random"), "qmc"),
-    **dict.fromkeys(("cma", "cma_es"), "cmaes"),
-    **dict.fromkeys(("asha", "hyperband", "successive_halving", "successivehalving"), "halving"),
-    **dict.fromkeys(("nop", "off"), "none"),
+_PARTS_OF_COMMANDS = ("evaluate", "refit", "ui", "export", "predict", "register")
+"""Parts of the config that no sweep reads; their keys are not suggested for a word alone."""
+_MAX_SHOWN = 2
+"""The largest number of keys that a message lists, if several end in the word."""
+_MIN_SIMILARITY = 0.75
+"""The least similarity of a word and a key's last part (difflib's ratio) for a suggestion. At
+difflib's default, 0.6, `depth` would be a `path`."""
+_NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "sampler": {
+        "tpe": ("bayesian", "bayes", "bayesopt", "bo", "gp", "optuna", "hyperopt"),
+        "grid": ("gridsearch", "gridsampler", "bruteforce", "exhaustive"),
+        "random": ("randomsearch", "randomized", "randomizedsearch", "uniform"),
+        "cmaes": ("cma", "evolution", "evolutionary", "genetic"),
+        "qmc": ("sobol", "halton", "quasirandom"),
+    },
+    "pruner": {
+        "halving": ("asha", "hyperband", "successivehalving", "sha", "bohb"),
+        "median": ("medianstopping", "medianpruner"),
+        "none": ("off", "no", "nop", "nopruner"),
+    },
+    "model": {
+        "boosting": ("xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gbdt"),
+        "trees": ("randomforest", "rf", "forest", "extratrees", "decisiontree"),
+        "mlp": ("network", "neuralnetwork", "nn", "fnn"),
+        "linear": ("logisticregression", "lr", "ridge", "lasso"),
+        "kernel": ("svm", "svc", "svr", "gaussianprocess", "knn"),
+    },
 }
-"""Names that other tools have for options of `sampler` and `pruner`."""
-
+"""Names that other tools have for our options, by group and option, in small letters without `_`
+and `-`."""
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 
 @contextmanager
 def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Within: what the libraries raise over a config comes out as ConfigError."""
+    """Convert errors that the libraries raise over a config into ConfigError, within the block."""
     try:
         yield
     except OverrideParseException as error:
@@ -65,30 +85,50 @@ def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
 
 
 def unknown_key(key: str, owner: type | None, value: str = "") -> str:
-    """Return the refusal of a key, with the closest one and all that stand beside it.
-
-    `value` is what it was to be set to, as typed, for an override that works.
-    """
+    """Return the refusal of a key, with the closest key and all keys of its part; `value` is the
+    value that was given for it."""
     part, _, last = key.rpartition(".")
-    near = closest_word(key, [k for k in all_keys() if k.count(".") == key.count(".")])
-    near = _same_name(last, value) or near
-    if not near and not part and value:
-        near = f" A param of the search space is written space.{key}={value}."
+    hint = closest_word(key, [k for k in all_keys() if k.count(".") == key.count(".")])
+    if not hint or keys_meant(key):
+        hint = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
     options = [name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in keys_of(cls)]
     if owner in (ModelConfig, SamplerConfig, PrunerConfig):
         schemas = ", ".join(name + SUFFIX for name in options) or f"one ending in {SUFFIX}"
         return f"{key}: the option's file names no schema; start it with defaults: [{schemas}]."
     if options:
         return f"{key}: the chosen {part} has no such key; it belongs to {part}={options[0]}."
-    beside = keys_of(owner) if is_dataclass(owner) and isinstance(owner, type) else ()
-    listed = f" Keys{f' of {part}' if part else ''}: {', '.join(beside)}." if beside else ""
-    return f"{key}: there is no such key.{near}{listed}"
+    known_keys = keys_of(owner) if is_dataclass(owner) and isinstance(owner, type) else ()
+    listed = f" Keys{f' of {part}' if part else ''}: {', '.join(known_keys)}." if known_keys else ""
+    return f"{key}: there is no such key.{hint}{listed}"
 
 
-def _same_name(last: str, value: str) -> str:
-    """Return the question for a key that lacks its part: `n_trials=8` → study.n_trials=8."""
-    found = [key for key in all_keys() if key.rpartition(".")[2] == last]
-    return f" Did you mean {found[0]}{'=' if value else ''}{value}?" if found else ""
+def as_setting(name: str, value: str) -> str:
+    """Return the sentence that says how a setting without its part is written: `n_trials` and `8`
+    → ` Write study.n_trials=8.`"""
+    name = name.replace("-", "_")
+    lines = [_typed(key, value) for key in (keys_meant(name) or _similar(name))]
+    if name in all_keys() or keys_meant(name):
+        return f" Write {' or '.join(lines[:_MAX_SHOWN])}."
+    hint = f" Did you mean {' or '.join(lines[:_MAX_SHOWN])}?" if lines else ""
+    return f"{hint} A param of the search space is written {_typed(f'space.{name}', value)}."
+
+
+def keys_meant(name: str) -> list[str]:
+    """Return the keys that a word may stand for: itself, or those of sweeps that end in it."""
+    if name in all_keys():
+        return [name]
+    return [key for key in keys_named(name) if key.partition(".")[0] not in _PARTS_OF_COMMANDS]
+
+
+def _similar(name: str) -> list[str]:
+    lasts = [key.rpartition(".")[2] for key in all_keys()]
+    longer = [last for last in lasts if last.startswith(f"{name}_")]
+    found = longer or difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
+    return [key for last in found[:1] for key in keys_meant(last)]
+
+
+def _typed(key: str, value: str) -> str:
+    return shlex.quote(f"{key}={value}") if value else f"{key}=…"
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -102,43 +142,45 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
     key = error.full_key or ""
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
-        return unknown_key(key, error.object_type, _given(key, overrides).partition("=")[2])
+        return unknown_key(
+            key, error.object_type, _typed_override(key, overrides).partition("=")[2]
+        )
     rule = str(error).split("\n")[0].strip().rstrip(".")
     if isinstance(error, InterpolationResolutionError):
         rule = re.sub(r"^\w+ raised while resolving interpolation: ", "", rule).strip('"')
         return f"{key}: {rule}. Define it, or give {key} a value."
-    given = _given(key, overrides)
-    if given.startswith("~"):
-        return f"{given}: a setting cannot be removed, only given another value: {key}=…"
-    return f"{given}: {rule}.{_takes(error)}"
+    typed = _typed_override(key, overrides)
+    if typed.startswith("~"):
+        return f"{typed}: a setting cannot be removed, only given another value: {key}=…"
+    return f"{typed}: {rule}.{_expected_type(error)}"
 
 
-def _given(key: str, overrides: Sequence[str]) -> str:
-    """The override that set the key, as typed; else the key."""
+def _typed_override(key: str, overrides: Sequence[str]) -> str:
+    """Return the override that set the key, as typed; else the key."""
     for line in overrides:
         if line.lstrip("+~").partition("=")[0] == key:
             return line
     return key or "config"
 
 
-def _takes(error: OmegaConfBaseException) -> str:
-    """` It takes int, such as study.n_trials=20.`, from the class that the key stands in."""
+def _expected_type(error: OmegaConfBaseException) -> str:
+    """Return ` It takes int, such as study.n_trials=20.`, from the class that has the key."""
     owner = error.object_type
     if not (isinstance(owner, type) and is_dataclass(owner)):
         return ""
-    key = next((key for key in fields(owner) if key.name == error.key), None)
-    if key is None or isinstance(key.default, Enum):
+    config_field = next((known for known in fields(owner) if known.name == error.key), None)
+    if config_field is None or isinstance(config_field.default, Enum):
         return ""  # for enums the rule lists the names
-    kind = str(key.type)
+    kind = str(config_field.type)
     if kind.endswith("Config"):
-        return f" Give its keys one by one: {key.name}.KEY=…"
-    if key.default is MISSING or key.default is None:
+        return f" Give its keys one by one: {config_field.name}.KEY=…"
+    if config_field.default is MISSING or config_field.default is None:
         return f" It takes {kind}."
-    return f" It takes {kind}, such as {error.full_key}={key.default}."
+    return f" It takes {kind}, such as {error.full_key}={config_field.default}."
 
 
 def _in_file(error: Exception) -> str:
-    """`data/mine.yaml: ` where Hydra says in which file it was."""
+    """Return `data/mine.yaml: ` where Hydra names the file of the error, else an empty text."""
     match = re.match(r"In '([^']+)': ", str(error))
     return f"{match[1]}.yaml: " if match else ""
 
@@ -150,14 +192,16 @@ def _unreadable(error: OverrideParseException) -> str:
     key, _, value = line.partition("=")
     if not _KEY.fullmatch(key):
         return f"{line}: {key or 'nothing'} is no key; a key is words joined by dots: study.seed=1."
-    said = [text for text in error.message.split("\n") if text and not text.startswith("See http")]
-    rule = said[1] if said[0].startswith("Error parsing") and len(said) > 1 else said[0]
-    said_briefly = f"{line}: cannot be read ({rule.split(': ', 1)[-1].strip()})"
+    reasons = [
+        text for text in error.message.split("\n") if text and not text.startswith("See http")
+    ]
+    rule = reasons[1] if reasons[0].startswith("Error parsing") and len(reasons) > 1 else reasons[0]
+    problem = f"{line}: cannot be read ({rule.split(': ', 1)[-1].strip()})"
     if key.lstrip("+").partition(".")[0] == "space":
-        return f"{said_briefly}; {FORMS}."
+        return f"{problem}; {FORMS}."
     quoted = value.replace("'", "\\'")
     return (
-        f"{said_briefly}. A value with commas, brackets, '=' or the like is put in quotes twice: "
+        f"{problem}. A value with commas, brackets, '=' or the like is put in quotes twice: "
         f"\"{key}='{quoted}'\""
     )
 
@@ -174,10 +218,9 @@ def _missing_file(error: MissingConfigException) -> str:
     if options:
         where = _in_file(error)
         prefix = "" if where in ("", "sweep.yaml: ", "stored_config.yaml: ") else where
-        meant = OTHER_NAMES.get(name.lower().replace("-", "_"))
-        near = f" Here it is {group}={meant}." if meant in options else closest_word(name, options)
+        meant = _option_meant(group, name, options)
         return (
-            f"{prefix}{group}={name}: there is no such option.{near} "
+            f"{prefix}{group}={name}: there is no such option.{meant} "
             f"Options of {group}: {', '.join(options)}."
         )
     if group in groups():
@@ -185,12 +228,25 @@ def _missing_file(error: MissingConfigException) -> str:
     return f"{group}: there is no such group.{closest_word(group, groups())} Groups: {_groups()}."
 
 
+def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
+    """Return the sentence with the option that does what `name` is called elsewhere."""
+    plain = name.lower().replace("_", "").replace("-", "")
+    for option, names in _NAMES_ELSEWHERE.get(group, {}).items():
+        if plain in names:
+            return f" Write {group}={option}."
+    if group == "data" and name.endswith((".csv", ".tsv", ".parquet")):
+        return f" Write data=csv data.path={name} data.target=COLUMN."
+    return closest_word(name, options)
+
+
 def _brief(text: str) -> str:
-    """What Hydra says, without its search path and its advice about `+`."""
+    """Return Hydra's message without its search path and its advice about `+`."""
     text = text.split("\nConfig search path")[0]
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    said = " ".join(line for line in lines if not line.startswith("To append to your"))
-    return f"{said} Groups: {_groups()}." if "No match in the defaults list" in said else said
+    message = " ".join(line for line in lines if not line.startswith("To append to your"))
+    return (
+        f"{message} Groups: {_groups()}." if "No match in the defaults list" in message else message
+    )
 
 
 def _groups() -> str:
@@ -201,9 +257,9 @@ def _bad_yaml(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return f"A config file is no valid YAML: {error}"
-    said = " ".join(str(error).split("\n  in ")[0].split())
-    said = getattr(error, "problem", None) or said
-    return f"{mark.name}, line {mark.line + 1}: not valid YAML ({said}). Mend that line."
+    problem = " ".join(str(error).split("\n  in ")[0].split())
+    problem = getattr(error, "problem", None) or problem
+    return f"{mark.name}, line {mark.line + 1}: not valid YAML ({problem}). Mend that line."
 
 
 _FOLDERS = "give study.dir=FOLDER, where studies are kept"
@@ -225,28 +281,29 @@ _REMEDIES = {
     "launcher": "execution=NAME says where trials run, admission.max_concurrent_trials how many",
     "sweeper": "sampler=NAME proposes params; its settings are in conf/sampler",
 }
-_OURS = ("runtime", "overrides", "searchpath", "job.config_name", "job.override_dirname")
-"""What tells of this very composition, and what is taken."""
+_ACCEPTED = ("runtime", "overrides", "searchpath", "job.config_name", "job.override_dirname")
+"""Settings of Hydra that describe the composition itself, or are accepted."""
 
 
 def refuse_overrides(overrides: Sequence[str]) -> None:
-    """Raises ConfigError for the first that is not taken, whatever its value."""
+    """Raise ConfigError for the first override of Hydra's settings that is not accepted, whatever
+    its value."""
     for line in overrides:
         key, _, value = line.lstrip("+~").partition("=")
         part = key.replace("/", ".", 1).removeprefix("hydra.")
-        if key.startswith(("hydra.", "hydra/")) and not _is_within(part, _OURS):
+        if key.startswith(("hydra.", "hydra/")) and not _is_within(part, _ACCEPTED):
             raise ConfigError(_refusal(key, value, part))
 
 
 def refuse_settings(found: DictConfig, default: DictConfig) -> None:
-    """Raises ConfigError for the first that config files give another value than `default`'s."""
+    """Raise ConfigError for the first setting of Hydra that config files change from `default`."""
     chosen = _plain(default)["runtime"]["choices"]
     for group, option in _plain(found)["runtime"]["choices"].items():
         if group.startswith("hydra/") and chosen.get(group) != option:
             raise ConfigError(_refusal(group, option, group.removeprefix("hydra/")))
     known = dict(_flat("", _plain(default)))
     for key, value in _flat("", _plain(found)):
-        if not _is_within(key, _OURS) and known.get(key) != value:
+        if not _is_within(key, _ACCEPTED) and known.get(key) != value:
             raise ConfigError(_refusal("hydra." + key, value, key))
 
 
@@ -254,8 +311,8 @@ def _refusal(key: str, value: object, part: str) -> str:
     if part == "mode":
         return MULTIRUN
     remedy = next((r for name, r in _REMEDIES.items() if _is_within(part, (name,))), "leave it out")
-    given = f"{key}={_written(value)}" if value != "" else key
-    return f"{given}: has no effect here; {remedy}."
+    setting = f"{key}={_written(value)}" if value != "" else key
+    return f"{setting}: has no effect here; {remedy}."
 
 
 def _is_within(key: str, parts: Sequence[str]) -> bool:
@@ -263,7 +320,7 @@ def _is_within(key: str, parts: Sequence[str]) -> bool:
 
 
 def _written(value: object) -> str:
-    """As one writes it on the command line."""
+    """Return a value as it is written on the command line."""
     if isinstance(value, list):
         return f"[{','.join(map(_written, value))}]"
     if value is None or isinstance(value, bool):

@@ -1,4 +1,7 @@
-"""What only Hydra can show: `--cfg`, `--info`, `--hydra-help`, and shell completion."""
+"""Answers that only Hydra can give: `--cfg`, `--info`, `--hydra-help`, and shell completion.
+
+They go through `hydra.main`, which reads `sys.argv` and prints; nothing is run here.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from automl.cli.arguments import CommandLine, conf_dir
-from automl.cli.command_registry import COMMANDS
+from automl.cli.arguments import CommandLine
+from automl.cli.command_registry import COMMANDS, conf_dir
 from automl.cli.compose import HydraInput, compose, hydra_input
 from automl.cli.hydra_errors import explain_errors
 from automl.cli.schemas import SUFFIX, register_schemas, stated_length
@@ -27,19 +30,20 @@ from automl.record.studies import study_names
 
 def show(arguments: CommandLine) -> int:
     """Let Hydra print what its option asks for. Returns the exit code; raises ConfigError."""
-    decided: tuple[str, ...] = ()
+    length: tuple[str, ...] = ()
     if "--cfg" in arguments.hydra_options:
         composed = compose(arguments)  # a config that cannot work is refused, not shown
-        decided = (stated_length(composed.config.training),) if composed.has_open_length else ()
+        length = (stated_length(composed.config.training),) if composed.has_open_length else ()
     with explain_errors(arguments.overrides):
-        _, given = hydra_input(arguments)
-        given = replace(given, overrides=(*given.overrides, *decided))
-        _hydra_main(arguments.hydra_options, given)
+        _, composition = hydra_input(arguments)
+        composition = replace(composition, overrides=(*composition.overrides, *length))
+        _hydra_main(arguments.hydra_options, composition)
     return 0
 
 
 def complete(arguments: CommandLine) -> int:
-    """`-sc install=bash` prints the shell function that calls `-sc query=bash` at each Tab.
+    """Print the shell function (`-sc install=bash`), or the candidates that it asks for at each Tab
+    (`-sc query=bash`).
 
     Hydra's query knows neither commands nor `python -m`. Returns the exit code.
     """
@@ -48,27 +52,27 @@ def complete(arguments: CommandLine) -> int:
             'Completion is for the `automl` script: eval "$(automl -sc install=bash)"'
         )
     register_schemas()
-    given = HydraInput(SWEEP, arguments.overrides, None)
+    composition = HydraInput(SWEEP, arguments.overrides, None)
     if not any(line.startswith("query=") for line in arguments.overrides):
         with explain_errors(arguments.overrides):
-            _hydra_main(["--shell-completion"], given)
+            _hydra_main(["--shell-completion"], composition)
         return 0
     line, ours = _split_line(os.environ.get("COMP_LINE", ""))
-    said = io.StringIO()
+    output = io.StringIO()
     # A half-typed line that cannot be read has no candidates; a message would break the prompt.
     with (
         contextlib.suppress(HydraException),
-        contextlib.redirect_stdout(said),
+        contextlib.redirect_stdout(output),
         _environment({"COMP_LINE": line}),
     ):
-        _hydra_main(["--shell-completion"], given)
-    theirs = [word for word in said.getvalue().split() if not word.endswith(SUFFIX)]
+        _hydra_main(["--shell-completion"], composition)
+    theirs = [word for word in output.getvalue().split() if not word.endswith(SUFFIX)]
     sys.stdout.write(" ".join([*ours, *theirs]) + "\n")
     return 0
 
 
 def _split_line(line: str) -> tuple[str, list[str]]:
-    """The line without its command word, and the candidates that Hydra does not know."""
+    """Return the line without its command word, and the candidates that Hydra does not know."""
     words = line.split()
     done = line.endswith(" ")
     last = "" if done or not words else words[-1]
@@ -86,19 +90,21 @@ def _split_line(line: str) -> tuple[str, list[str]]:
     return " ".join(words) + (" " if done else ""), ours
 
 
-def _hydra_main(options: Sequence[str], given: HydraInput) -> None:
+def _hydra_main(options: Sequence[str], composition: HydraInput) -> None:
     """Call `hydra.main`, which reads its command line from `sys.argv`."""
-    config_dir = [] if given.config_dir is None else ["--config-dir", str(given.config_dir)]
-    words = [sys.argv[0], *options, *config_dir, *given.overrides]
+    config_dir = (
+        [] if composition.config_dir is None else ["--config-dir", str(composition.config_dir)]
+    )
+    words = [sys.argv[0], *options, *config_dir, *composition.overrides]
     main = hydra.main(
-        version_base="1.3", config_path=str(conf_dir()), config_name=given.config_name
+        version_base="1.3", config_path=str(conf_dir()), config_name=composition.config_name
     )
     # The variable makes Hydra raise its errors instead of printing them and leaving.
     with _environment({"HYDRA_FULL_ERROR": "1"}), _arguments(words):
-        main(_nothing)()
+        main(_do_nothing)()
 
 
-def _nothing(config: DictConfig) -> None:
+def _do_nothing(config: DictConfig) -> None:
     """The task of `hydra.main`; the options it is called with here never run it."""
 
 

@@ -1,12 +1,9 @@
-"""The config classes as Hydra's schemas, and which keys and groups there are.
+"""The config classes as Hydra's schemas, and the keys and groups that there are.
 
-The option of `model` that stands in while a config is composed, where nobody chose one.
-
-How long a training is where nobody says it: what stands at `training.epochs` in our schemas.
-
-It is a reference that looks at the model beside it, so that what a config file or an application
-says, be it the default itself, is told from what nobody said, and a model that is chosen later
-brings its own length.
+Two defaults depend on other settings. `DefaultModel` stands for the model while a config is
+composed in which none was chosen. The length of a training is a reference in the schema, which
+reads the model beside it: an explicit length, even one equal to the default, is told from a missing
+one, and a model that is chosen later brings its own length.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from automl.cli.arguments import conf_dir
+from automl.cli.command_registry import conf_dir
 from automl.config import Config, TrainingConfig
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import Family, load_families
@@ -27,16 +24,16 @@ from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 
 DEFAULT_MODEL = "default"
-"""The option that the table of contents names."""
+"""The option of `model` that the defaults list of `conf/sweep.yaml` names."""
 
 
 @dataclass
 class DefaultModel(MLPFamily):
-    """Its schema, with the keys of what most data get."""
+    """The schema of the default option, with the keys of the model that most data get."""
 
 
 def model_of(data: str, objective: str) -> str:
-    """The option that takes its place, by the kinds of the others."""
+    """Return the model that replaces the default, by the kinds of data and objective."""
     return "auto" if objective == "builtin" and data == "csv" else "mlp"
 
 
@@ -44,39 +41,46 @@ KEY, REFERENCE = "training.epochs", "${automl.own_length:}"
 
 
 def register_length(root: DictConfig) -> None:
-    """Let the schema at `root` refer to it; for this process."""
+    """Make the length of a training in the schema at `root` a reference to the model's own length;
+    the resolver is registered for this process."""
     OmegaConf.register_new_resolver("automl.own_length", _own_length, replace=True)
     OmegaConf.update(root, KEY, REFERENCE)
 
 
 def is_length_open(config: DictConfig) -> bool:
-    """Whether nobody said how long; `config` is composed from ours."""
+    """Return whether no setting gives the length of a training; `config` is composed from our
+    schemas."""
     plain: Any = OmegaConf.to_container(config, resolve=False)
     return bool(plain["training"]["epochs"] == REFERENCE)
 
 
 def stated_length(training: TrainingConfig) -> str:
-    """As an override."""
+    """Return the length of a training as an override."""
     return f"{KEY}={'null' if training.epochs is None else training.epochs}"
 
 
 def _own_length(*, _parent_: DictConfig) -> int | None:
-    """`_parent_` is the section `training` of a config of ours."""
+    """Return the length that the model beside the section `training` takes; `_parent_` is that
+    section."""
     config = _parent_._get_parent()
     if not isinstance(config, DictConfig) or "model" not in config:
-        return TrainingConfig.epochs  # the section alone
+        return TrainingConfig.epochs  # the section has no model beside it
     family = OmegaConf.get_type(config, "model")
     if family is DefaultModel:
         family = load_families()[model_of(config.data.kind.name, config.objective.kind.name)]
-    of_its_own = isinstance(family, type) and issubclass(family, Family) and family.says_length
-    return None if of_its_own else TrainingConfig.epochs
+    has_own_length = isinstance(family, type) and issubclass(family, Family) and family.says_length
+    return None if has_own_length else TrainingConfig.epochs
 
 
 SUFFIX = "_schema"
-"""Ends the names of schemas among a group's options; people are not shown those."""
+"""The end of the names of schemas among a group's options; users are not shown these options."""
+
+GIVEN_SPACE = "given_space" + SUFFIX
+"""The option of `space` that holds a space given in Python (`api/python_values.py`)."""
 
 DEFAULT_SPACE = "mlp"
-"""The option of `space` that the table of contents names: the built-in network's."""
+"""The option of `space` that the defaults list of `conf/sweep.yaml` names: the built-in
+network's."""
 
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
     "model": {**load_families(), DEFAULT_MODEL: DefaultModel},
@@ -88,14 +92,14 @@ OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
 
 @functools.cache
 def groups() -> tuple[str, ...]:
-    """The groups of `conf/`, in the order of the table of contents."""
+    """Return the groups of `conf/`, in the order of the fields of `Config`."""
     names = {path.name for path in conf_dir().iterdir() if path.is_dir()}
     return tuple(key.name for key in fields(Config) if key.name in names)
 
 
 @functools.cache
 def register_schemas() -> None:
-    """Tell Hydra every key with its type and default; done once per process."""
+    """Register every key with its type and default in Hydra's store; done once per process."""
     store = ConfigStore.instance()
     root = OmegaConf.structured(Config)
     register_length(root)
@@ -106,15 +110,29 @@ def register_schemas() -> None:
     store.store(name="config_schema", node=root)
 
 
+def register_space(entries: Mapping[str, Any]) -> str:
+    """Register a space given in Python as an option, and return the override that chooses it."""
+    # In the whole config: at its own place, a param named `defaults` would be a list of options.
+    node = {"space": dict(entries)}
+    ConfigStore.instance().store(group="space", name=GIVEN_SPACE, node=node, package="_global_")
+    return f"space={GIVEN_SPACE}"
+
+
 def keys_of(cls: type) -> tuple[str, ...]:
-    """The keys that a config class has."""
+    """Return the keys that a config class has."""
     return tuple(key.name for key in fields(cls))
 
 
 @functools.cache
 def all_keys() -> tuple[str, ...]:
-    """Every dotted key (`study.n_trials`) and part (`study`), options of all kinds included."""
+    """Return every dotted key (`study.n_trials`) and part (`study`), options of all kinds
+    included."""
     return tuple(dict.fromkeys(_walk(Config, "")))
+
+
+def keys_named(name: str) -> tuple[str, ...]:
+    """Return the dotted keys that end in `name`: `n_trials` → study.n_trials."""
+    return tuple(key for key in all_keys() if key.rpartition(".")[2] == name)
 
 
 def _walk(cls: type, prefix: str) -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""What a sweep that joins a shared study takes of the config that the study was begun with.
+"""The settings that a sweep takes from a shared study that it joins.
 
-What the trials are made of must be the same, and is compared when the study is opened
-(`search/identity.py`). What this machine trains on is each sweep's own. Between these is what may
-be another while a study lasts, but is not meant to be by chance, where machines have other config
-files or another version: how it searches, and where its checkpoints are kept.
+The settings that define the trials must be the same, and are compared when the study is opened
+(`search/identity.py`). The devices of this machine are each sweep's own. Between these are settings
+that may change while a study lasts, but should not differ by chance, where machines have other
+config files or another version: how the study searches, and where its checkpoints are kept. Only
+these are handled here.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ CHECKPOINTS = "study.checkpoints"
 
 @dataclass(frozen=True)
 class JoinedSettings:
-    """What differs from the study that is there, where that was not said in so many words."""
+    """The study's settings that this sweep takes, and notes on each difference. Settings given on
+    the command line are not taken."""
 
     overrides: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """For people, of what differs."""
+    """Sentences for the user, one for each setting that differs."""
 
 
 def compose_to_run(arguments: CommandLine, application: object = None) -> ComposedConfig:
-    """As `compose`; where a sweep joins a study, with what it takes of that, which is said.
+    """Compose a command line; a sweep that joins a shared study takes settings of the study, and
+    prints which.
 
-    Raises ConfigError, for a database that refuses, too; StorageError.
+    Raises ConfigError, also for a database that refuses, and StorageError.
     """
     composed = compose(arguments, application)
     study = composed.config.study
@@ -46,43 +49,47 @@ def compose_to_run(arguments: CommandLine, application: object = None) -> Compos
         return composed
     if not study.shared or study.name is None:
         return composed
-    from automl.record.sharing.study_fetch import stored_config  # with what speaks to PostgreSQL
+    from automl.record.sharing.study_fetch import stored_config  # loads the driver of PostgreSQL
 
     stored = stored_config(study)
-    if stored is None:  # this sweep begins it
+    if stored is None:  # this sweep starts the study
         return composed
     here = _plain(composed.stored_config)
-    taken = compare_with_stored(study.name, _plain(stored), here, arguments.overrides)
-    for note in taken.notes:
+    joined = compare_with_stored(study.name, _plain(stored), here, arguments.overrides)
+    for note in joined.notes:
         say_on_stdout(note)
-    if not taken.overrides:
+    if not joined.overrides:
         return composed
-    return compose(replace(arguments, overrides=(*arguments.overrides, *taken.overrides)))
+    return compose(replace(arguments, overrides=(*arguments.overrides, *joined.overrides)))
 
 
 def compare_with_stored(
     name: str, stored: Mapping[str, Any], here: Mapping[str, Any], given: Sequence[str]
 ) -> JoinedSettings:
-    """Of study `name`, of two configs as they are stored. Pure."""
+    """Return the settings that a sweep here takes from study `name`, by comparing the two stored
+    configs. Pure."""
     overrides: list[str] = []
     notes: list[str] = []
-    for key, take in _differing(stored, here):
-        own = [line for line in given if _is_of(key, line)]
+    for key, study_overrides in _differences(stored, here):
+        own = [line for line in given if _gives_key(key, line)]
         if own:
-            said, begun = " ".join(own), " ".join(take)
-            notes.append(f"study {name} was begun with {begun}; this sweep has {said}")
+            own_text, study_text = " ".join(own), " ".join(study_overrides)
+            notes.append(f"study {name} was begun with {study_text}; this sweep has {own_text}")
         else:
-            overrides.extend(take)
-            notes.append(f"{' '.join(take)}: as study {name} was begun, which this sweep joins")
+            overrides.extend(study_overrides)
+            notes.append(
+                f"{' '.join(study_overrides)}: as study {name} was begun, which this sweep joins"
+            )
     return JoinedSettings(tuple(overrides), tuple(notes))
 
 
-def _differing(
+def _differences(
     stored: Mapping[str, Any], here: Mapping[str, Any]
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    """Each group or key that is another here, and what gives it the study's value."""
+    """Yield each group or key that differs here, and the overrides that give it the study's
+    value."""
     for group in GROUPS:
-        before, now = _of_group(group, stored), _of_group(group, here)
+        before, now = _group_overrides(group, stored), _group_overrides(group, here)
         changed = [line for line in before if line not in now]
         if changed:
             yield group, [before[0], *(line for line in changed if line != before[0])]
@@ -92,17 +99,17 @@ def _differing(
         yield CHECKPOINTS, [f"{CHECKPOINTS}={override_text(kept)}"]
 
 
-def _of_group(group: str, config: Mapping[str, Any]) -> Sequence[str]:
-    """Its option and each of its values, as overrides."""
+def _group_overrides(group: str, config: Mapping[str, Any]) -> Sequence[str]:
+    """Return the option of a group and each of its values, as overrides."""
     schema = next(entry[group] for entry in config["defaults"] if group in entry)
     values = config[group] or {}
     option = f"{group}={str(schema).removesuffix(SUFFIX)}"
     return [option, *(f"{group}.{key}={override_text(values[key])}" for key in values)]
 
 
-def _is_of(key: str, line: str) -> bool:
-    said = line.lstrip("+~").partition("=")[0].partition("@")[0]
-    return said == key or said.startswith(f"{key}.")
+def _gives_key(key: str, line: str) -> bool:
+    given_key = line.lstrip("+~").partition("=")[0].partition("@")[0]
+    return given_key == key or given_key.startswith(f"{key}.")
 
 
 def _plain(text: str) -> Any:

@@ -1,25 +1,22 @@
-"""Overrides of the search space, rewritten into what Hydra takes.
+"""Overrides that Hydra's grammar would misread, rewritten into overrides that it takes.
 
-Hydra merges where a new entry should replace the old one, wants `+` before a new name, and refuses
-sweeps without `--multirun`. Every override of `space` ends here as overrides of plain mappings.
+The search space: Hydra merges where a new entry should replace the old one, wants `+` before a new
+name, and refuses sweeps without `--multirun`. Every override of `space` becomes overrides of plain
+mappings here. Hydra's sweep notation becomes the mapping of the same meaning: `interval(1e-4,1e-1)`
+→ `{low: 0.0001, high: 0.1}`; `32,64` → `{choices: [32, 64]}`; `range(2,9)` → `{low: 2, high: 8}`,
+the end exclusive as in Python; `int(interval(2,8))` → whole numbers, 8 included; `tag(log, …)` adds
+`log: true`. `search/space.py` checks whether low, high and choices make sense.
 
-Hydra's sweep notation for params, and the mapping that means the same.
-
-`interval(1e-4,1e-1)` → `{low: 0.0001, high: 0.1}`; `32,64` → `{choices: [32, 64]}`; `range(2,9)` →
-`{low: 2, high: 8}`, the end exclusive as in Python; `int(interval(2,8))` → whole numbers, 8
-included; `tag(log, …)` adds `log: true`. Whether low, high and choices make sense is for
-`search/space.py` to say.
-
-Overrides that are taken as they are typed: a command, a pattern, the name of a column.
-
-`objective.command=python train.py --lr {lr}` is no text in Hydra's grammar, which would read the
-braces as a mapping and refuse the rest. Nor is the name of a column a key in it, which may hold
-spaces and dots; it is written as a key of a mapping.
+Texts that are taken as typed: a command, a pattern, the name of a column. `objective.command=python
+train.py --lr {lr}` is no text in Hydra's grammar, which would read the braces as a mapping and
+refuse the rest. The name of a column may hold spaces and dots, which a key may not; it is written
+as a key of a mapping.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
@@ -37,7 +34,8 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from automl.cli.arguments import closest_word
+from automl.cli.command_registry import closest_word
+from automl.cli.schemas import all_keys
 from automl.errors import ConfigError
 
 _CALL = re.compile(
@@ -50,12 +48,13 @@ FORMS = (
 
 
 def canonical_space(space: Mapping[str, Any]) -> dict[str, Any]:
-    """A space whose entries are all mappings or single values. Raises ConfigError."""
+    """Return a space whose entries are all mappings or single values. Raises ConfigError."""
     return {str(name): canonical_entry(str(name), entry) for name, entry in space.items()}
 
 
 def canonical_entry(name: str, entry: object) -> Any:
-    """One entry as a mapping or a single value; what is neither sweep nor list is left alone."""
+    """Return one entry as a mapping or a single value; an entry that is neither sweep nor list
+    stays."""
     if isinstance(entry, QuotedString):
         entry = entry.text
     if isinstance(entry, str):
@@ -67,41 +66,8 @@ def canonical_entry(name: str, entry: object) -> Any:
     return _from_sweep(name, entry) if isinstance(entry, Sweep) else plain_entry(entry)
 
 
-def space_of_values(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a space given in Python as plain entries for a config, each value as it is.
-
-    A tuple of two numbers is a range from the first to the second, both included, as in
-    scikit-optimize, Ax and FLAML. A list, or any other tuple, is choices. A text is one value,
-    unless it spells a sweep, as `interval(1e-4,1e-1)` does.
-    """
-    entries = {str(name): _plain_values(entry) for name, entry in space.items()}
-    for name, entry in space.items():
-        if isinstance(entry, tuple) and len(entry) == 2 and all(map(_is_number, entry)):
-            low, high = entries[str(name)]
-            entries[str(name)] = {"low": low, "high": high}
-        elif isinstance(entry, str) and not _CALL.fullmatch(entry):
-            entries[str(name)] = {"choices": [entries[str(name)]]} if "," in entry else entry
-    return entries
-
-
-def _is_number(value: object) -> bool:
-    plain = value.item() if hasattr(value, "item") else value
-    return isinstance(plain, int | float) and not isinstance(plain, bool)
-
-
-def _plain_values(value: Any) -> Any:
-    """Return nested values as a config holds them: numpy's numbers and tuples, too."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain_values(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_plain_values(inner) for inner in value]
-    if isinstance(value, str):
-        return value.replace("${", r"\${")  # is no reference to another setting
-    return value.item() if hasattr(value, "item") else value
-
-
 def plain_entry(value: object) -> Any:
-    """Hydra's quoted strings as strings, at any depth."""
+    """Return the value with Hydra's quoted strings as strings, at any depth."""
     if isinstance(value, QuotedString):
         return value.text
     if isinstance(value, list):
@@ -111,9 +77,15 @@ def plain_entry(value: object) -> Any:
     return value
 
 
+def is_call(text: str) -> bool:
+    """Return whether a text spells one of Hydra's sweep functions, such as interval(1,2)."""
+    return _CALL.fullmatch(text) is not None
+
+
 def _parse(name: str, text: str) -> object:
-    """A string of a YAML file, or a quoted one: the sweep it spells, else itself."""
-    if "${" in text or not (_CALL.fullmatch(text) or "," in text):
+    """Return the sweep that a string of a YAML file, or a quoted string, spells, else the string
+    itself."""
+    if "${" in text or not (is_call(text) or "," in text):
         return text
     try:
         return OverridesParser.create().parse_override(f"param={text.strip()}").value()
@@ -159,11 +131,11 @@ ENTRY_KEYS = ("low", "high", "log", "step", "choices", "when")
 
 
 def rewrite_overrides(overrides: Sequence[Override]) -> list[str]:
-    """The overrides as texts for Hydra, in order. Raises ConfigError."""
+    """Return the overrides as texts for Hydra, in order. Raises ConfigError."""
     lines: list[str] = []
     for override in overrides:
         if _replaces_space(override):
-            # What stood before it on the line was about the space that goes.
+            # Earlier overrides on the line changed the space that is replaced now.
             lines = [line for line in lines if not is_about_space(line)]
         lines.extend(_rewrite(override))
     return lines
@@ -176,26 +148,27 @@ def _rewrite(override: Override) -> Iterator[str]:
     about_space = key == "space" or key.startswith("space.")
     if not about_space or override.package is not None or override.is_delete():
         if override.is_sweep_override():
-            raise _one_value(key, line)
+            raise _several_values_error(key, line)
         yield line
     elif key == "space":
-        yield from _whole(override, line)
+        yield from _space_overrides(override, line)
     else:
-        _, name, *inner = key.split(".")
-        if inner:
-            yield _inner(override, name, inner, line)
+        _, name, *keys = key.split(".")
+        if keys:
+            yield _entry_key_override(override, name, keys, line)
         else:
-            yield from _replace(name, canonical_entry(name, override.value()))
+            yield from _entry_overrides(name, canonical_entry(name, override.value()))
 
 
-def _whole(override: Override, line: str) -> Iterator[str]:
-    """`space={…}` replaces, `+space={…}` adds entries, `space=NAME` chooses a file."""
+def _space_overrides(override: Override, line: str) -> Iterator[str]:
+    """Yield the overrides for a whole space: `space={…}` replaces it, `+space={…}` adds entries,
+    `space=NAME` chooses a file."""
     value = override.value()
     if isinstance(value, Mapping):
         if _replaces_space(override):
             yield "~space"
         for name, entry in value.items():
-            yield from _replace(str(name), canonical_entry(str(name), entry))
+            yield from _entry_overrides(str(name), canonical_entry(str(name), entry))
     elif isinstance(value, str):
         yield line
     else:
@@ -205,22 +178,23 @@ def _whole(override: Override, line: str) -> Iterator[str]:
         )
 
 
-def _replace(name: str, entry: object) -> Iterator[str]:
+def _entry_overrides(name: str, entry: object) -> Iterator[str]:
     yield f"++space.{name}=null"  # a mapping would be merged into the one that stands there
     yield f"++space.{name}={override_text(entry)}"
 
 
-def _inner(override: Override, name: str, inner: list[str], line: str) -> str:
-    """`space.depth.high=6`: one key of an entry, whether it stands there already or not."""
-    if inner[0] not in ENTRY_KEYS:
+def _entry_key_override(override: Override, name: str, keys: list[str], line: str) -> str:
+    """Return the override of one key of an entry (`space.depth.high=6`), whether the key exists or
+    not."""
+    if keys[0] not in ENTRY_KEYS:
         raise ConfigError(
-            f"{line}: an entry of the search space has no key {inner[0]}."
-            f"{closest_word(inner[0], ENTRY_KEYS)} Keys: {', '.join(ENTRY_KEYS)}."
+            f"{line}: an entry of the search space has no key {keys[0]}."
+            f"{closest_word(keys[0], ENTRY_KEYS)} Keys: {', '.join(ENTRY_KEYS)}."
         )
     value: object = override.value()
     if isinstance(value, Sweep):
-        if inner != ["choices"]:
-            raise _one_value(override.key_or_group, line)
+        if keys != ["choices"]:
+            raise _several_values_error(override.key_or_group, line)
         entry = canonical_entry(name, value)
         if "choices" not in entry:
             raise ConfigError(f"{line}: choices are a list, space.{name}.choices=[2,4].")
@@ -228,10 +202,15 @@ def _inner(override: Override, name: str, inner: list[str], line: str) -> str:
     return f"++{override.key_or_group}={override_text(plain_entry(value))}"
 
 
-def _one_value(key: str, line: str) -> ConfigError:
+def _several_values_error(key: str, line: str) -> ConfigError:
+    param = (
+        "space.NAME=…"
+        if "." in key or key in all_keys()
+        else shlex.quote(f"space.{line.lstrip('+')}")
+    )
     return ConfigError(
         f"{line}: a sweep has one value for {key}. Several values are for params of the search "
-        f"space (space.NAME=…); a list is written {key}=[a,b], a text with a comma in quotes: "
+        f"space ({param}); a list is written {key}=[a,b], a text with a comma in quotes: "
         f"{key}=\"'a,b'\"."
     )
 
@@ -244,13 +223,13 @@ def _replaces_space(override: Override) -> bool:
 
 
 def is_about_space(line: str) -> bool:
-    """Whether an override, as written, says something of the search space."""
+    """Return whether an override, as written, concerns the search space."""
     key = line.lstrip("+~").partition("=")[0]
     return key == "space" or key.startswith("space.")
 
 
 def override_text(value: object) -> str:
-    """A plain value in Hydra's override grammar."""
+    """Return a plain value in Hydra's override grammar."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -260,8 +239,13 @@ def override_text(value: object) -> str:
     if isinstance(value, list):
         return "[" + ",".join(override_text(v) for v in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
+        return "{" + ",".join(f"{_key(k)}:{override_text(v)}" for k, v in value.items()) + "}"
     return str(value)
+
+
+def _key(name: object) -> str:
+    """Return a key of a mapping in Hydra's grammar, which takes keys without quotes only."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", str(name))
 
 
 _RAW = re.compile(r"(\+{0,2}objective\.(?:command|pattern)=)(.*)", re.DOTALL)
@@ -270,10 +254,9 @@ _NULL = frozenset(("", "null", "???"))
 
 
 def quote_raw_texts(override: str) -> str:
-    """The override as Hydra takes it; one that is quoted for Hydra already stays."""
+    """Return the override as Hydra takes it; a value that is quoted for Hydra already stays."""
     if column := _COLUMN.fullmatch(override):
-        name = re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", column[1])
-        return f"++data.columns={{{name}: {column[2]}}}"  # which adds to what is there
+        return f"++data.columns={override_text({column[1]: column[2]})}"  # adds a column
     match = _RAW.fullmatch(override)
     if match is None or match[2] in _NULL or _is_quoted(match[2]):
         return override
@@ -281,7 +264,8 @@ def quote_raw_texts(override: str) -> str:
 
 
 def _is_quoted(value: str) -> bool:
-    """Whether one pair of quotation marks holds all of it: `'a' 'b'` is a command of two words."""
+    """Return whether one pair of quotation marks encloses the whole value: `'a' 'b'` is a command
+    of two words."""
     mark, inner = value[0], value[1:-1]
     if mark not in "'\"" or not value.endswith(mark) or len(value) < 2:
         return False

@@ -1,16 +1,14 @@
-"""The config that a study stores, and what commands take from it.
+"""The config that a study stores, and the parts of it that commands take.
 
 The stored file is itself a Hydra config: a defaults list that names the schemas, then every value,
-unresolved. So a later change of `conf/` does not change a study, and overrides work as ever. A
-value that carries a credential is not stored: a note stands in its place, and the value has to be
-given again.
+unresolved. A later change of `conf/` therefore does not change a study, and overrides work as
+usual. A value that carries a credential is not stored: a note takes its place, and the value has to
+be given again.
 
-Paths that a study stored, for a command that is given in another folder.
-
-They are relative to the folder that the study was last swept from, which it stored as
-`study.relative_to`: elsewhere they would name other files, and a store of MLflow's be made anew
-without a word. A study that was moved since counts from where it is used, since its surroundings
-mostly moved with it.
+Relative paths count from the folder that the study was last swept from, stored as
+`study.relative_to`. In another folder they would name other files, and MLflow's store would be
+created anew without a word: they are made absolute. In a study that was moved since, they count
+from the current folder, since its surroundings mostly moved with it.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ _STORES = ("tracking.uri", "study.storage")
 _SQLITE = "sqlite:///"
 
 
-def resettle_paths(
+def absolute_stored_paths(
     study: Path, stored: Mapping[str, Any], given: Sequence[str], here: Path
 ) -> dict[str, str]:
-    """What relative paths of its `stored` settings, plain values, are as seen from `here`: absolute
-    ones, by key; none where they are right as they are. `given` are the keys that the command line
-    has.
+    """Return the relative paths among the `stored` settings (plain values) as absolute paths, by
+    key; empty if they are right as seen from `here`. Keys in `given`, those of the command line,
+    are left out.
 
     Raises ConfigError where the folder that they are relative to is gone.
     """
@@ -57,21 +55,23 @@ def resettle_paths(
         return {}
     if _was_moved(study, Path(begun_in, str(settings.get("dir", "")))):
         return {}
-    found = {key: path for key, path in _absolute(stored, Path(begun_in)) if key not in given}
-    if found and not Path(begun_in).is_dir():
+    absolute_paths = {
+        key: path for key, path in _absolute(stored, Path(begun_in)) if key not in given
+    }
+    if absolute_paths and not Path(begun_in).is_dir():
         raise ConfigError(
             f"study.name={study.name}: its paths are relative to {begun_in}, where it was begun, "
             "and that folder is gone. Give them again as they are now: "
-            f"{' '.join(f'{key}=…' for key in found)}"
+            f"{' '.join(f'{key}=…' for key in absolute_paths)}"
         )
-    return found
+    return absolute_paths
 
 
-def _was_moved(study: Path, stood_in: Path) -> bool:
-    """Since its last sweep, when it stood in this folder of studies; renaming it moves nothing, and
-    a refit stands further down. `place.json` tells where it is, and not what its paths count
-    from."""
-    return not study.resolve().is_relative_to(stood_in.resolve())
+def _was_moved(study: Path, previous_folder: Path) -> bool:
+    """Return whether the study was moved since its last sweep, when it was in the folder
+    `stood_in`. Renaming it is no move, and a refit is in a deeper folder. `place.json` tells where
+    the study is, and not which folder its paths count from."""
+    return not study.resolve().is_relative_to(previous_folder.resolve())
 
 
 def _absolute(stored: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str]]:
@@ -93,7 +93,8 @@ def _is_relative(uri: str) -> bool:
 
 
 def _value(stored: Mapping[str, Any], key: str) -> str | None:
-    """None: there is none, or only Hydra can tell."""
+    """Return the text that is stored for a key; None if there is none, or only Hydra can resolve
+    it."""
     group, _, name = key.partition(".")
     value = (stored.get(group) or {}).get(name)
     return value if isinstance(value, str) and "${" not in value else None
@@ -107,44 +108,45 @@ HEADER = """\
 
 
 SWEEP = "sweep"
-"""What is composed where no other config is named: conf/sweep.yaml."""
+"""The config that is composed where no other is named: conf/sweep.yaml."""
 
 
 @dataclass(frozen=True)
 class ConfigBase:
-    """The config that a command line changes."""
+    """The config that a command line starts from, before the user's overrides."""
 
     config_name: str
     overrides: tuple[str, ...] = ()
-    """Added to the user's."""
+    """Overrides that are added after the user's."""
     study: Path | None = None
-    """The study directory whose stored config it is; None: `conf/`."""
+    """The study directory that the stored config is from; None: `conf/`."""
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
 def stored_text(config: DictConfig) -> str:
-    """The composed config as YAML that composes to the same; references stay references."""
+    """Return the composed config as YAML that composes to the same; references stay references."""
     plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
-    plain["study"]["copy"] = None  # an answer about one folder, which keeps it
+    plain["study"]["copy"] = None  # answers a question about one folder
     plain["study"]["relative_to"] = str(Path.cwd())
-    plain["data"]["split_to"] = None  # written once
-    whole = with_defaults(config, _without_credentials(plain))
+    plain["data"]["split_to"] = None  # the split is written once
+    whole = with_defaults(config, _drop_credentials(plain))
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
 
 
 def with_defaults(config: DictConfig, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """`plain`, what `config` holds, as what Hydra composes the same from: a defaults list that
-    names the schemas of the chosen options, then every value."""
+    """Return `plain`, the content of `config`, in a form that Hydra composes to the same: a
+    defaults list that names the schemas of the chosen options, then every value."""
     defaults = ["config_schema", *({g: _schema_of(g, config)} for g in groups()), "_self_"]
     return {"defaults": defaults, **plain}
 
 
 def _schema_of(group: str, config: DictConfig) -> str | None:
-    """The schema of the chosen option; None where the root schema says all."""
+    """Return the schema of the group's chosen option; None where the root schema has all its
+    keys."""
     classes = OPTIONS_BY_CLASS.get(group)
     if classes is None:
         return None
@@ -158,11 +160,11 @@ def _schema_of(group: str, config: DictConfig) -> str | None:
     )
 
 
-def _without_credentials(value: Any) -> Any:
+def _drop_credentials(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _without_credentials(v) for k, v in value.items()}
+        return {k: _drop_credentials(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_without_credentials(v) for v in value]
+        return [_drop_credentials(v) for v in value]
     return NOT_STORED if isinstance(value, str) and carries_credential(value) else value
 
 
@@ -170,7 +172,8 @@ def _without_credentials(value: Any) -> Any:
 
 
 def choose_base(arguments: CommandLine, overrides: Sequence[Override]) -> ConfigBase:
-    """`conf/` or a study's stored config, by the command. Raises ConfigError for no such study."""
+    """Return `conf/` or a study's stored config, as the command needs. Raises ConfigError if there
+    is no such study."""
     command = COMMANDS[arguments.command]
     study = _study_meant(command, overrides)
     if study is None:
@@ -182,48 +185,49 @@ def choose_base(arguments: CommandLine, overrides: Sequence[Override]) -> Config
         )
     assert study.name is not None
     path = Path(study.dir) / study.name
-    _register(path, overrides, command.stored)
-    # The folder may have been moved or copied since: where it stands now is what counts.
-    here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
-    return ConfigBase(STORED_NAME, here, path)
+    _register_stored(path, overrides, command.stored)
+    # The folder may have been moved or copied since: its current place counts.
+    own_place = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
+    return ConfigBase(STORED_NAME, own_place, path)
 
 
 def study_folder(overrides: Sequence[Override]) -> Path:
-    """The folder of studies that the overrides name, before anything is composed."""
+    """Return the folder of studies that the overrides name, before anything is composed."""
     return Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
 
 
 def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig | None:
-    """Whose stored config the command takes; None: nobody's. Raises ConfigError."""
+    """Return the study whose stored config the command takes; None if it takes none. Raises
+    ConfigError."""
     if command.stored is StoredPart.NOTHING:
         return None
     folder = study_folder(overrides)
     name = _value_of("study.name", overrides)
     names = study_names(folder)
     if name is None and command.which is StudyChoice.NAMED:
-        raise ConfigError(f"{command.name} needs study.name=NAME. {_listed(folder, names)}")
+        raise ConfigError(f"{command.name} needs study.name=NAME. {_list_studies(folder, names)}")
     if name is None and command.which is StudyChoice.NAMED_IF_ANY:
         return None
     if name is None and not names:
         if command.which is StudyChoice.NEWEST_IF_ANY:
             return None
-        raise ConfigError(f"{command.name}: there is no study yet. {_listed(folder, names)}")
+        raise ConfigError(f"{command.name}: there is no study yet. {_list_studies(folder, names)}")
     study = StudyConfig(name=names[0] if name is None else str(name), dir=str(folder))
     storage = _value_of("study.storage", overrides)
     if study.name not in names and storage is not None:
         study.storage = str(storage)
-        if study.shared:  # the folder is empty, and the database has all
+        if study.shared:  # an empty folder: the database has the study
             from automl.record.sharing.study_fetch import fetch_study
 
             fetch_study(study)
             names = study_names(folder)
     if study.name not in names:
-        raise ConfigError(f"study.name={study.name}: no such study. {_listed(folder, names)}")
+        raise ConfigError(f"study.name={study.name}: no such study. {_list_studies(folder, names)}")
     return study
 
 
 def refuse_missing(config: DictConfig, base: ConfigBase) -> None:
-    """Raises ConfigError for a key that must be given, with the reason and the remedy."""
+    """Raise ConfigError for a key that must be given, with the reason and the remedy."""
     for key in sorted(OmegaConf.missing_keys(config)):
         if key in groups():
             raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
@@ -248,32 +252,33 @@ def _not_stored(value: object, key: str = "") -> Iterator[str]:
         yield key
 
 
-def _register(study: Path, overrides: Sequence[Override], taken_of_it: StoredPart) -> None:
-    """Make the stored config known to Hydra under STORED_NAME."""
+def _register_stored(study: Path, overrides: Sequence[Override], stored_part: StoredPart) -> None:
+    """Register the stored config with Hydra under STORED_NAME."""
     stored = OmegaConf.load(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
-    replaced, whole = replaced_by(overrides), taken_of_it is StoredPart.WHOLE
+    replaced, whole = replaced_by(overrides), stored_part is StoredPart.WHOLE
     _schema_for_kind(stored)
     if "study" in stored and "refit" not in stored["study"]:
-        stored["study"]["refit"] = "none"  # it was begun before a sweep did that by itself
+        stored["study"]["refit"] = "none"  # begun before sweeps refitted by themselves
     if not whole:
-        _choose_model(stored, "mlp")  # nothing is trained; others cannot be without their settings
-    taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
-    given = [override.key_or_group for override in overrides]
+        _choose_model(stored, "mlp")  # no model is used; any other needs its settings
+    kept_keys = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
+    given_keys = [override.key_or_group for override in overrides]
     plain: Any = OmegaConf.to_container(stored, resolve=False)
-    for key, path in resettle_paths(study, plain, given, Path.cwd()).items():
+    for key, path in absolute_stored_paths(study, plain, given_keys, Path.cwd()).items():
         OmegaConf.update(stored, key, path)
-    node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
+    node = OmegaConf.masked_copy(stored, [key for key in kept_keys if key not in replaced])
     storage = (plain.get("study") or {}).get("storage")
-    if taken_of_it is StoredPart.STORES and storage not in (None, NOT_STORED):
+    if stored_part is StoredPart.STORES and storage not in (None, NOT_STORED):
         node["study"] = OmegaConf.masked_copy(stored["study"], ["storage"])
     refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
 def _schema_for_kind(stored: DictConfig) -> None:
-    """Configs stored before families had settings of their own name theirs by `model.kind`."""
+    """Replace `model.kind` in old configs, stored before families had settings of their own, by the
+    family's schema."""
     model = stored.get("model")
     if model is None or "kind" not in model:
         return
@@ -292,7 +297,8 @@ def _choose_model(stored: DictConfig, name: str) -> None:
 
 
 def _is_ours(stored: DictConfig) -> bool:
-    """Whether `stored_text` can have written it: it names our schemas, and no other file."""
+    """Return whether `stored_text` can have written the config: it names our schemas and no other
+    file."""
     keys = {*keys_of(Config), "defaults"}
     plain: Any = OmegaConf.to_container(stored, resolve=False)
     defaults = plain.get("defaults")
@@ -300,7 +306,7 @@ def _is_ours(stored: DictConfig) -> bool:
 
 
 def _names_schemas(entry: object) -> bool:
-    """Whether an entry of a defaults list is one of ours: `{sampler: tpe_schema}`."""
+    """Return whether an entry of a defaults list is one of ours: `{sampler: tpe_schema}`."""
     if not isinstance(entry, dict):
         return entry in ("config_schema", "_self_")
     return all(
@@ -310,7 +316,7 @@ def _names_schemas(entry: object) -> bool:
 
 
 def replaced_by(overrides: Sequence[Override]) -> set[str]:
-    """The sections in whose place something else is chosen: an option (`data=digits`), or a whole
+    """Return the sections that an override replaces: by an option (`data=digits`), or by a whole
     new space."""
     chosen = [override for override in overrides if override.key_or_group in groups()]
     return {
@@ -321,12 +327,13 @@ def replaced_by(overrides: Sequence[Override]) -> set[str]:
 
 
 def _value_of(key: str, overrides: Sequence[Override]) -> object:
-    """What the overrides say of a key before anything is composed; None: nothing."""
-    said = [o.value() for o in overrides if o.key_or_group == key and not o.is_delete()]
-    return OmegaConf.create({"value": said[-1]}).value if said else None
+    """Return the value that the overrides give a key, before anything is composed; None: no
+    value."""
+    values = [o.value() for o in overrides if o.key_or_group == key and not o.is_delete()]
+    return OmegaConf.create({"value": values[-1]}).value if values else None
 
 
-def _listed(folder: Path, names: Sequence[str]) -> str:
+def _list_studies(folder: Path, names: Sequence[str]) -> str:
     if names:
         return f"Studies in {folder}: {', '.join(names)}."
     return f"The folder {folder} holds none; study.dir=… names another."

@@ -1,1 +1,4 @@
-"""What each command does, one file each; `cli/registry.py` names them."""
+"""The commands, one file for each; `automl/cli/command_registry.py` lists them.
+
+Importing the package loads nothing.
+"""

@@ -1,4 +1,8 @@
-"""`columns`: what each column of a table is taken for, and why."""
+"""`columns`: prints how each column of a table is read, and why.
+
+The file is short because each command is a file of its own; the decisions are made in
+`automl/data`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""`devices`: what admission sees of every device; with `execution=ray` of every node's.
+"""`devices`: prints what admission sees of every device; with `execution=ray` of every node's.
 
-`devices watch=true`: every device, the trials on it, who else is there, and the queues.
-
-Memory is read here, with `execution=ray` on every node; what of it is ours, and what waits, is read
-from the pictures that the sweeps in `study.dir` write to their `status.json`. In a terminal until
-Ctrl-C, else once.
+`devices watch=true` shows every device, the trials on it, other users' processes and the queues, in
+a terminal until Ctrl-C, else once. Memory is read here, with `execution=ray` on every node. Which
+part of it is ours, and what waits, is read from the `status.json` files that the sweeps in
+`study.dir` write. Nothing is reserved or decided here.
 """
 
 from __future__ import annotations
@@ -58,36 +57,37 @@ from automl.running.display.view import SweepView, device_row, load_view
 from automl.trial import LOCAL_NODE
 
 SHOWN_SECONDS = 1.0
-"""From one picture to the next; a sweep writes its own as often."""
+"""Seconds between two views; a sweep writes its own as often."""
 
 
 def watch(config: Config) -> int:
-    """Show them. Raises AutoMLError where they cannot be read at all."""
+    """Show the devices until Ctrl-C, or once if stdout is no terminal. Raises AutoMLError where
+    they cannot be read at all."""
     console = open_console()
     with _source(config) as source, _readings(source, config) as readings:
-        seen = until_lost(_seen(readings, config), source.lost)
+        seen = until_lost(_snapshots(readings, config), source.lost)
         if not console.is_terminal:
             show_once(console, next(seen))
             return 0
-        with _ended_by_sigterm():
+        with _exit_on_sigterm():
             show_until_stopped(console, seen, lambda: time.sleep(SHOWN_SECONDS))
     return 0
 
 
 def on_cluster(config: Config) -> bool:
-    """Whether the devices are those of a cluster's nodes; one of a sweep's own has this machine's
-    alone."""
+    """Return whether the devices are those of a cluster's nodes; a cluster that a sweep starts
+    itself has only this machine's."""
     return config.execution.kind is ExecutionKind.ray and config.ray.address != LOCAL
 
 
 @dataclass(frozen=True)
 class _WatchSource:
-    """What is read."""
+    """The readers that `devices watch=true` shows, of this machine or of a cluster."""
 
     reader: DeviceReader
     elsewhere: LookElsewhere | None = None
     lost: Callable[[], AutoMLError | None] = lambda: None
-    """Why nothing can be read there any more; None: it can."""
+    """Returns the error if nothing can be read any more, else None."""
 
 
 @contextlib.contextmanager
@@ -95,11 +95,13 @@ def _source(config: Config) -> Iterator[_WatchSource]:
     if on_cluster(config):
         from automl.running.setup.machines import (
             node_readings,
-            open_cluster_nodes,  # with all that speaks to nodes
+            open_cluster_nodes,  # loads the modules of clusters
         )
 
         with open_cluster_nodes(config) as nodes:
-            cluster = NodesReader(lambda: sorted(node_readings(nodes), key=lambda of: of.node))
+            cluster = NodesReader(
+                lambda: sorted(node_readings(nodes), key=lambda reading: reading.node)
+            )
             yield _WatchSource(cluster, lost=nodes.lost)
         return
     with (
@@ -111,13 +113,14 @@ def _source(config: Config) -> Iterator[_WatchSource]:
 
 @contextlib.contextmanager
 def _readings(source: _WatchSource, config: Config) -> Iterator[queue.SimpleQueue[DeviceReading]]:
-    """As they come: a thread takes them, so that Ctrl-C is heard while the driver hangs."""
-    found: queue.SimpleQueue[DeviceReading] = queue.SimpleQueue()
+    """Yield a queue of readings. A thread takes them, so that Ctrl-C is handled while the driver
+    hangs."""
+    readings: queue.SimpleQueue[DeviceReading] = queue.SimpleQueue()
     interval_seconds = config.devices.interval_seconds
-    thread = ReaderThread(source.reader, interval_seconds, dict, found.put, source.elsewhere)
+    thread = ReaderThread(source.reader, interval_seconds, dict, readings.put, source.elsewhere)
     thread.start()
     try:
-        yield found
+        yield readings
     finally:
         thread.stop()
 
@@ -125,31 +128,33 @@ def _readings(source: _WatchSource, config: Config) -> Iterator[queue.SimpleQueu
 def until_lost(
     seen: Iterator[WatchSnapshot], lost: Callable[[], AutoMLError | None]
 ) -> Iterator[WatchSnapshot]:
-    """The same, while there is anything to be read. Raises what `lost` says."""
+    """Yield the same snapshots while they can be read. Raises the error that `lost` returns."""
     for watched in seen:
         if (error := lost()) is not None:
             raise error
         yield watched
 
 
-def _seen(readings: queue.SimpleQueue[DeviceReading], config: Config) -> Iterator[WatchSnapshot]:
+def _snapshots(
+    readings: queue.SimpleQueue[DeviceReading], config: Config
+) -> Iterator[WatchSnapshot]:
     try:
-        last = newest = readings.get(timeout=FIRST_SECONDS)
+        last_good = newest_reading = readings.get(timeout=FIRST_SECONDS)
     except queue.Empty:
         raise AutoMLError(
             f"the devices have not answered for {FIRST_SECONDS:g} s; does nvidia-smi answer?"
         ) from None
-    if last.error is not None:
-        raise AutoMLError(f"the devices cannot be read: {last.error}")
+    if last_good.error is not None:
+        raise AutoMLError(f"the devices cannot be read: {last_good.error}")
     while True:
         with contextlib.suppress(queue.Empty):
             while True:
-                newest = readings.get_nowait()
-                last = last if newest.error is not None else newest
-        yield _watched(last, newest.error, config)
+                newest_reading = readings.get_nowait()
+                last_good = last_good if newest_reading.error is not None else newest_reading
+        yield _snapshot_of(last_good, newest_reading.error, config)
 
 
-def _watched(reading: DeviceReading, error: str | None, config: Config) -> WatchSnapshot:
+def _snapshot_of(reading: DeviceReading, error: str | None, config: Config) -> WatchSnapshot:
     headroom = config.admission.headroom_bytes
     devices = [
         WatchedDevice(
@@ -157,34 +162,35 @@ def _watched(reading: DeviceReading, error: str | None, config: Config) -> Watch
         )
         for d in reading.devices
     ]
-    age, trouble = time.monotonic() - reading.begun_seconds, None
+    age, problem = time.monotonic() - reading.begun_seconds, None
     if error is not None:
-        trouble = f"the devices cannot be read now: {error}"
+        problem = f"the devices cannot be read now: {error}"
     elif age > STALE_VIEW_SECONDS:
-        trouble = f"the devices have not answered for {age:.0f} s"
+        problem = f"the devices have not answered for {age:.0f} s"
     folder, here = config.study.dir, socket.gethostname()
     sweeps = living_sweeps(Path(folder))
-    if not on_cluster(config):  # whose nodes are named here as there
+    if not on_cluster(config):  # a cluster's nodes have the same names everywhere
         sweeps = [limit_to_machine(sweep, here) for sweep in sweeps]
-    return WatchSnapshot(time.time(), devices, sweeps, folder, trouble)
+    return WatchSnapshot(time.time(), devices, sweeps, folder, problem)
 
 
 def living_sweeps(folder: Path) -> list[SweepView]:
-    """What the sweeps show that are at work on a study of the folder, by name. One that may not be
-    looked into, or has shown nothing yet, is left out."""
-    found = []
+    """Return the views of the sweeps at work on a study of the folder, by name. A study that may
+    not be read, or has shown nothing yet, is left out."""
+    views = []
     for name in sorted(study_names(folder)):
         with contextlib.suppress(OSError, ValueError):
             if is_held(folder / name):
                 view = load_view(StudyFiles(folder / name).status)
                 if view.ended is None:
-                    found.append(view)
-    return found
+                    views.append(view)
+    return views
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Not before the terminal has its cursor back."""
+def _exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM within the block, so that the terminal gets its cursor back
+    first."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -203,7 +209,7 @@ COLUMNS = (
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Print one reading of the devices, or go on showing them. Raises AutoMLError."""
+    """Print one reading of the devices, or keep showing them. Raises AutoMLError."""
     if config.watch:
         return watch(config)
     if on_cluster(config):
@@ -214,7 +220,7 @@ def run(config: Config, stored_config: str) -> int:
 
 
 def device_accounts(config: Config) -> list[DeviceAccount]:
-    """One reading of the devices with nothing of ours on them. Raises AutoMLError."""
+    """Return one reading of the devices with nothing of ours on them. Raises AutoMLError."""
     with (
         contextlib.closing(open_reader(config.devices)) as reader,
         contextlib.closing(open_promises(reader.addresses)) as promises,
@@ -233,8 +239,9 @@ def _accounts(reading: DeviceReading, config: Config) -> list[DeviceAccount]:
 
 
 def _print_nodes(config: Config) -> None:
-    """One table of all, and what keeps the devices of a node from it. Raises AutoMLError."""
-    from automl.running.setup.machines import (  # with all that speaks to nodes
+    """Print one table of all nodes' devices, and the nodes that do not answer. Raises
+    AutoMLError."""
+    from automl.running.setup.machines import (  # loads the modules of clusters
         node_readings,
         open_cluster_nodes,
         unread_nodes,
@@ -246,24 +253,25 @@ def _print_nodes(config: Config) -> None:
             open_console().say(f"{name}: its devices do not answer", "red")
 
 
-def print_nodes(found: Sequence[NodeReading], config: Config) -> None:
-    """What the nodes said, by their names. Raises AutoMLError where none could read its devices."""
-    found = sorted(found, key=lambda of: of.node)
-    reading = merge_node_readings(found, time.monotonic())
+def print_nodes(node_readings: Sequence[NodeReading], config: Config) -> None:
+    """Print the nodes' readings, sorted by name. Raises AutoMLError where no node could read its
+    devices."""
+    node_readings = sorted(node_readings, key=lambda node_reading: node_reading.node)
+    reading = merge_node_readings(node_readings, time.monotonic())
     if reading.error is not None:
         raise AutoMLError(f"the devices cannot be read: {reading.error}")
     print_accounts(_accounts(reading, config))
-    for of in found:
-        if of.reading.error is not None:
-            why = fit_line(of.reading.error)
-            open_console().say(f"{of.node}: the devices cannot be read: {why}", "red")
+    for node_reading in node_readings:
+        if node_reading.reading.error is not None:
+            why = fit_line(node_reading.reading.error)
+            open_console().say(f"{node_reading.node}: the devices cannot be read: {why}", "red")
 
 
 def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
-    """A row a device, and a row for each process on it."""
+    """Print a row for each device, and a row for each process on it."""
     rows = [row for device in accounts for row in _rows(device)]
-    n_if_any = COLUMNS.index("device")
-    shown = [n for n in range(len(COLUMNS)) if n >= n_if_any or any(row[n] for row in rows)]
+    n_optional = COLUMNS.index("device")
+    shown = [n for n in range(len(COLUMNS)) if n >= n_optional or any(row[n] for row in rows)]
     columns = [COLUMNS[index] for index in shown]
     n_left = columns.index("device") + 1
     open_console().table(columns, [[row[index] for index in shown] for row in rows], n_left=n_left)

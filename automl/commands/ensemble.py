@@ -1,4 +1,9 @@
-"""`ensemble`: the models of a study as one, the weighted mean of those that are best together."""
+"""`ensemble`: makes one model of a study's models, the weighted mean of those that are best
+together.
+
+The file is short because each command is a file of its own; members and weights are chosen in
+`automl/running/finish/ensemble.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from automl.running.setup.preparation import prepare_study
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Write `ensemble.pt` into the study, and tell MLflow. Raises AutoMLError."""
+    """Write `ensemble.pt` into the study, and deliver its scores to MLflow. Raises AutoMLError."""
     refuse_user_models(config)
     path = study_path(config.study)
     place = settle_place_unlocked(path, config.study)

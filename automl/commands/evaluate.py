@@ -1,17 +1,15 @@
-"""`evaluate`: models of a study scored on rows that no sweep saw, with how sure that is.
+"""`evaluate`: scores models of a study on rows that no sweep saw, with their uncertainty.
 
-Every metric of the task with a 95 % interval, baselines beside them, and for several models whether
-their difference is more than chance: of a refit, whether it is worse than the trial it repeats.
-Kept in the event log, and so on the runs in MLflow.
+Every metric of the task gets a 95 % interval, with baselines beside it. For several models it says
+whether their difference is more than chance; for a refit, whether it is worse than the trial it
+repeats. The scores are kept in the event log, and from there on the runs in MLflow. They are
+computed in `models/evaluation_scores.py`.
 
-An evaluation as people read it: a table by metric, and a sentence for what it means.
-
-Whether a part of the rows ranks trials as more rows do (`data.sweep_rows`).
-
-Nobody has trained on all rows yet, and to do so is what a part saves. So one looks the other way:
-the best trials are trained again on a quarter and on a half of the part, and scored on the same
-rows as ever. Where the order is the same from a half on, or earlier, more rows need not change it
-either; where it changes up to the last, the part may be too small to choose by.
+A study with `data.sweep_rows` is also checked for whether a part of the rows ranks trials as more
+rows do. Training on all rows is what a part avoids, so the check goes the other way: the best
+trials are trained again on a quarter and on a half of the part, and scored on the same rows. If
+their order is the same from a half on, or earlier, more rows need not change it either; if it
+changes up to the last, the part may be too small to choose by.
 """
 
 from __future__ import annotations
@@ -23,7 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from automl.commands.models.evaluation_scores import Judge, ScoringResult, score_models
-from automl.commands.models.study_opening import bring_up, deliver_evaluation, record_evaluation
+from automl.commands.models.study_opening import (
+    deliver_evaluation,
+    fetch_shared_study,
+    record_evaluation,
+)
 from automl.commands.models.which_model import (
     ModelChoice,
     best_file,
@@ -45,25 +47,26 @@ from automl.tracking.long_step import long_step
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, TrialState, refit_name, trial_name
 
 N_TRIALS = 3
-"""Whose order is looked at, where none are named."""
+"""Number of best trials whose order is checked if `evaluate.trials` names none."""
 SHARES = (0.25, 0.5)
-"""Of the rows that trials train on."""
+"""Shares of the trials' training rows that the trials are trained on again."""
 LEAST_ROWS = 40
-"""Of which a quarter can still be trained on."""
+"""The fewest training rows of which a quarter can still be trained on."""
 
 
 @dataclass(frozen=True)
 class PartLosses:
-    """Losses of trials by the share of the part that they were trained on, all of it last."""
+    """Losses of trials by the share of the part that they were trained on, the whole part last."""
 
     trials: tuple[int, ...]
     n_rows: tuple[int, ...]
     losses: tuple[tuple[float, ...], ...]
-    """A row for each number of rows, a column for each trial."""
+    """Losses as a row for each number of rows, and a column for each trial."""
 
 
 def compare_parts(config: Config, record: StudyRecord) -> list[TrialRecord]:
-    """Finished trials, the best first: pruned ones were trained for shorter."""
+    """Return the trials to compare, the best first; pruned ones were trained for shorter and are
+    left out."""
     numbers = config.evaluate.trials
     finished = [t for t in record.ranking() if t.state is TrialState.FINISHED]
     return [t for t in finished if t.number in numbers] if numbers else finished[:N_TRIALS]
@@ -78,7 +81,7 @@ def rank_parts(
     """
     from automl.models.model_scoring import retrain_trial
 
-    plan, rows = TrainingPlan.of(config), evaluation.part.rows
+    plan, rows = TrainingPlan.from_config(config), evaluation.part.rows
     build = network_builder(config)
     own = [open_model(config, ModelChoice(best_file(directory, trial), trial)) for trial in trials]
     n_rows, losses = [], []
@@ -98,20 +101,20 @@ def rank_parts(
     )
 
 
-def parts_sentence(found: PartLosses) -> str:
-    """What it means, in a sentence."""
-    orders = [tuple(sorted(range(len(row)), key=row.__getitem__)) for row in found.losses]
+def parts_sentence(losses: PartLosses) -> str:
+    """Return a sentence that says what the losses mean for `data.sweep_rows`."""
+    orders = [tuple(sorted(range(len(row)), key=row.__getitem__)) for row in losses.losses]
     n_same = next(i for i in range(len(orders)) if len(set(orders[i:])) == 1)
     if n_same < len(orders) - 1:
         return (
-            f"their order is the same from {found.n_rows[n_same]:,} rows on: more rows have not "
+            f"their order is the same from {losses.n_rows[n_same]:,} rows on: more rows have not "
             "changed it"
         )
-    best = {found.trials[order[0]] for order in orders[-2:]}
+    best = {losses.trials[order[0]] for order in orders[-2:]}
     if len(best) == 1:
         return f"trial {best.pop()} is the best on a half and on all; the order behind it changes"
     return (
-        f"on {found.n_rows[-2]:,} rows another trial is the best than on {found.n_rows[-1]:,}: "
+        f"on {losses.n_rows[-2]:,} rows another trial is the best than on {losses.n_rows[-1]:,}: "
         "the part may be too small to choose by; take a larger data.sweep_rows in a new study"
     )
 
@@ -120,22 +123,28 @@ COLUMNS = ("metric", "model", "score", "95 % interval", "difference", "")
 
 
 def evaluation_table(event: ModelsEvaluated) -> list[tuple[str, ...]]:
-    """A row for each metric of each model; the first model, then what is compared with it."""
+    """Return a row for each metric of each model: the first model, then the models compared with
+    it."""
     names = model_names(event)
     first = event.models[0]
     rows: list[tuple[str, ...]] = []
     for metric in event.scores[first]:
-        figure = _figures_like(event.scores[first][metric].value)
+        figure = _formatter_for(event.scores[first][metric].value)
         for name in names:
             score = event.scores[name][metric]
             shown = metric if name == first else ""
-            cells = (shown, names[name], figure(score.value), _span(score.low, score.high, figure))
+            cells = (
+                shown,
+                names[name],
+                figure(score.value),
+                _interval_text(score.low, score.high, figure),
+            )
             rows.append((*cells, *_against_first(event, name, metric, figure)))
     return rows
 
 
 def model_names(event: ModelsEvaluated) -> dict[str, str]:
-    """What each model is called in a table, by its name in the event."""
+    """Return the name of each model in a table, by its name in the event."""
     models = {trial_name(number): f"trial {number}" for number in event.trials}
     if event.ensembled:
         models = {ENSEMBLE_NAME: ENSEMBLE_NAME} | models
@@ -147,30 +156,31 @@ def model_names(event: ModelsEvaluated) -> dict[str, str]:
 
 
 def score_records(event: ModelsEvaluated) -> list[dict[str, Any]]:
-    """A row for each metric of each model, of plain values."""
+    """Return a row for each metric of each model, as plain values."""
     rows = []
     for metric in event.scores[event.models[0]]:
         for name, model in model_names(event).items():
             score = event.scores[name][metric]
             row = {"metric": metric, "model": model, "score": score.value}
             row |= {"low": score.low, "high": score.high}
-            if (found := event.differences.get(name, {}).get(metric)) is not None:
-                row |= {"difference": found.value, "difference_low": found.low}
-                row |= {"difference_high": found.high, "verdict": found.verdict}
+            if (difference := event.differences.get(name, {}).get(metric)) is not None:
+                row |= {"difference": difference.value, "difference_low": difference.low}
+                row |= {"difference_high": difference.high, "verdict": difference.verdict}
             rows.append(row | {"rows": event.rows})
     return rows
 
 
-def part_table(found: PartLosses) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of how trials rank on parts of the rows."""
-    figure = _figures_like(found.losses[-1][0])
-    columns = ["trained on", *(f"trial {number}" for number in found.trials)]
-    rows = zip(found.n_rows, found.losses, strict=True)
+def part_table(losses: PartLosses) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows of a table of how trials rank on parts of the rows."""
+    figure = _formatter_for(losses.losses[-1][0])
+    columns = ["trained on", *(f"trial {number}" for number in losses.trials)]
+    rows = zip(losses.n_rows, losses.losses, strict=True)
     return columns, [[f"{n:,} rows", *map(figure, losses)] for n, losses in rows]
 
 
 def closing_lines(event: ModelsEvaluated) -> Iterator[str]:
-    """What a table does not say by itself."""
+    """Yield the sentences below a table of scores: what a difference is, and what flatters the
+    scores."""
     models = event.models
     yield (
         f"difference: from {model_names(event)[models[0]]}, with the 95 % interval of the "
@@ -188,25 +198,29 @@ def closing_lines(event: ModelsEvaluated) -> Iterator[str]:
 def _against_first(
     event: ModelsEvaluated, name: str, metric: str, figure: Callable[[float], str]
 ) -> tuple[str, str]:
-    found = event.differences.get(name, {}).get(metric)
-    if found is None:
+    difference = event.differences.get(name, {}).get(metric)
+    if difference is None:
         return "", ""
-    return f"{figure(found.value)} ({_span(found.low, found.high, figure)})", found.verdict
+    return (
+        f"{figure(difference.value)} ({_interval_text(difference.low, difference.high, figure)})",
+        difference.verdict,
+    )
 
 
-def _figures_like(score: float) -> Callable[[float], str]:
-    """All figures of a metric with as many decimals: four digits of the score."""
+def _formatter_for(score: float) -> Callable[[float], str]:
+    """Return a formatter that gives all figures of a metric as many decimals as four digits of the
+    score need."""
     size = math.floor(math.log10(abs(score))) if score and math.isfinite(score) else 0
     decimals = min(max(0, 3 - size), 12) if size < 0 else max(0, 4 - max(size, 0))
     return lambda value: f"{value:.{decimals}f}"
 
 
-def _span(low: float, high: float, figure: Callable[[float], str]) -> str:
+def _interval_text(low: float, high: float, figure: Callable[[float], str]) -> str:
     return f"{figure(low)} to {figure(high)}"
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Score, show and keep. Raises AutoMLError."""
+    """Score the models, print the scores and keep them. Raises AutoMLError."""
     evaluate(config, say_on_stdout)
     return 0
 
@@ -219,11 +233,13 @@ def evaluate(
     to_mlflow: bool = True,
     judge: Judge = EvaluationRows.judged,
 ) -> ModelsEvaluated:
-    """The scores of the models that `evaluate.*` names; shown in tables, if they are to be, and
-    given to MLflow, unless the caller does that later. `judge` has the baselines of rows that were
-    scored before. Raises AutoMLError."""
+    """Score the models that `evaluate.*` names, and keep the scores.
+
+    `show` prints them as tables; `to_mlflow=False` leaves the delivery to the caller. `judge` may
+    return baselines of rows that were scored before. Raises AutoMLError.
+    """
     choices = choose_models(config)
-    bring_up(config.study)
+    fetch_shared_study(config.study)
     directory = study_path(config.study)
     place = settle_place_unlocked(directory, config.study)
     record = read_study(directory)
@@ -235,8 +251,11 @@ def evaluate(
         if to_mlflow:
             deliver_evaluation(directory, config, place, say)
     else:
-        again = command_line("evaluate", config.study)
-        say(f"a sweep works on the study, so that these scores are kept nowhere; after it: {again}")
+        command = command_line("evaluate", config.study)
+        say(
+            f"a sweep works on the study, so that these scores are kept nowhere; after it: "
+            f"{command}"
+        )
     if show and scoring.table is not None:
         _show_parts(scoring.table, record, config)
     return scoring.event
@@ -253,14 +272,14 @@ def _show(scoring: ScoringResult, config: Config) -> None:
 
 
 def _show_parts(table: EvaluationRows, record: StudyRecord, config: Config) -> None:
-    """Whether `data.sweep_rows` ranks as more rows do, where a study has it."""
+    """Print whether `data.sweep_rows` ranks trials as more rows do, if the study has it."""
     trials = compare_parts(config, record)
     too_few = len(trials) < 2 or len(table.dataset.train) < LEAST_ROWS
     if config.data.sweep_rows is None or too_few:
         return
-    found = rank_parts(trials, table, study_path(config.study), config)
-    columns, rows = part_table(found)
+    losses = rank_parts(trials, table, study_path(config.study), config)
+    columns, rows = part_table(losses)
     console = open_console()
     console.say("loss on the same rows, of the same trials trained on fewer", "bold")
     console.table(columns, rows)
-    console.say(parts_sentence(found), "dim")
+    console.say(parts_sentence(losses), "dim")

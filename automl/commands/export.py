@@ -1,7 +1,7 @@
-"""`export_model`: a study's model as files that other programs run, shown to say what the model
-says.
+"""`export`: writes a study's model as files that other programs run, after comparing their scores.
 
-`export.tune`: the ways of running a model are measured, and the fastest becomes the export.
+With `export.tune`, the ways of running the model are measured, and the fastest becomes the export.
+The formats and the comparison are in `automl/export`, the measuring in `automl/measure/tuning`.
 """
 
 from __future__ import annotations
@@ -43,22 +43,23 @@ COLUMNS = ("way", "p50 µs", "p99 µs", "rows/s of 256", "rows/s of 16,384", "lo
 
 @dataclass(frozen=True)
 class FastestExport:
-    """Of the ways that an export can be."""
+    """The fastest way of running the model that can be written as an export."""
 
     format: ExportFormat
     label: str
     tuned: package.TunedExportFile
     interrupted: bool
-    """The measuring was: others may be faster."""
+    """Whether the measuring was interrupted: ways that were not measured may be faster."""
 
 
 def fastest_export(
     config: Config, predictor: Predictor, model: str, console: CommandConsole, folder: Path
 ) -> FastestExport:
-    """Measure, show, and keep the figures in the study and in MLflow; files are made in `folder`.
+    """Measure the ways, show them, and keep the figures in the study and in MLflow; files are made
+    in `folder`.
 
-    `model` is what the model is called. Ctrl-C ends the measuring, and what was seen by then
-    counts. Raises AutoMLError where no way that an export can be is within the tolerance, and
+    `model` is the model's name. Ctrl-C ends the measuring, and the ways measured by then count.
+    Raises AutoMLError where no way that can be exported is within the tolerance, and
     KeyboardInterrupt where none was measured by then.
     """
     from automl.measure.tuning.choice import fastest_way
@@ -71,26 +72,26 @@ def fastest_export(
         f"measures {_n_measured(ways)} ways of running it, by one row to 16,384 at a time: about "
         f"{_rounded(seconds_needed(ways))} on a free machine; Ctrl-C takes the fastest by then"
     )
-    seen = measure_ways(predictor, validation, ways, folder, _progress(console, ways))
-    chosen = fastest_way(seen.ways, files=True)
-    _show(console, seen.ways, validation)
+    measurements = measure_ways(predictor, validation, ways, folder, _progress(console, ways))
+    fastest = fastest_way(measurements.ways, files=True)
+    _show(console, measurements.ways, validation)
     event = ExportTuned(
         time=time.time(),
         model=model,
-        chosen="" if chosen is None else chosen.label,
-        figures={one.label: _figures(one) for one in seen.ways if one.timing},
+        chosen="" if fastest is None else fastest.label,
+        figures={way.label: _figures(way) for way in measurements.ways if way.timing},
     )
     _keep(event, config, console)
-    if chosen is None and seen.interrupted:
+    if fastest is None and measurements.interrupted:
         console.say("interrupted before anything that could be written was measured", "yellow")
         raise KeyboardInterrupt
-    if chosen is None:
-        raise _no_file(seen, config.export.tolerance)
-    return _export_of(chosen, seen, validation)
+    if fastest is None:
+        raise _no_export_error(measurements, config.export.tolerance)
+    return _export_of(fastest, measurements, validation)
 
 
-def _no_file(seen: TuningMeasurements, tolerance: float) -> AutoMLError:
-    if any(one.is_file for one in seen.ways):
+def _no_export_error(measurements: TuningMeasurements, tolerance: float) -> AutoMLError:
+    if any(way.is_file for way in measurements.ways):
         return AutoMLError(
             f"export.tune: what could be written is not within export.tolerance={tolerance:g} of "
             "the model's loss: allow more, or leave export.tune out."
@@ -117,60 +118,61 @@ def _validation(config: Config, predictor: Predictor) -> AccuracyCheck:
 def _progress(
     console: CommandConsole, ways: Sequence[InferenceWay]
 ) -> Callable[[int, WayMeasurement], None]:
-    def show(number: int, one: WayMeasurement) -> None:
-        said = f"not measured: {one.why_not}"
-        if one.timing is not None:
-            said = f"{one.timing.p50_seconds * 1e6:,.0f} µs a row"
-        console.say(f"{number + 1:>3} of {_n_measured(ways)}: {one.label}: {said}", "dim")
+    def show(number: int, way: WayMeasurement) -> None:
+        result = f"not measured: {way.why_not}"
+        if way.timing is not None:
+            result = f"{way.timing.p50_seconds * 1e6:,.0f} µs a row"
+        console.say(f"{number + 1:>3} of {_n_measured(ways)}: {way.label}: {result}", "dim")
 
     return show
 
 
 def _show(
-    console: CommandConsole, seen: Sequence[WayMeasurement], validation: AccuracyCheck
+    console: CommandConsole, measured: Sequence[WayMeasurement], validation: AccuracyCheck
 ) -> None:
     from automl.measure.tuning.choice import fastest_way, fastest_way_for_many
 
-    console.table(COLUMNS, [_row(one) for one in seen if one.timing])
+    console.table(COLUMNS, [_row(way) for way in measured if way.timing])
     console.say(
         f"loss: on {len(validation.part):,} validation rows; the model's own is "
         f"{validation.loss:.6g}, and up to {validation.most:.6g} is within export.tolerance="
         f"{validation.tolerance:g}",
         "dim",
     )
-    for why, group in groupby((one for one in seen if not one.timing), lambda one: one.why_not):
-        console.say(f"not measured: {'; '.join(one.label for one in group)}: {why}", "dim")
-    best, many = fastest_way(seen), fastest_way_for_many(seen)
+    for why, group in groupby((way for way in measured if not way.timing), lambda way: way.why_not):
+        console.say(f"not measured: {'; '.join(way.label for way in group)}: {why}", "dim")
+    best, many = fastest_way(measured), fastest_way_for_many(measured)
     if best is not None and many is not None:
         console.say(f"the fastest for one row: {best.label}", "bold")
         console.say(f"the fastest for many: {many[0].label}, {many[1]:,} at a time")
 
 
-def _row(one: WayMeasurement) -> tuple[str, ...]:
-    assert one.timing is not None
-    assert one.loss is not None
-    rates = one.timing.rows_per_second
+def _row(way: WayMeasurement) -> tuple[str, ...]:
+    assert way.timing is not None
+    assert way.loss is not None
+    rates = way.timing.rows_per_second
     return (
-        one.label,
-        f"{one.timing.p50_seconds * 1e6:,.0f}",
-        f"{one.timing.p99_seconds * 1e6:,.0f}",
+        way.label,
+        f"{way.timing.p50_seconds * 1e6:,.0f}",
+        f"{way.timing.p99_seconds * 1e6:,.0f}",
         f"{rates[256]:,.0f}",
         f"{rates[16384]:,.0f}",
-        f"{one.loss:.6g}",
-        "" if one.within else "too far off",
+        f"{way.loss:.6g}",
+        "" if way.within else "too far off",
     )
 
 
-def _figures(one: WayMeasurement) -> dict[str, float]:
-    assert one.timing is not None
-    assert one.loss is not None
-    rates = {f"rows_per_second@{n}": rate for n, rate in one.timing.rows_per_second.items()}
-    p50, p99 = one.timing.p50_seconds, one.timing.p99_seconds
-    return {"p50_seconds": p50, "p99_seconds": p99, "loss": one.loss, **rates}
+def _figures(way: WayMeasurement) -> dict[str, float]:
+    assert way.timing is not None
+    assert way.loss is not None
+    rates = {f"rows_per_second@{n}": rate for n, rate in way.timing.rows_per_second.items()}
+    p50, p99 = way.timing.p50_seconds, way.timing.p99_seconds
+    return {"p50_seconds": p50, "p99_seconds": p99, "loss": way.loss, **rates}
 
 
 def _keep(event: ExportTuned, config: Config, console: CommandConsole) -> None:
-    """In the event log, and so in MLflow; that neither is there ends no export."""
+    """Keep the figures in the event log, and so in MLflow; a failure of either does not end the
+    export."""
     directory = study_path(config.study)
     place = settle_place_unlocked(directory, config.study)
     if not record_evaluation(event, config):
@@ -183,31 +185,31 @@ def _keep(event: ExportTuned, config: Config, console: CommandConsole) -> None:
 
 
 def _export_of(
-    chosen: WayMeasurement, seen: TuningMeasurements, validation: AccuracyCheck
+    chosen: WayMeasurement, measurements: TuningMeasurements, validation: AccuracyCheck
 ) -> FastestExport:
     from automl.export.package import TunedExportFile as TunedFile
     from automl.measure.tuning.choice import draw_speeds
 
-    made = seen.files[chosen.label]
-    assert made.file is not None
-    assert made.format is not None
+    written = measurements.files[chosen.label]
+    assert written.file is not None
+    assert written.format is not None
     figures = {
         "chosen": chosen.label,
         "loss_of_the_model": validation.loss,
         "tolerance": validation.tolerance,
-        "ways": [asdict(one) | {"label": one.label} for one in seen.ways],
+        "ways": [asdict(way) | {"label": way.label} for way in measurements.ways],
     }
     beside = {
         FILE: json.dumps(figures, indent=1).encode(),
-        PICTURE: draw_speeds(seen.ways, chosen.label),
+        PICTURE: draw_speeds(measurements.ways, chosen.label),
     }
     tuned = TunedFile(
-        file=made.file,
+        file=written.file,
         threads=chosen.threads or 1,
         accept=validation.check if chosen.rounds else None,
         beside=beside,
     )
-    return FastestExport(made.format, chosen.label, tuned, seen.interrupted)
+    return FastestExport(written.format, chosen.label, tuned, measurements.interrupted)
 
 
 def _n_measured(ways: Sequence[InferenceWay]) -> int:
@@ -220,11 +222,11 @@ def _rounded(seconds: float) -> str:
 
 INTERRUPTED = 130
 N_ROWS = 1000
-"""Of the study's table, to compare the export with the model on."""
+"""Number of rows of the study's table that the export and the model are compared on."""
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Write the export and say what was compared. Raises AutoMLError."""
+    """Write the export and print the comparison with the model. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
     choice = choose_model(config, "export")
 
@@ -240,25 +242,34 @@ def run(config: Config, stored_config: str) -> int:
         if config.export.tune:
             fastest = fastest_export(config, predictor, model.name, console, Path(folder))
         kind = config.export.format if fastest is None else fastest.format
-        to = config.export.to or StudyFiles(path).export(model.name, kind.value)
-        console.say(f"{model.name} of {path.name}: {_way(kind, fastest)}, to {to}")
-        if late := outdated(config, model):
-            console.say(late, "yellow")
+        target_path = config.export.to or StudyFiles(path).export(model.name, kind.value)
+        console.say(f"{model.name} of {path.name}: {_way_text(kind, fastest)}, to {target_path}")
+        if warning := outdated(config, model):
+            console.say(warning, "yellow")
         with long_step("writing the export and comparing it with the model", console.say):
-            done = _written(predictor, rows, to, kind, _about(path, model), fastest)
-    _say_parity(console, done, fastest, has_labels=bool(predictor.classes))
-    said = ("said.py",) if predictor.columns.readings else ()
-    beside = ["schema.json", "reader.py", *said, *(() if fastest is None else fastest.tuned.beside)]
-    console.say(f"{done.file} ({done.file.stat().st_size:,} bytes); beside it {', '.join(beside)}")
+            result = _write_export(
+                predictor, rows, target_path, kind, _model_facts(path, model), fastest
+            )
+    _say_parity(console, result, fastest, has_labels=bool(predictor.classes))
+    text_readers = ("said.py",) if predictor.columns.readings else ()
+    beside = [
+        "schema.json",
+        "reader.py",
+        *text_readers,
+        *(() if fastest is None else fastest.tuned.beside),
+    ]
+    console.say(
+        f"{result.file} ({result.file.stat().st_size:,} bytes); beside it {', '.join(beside)}"
+    )
     return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
 
 
-def _way(kind: ExportFormat, fastest: FastestExport | None) -> str:
-    said = f"export.format={kind.value}"
-    return said if fastest is None else f"{said}, chosen: {fastest.label}"
+def _way_text(kind: ExportFormat, fastest: FastestExport | None) -> str:
+    format_text = f"export.format={kind.value}"
+    return format_text if fastest is None else f"{format_text}, chosen: {fastest.label}"
 
 
-def _written(
+def _write_export(
     predictor: Predictor,
     rows: Sequence[Mapping[str, Any]],
     to: str | Path,
@@ -276,57 +287,63 @@ def _written(
 
 
 def _say_parity(
-    console: CommandConsole, done: ExportResult, fastest: FastestExport | None, *, has_labels: bool
+    console: CommandConsole,
+    result: ExportResult,
+    fastest: FastestExport | None,
+    *,
+    has_labels: bool,
 ) -> None:
     if fastest is not None and fastest.tuned.accept is not None:
         console.say(
-            f"the export rounds: scores of {done.n_rows:,} rows of the table and {done.n_odd} odd "
-            f"ones within {done.largest:.1g}, its loss within export.tolerance"
+            f"the export rounds: scores of {result.n_rows:,} rows of the table and "
+            f"{result.n_odd} odd ones within {result.largest:.1g}, its loss within export.tolerance"
         )
         return
-    same = f"scores within {done.largest:.1g}" + (", all labels the same" * has_labels)
+    agreement = f"scores within {result.largest:.1g}" + (", all labels the same" * has_labels)
     console.say(
-        f"the export says what the model says: {done.n_rows:,} rows of the table, {done.n_odd} odd "
-        f"ones, alone and 10,000 at once: {same}"
+        f"the export says what the model says: {result.n_rows:,} rows of the table, "
+        f"{result.n_odd} odd ones, alone and 10,000 at once: {agreement}"
     )
 
 
 def _check_format(config: Config, formats: Sequence[ExportFormat]) -> None:
-    """Raises ConfigError for one that the model does not have, which names the best trial that
-    has it."""
+    """Raise ConfigError for a format that the model does not have; it names the best trial that has
+    it."""
     kind = config.export.format
     if kind not in formats:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
             f"export.format={kind.value}: models of this family have "
             f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
-            f"{_which_has(config)}"
+            f"{_best_trial_with_format(config)}"
         )
 
 
-def _which_has(config: Config) -> str:
-    """Of a study of several families: what to name instead."""
+def _best_trial_with_format(config: Config) -> str:
+    """Return a sentence that names the best trial with the format, in a study of several
+    families."""
     family, path = config.model, study_path(config.study)
     assert isinstance(family, Family), "Hydra makes it by its schema"
     if family.choice is None:
         return ""
     for trial in read_study(path).ranking():
-        has = config.export.format in family.of(trial.params)[0].export_formats
-        if has and StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST).exists():
+        has_format = config.export.format in family.of_trial(trial.params)[0].export_formats
+        if has_format and StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST).exists():
             number, name = trial.number, trial.params[family.choice]
             return f" The best trial that has it is {number} ({name}): export.trial={number}."
     return ""
 
 
-def _about(path: Path, model: TableModel) -> dict[str, Any]:
-    """Which model it is; `value` is the trial's by the study's metric, and none of an ensemble."""
+def _model_facts(path: Path, model: TableModel) -> dict[str, Any]:
+    """Return the facts about the model that the export stores; `value` is the trial's by the
+    study's metric, and None for an ensemble."""
     trial = read_study(path).trials.get(model.trial)
     return {
         "study": path.name,
         "trial": model.trial,
         "refit": model.refitted is not None,
         "params": dict(model.predictor.params),
-        "value": None if trial is None or model.joined else trial.value,
+        "value": None if trial is None or model.is_ensemble else trial.value,
         "model_file": {
             "name": model.file.name,
             "sha256": hashlib.sha256(model.file.read_bytes()).hexdigest(),

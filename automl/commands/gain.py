@@ -1,6 +1,8 @@
-"""`gain`: what a GPU, more threads, bfloat16 and packs would gain the trials of a space.
+"""`gain`: times what a GPU, more threads, bfloat16 and packs would gain the trials of a space.
 
-Some steps of a small, a middle and a large trial are timed; nothing of a study is written.
+Some steps of a small, a middle and a large trial are timed; nothing of a study is written. The file
+is short because each command is a file of its own; the timing is in `automl/measure/gain` and its
+report in `automl/running/gain`.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ def run(config: Config, stored_config: str) -> int:
         )
     from automl.execution.worker_process import preload_fork_server
 
-    preload_fork_server("automl.measure.gain.child")  # goes on beside what is loaded here
+    preload_fork_server("automl.measure.gain.child")  # runs while this process loads its modules
     from automl.running.gain.gain_report import print_gain_report
 
-    # Whatever trains it in a sweep, here it is a process that can be ended.
+    # Here every training is a process that can be ended, whatever `execution` a sweep would use.
     execution = replace(config.execution, kind=ExecutionKind.workers)
     print_gain_report(replace(config, execution=execution))
     return 0

@@ -1,7 +1,8 @@
-"""`list`: the studies of the folder `study.dir`, the newest first.
+"""`list`: prints the studies of the folder `study.dir`, the newest first.
 
-Of each its `status.json` is read and its lock looked at, so that a thousand take no longer than it
-takes to start. A folder of which nothing can be told is a row that says so in a word.
+Only the `status.json` and the lock of each study are read, so that a thousand studies take no
+longer than the start of the program. A folder that cannot be read gets a row that says why in a
+word.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from automl.running.display.view import SweepView, load_view
 
 COLUMNS = ("study", "state", "trials", "failed", "best", "age")
 _MAX_WORD = 40
-"""Characters of the name of a metric or of a state."""
+"""The largest number of characters that are shown of a metric or a state."""
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -41,7 +42,8 @@ def run(config: Config, stored_config: str) -> int:
 
 
 def _names(folder: Path) -> list[str]:
-    """The studies, and after them whatever else stands there. Raises OSError."""
+    """Return the names of the studies, and after them the names of all other folders. Raises
+    OSError."""
     studies = study_names(folder)
     with os.scandir(folder) as entries:
         folders = {e.name for e in entries if e.is_dir() and not e.name.startswith(".")}
@@ -60,7 +62,7 @@ def _row(path: Path, now: float) -> tuple[str, ...]:
 
 
 def _view(path: Path) -> SweepView | str:
-    """How the study stood last, or the word for a folder that does not tell."""
+    """Return the last view of the study, or the word for a folder that has none."""
     try:
         names = os.listdir(path)
         if STATUS in names:
@@ -73,17 +75,18 @@ def _view(path: Path) -> SweepView | str:
 
 
 def _state(path: Path, view: SweepView) -> str:
-    """Who holds the lock is at work, whatever was written last."""
+    """Return the state of the study: running if a sweep holds its lock, whatever was written
+    last."""
     try:
         if is_held(path):
             return "running"
-    except OSError:  # its lock belongs to somebody else
+    except OSError:  # the lock of another user's study
         return view.ended or "unknown"
     return view.ended or "interrupted"
 
 
 def age_text(seconds: float) -> str:
-    """`12 s`, `3 min`, `5 h`, `40 d`: since the study was at work."""
+    """Return the time since the study was at work: `12 s`, `3 min`, `5 h`, `40 d`."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"

@@ -1,4 +1,8 @@
-"""`predict`: a table of any size scored by a model of a study."""
+"""`predict`: scores a table of any size by a model of a study, chunk by chunk.
+
+One chunk is read and one is written in threads while one is scored. The model is chosen in
+`models/which_model.py`, the device in `models/row_scorer.py`.
+"""
 
 from __future__ import annotations
 
@@ -27,45 +31,47 @@ if TYPE_CHECKING:
 
 CSV, PARQUET = FORMATS = ".csv", ".parquet"
 N_SHOWN = 5
-"""Rows that cannot be read, on the screen; all are in a file."""
+"""Number of unreadable rows that are printed; all of them are in a file."""
 T = TypeVar("T")
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Write `predict.output`, a row for each of `predict.input`. Raises AutoMLError."""
+    """Write `predict.output`, with a row for each row of `predict.input`. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
-    given, output = _given(config)
+    input_path, output = _input_and_output(config)
     choice = choose_model(config, "predict")
 
     from automl.data.tables.chunked_table import ChunkedTable
 
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
-    predictor, whose = _of_members(model, config.predict.members)
+    predictor, members_words = _choose_members(model, config.predict.members)
     columns = predictor.columns
-    table = ChunkedTable.at("predict.input", given, columns.sources, config.predict.keep)
-    if late := outdated(config, model):
-        console.say(late, "yellow")
-    by = make_scorer(
+    table = ChunkedTable.at("predict.input", input_path, columns.sources, config.predict.keep)
+    if warning := outdated(config, model):
+        console.say(warning, "yellow")
+    scorer = make_scorer(
         predictor, config.predict.device, config.devices, now=time.monotonic, say=console.say
     )
     progress = PredictProgress(console, time.monotonic)
     try:
-        with long_step(f"{model.name} of {path.name}{whose} scores {given}", console.say) as step:
-            unread = _score(predictor, by, table, output, progress, step)
+        with long_step(
+            f"{model.name} of {path.name}{members_words} scores {input_path}", console.say
+        ) as step:
+            unread = _score(predictor, scorer, table, output, progress, step)
     except OSError as error:
         raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
     progress.end(output, unread)
     return 0
 
 
-def _of_members(model: TableModel, wanted: int | None) -> tuple[Predictor, str]:
-    """By so many members as are wanted, and what to say of it. Raises ConfigError for a model that
-    has none."""
+def _choose_members(model: TableModel, wanted: int | None) -> tuple[Predictor, str]:
+    """Return the model with the wanted number of members, and words about it for the output. Raises
+    ConfigError for a model without members."""
     if wanted is None:
         return model.predictor, ""
     n_all = len(model.predictor.params)
-    if not model.joined:
+    if not model.is_ensemble:
         raise ConfigError(
             f"predict.members={wanted}: {model.name} is no ensemble, of whose members some can be "
             "chosen: leave it out, or take predict.model=ensemble."
@@ -75,62 +81,69 @@ def _of_members(model: TableModel, wanted: int | None) -> tuple[Predictor, str]:
     return model.predictor.of_heaviest(wanted), f", by {wanted} of its {n_all} members,"
 
 
-def _given(config: Config) -> tuple[str, Path]:
-    """Where the table is, and where the scores go. Raises ConfigError."""
-    given, output = config.predict.input, config.predict.output
-    for key, value, such_as in (("input", given, "rows"), ("output", output, "scores")):
+def _input_and_output(config: Config) -> tuple[str, Path]:
+    """Return the path of the table and the path of the scores. Raises ConfigError."""
+    input_path, output = config.predict.input, config.predict.output
+    for key, value, such_as in (("input", input_path, "rows"), ("output", output, "scores")):
         if not value:
             raise ConfigError(f"predict.{key}: must be given, such as predict.{key}={such_as}.csv")
-    assert given is not None, "looked at above"
+    assert input_path is not None, "looked at above"
     assert output is not None
-    to = Path(output).expanduser()
-    if not to.parent.is_dir() or (to.exists() and not to.is_file()):  # a device would be replaced
+    output_path = Path(output).expanduser()
+    # Replacing a device by a file would destroy it.
+    if not output_path.parent.is_dir() or (output_path.exists() and not output_path.is_file()):
         raise ConfigError(f"predict.output={output}: must be a file in a folder that is there.")
-    if to.suffix.lower() not in FORMATS:
+    if output_path.suffix.lower() not in FORMATS:
         raise ConfigError(f"predict.output={output}: must end in {' or '.join(FORMATS)}.")
-    if to.exists() and Path(given).expanduser().exists() and to.samefile(Path(given).expanduser()):
+    if (
+        output_path.exists()
+        and Path(input_path).expanduser().exists()
+        and output_path.samefile(Path(input_path).expanduser())
+    ):
         raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
-    return given, to
+    return input_path, output_path
 
 
 def _score(
     predictor: Predictor,
-    by: RowScorer,
+    scorer: RowScorer,
     table: ChunkedTable,
     output: Path,
     progress: PredictProgress,
     step: LongStep,
 ) -> Path | None:
-    """Write the scores, and beside them the rows without, whose file comes back; None: all have
-    some. Both take their places whole, in the end."""
+    """Write the scores, and beside them a file of the rows that have none, whose path is returned;
+    None if every row has scores. Both files appear only when they are complete."""
     from automl.data.tables.scored_rows import scores_writer
     from automl.models.mean_model import leave_one_core
 
     numbers = predictor.columns.plain_numbers
     categories = [column.name for column in predictor.columns.categories]
-    classes, kept = predictor.classes, table.texts
+    classes, kept_columns = predictor.classes, table.texts
     with ExitStack() as files:
         unread = UnreadRowsFile(output.with_name(f"{output.name}.unread.csv"), files)
         file = files.enter_context(open_replacing(output))
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
-            scores_writer(*(file, classes, kept), parquet=parquet, threshold=predictor.threshold)
+            scores_writer(
+                *(file, classes, kept_columns), parquet=parquet, threshold=predictor.threshold
+            )
         )
-        with leave_one_core(), BackgroundThread("writing") as written:
+        with leave_one_core(), BackgroundThread("writing") as writing:
             verbatim = predictor.columns.verbatim
             for chunk in read_ahead(table.chunks(numbers, categories, verbatim)):
-                written.do(partial(writer.write, chunk, by(chunk)))
+                writing.do(partial(writer.write, chunk, scorer(chunk)))
                 unread.write(chunk.unread)
                 step.at(progress.after(chunk))
         progress.check(table)
     if unread.file is None:
-        unread.path.unlink(missing_ok=True)  # of an earlier table
+        unread.path.unlink(missing_ok=True)  # a file of an earlier table
         return None
     return unread.path
 
 
 class UnreadRowsFile:
-    """Names the rows that cannot be read; there is none while all can."""
+    """The file that names the unreadable rows; it is created with the first of them."""
 
     def __init__(self, path: Path, files: ExitStack) -> None:
         self.path = path
@@ -149,7 +162,7 @@ class UnreadRowsFile:
 
 
 class PredictProgress:
-    """Counts the rows that are scored, and tells how many of them cannot be read."""
+    """Counts the scored rows and prints how many of them cannot be read."""
 
     def __init__(self, console: CommandConsole, now: Callable[[], float]) -> None:
         self._console, self._now = console, now
@@ -162,11 +175,11 @@ class PredictProgress:
         self._n_rows += chunk.n_rows
         self._n_unread += len(chunk.unread)
         self._first += chunk.unread[: N_SHOWN - len(self._first)]
-        left = (self._now() - self._began) * (1 - chunk.share) / max(chunk.share, 1e-9)
-        return f"{chunk.share:.0%}, {self._rows()}, about {left:.0f} s left"
+        seconds_left = (self._now() - self._began) * (1 - chunk.share) / max(chunk.share, 1e-9)
+        return f"{chunk.share:.0%}, {self._rows()}, about {seconds_left:.0f} s left"
 
     def check(self, table: ChunkedTable) -> None:
-        """Raises ConfigError where there is nothing to score."""
+        """Raise ConfigError where no row could be scored."""
         if self._n_rows > self._n_unread:
             return
         first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
@@ -195,8 +208,8 @@ class PredictProgress:
 
 
 class BackgroundThread(AbstractContextManager["BackgroundThread"]):
-    """Does one thing after the other in a thread, one of them being behind at most; what one raises
-    is raised by the next call, or at the end."""
+    """Runs one function after the other in a thread; at most one is unfinished. An exception is
+    raised by the next call, or at the end."""
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, name)
@@ -217,10 +230,10 @@ class BackgroundThread(AbstractContextManager["BackgroundThread"]):
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same, the next one being made in a thread while one is worked on."""
+    """Yield the same items; the next one is made in a thread while one is in use."""
     with ThreadPoolExecutor(1, "reading") as pool:
         ended = object()
-        coming = pool.submit(next, items, ended)
-        while (item := coming.result()) is not ended:
-            coming = pool.submit(next, items, ended)
-            yield item  # type: ignore[misc]  # not the mark of the end
+        next_item = pool.submit(next, items, ended)
+        while (item := next_item.result()) is not ended:
+            next_item = pool.submit(next, items, ended)
+            yield item  # type: ignore[misc]  # the mark of the end never gets here

@@ -1,6 +1,8 @@
-"""`run_refit`: what a study came to, its best trial or its ensemble, trained again on more rows
-and all
-free devices."""
+"""`refit`: trains a study's best trial or its ensemble again, on more rows and all free devices.
+
+The file is short because each command is a file of its own; the training is in
+`automl/running/refit`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.commands.models.study_opening import bring_up
+from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import trial_of
 from automl.commands.sweep import loading
 from automl.config import Config
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Train it and write `refit.pt` in the study; the same command goes on with one that was
-    interrupted. Raises AutoMLError."""
+    """Train the winner again and write `refit.pt` into the study. The same command resumes an
+    interrupted refit. Raises AutoMLError."""
     from automl.running.refit.refit_settings import refuse_unfit_settings
 
     refuse_unfit_settings(config)
-    path = study_path(config.study).absolute()  # an objective may go elsewhere
-    begun = _begun(config, path)
+    path = study_path(config.study).absolute()  # an objective may change the directory
+    task = _refit_task(config, path)
     with ExitStack() as warm:
         with loading("Optuna, PyTorch and MLflow"):
             from automl.running.setup.warm_start import warm_up_processes
@@ -35,22 +37,22 @@ def run(config: Config, stored_config: str) -> int:
             deliverer = warm.enter_context(warm_up_processes(config))
             from automl.running.refit.refit_run import run_refit
 
-        return run_refit(begun, stored_config, deliverer)
+        return run_refit(task, stored_config, deliverer)
 
 
 def as_searched(config: Config, record: StudyRecord) -> Config:
-    """Without a test table that came later: it is for scores, and which rows train was decided when
-    there was none."""
+    """Return the config without a test table that was given after the search: it serves for scores
+    only, and the training rows were chosen when there was none."""
     if record.settings.get("data.test_path") is not None:
         return config
     return replace(config, data=replace(config.data, test_path=None))
 
 
-def _begun(config: Config, path: Path) -> RefitTask:
-    """What is trained again. Raises ConfigError."""
+def _refit_task(config: Config, path: Path) -> RefitTask:
+    """Return the task that says what is trained again. Raises ConfigError."""
     from automl.running.refit.member_studies import make_refit_task
 
-    bring_up(config.study)
+    fetch_shared_study(config.study)
     record = read_study(path)
     config = as_searched(config, record)
     winner = trial_of(record, config.study, "refit.trial", config.refit.trial)

@@ -1,11 +1,9 @@
-"""`register`: a study's model in MLflow's registry, from where `mlflow models serve` serves it.
+"""`register`: makes a study's model a version in MLflow's registry, to be served by MLflow.
 
-The model is an export in ONNX, logged on the run of its trial or refit, and a version of the
-registered model of the study's name. What is there already is not made again: the export if it is
-of this model, the model and its version if their file has the same digest.
-
-The run in MLflow that a model is logged on: its trial's, the refit's, or of the ensemble itself
-the study's.
+The model is an export in ONNX, logged on the run of its trial or refit (of an ensemble, on the
+study's run). It becomes a version of the registered model of the study's name. Existing parts are
+reused: the export if it is of this model, the logged model and its version if their file has the
+same digest. Which alias the version gets is decided in `models/champion.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from automl.commands.models.champion import (
     choose_alias,
 )
 from automl.commands.models.model_package import make_package, refuse_unserved
-from automl.commands.models.study_opening import bring_up
+from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import TableModel, choose_model, open_model, outdated
 from automl.config import Config, TrackingConfig
 from automl.errors import AutoMLError
@@ -52,32 +50,34 @@ def run_of_model(
     config: Config,
     has_run: Callable[[RunRef], bool],
 ) -> RunRef:
-    """Deliver the runs, and find it; `has_run` asks the store. Raises AutoMLError where MLflow does
-    not take them."""
+    """Deliver the runs, and return the run that the model is logged on; `has_run` asks the store.
+    Raises AutoMLError where MLflow does not take the runs."""
     tracking = config.tracking
     _deliver(directory, place, tracking, SharedDeliveryJob.of(config.study, tracking))
     if model.refitted is None:
-        return _found(directory, None if model.joined else model.trial)
+        return _run_in_mlflow(directory, None if model.is_ensemble else model.trial)
     folder = refit_folder(directory, model)
     log = StudyFiles(folder).events
-    there = read_delivered_runs(log)
-    # The refit has delivered them itself: another process that loads MLflow has nothing to do.
-    whole = there is not None and is_fully_delivered(log)
-    if there is None or not (whole and has_run(RunRef(there.experiment, there.parent))):
+    delivered = read_delivered_runs(log)
+    # The refit delivered its runs itself: another process that loads MLflow is not needed.
+    is_complete = delivered is not None and is_fully_delivered(log)
+    if delivered is None or not (
+        is_complete and has_run(RunRef(delivered.experiment, delivered.parent))
+    ):
         _deliver(folder, read_place(folder), tracking)
-    return _found(folder, None)
+    return _run_in_mlflow(folder, None)
 
 
 def refit_folder(directory: Path, model: TableModel) -> Path:
-    """The refit that `refit.pt` is of: the last one of its trial, or of an ensemble, and rows that
-    ended. Raises AutoMLError where its folder is gone."""
+    """Return the folder of the refit that wrote `refit.pt`: the last one that ended, of the same
+    trial (or the ensemble) and rows. Raises AutoMLError where its folder is gone."""
     assert model.refitted is not None
-    wanted = "" if model.joined else str(model.trial), model.refitted.rows
+    wanted = "" if model.is_ensemble else str(model.trial), model.refitted.rows
     ended: list[tuple[float, Path]] = []
     for log in StudyFiles(directory).refits.glob(f"*/{EVENTS}"):
         record = read_study(log.parent)
         end = record.sweeps[-1].end if record.sweeps else None
-        if end is not None and _of(record.settings) == wanted:
+        if end is not None and _trial_and_rows(record.settings) == wanted:
             ended.append((end.time, log.parent))
     if not ended:
         raise AutoMLError(
@@ -87,7 +87,7 @@ def refit_folder(directory: Path, model: TableModel) -> Path:
     return max(ended)[1]
 
 
-def _of(settings: Mapping[str, str]) -> tuple[str, str]:
+def _trial_and_rows(settings: Mapping[str, str]) -> tuple[str, str]:
     return settings.get("refit.trial", ""), settings.get("refit.rows", "")
 
 
@@ -101,39 +101,43 @@ def _deliver(
     deliver_study(directory, tracking, lambda line: None, study=ref, shared=shared)
 
 
-def _found(directory: Path, trial: int | None) -> RunRef:
-    there = read_delivered_runs(StudyFiles(directory).events)
-    run = None if there is None else (there.parent if trial is None else there.runs.get(trial))
-    if there is None or run is None:
+def _run_in_mlflow(directory: Path, trial: int | None) -> RunRef:
+    delivered = read_delivered_runs(StudyFiles(directory).events)
+    run = (
+        None
+        if delivered is None
+        else (delivered.parent if trial is None else delivered.runs.get(trial))
+    )
+    if delivered is None or run is None:
         raise AutoMLError(
             f"{StudyFiles(directory).delivered}: does not say in which run of MLflow the model is: "
             f"remove the file, and register again, which delivers all runs anew."
         )
-    return RunRef(there.experiment, run)
+    return RunRef(delivered.experiment, run)
 
 
 @dataclass(frozen=True)
 class RegistrationResult:
-    """A version of a registered model, with its alias."""
+    """A version of a registered model, with its alias; `register` returns it."""
 
     name: str
     version: int
     digest: str
-    """Of the model's file, in hex."""
-    standing: ModelAlias
+    """SHA-256 of the model's file, in hex."""
+    model_alias: ModelAlias
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Register it and say which version it is. Raises AutoMLError."""
+    """Register the model and print its version. Raises AutoMLError."""
     register(config, say_on_stdout)
     return 0
 
 
 def register(config: Config, say: Say) -> RegistrationResult:
-    """What `register.model` and `register.trial` mean becomes a version. Raises AutoMLError, after
-    which the same call goes on."""
+    """Register the model that `register.model` and `register.trial` mean as a version. Raises
+    AutoMLError, after which the same call goes on."""
     refuse_unserved(config)
-    bring_up(config.study)
+    fetch_shared_study(config.study)
     choice = choose_model(config, "register")
     directory = study_path(config.study)
     place = settle_place_unlocked(directory, config.study)
@@ -149,8 +153,8 @@ def register(config: Config, say: Say) -> RegistrationResult:
         from automl.data.scoring.evaluation import open_evaluation
 
         model = open_model(config, choice)
-    if late := outdated(config, model):
-        say(late)
+    if warning := outdated(config, model):
+        say(warning)
     package = make_package(config, model, choice)
     with long_step(f"putting {model.name} into the registry", say) as step:
         step.at("reading the table")
@@ -162,7 +166,7 @@ def register(config: Config, say: Say) -> RegistrationResult:
         run_ref = run_of_model(model, directory, place, config, registry.has_run)
         new = new_model(model, package, run_ref, owner, unseen, config)
 
-        def stands(champion: RegisteredVersion | None) -> ModelAlias:
+        def choose_for(champion: RegisteredVersion | None) -> ModelAlias:
             def compare() -> ChampionComparison | str:
                 assert champion is not None, "there is one to compare with"
                 step.at("comparing it with the champion")
@@ -172,36 +176,38 @@ def register(config: Config, say: Say) -> RegistrationResult:
 
             return choose_alias(unseen, champion, compare)
 
-        with StudyDirectory.open(config.study, must_exist=True):  # one registers at a time
+        with StudyDirectory.open(config.study, must_exist=True):  # one registration at a time
             step.at("writing the version")
             about = about_model(directory.name, model.predictor.task, model.predictor.target)
             registry.claim(owner, shared=shared, about=about)
-            version, alias = _put(registry, new, stands)
-    done = RegistrationResult(registry.name, version.number, new.digest, alias)
-    _tell(done, model.name, config, say)
-    return done
+            version, alias = _put_version(registry, new, choose_for)
+    result = RegistrationResult(registry.name, version.number, new.digest, alias)
+    _say_result(result, model.name, config, say)
+    return result
 
 
-def _put(
-    registry: ModelRegistry, new: NewModel, stands: Callable[[RegisteredVersion | None], ModelAlias]
+def _put_version(
+    registry: ModelRegistry,
+    new: NewModel,
+    choose_for: Callable[[RegisteredVersion | None], ModelAlias],
 ) -> tuple[RegisteredVersion, ModelAlias]:
     from automl.commands.models.model_upload import put_model
 
     versions = registry.versions()
-    at = registry.alias(CHAMPION)
-    champion = next((version for version in versions if version.number == at), None)
+    champion_number = registry.alias(CHAMPION)
+    champion = next((version for version in versions if version.number == champion_number), None)
     known = next((version for version in versions if version.digest == new.digest), None)
     if known is not None and known == champion:
         alias = ModelAlias(CHAMPION, "as before")
     else:
-        alias = stands(champion)
+        alias = choose_for(champion)
     return put_model(registry, new, known, alias), alias
 
 
-def _tell(done: RegistrationResult, model: str, config: Config, say: Say) -> None:
-    alias = done.standing
-    say(f"{model} is version {done.version} of the registered model {done.name}")
+def _say_result(result: RegistrationResult, model: str, config: Config, say: Say) -> None:
+    alias = result.model_alias
+    say(f"{model} is version {result.version} of the registered model {result.name}")
     say(f"{alias.alias}: {alias.why}")
     store = redact(resolve_uri(config.tracking).text)
-    model_uri = f"models:/{done.name}@{alias.alias}"
+    model_uri = f"models:/{result.name}@{alias.alias}"
     say(f"serve it: MLFLOW_TRACKING_URI={store} mlflow models serve -m {shlex.quote(model_uri)}")

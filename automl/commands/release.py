@@ -1,22 +1,17 @@
-"""`release`: the winner evaluated, trained again, evaluated, exported and registered in one go.
+"""`release`: evaluates, refits, evaluates again, exports and registers a study's winner.
 
 The winner is what `refit` trains again: the best trial, or the ensemble. Each step is the command
-of its name. What is done is kept in `release.json`, so that the same command goes on after whatever
-ended it; a refit that is worse than what it repeats stops it before anything is exported.
+of its name. A refit that is worse than the model it repeats stops the release before anything is
+exported.
 
-The command that goes on with a release. Pure.
-
-What stops a release: a refit that is worse than the trial or ensemble that it repeats. Pure.
-
-Which steps of a release are done: `release.json` in the study.
+The steps that are done are kept in `release.json`, so that the same command goes on after any
+interruption:
 
     {"refit": {"key": "3f…", "result": "…", "seconds": 12.3, "made": {"refit.pt": "9a…"}}, …}
 
-A step counts as done while what decides it has the same digest, its key, and what it made is still
-there as it was. The file is replaced whole after each step, so that who is killed has lost one step
-at most, and each goes on where it was by itself.
-
-One step after another, each done once.
+A step counts as done while the digest of its inputs, its key, is the same, and its products are
+unchanged. The file is replaced whole after each step: a killed release loses one step at most, and
+each step itself resumes where it was.
 """
 
 from __future__ import annotations
@@ -57,8 +52,9 @@ from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
 
 
 def release_command(config: Config) -> str:
-    """What to type, with all settings of the steps that are not the default: other seeds or rows
-    would be another refit, and another name another registered model."""
+    """Return the command that resumes the release, with all settings of the steps that are not the
+    default: other seeds or rows would be another refit, and another name another registered
+    model."""
     words = [command_line("release", config.study)]
     for group in ("evaluate", "refit", "export", "register"):
         part = getattr(config, group)
@@ -78,85 +74,89 @@ class GateError(AutoMLError):
 
 
 def pass_gate(event: ModelsEvaluated, study_metric: str, register: str) -> str:
-    """What the rows say of the refit, the first model, beside what it repeats, the second: a trial,
-    or the ensemble. Raises GateError where the refit is worse by more than chance; `register` is
-    how what it repeats is registered itself."""
-    refit, own = event.models[:2]
-    what = "the ensemble" if own == ENSEMBLE_NAME else "the trial"
+    """Return a sentence that compares the refit, the first model of the event, with the trial or
+    the ensemble that it repeats, the second. Raises GateError where the refit is worse by more than
+    chance; `register` is the command that registers the second model instead."""
+    refit, repeated = event.models[:2]
+    repeated_words = "the ensemble" if repeated == ENSEMBLE_NAME else "the trial"
     metric = judged_metric(study_metric, event.scores[refit])
-    found = event.differences[own][metric]
-    said = (
-        f"{metric} {shown_score(event.scores[refit][metric])}, {-found.value:+.4g} "
-        f"({-found.high:+.4g} to {-found.low:+.4g}) from that of {own}"
+    difference = event.differences[repeated][metric]
+    comparison = (
+        f"{metric} {shown_score(event.scores[refit][metric])}, {-difference.value:+.4g} "
+        f"({-difference.high:+.4g} to {-difference.low:+.4g}) from that of {repeated}"
     )
-    if found.verdict != BETTER:
-        return f"{refit}: {said}"
+    if difference.verdict != BETTER:
+        return f"{refit}: {comparison}"
     raise GateError(
-        f"the refit is worse than {what} by more than chance: {said}, on {event.rows}. Nothing "
-        "was exported or registered. Several seeds do better (refit.n_seeds=8), or rows to stop by "
-        f"(refit.hold_out=0.05); or register {what} itself: {register}"
+        f"the refit is worse than {repeated_words} by more than chance: {comparison}, on "
+        f"{event.rows}. Nothing was exported or registered. Several seeds do better "
+        "(refit.n_seeds=8), or rows to stop by "
+        f"(refit.hold_out=0.05); or register {repeated_words} itself: {register}"
     )
 
 
 def pass_unseen(event: ModelsEvaluated, study_metric: str, say: Callable[[str], object]) -> str:
-    """What is said where a refit has seen all rows that there are: the scores of what it repeats,
-    the first model, on those that judged it, beside the baselines."""
-    own = event.models[0]
-    metric = judged_metric(study_metric, event.scores[own])
-    beside = ", ".join(
+    """Return a sentence for a refit that has seen all rows there are: the scores of the model that
+    it repeats, the first of the event, on the rows that judged it. `say` gets the comparison with
+    the baselines."""
+    repeated = event.models[0]
+    metric = judged_metric(study_metric, event.scores[repeated])
+    baselines = ", ".join(
         f"{name} is {found[metric].verdict}"
         for name, found in event.differences.items()
         if name not in event.models
     )
     say(
-        f"the refit has seen all rows, and cannot be compared with {own}; beside "
-        f"that, on {event.rows}, {beside}. Rows that came later compare them: data.test_path=FILE"
+        f"the refit has seen all rows, and cannot be compared with {repeated}; beside "
+        f"that, on {event.rows}, {baselines}. Rows that came later compare them: "
+        "data.test_path=FILE"
     )
-    return f"not compared: {own}'s {metric} stands for it, {shown_score(event.scores[own][metric])}"
+    score = shown_score(event.scores[repeated][metric])
+    return f"not compared: {repeated}'s {metric} stands for it, {score}"
 
 
-Made = Mapping[str, str]
-"""What a step made, by name, as texts that tell whether it is still the same."""
+StepProducts = Mapping[str, str]
+"""The products of a step by name, as texts that tell whether they are unchanged."""
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """A step that is done."""
+    """A step that is done, as `release.json` stores it."""
 
     key: str
     result: str
-    """For people."""
+    """The result, in words for the user."""
     seconds: float
-    made: Made
+    made: StepProducts
 
 
 class ReleaseLedger:
-    """The file, for one release at a time."""
+    """The file `release.json`, which one release at a time reads and writes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._steps = _read(path)
 
     def find(self, step: str, key: str) -> StepDone | None:
-        """The step, if it was done with this key."""
+        """Return the step, if it was done with this key."""
         done = self._steps.get(step)
         return done if done is not None and done.key == key else None
 
     def keep(self, step: str, done: StepDone) -> None:
-        """Write it down; on disk when this returns. Raises OSError."""
+        """Store the step; it is on disk when this returns. Raises OSError."""
         self._steps[step] = done
         text = json.dumps({name: asdict(each) for name, each in self._steps.items()}, indent=1)
         write_durably(self._path, text + "\n")
 
 
 def key_of(**decides: Any) -> str:
-    """One digest of all that decides a step."""
+    """Return one digest of all that decides a step."""
     text = json.dumps(decides, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read(path: Path) -> dict[str, StepDone]:
-    """What cannot be read is not done."""
+    """Return the steps of the file; an unreadable file has none."""
     try:
         steps = json.loads(path.read_bytes())
         return {
@@ -173,22 +173,22 @@ def _read(path: Path) -> dict[str, StepDone]:
 
 
 Row = tuple[str, str, str]
-"""Step, result, seconds."""
+"""A row of the final table: step, result, seconds."""
 COLUMNS = ("step", "result", "seconds")
 
 
 @dataclass(frozen=True)
 class ReleaseStep:
-    """One of a release."""
+    """A step of a release: how it is done, and how it is known to be done."""
 
     name: str
-    """In the ledger and in the table."""
+    """The step's name in the ledger and in the table."""
     key: Callable[[], str]
-    """Digest of what decides it; asked for once the steps before it are done."""
-    stands: Callable[[Made], bool]
-    """Whether what it made is still there, as it was."""
-    do: Callable[[], tuple[str, Made]]
-    """The result, for people, and what was made. Raises AutoMLError."""
+    """Returns the digest of what decides the step; called once the steps before it are done."""
+    is_unchanged: Callable[[StepProducts], bool]
+    """Returns whether the step's products still exist unchanged."""
+    do: Callable[[], tuple[str, StepProducts]]
+    """Does the step; returns the result, in words, and its products. Raises AutoMLError."""
 
 
 def carry_out_steps(
@@ -197,23 +197,24 @@ def carry_out_steps(
     say: Callable[[str], object],
     ended: Callable[[Row], object],
 ) -> None:
-    """Do what is not done; `ended` gets the row of each step as it ends. Raises what they raise."""
+    """Do the steps that are not done; `ended` gets the row of each step as it ends. Raises the
+    steps' errors."""
     for place, step in enumerate(steps, 1):
         key = step.key()
         done = ledger.find(step.name, key)
-        if done is not None and step.stands(done.made):
+        if done is not None and step.is_unchanged(done.made):
             ended((step.name, f"{done.result} (done before)", f"{done.seconds:.1f}"))
             continue
         say(f"{place} of {len(steps)}: {step.name}")
-        begun = time.monotonic()
+        start_seconds = time.monotonic()
         result, made = step.do()
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start_seconds
         ledger.keep(step.name, StepDone(key, result, seconds, made))
         ended((step.name, result, f"{seconds:.1f}"))
 
 
 class _SweepUnfinishedError(Exception):
-    """Raised when a sweep has ended with an exit code that says that all is not done."""
+    """Raised when a sweep ends with an exit code that says that not all is done."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -221,13 +222,13 @@ class _SweepUnfinishedError(Exception):
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Do the steps that are not done, and show all. Raises AutoMLError, after which the same
+    """Do the steps that are not done, and print all. Raises AutoMLError, after which the same
     command goes on."""
     _refuse_other_models(config)
     refuse_unserved(config)
     release = _WinnerRelease(config, stored_config)
     rows: list[Row] = []
-    begun, code = time.monotonic(), 0
+    start_seconds, code = time.monotonic(), 0
     try:
         carry_out_steps(release.steps(), release.ledger, say_on_stdout, rows.append)
     except _SweepUnfinishedError as ended:
@@ -236,7 +237,7 @@ def run(config: Config, stored_config: str) -> int:
         release.give_to_mlflow()
         raise
     finally:
-        total = time.monotonic() - begun
+        total = time.monotonic() - start_seconds
         open_console().table(COLUMNS, [*rows, ("", "this time", f"{total:.1f}")], n_left=2)
         if len(rows) < len(release.steps()):
             say_on_stdout(f"go on with: {release_command(config)}")
@@ -244,7 +245,7 @@ def run(config: Config, stored_config: str) -> int:
 
 
 class _WinnerRelease:
-    """The steps for one winner."""
+    """The steps of a release for one winner, as `ReleaseStep` values."""
 
     def __init__(self, config: Config, stored_config: str) -> None:
         self._stored = stored_config
@@ -255,8 +256,8 @@ class _WinnerRelease:
         best = trial_of(record, config.study, "refit.trial", config.refit.trial)
         joins = ensemble_to_refit(record, config, self._path) is not None
         self._trial = None if joins else best.number
-        """None: the ensemble is the winner."""
-        self._own = files.ensemble if joins else best_file(self._path, best)
+        """Number of the winning trial; None: the ensemble is the winner."""
+        self._winner_file = files.ensemble if joins else best_file(self._path, best)
         self._name = ENSEMBLE_NAME if joins else trial_name(best.number)
         self._refit = files.refit
         self._config = replace(config, refit=replace(config.refit, trial=self._trial))
@@ -269,10 +270,10 @@ class _WinnerRelease:
 
     def steps(self) -> list[ReleaseStep]:
         return [
-            ReleaseStep("evaluate", self._key_of_winner, self._is_scored, self._evaluate_winner),
-            ReleaseStep("refit", self._key_of_refit, self._is_refitted, self._train_again),
+            ReleaseStep("evaluate", self._key_of_winner, self._has_scores, self._evaluate_winner),
+            ReleaseStep("refit", self._key_of_refit, self._is_refitted, self._train_winner_again),
             ReleaseStep(
-                "evaluate the refit", self._key_of_both, self._is_scored, self._evaluate_refit
+                "evaluate the refit", self._key_of_both, self._has_scores, self._evaluate_refit
             ),
             ReleaseStep("export", self._key_of_export, self._is_exported, self._export),
             ReleaseStep(
@@ -283,32 +284,32 @@ class _WinnerRelease:
     # --- evaluate ---
 
     def _key_of_winner(self) -> str:
-        return key_of(trial=self._trial, best=sha256(self._own), tables=self._tables)
+        return key_of(trial=self._trial, best=sha256(self._winner_file), tables=self._tables)
 
     def _key_of_both(self) -> str:
         return key_of(trial=self._key_of_winner(), refit=sha256(self._refit))
 
-    def _is_scored(self, made: Made) -> bool:
+    def _has_scores(self, made: StepProducts) -> bool:
         return any(_scores(event) == made for event in read_study(self._path).evaluations)
 
-    def _evaluate_winner(self) -> tuple[str, Made]:
+    def _evaluate_winner(self) -> tuple[str, StepProducts]:
         event = self._evaluate(WhichModel.ensemble if self._trial is None else WhichModel.trial)
         metric = judged_metric(self._config.study.metric, event.scores[self._name])
         score = shown_score(event.scores[self._name][metric])
         return f"{self._name}: {metric} {score} on {event.rows}", _scores(event)
 
-    def _evaluate_refit(self) -> tuple[str, Made]:
+    def _evaluate_refit(self) -> tuple[str, StepProducts]:
         try:
             event = self._evaluate(WhichModel.refit)
         except KnownRowsError:
-            event, metric = self._own_scores(), self._config.study.metric
+            event, metric = self._winner_scores(), self._config.study.metric
             return pass_unseen(event, metric, say_on_stdout), _scores(event)
         named = "model=ensemble" if self._trial is None else f"trial={self._trial}"
         instead = f"{command_line('register', self._config.study)} register.{named}"
         return pass_gate(event, self._config.study.metric, instead), _scores(event)
 
-    def _own_scores(self) -> ModelsEvaluated:
-        """Of what is trained again, which the first step has."""
+    def _winner_scores(self) -> ModelsEvaluated:
+        """Return the scores of the winner, which the first step stored."""
         done = self.ledger.find("evaluate", self._key_of_winner())
         assert done is not None, "the first step comes first"
         events = reversed(read_study(self._path).evaluations)
@@ -318,12 +319,12 @@ class _WinnerRelease:
         from automl.commands.evaluate import evaluate
 
         trials = [] if self._trial is None else [self._trial]
-        asked = replace(self._config.evaluate, trials=trials, model=which)
-        config = replace(self._config, evaluate=asked)
+        evaluate_config = replace(self._config.evaluate, trials=trials, model=which)
+        config = replace(self._config, evaluate=evaluate_config)
         return evaluate(config, say_on_stdout, show=False, to_mlflow=False, judge=self._judge)
 
     def give_to_mlflow(self) -> None:
-        """The scores of a release that ends before `register`, which else does it."""
+        """Deliver the scores of a release that ends before `register`, which would deliver them."""
         place = settle_place_unlocked(self._path, self._config.study)
         try:
             deliver_evaluation(self._path, self._config, place, lambda line: None)
@@ -336,17 +337,17 @@ class _WinnerRelease:
         settings = {key: str(value) for key, value in asdict(self._config.refit).items()}
         return key_of(trial=self._key_of_winner(), settings=settings)
 
-    def _is_refitted(self, made: Made) -> bool:
+    def _is_refitted(self, made: StepProducts) -> bool:
         return self._refit.exists() and sha256(self._refit) == made.get(REFIT)
 
-    def _train_again(self) -> tuple[str, Made]:
+    def _train_winner_again(self) -> tuple[str, StepProducts]:
         code = refit.run(self._config, self._stored)
         if code:
             raise _SweepUnfinishedError(code)
         settings = self._config.refit
         seeds = f", the mean of {settings.n_seeds} seeds" if settings.n_seeds > 1 else ""
-        said = f"{self._name} again on {settings.rows}{seeds}: {REFIT}"
-        return said, {REFIT: sha256(self._refit)}
+        result = f"{self._name} again on {settings.rows}{seeds}: {REFIT}"
+        return result, {REFIT: sha256(self._refit)}
 
     # --- export, register ---
 
@@ -357,36 +358,42 @@ class _WinnerRelease:
     def _export_folder(self) -> Path:
         return package_folder(self._config, refit_name(self._trial))
 
-    def _is_exported(self, made: Made) -> bool:
-        there = find_package(self._export_folder, self._refit)  # not what a copied ledger names
-        return there is not None and there.digest == made.get("digest")
+    def _is_exported(self, made: StepProducts) -> bool:
+        package = find_package(self._export_folder, self._refit)  # a copied ledger may name another
+        return package is not None and package.digest == made.get("digest")
 
-    def _export(self) -> tuple[str, Made]:
-        choice = choose_model(self._meaning_refit(), "register")
+    def _export(self) -> tuple[str, StepProducts]:
+        choice = choose_model(self._config_for_refit(), "register")
         package = make_package(self._config, open_model(self._config, choice), choice)
-        said = f"{package.folder}, which says what the model says"
-        return said, {"digest": package.digest}
+        result = f"{package.folder}, which says what the model says"
+        return result, {"digest": package.digest}
 
-    def _register(self) -> tuple[str, Made]:
+    def _register(self) -> tuple[str, StepProducts]:
         from automl.commands.register import register
 
-        done = register(self._meaning_refit(), say_on_stdout)
-        said = f"version {done.version} of {done.name}, {done.standing.alias}"
-        return said, {"name": done.name, "version": str(done.version), "digest": done.digest}
+        registered = register(self._config_for_refit(), say_on_stdout)
+        result = (
+            f"version {registered.version} of {registered.name}, {registered.model_alias.alias}"
+        )
+        return result, {
+            "name": registered.name,
+            "version": str(registered.version),
+            "digest": registered.digest,
+        }
 
-    def _meaning_refit(self) -> Config:
-        asked = replace(self._config.register, model=WhichModel.refit)
-        return replace(self._config, register=asked)
+    def _config_for_refit(self) -> Config:
+        register_config = replace(self._config.register, model=WhichModel.refit)
+        return replace(self._config, register=register_config)
 
 
-def _scores(event: ModelsEvaluated) -> Made:
-    """Which scores they are: of the same rows, of the same models."""
+def _scores(event: ModelsEvaluated) -> StepProducts:
+    """Return what identifies scores: the digest of the rows, and the models."""
     return {"rows": event.digest, "models": ", ".join(event.models)}
 
 
 def _refuse_other_models(config: Config) -> None:
-    """Raises ConfigError where a setting means another model than the refit, which is registered,
-    or what it repeats."""
+    """Raise ConfigError where a setting means another model than the refit, which is registered, or
+    the model that it repeats."""
     for command in ("evaluate", "export", "register"):
         part = getattr(config, command)
         named = part.trials if command == "evaluate" else part.trial

@@ -1,4 +1,7 @@
-"""`resume`: a study goes on from its own stored config."""
+"""`resume`: continues a study by its own stored config.
+
+The file is short because each command is a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,5 +10,5 @@ from automl.config import Config
 
 
 def run(config: Config, stored_config: str) -> int:
-    """As `sweep` does, but the study has to be there. Raises AutoMLError."""
+    """Run the sweep of an existing study to its end. Raises AutoMLError."""
     return carry_out(config, stored_config, resume=True)

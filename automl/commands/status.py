@@ -1,8 +1,8 @@
-"""`status`: a study so far, from any process.
+"""`status`: prints a study so far, from any process.
 
-What its trials came to is read from the record, to the last event; what runs and waits, and why,
-from the picture that its sweep writes to `status.json`, while it lives or as it ended. By the
-study's lock it is seen whether it lives.
+The results of its trials come from the record, up to the last event. Running and waiting trials,
+and the reasons, come from the view that its sweep writes to `status.json`, while it runs or as it
+ended. The study's lock tells whether a sweep runs. Nothing of the study is written here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.commands.models.study_opening import bring_up
+from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import Config, StudyConfig
 from automl.record.studies import find_study, read_study
 from automl.record.study_directory import command_line, is_held
@@ -34,52 +34,55 @@ if TYPE_CHECKING:
 
 def run(config: Config, stored_config: str) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
-    fetched = bring_up(config.study)
+    fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
-    lives = _lives(path)  # seen first: what is written before the lock goes back is the last word
+    # Asked first: after the lock is released nothing more is written.
+    is_running = _is_running(path)
     record = read_study(path)
-    if fetched is not None and not lives:
-        print_view(_of_record(path, record, fetched), _note_of_shared(config.study, fetched))
+    if fetched is not None and not is_running:
+        print_view(_view_of_record(path, record, fetched), _note_of_shared(config.study, fetched))
         return 0
     # It may have been moved or renamed since.
     view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))
-    goes_on = view.ended is None
-    if record.sweeps:  # else its log is lost, and it says nothing
-        killed = goes_on and lives is False
-        view = as_recorded(dead(view, record) if killed else view, record)
-    again = resume_command_from_settings(replace(config.study, name=view.study), record.settings)
-    note = _note(view, again, lives) if goes_on else None
-    if goes_on and note is None and fetched is not None:  # the view has this sweep's own alone
+    is_open = view.ended is None
+    if record.sweeps:  # otherwise its log is lost, and the record is empty
+        killed = is_open and is_running is False
+        view = as_recorded(as_killed(view, record) if killed else view, record)
+    resume_text = resume_command_from_settings(
+        replace(config.study, name=view.study), record.settings
+    )
+    note = _note_of_open_sweep(view, resume_text, is_running) if is_open else None
+    if is_open and note is None and fetched is not None:  # the view has only this sweep's trials
         note = _where_at_work(fetched)
     print_view(view, note)
-    for line in () if goes_on else _ensemble(record, path):
+    for line in () if is_open else _ensemble(record, path):
         open_console().say(line)
     return 0
 
 
 def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
-    """What the models of the study are together, as the sweep's end said it; nothing where there is
-    none (any more), or the log does not know its members."""
-    made = record.ensemble
+    """Return the lines about the study's ensemble that the sweep's end printed; empty if there is
+    no ensemble (any more), or the log does not know its members."""
+    ensemble = record.ensemble
     if (
-        made is None
+        ensemble is None
         or not StudyFiles(path).ensemble.exists()
-        or not (made.members.keys() <= record.trials.keys())
+        or not (ensemble.members.keys() <= record.trials.keys())
     ):
         return ()
     from automl.models.family import load_families
     from automl.running.finish.ensemble import (
-        ensemble_lines,  # with numpy, which other studies do without
+        ensemble_lines,  # loads numpy, which other studies do not need
     )
 
     family = load_families().get(record.settings.get("model", ""))
-    found = ensemble_lines(made, record, None if family is None else family.choice, path)
+    lines = ensemble_lines(ensemble, record, None if family is None else family.choice, path)
     refit = StudyFiles(path).refit
-    return [*found, f"refit: {os.path.relpath(refit)}"] if refit.exists() else found
+    return [*lines, f"refit: {os.path.relpath(refit)}"] if refit.exists() else lines
 
 
-def _of_record(path: Path, record: StudyRecord, fetched: FetchedStudy) -> SweepView:
-    """Of a study whose sweeps are elsewhere."""
+def _view_of_record(path: Path, record: StudyRecord, fetched: FetchedStudy) -> SweepView:
+    """Return the view of a shared study whose sweeps run on other machines."""
     counts = {state.value: n for state, n in record.counts().items()}
     n_open = sum(n for state, n in record.counts().items() if not state.is_final)
     n_running = min(n_open, sum(fetched.at_work.values()))
@@ -97,12 +100,12 @@ def _note_of_shared(study: StudyConfig, fetched: FetchedStudy) -> str:
 
 
 def _where_at_work(fetched: FetchedStudy) -> str | None:
-    """On which machines trials run; None: on none."""
+    """Return on which machines trials run; None if none runs."""
     return f"trials that run: {fetched.where_at_work}" if fetched.at_work else None
 
 
 def print_view(view: SweepView, note: str | None) -> None:
-    """The whole view, the failures by cause, and how it ended, else the note."""
+    """Print the whole view, the failures by cause, and how the sweep ended, else the note."""
     console = open_console()
     console.print(render_view(view))
     for line in failure_lines(view):
@@ -115,7 +118,8 @@ def print_view(view: SweepView, note: str | None) -> None:
 
 
 def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
-    """The view with what the record says of all that came to its end, since it was written too."""
+    """Return the view with the trials that ended according to the record, also after the view was
+    written."""
     ended = {n for n, trial in record.trials.items() if trial.state.is_final}
     running = tuple(row for row in view.running if row.number not in ended)
     final = {state.value: n for state, n in record.counts().items() if state.is_final}
@@ -131,28 +135,32 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     )
 
 
-def dead(view: SweepView, record: StudyRecord) -> SweepView:
-    """The view of a sweep that was killed: what ran and waited then is interrupted."""
-    asked = {row.number for row in view.waiting if row.number is not None}
-    asked |= {n for n, trial in record.trials.items() if not trial.state.is_final}
-    counts = {TrialState.INTERRUPTED.value: len(asked)}
+def as_killed(view: SweepView, record: StudyRecord) -> SweepView:
+    """Return the view of a sweep that was killed: its running and waiting trials are
+    interrupted."""
+    interrupted = {row.number for row in view.waiting if row.number is not None}
+    interrupted |= {n for n, trial in record.trials.items() if not trial.state.is_final}
+    counts = {TrialState.INTERRUPTED.value: len(interrupted)}
     return replace(view, counts=counts, running=(), waiting=(), devices=(), seconds_left=None)
 
 
-def _lives(path: Path) -> bool | OSError:
-    """Whether a sweep holds the study; or why that cannot be seen."""
+def _is_running(path: Path) -> bool | OSError:
+    """Return whether a sweep holds the study, or the error that prevents seeing it."""
     try:
         return is_held(path)
     except OSError as error:
         return error
 
 
-def _note(view: SweepView, again: str, lives: bool | OSError) -> str | None:
-    """What became of a sweep that has not told its end, and how it goes on; None: it does."""
+def _note_of_open_sweep(
+    view: SweepView, resume_text: str, is_running: bool | OSError
+) -> str | None:
+    """Return a note on a sweep that has not recorded its end, and the command that resumes it; None
+    while it runs."""
     age = f"{time.time() - view.time:.0f} s ago"
-    if isinstance(lives, OSError):
+    if isinstance(is_running, OSError):
         return (
             f"as of {age}; whether a sweep still works on it cannot be seen "
-            f"({StudyFiles(Path(view.directory)).lock}: {lives.strerror})"
+            f"({StudyFiles(Path(view.directory)).lock}: {is_running.strerror})"
         )
-    return None if lives else f"interrupted {age}; go on with: {again}"
+    return None if is_running else f"interrupted {age}; go on with: {resume_text}"

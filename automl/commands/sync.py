@@ -1,9 +1,12 @@
-"""`sync`: give MLflow what it could not take while it was down; of a shared study first give the
-database what a sweep could not, and take what others have done since."""
+"""`sync`: delivers to MLflow the results that it could not take while it was down.
+
+A shared study first exchanges events with its database: those that a sweep could not write, and
+those of other sweeps. The file is short because each command is a file of its own.
+"""
 
 from __future__ import annotations
 
-from automl.commands.models.study_opening import bring_up
+from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import Config
 from automl.record.studies import study_path
 from automl.record.study_place import settle_place_unlocked
@@ -13,9 +16,9 @@ from automl.tracking.view.run_update import StudyRef
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Deliver all that a study's event log holds. Raises AutoMLError."""
+    """Deliver all events of a study's log that MLflow does not have yet. Raises AutoMLError."""
     directory = study_path(config.study)
-    bring_up(config.study)
+    fetch_shared_study(config.study)
     place = settle_place_unlocked(directory, config.study)
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
     shared = SharedDeliveryJob.of(config.study, config.tracking)

@@ -1,4 +1,8 @@
-"""`ui`: MLflow's UI over the store that the study's runs are in."""
+"""`ui`: serves MLflow's UI over the store of the study's runs.
+
+The file is short because each command is a file of its own; the server is started in
+`automl/tracking/view/ui.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,6 @@ from automl.tracking.view.ui import serve_ui
 
 
 def run(config: Config, stored_config: str) -> int:
-    """Serve it until Ctrl-C; it opens on the study, if there is one. Raises AutoMLError."""
+    """Serve the UI until Ctrl-C; it opens on the study, if there is one. Raises AutoMLError."""
     study = None if config.study.name is None else study_path(config.study)
     return serve_ui(config.tracking, config.ui.port, study=study)

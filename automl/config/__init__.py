@@ -1,10 +1,10 @@
-"""Every setting: its name, type, unit, default and check, and nothing else. One file per group.
+"""Every setting: its name, type, unit, default and check, and nothing else.
 
-Plain dataclasses, because Hydra composes into them (a frozen one cannot be a schema). `cli/` turns
-the composed config into a `Config` once; below that nobody sees Hydra. Options that users choose
-by name (`data=csv`) are files in `conf/`, which list only what makes them differ from here; where
-the options of a group differ in their keys (models, samplers, pruners) each has a class of its own
-where it is built.
+Settings are plain dataclasses, because Hydra composes into them and a frozen one cannot be a
+schema. `cli/` turns the composed config into a `Config` once; no other package sees Hydra. Options
+that users choose by name (`data=csv`) are files in `conf/`, which list only the values that differ
+from the defaults here. Where the options of a group differ in their keys (models, samplers,
+pruners), each has a class of its own in the package that builds it.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ __all__ = [
 
 @dataclass
 class Config:
-    """One sweep, composed and checked."""
+    """All settings of a sweep or another command, composed and checked."""
 
     study: StudyConfig = field(default_factory=StudyConfig)
     space: dict[str, Any] = field(default_factory=dict)
-    """A search space entry per param; see `search/space.py` for its forms."""
+    """A search space entry per param, in one of the forms of `search/search_space.py`."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    """Which one by default says `conf/sweep.yaml`, as for sampler and pruner."""
+    """The family of models; `conf/sweep.yaml` has the default, like those of sampler and pruner."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -127,11 +127,14 @@ class Config:
     predict: PredictConfig = field(default_factory=PredictConfig)
     register: RegisterConfig = field(default_factory=RegisterConfig)
     watch: bool = False
-    """`devices` shows them until Ctrl-C, with the trials on them."""
+    """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
 
     def __post_init__(self) -> None:
-        """Decide what is left open: `study.direction` by the metric's name, where the metric is
-        ours; how a table is split, and how many trials there are, by the model."""
+        """Decide the settings that are left open.
+
+        `study.direction` follows from the metric's name, where the metric is the built-in
+        training's. The split of a table and the number of trials follow from the model.
+        """
         if self.study.direction is None:
             ours = self.objective.kind is ObjectiveKind.builtin
             found = direction_of(self.study.metric) if ours else Direction.minimize
@@ -145,10 +148,10 @@ class Config:
 
     @property
     def may_survey(self) -> bool:
-        """Whether an objective or network may be surveyed, should it be the user's."""
+        """Return whether an objective or network of the user's may be surveyed."""
         return (
             self.admission.survey is SurveyKind.auto
             and self.admission.request is None
-            and self.admission.devices_per_trial == 1  # nobody sees what a trial's ranks take
+            and self.admission.devices_per_trial == 1  # a survey cannot see memory of other ranks
             and self.execution.kind is not ExecutionKind.inline
         )

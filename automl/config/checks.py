@@ -1,6 +1,6 @@
-"""Checks that settings share. Each names the key, the value and the rule.
+"""Checks that settings share, and the defaults of a settings class.
 
-What settings are where nobody sets them.
+The message of a failed check names the key, the value and the rule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ for _power, _letter in enumerate("KMGT", start=1):
 
 
 def parse_bytes(key: str, text: str) -> int:
-    """`512MiB` → 536870912. Raises ConfigError naming `key` for anything that is not a size."""
+    """Return the bytes of a size: 536870912 for `512MiB`.
+
+    Raises ConfigError naming `key` for anything that is not a size.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None or match[2] not in _SIZE_UNITS:
         raise ConfigError(
@@ -30,25 +33,25 @@ def parse_bytes(key: str, text: str) -> int:
 
 
 def check(holds: bool, key: str, value: object, rule: str) -> None:
-    """Raises ConfigError naming key, value and rule unless it holds."""
+    """Raise ConfigError naming key, value and rule unless the rule holds."""
     if not holds:
         raise ConfigError(f"{key}={value}: {rule}")
 
 
 def check_positive(key: str, value: float | None) -> None:
-    """For numbers greater than 0, where None is no number."""
+    """Raise ConfigError for a number that is not finite or not greater than 0; None is allowed."""
     check(
         value is None or (math.isfinite(value) and value > 0), key, value, "must be greater than 0."
     )
 
 
 def is_target(text: str) -> bool:
-    """Whether it is the name of a function of the user's."""
+    """Return whether a text names a function: `module:function` or `file.py:function`."""
     return _TARGET.fullmatch(text) is not None
 
 
 def check_target(group: str, target: str | None, option: str = "python") -> None:
-    """For the name of a function of the user's, which an option of the group needs."""
+    """Raise ConfigError unless `target` names a function, which an option of the group needs."""
     check(
         target is not None and is_target(target),
         f"{group}.target",
@@ -61,13 +64,13 @@ T = TypeVar("T")
 
 
 def defaults_of(cls: type[Any]) -> dict[str, Any]:
-    """The default of each field of a dataclass that has one, by name."""
-    found = {field.name: _default(field) for field in fields(cls)}
-    return {name: value for name, value in found.items() if value is not MISSING}
+    """Return the default of each field of a dataclass that has one, by name."""
+    defaults = {field.name: _default(field) for field in fields(cls)}
+    return {name: value for name, value in defaults.items() if value is not MISSING}
 
 
 def unset(cls: type[T]) -> T:
-    """An instance with nothing set, and unchecked: some options cannot be without a setting."""
+    """Return an instance of defaults alone, unchecked: some options need a setting to be valid."""
     instance = cls.__new__(cls)
     for name, value in defaults_of(cls).items():
         setattr(instance, name, value)

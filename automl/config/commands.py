@@ -1,16 +1,6 @@
-"""Which models are scored, and how surely.
+"""Settings of the commands that follow a sweep: refit, evaluate, export, predict, register, ui.
 
-A trained model as files that other programs run.
-
-A table scored by a trained model.
-
-A study's model in MLflow's registry.
-
-The final training of a study's winner.
-
-Which of a study's models a command means.
-
-The MLflow UI.
+What the commands do with them is in `commands/` and `running/refit/`.
 """
 
 from __future__ import annotations
@@ -28,7 +18,7 @@ ROWS = (TRAIN, TRAIN_VALIDATION, ALL)
 
 
 class ParallelKind(enum.Enum):
-    """How one training takes several devices."""
+    """The way in which one training uses several devices."""
 
     auto = "auto"
     ddp = "ddp"
@@ -37,7 +27,7 @@ class ParallelKind(enum.Enum):
 
 
 class RefitMembers(enum.Enum):
-    """Which members of an ensemble are trained again."""
+    """The members of an ensemble that are trained again."""
 
     all = "all"
     none = "none"
@@ -45,36 +35,38 @@ class RefitMembers(enum.Enum):
 
 @dataclass
 class RefitConfig:
-    """The final training of a study's winner, by `refit`."""
+    """The final training of a study's winner, by the command `refit`."""
 
     trial: int | None = None
     """Number of the trial that is trained again; none: the best, or the ensemble's members."""
     members: RefitMembers = RefitMembers.all
-    """Where the ensemble is no worse than the best trial: all (each of its members again, at its
-    own length, with the weight that it has), or none (the best trial)."""
+    """Members to train again where the ensemble is no worse than the best trial: all (each at its
+    own length, with the weight that it has), or none (the best trial instead)."""
     rows: str = TRAIN_VALIDATION
-    """The rows that it trains on: train, train+validation, or all (the test part of `data.path`
-    too)."""
+    """The rows to train on: train, train+validation, or all (the test part of `data.path` too)."""
     hold_out: float | None = None
-    """Share of these rows that is kept to stop by; none: as many steps as its best epoch took."""
+    """Share of these rows that is held out, to decide when to stop; none: no row, and as many steps
+    as the trial's best epoch took."""
     n_seeds: int = 1
-    """So many are trained with seeds of their own, and their predictions averaged."""
+    """Number of models that are trained, each with a seed of its own, and whose predictions are
+    averaged."""
     batch_size: Any = None
     """Rows per step over all devices; auto: the trial's for each device, with the learning rate
     that fits; none: the trial's."""
     average: bool = True
     """Keep the moving average of the weights over the last epoch's steps (where training.ema_decay
-    says no other), which stands in for the choice among epochs; false: the last weights."""
+    sets no other), which stands in for the choice among epochs; false: the last weights."""
     check: bool = True
     """After a search on a part of the rows (data.sweep_rows): try its learning rate and weight
-    decay again on all that train, by two or three trials; false: take them as they are."""
+    decay again on all training rows, by two or three trials; false: use them unchecked."""
     parallel: ParallelKind = ParallelKind.auto
-    """How the built-in training takes several devices: ddp (a process for each), dataparallel (one
-    process, GPUs only), none (one device), or auto: ddp on GPUs, on a CPU one process."""
+    """The way to use several devices in the built-in training: ddp (a process for each),
+    dataparallel (one process, GPUs only), none (one device), or auto: ddp on GPUs, on a CPU one
+    process."""
     devices: Any = "all"
-    """How many devices it takes, GPUs or (ddp on a CPU) processes; all: those that there are."""
+    """Number of devices to train on, GPUs or (ddp on a CPU) processes; all: all that there are."""
     of: str | None = None
-    """Set by `refit` itself: the study whose winner it is."""
+    """Set by `refit` itself: the study whose winner is trained."""
 
     def __post_init__(self) -> None:
         check(
@@ -110,27 +102,29 @@ def _is_count(value: object) -> bool:
 
 
 class WhichModel(enum.Enum):
-    """A trial's own model, `refit.pt`, the winner trained again, or `ensemble.pt`."""
+    """The model of a study that a command uses."""
 
     auto = "auto"
     """The refit if there is one and no trial is named, else the ensemble, else the best trial's."""
     trial = "trial"
+    """A trial's own model, as the sweep trained it."""
     refit = "refit"
+    """`refit.pt`: the winner trained again."""
     ensemble = "ensemble"
     """`ensemble.pt`: the weighted mean of trials' models."""
 
 
 @dataclass
 class EvaluateConfig:
-    """Which models are scored, and how surely."""
+    """The models that `evaluate` scores, and the precision of their intervals."""
 
     trials: list[int] = field(default_factory=list)
     """Numbers of the trials to score and compare; none: the best."""
     model: WhichModel = WhichModel.auto
-    """auto: the refit beside its trial where there is one and no trials are named, else trials.
-    refit: beside those that are named."""
+    """The models to score. auto: the refit beside its trial where there is one and no trials are
+    named, else trials. refit: the refit beside the trials that are named."""
     n_resamples: int = 1000
-    """Bootstrap samples that the intervals are taken from."""
+    """Number of bootstrap samples that the intervals are computed from."""
 
     def __post_init__(self) -> None:
         rule = "names a trial twice: name each once."
@@ -148,23 +142,24 @@ class ExportFormat(enum.Enum):
 
 @dataclass
 class ExportConfig:
-    """What `export` writes, and where."""
+    """The model that `export` writes, its format and its folder."""
 
     format: ExportFormat = ExportFormat.onnx
-    """onnx: ONNX Runtime. torch: `torch.export`. aoti: compiled for this CPU. tensorrt: for this
-    GPU."""
+    """The format of the file. onnx: ONNX Runtime. torch: `torch.export`. aoti: compiled for this
+    CPU. tensorrt: for this GPU."""
     trial: int | None = None
-    """Of which trial; none: the best."""
+    """Number of the trial whose model is exported; none: the best."""
     model: WhichModel = WhichModel.auto
-    """Of which: auto is the refit where there is one and no trial is named, else the ensemble, else
-    the best trial."""
+    """The model to export: auto is the refit where there is one and no trial is named, else the
+    ensemble, else the best trial."""
     tune: bool = False
-    """Measure each way of running the model here, and write the fastest that is a file: `format`
-    says nothing then."""
+    """Measure each way of running the model here, and write the fastest that is a file; `format` is
+    then ignored."""
     tolerance: float = 0.01
     """The share by which a way in int8 or bf16 may raise the model's loss on validation rows."""
     to: str | None = None
-    """The folder; none: one in the study, `exports/trial-…-FORMAT` or `exports/refit-…`."""
+    """The folder to write to; none: one in the study, `exports/trial-…-FORMAT` or
+    `exports/refit-…`."""
 
     def __post_init__(self) -> None:
         check(self.trial is None or self.trial >= 0, "export.trial", self.trial, "must be ≥ 0.")
@@ -179,21 +174,21 @@ class ExportConfig:
 
 @dataclass
 class PredictConfig:
-    """What `predict` reads and writes."""
+    """The table that `predict` reads, the model that scores it, and the file that it writes."""
 
     input: str | None = None
     """The table: CSV or Parquet of any size, with the columns that the model learned from."""
     output: str | None = None
     """The scores: CSV, or Parquet where the name ends in .parquet; a row for each of the table."""
     trial: int | None = None
-    """By which trial; none: the best."""
+    """Number of the trial whose model predicts; none: the best."""
     model: WhichModel = WhichModel.auto
-    """By which: auto is the refit where there is one and no trial is named, else the ensemble, else
-    the best trial."""
+    """The model that predicts: auto is the refit where there is one and no trial is named, else the
+    ensemble, else the best trial."""
     members: int | None = None
-    """By so many members of an ensemble, the heaviest, which is faster; none: by all."""
+    """Number of members of an ensemble that predict, the heaviest; fewer are faster; none: all."""
     device: str = "auto"
-    """Where a network computes: cpu, cuda, cuda:1, or auto: on a GPU where that is faster."""
+    """The device of a network: cpu, cuda, cuda:1, or auto: on a GPU where that is faster."""
     keep: list[str] = field(default_factory=list)
     """Columns of the table that are copied beside the scores, such as an id."""
 
@@ -218,15 +213,16 @@ _NAME = re.compile(r"[^/:'\"\\\x00-\x1f]{1,200}")
 
 @dataclass
 class RegisterConfig:
-    """What `register` registers, and under which name."""
+    """The model that `register` puts into MLflow's registry, and its name there."""
 
     name: str | None = None
-    """The registered model; none: the study's name. Studies may share one that they all name."""
+    """Name of the registered model; none: the study's name. Studies may share one that they all
+    name."""
     trial: int | None = None
-    """Of which trial; none: the best."""
+    """Number of the trial whose model is registered; none: the best."""
     model: WhichModel = WhichModel.auto
-    """Which model: auto is the refit where there is one and no trial is named, else the ensemble,
-    else the best trial."""
+    """The model to register: auto is the refit where there is one and no trial is named, else the
+    ensemble, else the best trial."""
 
     def __post_init__(self) -> None:
         check(self.trial is None or self.trial >= 0, "register.trial", self.trial, "must be ≥ 0.")
@@ -243,6 +239,7 @@ class UIConfig:
     """The MLflow UI that `ui` starts, on loopback."""
 
     port: int = 5000
+    """The port that the UI listens on."""
 
     def __post_init__(self) -> None:
         check(1 <= self.port <= 65535, "ui.port", self.port, "must be from 1 to 65535.")

@@ -1,4 +1,4 @@
-"""The table to learn from."""
+"""Settings of the data: the table to learn from, the kinds of its columns, and its split."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ VALIDATION_FRACTION, FRACTION_OF_MANY = 0.2, 0.1
 
 @dataclass
 class DataConfig:
-    """The table to learn from, and how it is split."""
+    """The table to learn from, and the way in which it is split."""
 
     kind: DataKind = DataKind.disc
     path: str | None = None
-    """CSV or Parquet file (kind csv)."""
+    """The table, a CSV or Parquet file (kind csv)."""
     target: str | None = None
     """Name of the column to predict (kind csv)."""
     source: str | None = None
-    """`module:function` that gives the parts (kind python), called without arguments: {"train":
+    """`module:function` that returns the parts (kind python), called without arguments: {"train":
     (x, y), "validation": (x, y)}, and "test" if there is one; tensors, arrays, frames, or torch
-    Datasets of such pairs. It is called in every process that trains."""
+    Datasets of (x, y) pairs. It is called in every process that trains."""
     task: Task = Task.auto
     """auto: text and integers of at most 20 values are classes, all else is regression."""
     columns: dict[str, Any] = field(default_factory=dict)
-    """What a column is taken for, `data.columns.NAME=number|category|date|text|drop`; the others
-    as they look."""
+    """The kind of a column, `data.columns.NAME=number|category|date|text|drop`; the kinds of others
+    are detected."""
     detect: bool = False
-    """Dates, texts, numbers in texts and identifiers are found (data=csv sets it); false: columns
-    are numbers or categories, as in studies of before."""
+    """Dates, texts, numbers in texts and identifiers are detected (data=csv sets it); false:
+    columns are numbers or categories, as in older studies."""
     detect_target: bool = False
     """A target of texts that say amounts (`1,234.50 €`), more than classes would be, is a
-    regression's (data=csv sets it); false: its texts are classes, as in studies of before."""
+    regression's (data=csv sets it); false: its texts are classes, as in older studies."""
     detect_verbatim: bool = False
     """Columns of codes (`007`, `+4930123456`) are texts as they are written (data=csv sets it);
-    false: they are numbers where they look so, as in studies of before."""
+    false: they are numbers where they look so, as in older studies."""
     test_path: str | None = None
-    """A test table of its own; none: a test part is split off `path`, by `test_fraction`."""
+    """A separate test table; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float | None = VALIDATION_FRACTION
     """Share of the rows that choose among trials. null (data=csv): 0.1 where data.folds=auto makes
     no folds, there being many rows, else 0.2."""
@@ -69,14 +69,15 @@ class DataConfig:
     """Share of the rows that no sweep ever sees (where `test_path` is none); 0: none. null
     (data=csv): 0 with model=auto, else 0.2."""
     split_seed: int = 0
+    """Seed of the split into parts and folds."""
     folds: Any = 1
-    """Models that a trial trains, each judged by rows that it never saw, so that all rows but the
-    test part train and judge; 1: one, judged by the validation part; auto: 5, from three divisions
-    of the rows below 1,000, and 1 above 20,000. null (data=csv): auto with model=auto, but for
-    data.sweep_rows, else 1."""
+    """Number of models that a trial trains, each judged by rows that it never saw, so that all rows
+    but the test part train and judge; 1: one, judged by the validation part; auto: 5, from three
+    divisions of the rows below 1,000, and 1 above 20,000. null (data=csv): auto with model=auto,
+    except with data.sweep_rows, else 1."""
     group: str | None = None
-    """Column of what belongs together (a patient, a shop): all rows of a group are in one part, or
-    fold. It is not learned from."""
+    """Column that says which rows belong together (a patient, a shop): all rows of a group are in
+    one part, or fold. It is not learned from."""
     time: str | None = None
     """Column by which rows are in order (numbers, or times as 2024-05-31 14:00): each part, or
     fold, is judged by later rows than it trains on. It is not learned from."""
@@ -85,9 +86,9 @@ class DataConfig:
     split_to: str | None = None
     """Folder that a table's parts are written to as CSV: train, validation, test."""
     n_train: int = 1000
-    """Training points (kind disc)."""
+    """Number of training points (kind disc)."""
     n_validation: int = 500
-    """Validation points (kind disc)."""
+    """Number of validation points (kind disc)."""
 
     def __post_init__(self) -> None:
         held_out = self.held_out(has_folds=False)
@@ -143,8 +144,10 @@ class DataConfig:
             )
 
     def split_for(self, *, of_any_family: bool) -> DataConfig:
-        """With folds and test part decided, where they are left open: a table for which models
-        `of_any_family` are tried wastes no row."""
+        """Return the settings with folds and test part decided, where they are left open.
+
+        A table on which models `of_any_family` are tried wastes no row.
+        """
         whole = of_any_family and self.kind is DataKind.csv
         folds, test_fraction = self.folds, self.test_fraction
         if folds is None:
@@ -154,12 +157,11 @@ class DataConfig:
         return replace(self, folds=folds, test_fraction=test_fraction)
 
     def held_out(self, *, has_folds: bool) -> float:
-        """The share of the rows that choose among trials, once it is known whether trials have
-        folds."""
+        """Return the share of the rows that choose among trials, with or without folds."""
         if self.validation_fraction is not None:
             return self.validation_fraction
-        of_many = self.folds == "auto" and not has_folds
-        return FRACTION_OF_MANY if of_many else VALIDATION_FRACTION
+        many_rows = self.folds == "auto" and not has_folds
+        return FRACTION_OF_MANY if many_rows else VALIDATION_FRACTION
 
     def _check_folds(self) -> None:
         whole = isinstance(self.folds, int) and not isinstance(self.folds, bool)
@@ -181,12 +183,12 @@ class DataConfig:
             self.time,
             "with data.group rows are either kept together or in order: leave one of them out.",
         )
-        given = (
+        for_tables = (
             ("folds", 1, self.folds or 1),
             ("group", None, self.group),
             ("time", None, self.time),
         )
-        for key, default, value in given:
+        for key, default, value in for_tables:
             check(
                 value == default or self.kind is not DataKind.python,
                 f"data.{key}",

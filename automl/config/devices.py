@@ -1,6 +1,6 @@
-"""When a trial may start.
+"""Settings of devices and of admission: which devices trials may use, and when a trial may start.
 
-Which devices trials may use.
+Admission itself is in `admission/`, the reading of devices in `devices/`.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ class SurveyKind(enum.Enum):
 
 @dataclass
 class AdmissionConfig:
-    """When a trial may start."""
+    """The rules by which a trial may start: memory, and numbers of trials and devices."""
 
     request: str | None = None
     """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
     headroom: str = "256MiB"
     """Memory kept free on every device."""
     devices_per_trial: int = 1
-    """GPUs that each trial has, all of them or none; on the host a trial has the host. Above 1 only
-    for a function of the user's, which finds them in `trial.devices`."""
+    """Number of GPUs that each trial gets, all at once; on the host a trial has the host. More than
+    1 is only for a function of the user's, which finds them in `trial.devices`."""
     survey: SurveyKind = SurveyKind.auto
     """Whether an objective or network of the user's is run once on fake tensors, to see what memory
     its trials will take of a GPU; auto: where nothing is declared."""
     max_concurrent_trials: int | None = None
-    """Trials at once over all devices; none: as many as they take, on the host one per core."""
+    """Largest number of trials at once over all devices; none: as many as fit, on the host one per
+    core."""
     max_trials_per_device: int | None = None
-    """Trials at once on one GPU, however much memory is left of it; none: as many as are faster
-    together, which is found from their pace, at most 16."""
+    """Largest number of trials at once on one GPU, however much memory is left of it; none: as many
+    as are faster together, which is found from their pace, at most 16."""
     lookahead: Any = "auto"
-    """How many trials behind the one that waits first may start before it, where that does not
+    """Number of trials behind the first waiting one that may start before it, where that does not
     delay it. auto: 4 for samplers that learn, else 16; 0: none."""
     stale_seconds: float = 5.0
-    """A reading older than this admits nothing."""
+    """A reading of devices older than this admits no trial."""
 
     def __post_init__(self) -> None:
         if self.request is not None:
@@ -101,15 +102,17 @@ class ChooseDevice(enum.Enum):
 
 @dataclass
 class DevicesConfig:
-    """Which devices trials may use, and how often they are looked at."""
+    """The devices that trials may use, and the time between readings of them."""
 
     kind: DevicesKind = DevicesKind.auto
-    """auto: the GPUs that both NVML and torch see, else the host; nvml: NVML's word alone."""
+    """auto: the GPUs that both NVML and torch see, else the host; nvml: the GPUs that NVML sees."""
     only: Any = field(default_factory=list)
-    """Numbers in CUDA's order, UUIDs or their beginnings, one or a list; empty: all."""
+    """The GPUs to use: numbers in CUDA's order, UUIDs or their beginnings, one or a list; empty:
+    all."""
     choose: ChooseDevice = ChooseDevice.auto
-    """Which of them a trial may go to where there are GPUs. auto: the built-in network also to the
-    CPU, where it ends first there; gpu: GPUs alone; all: a function or network of yours, too."""
+    """The devices that a trial may go to where there are GPUs. auto: the built-in network also to
+    the CPU, where it ends first there; gpu: GPUs alone; all: a function or network of yours, too.
+    """
     interval_seconds: float = 0.5
     """Time from one reading to the next."""
 

@@ -1,7 +1,4 @@
-"""In which thread or process trials run.
-
-Which Ray cluster trains (`execution=ray`).
-"""
+"""Settings of execution: the thread, process or Ray cluster in which trials run."""
 
 from __future__ import annotations
 
@@ -22,23 +19,25 @@ class ExecutionKind(enum.Enum):
 
 @dataclass
 class ExecutionConfig:
-    """In which thread or process trials run."""
+    """The thread, process or node in which trials run, and the limits of their time."""
 
     kind: ExecutionKind = ExecutionKind.auto
-    """auto: workers."""
+    """inline: a thread of the sweep. workers: processes of this machine. ray: nodes of a cluster.
+    auto: workers."""
     pack: Any = "auto"
     """Small trials of one shape train as one batched model: auto, off, or the most in a pack."""
     threads_per_trial: int = 1
-    """torch's threads in a trial; by default as many trials at once as the cores then allow."""
+    """Number of torch's threads in a trial; by default as many trials run at once as the cores then
+    allow."""
     trial_timeout_seconds: float | None = None
-    """A trial that takes longer has failed, others of its pack go on alone (not inline); none: no
+    """A trial that takes longer has failed; others of its pack go on alone (not inline); none: no
     limit."""
     silence_timeout_seconds: float | None = None
     """A trial that reports nothing for so long has failed (not inline); none: no limit."""
     recycle_after_trials: int = 1000
     """A worker process is replaced after this many trials."""
     recycle_growth: str = "2GiB"
-    """A worker process is replaced when its memory grew by this much and stayed."""
+    """A worker process is replaced when its memory has grown by this much and stays so."""
 
     def __post_init__(self) -> None:
         if self.pack is False or self.pack == 1:  # YAML reads a bare `off` as false
@@ -64,8 +63,8 @@ class ExecutionConfig:
         parse_bytes("execution.recycle_growth", self.recycle_growth)
 
     @property
-    def here(self) -> ExecutionConfig:
-        """The same on this machine, for what knows no other."""
+    def on_this_machine(self) -> ExecutionConfig:
+        """Return the settings with Ray replaced by workers, for commands that know no cluster."""
         on_ray = self.kind is ExecutionKind.ray
         return replace(self, kind=ExecutionKind.auto) if on_ray else self
 
@@ -80,21 +79,21 @@ _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
 
 
 def is_host_and_port(address: str) -> bool:
-    """Whether it is written as that of a cluster's head."""
+    """Return whether an address is HOST:PORT, like that of a cluster's head."""
     return _HOST_AND_PORT.fullmatch(address) is not None
 
 
 @dataclass
 class RayConfig:
-    """Which Ray cluster trains."""
+    """The Ray cluster that trains, and its use (`execution=ray`)."""
 
     address: str = AUTO
-    """auto: the cluster that this machine is a node of; local: one of its own on this machine, for
-    as long as the sweep; or HOST:PORT of a cluster's head."""
+    """auto: the cluster that this machine is a node of; local: a new one on this machine, for as
+    long as the sweep; or HOST:PORT of a cluster's head."""
 
     claim: bool = False
-    """Other jobs use the cluster, too: whole GPUs and CPUs are held for the sweep while it needs
-    them, as Ray counts, and trials go nowhere else. false: it is all the sweep's."""
+    """true: other jobs use the cluster, too; the sweep reserves whole GPUs and CPUs in Ray while it
+    needs them, and trials go nowhere else. false: the whole cluster is the sweep's."""
 
     max_code: str = "100MiB"
     """A larger working directory is not sent to the nodes; Ray itself sends no more than 500."""

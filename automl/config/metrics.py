@@ -1,9 +1,6 @@
-"""What can be said of predictions for a table: the metrics' names, and which way they are good.
+"""Names of the metrics of predictions and of the built-in losses, and the metrics' directions.
 
-Their formulas stand in `automl/data/scoring/metrics.py`; a report of a training calls each
-`val_NAME`.
-
-What training descends: the losses that are ours, by name.
+Formulas are in `automl/data/scoring/metrics.py`. A training reports the metric NAME as `val_NAME`.
 """
 
 from __future__ import annotations
@@ -13,28 +10,28 @@ from dataclasses import dataclass
 from automl.config.data import Task
 from automl.trial import Direction
 
-OF_CLASSES = ("cross_entropy",)
-OF_VALUES = ("squared_error", "absolute_error", "quantile", "poisson")
-LOSSES = ("auto", *OF_CLASSES, *OF_VALUES)
-"""auto: cross_entropy of classes, squared_error of numbers."""
-EVERYBODYS = ("auto", "cross_entropy", "squared_error")
-"""Those that all families have."""
+CLASS_LOSSES = ("cross_entropy",)
+VALUE_LOSSES = ("squared_error", "absolute_error", "quantile", "poisson")
+LOSSES = ("auto", *CLASS_LOSSES, *VALUE_LOSSES)
+"""All built-in losses; auto: cross_entropy for classes, squared_error for numbers."""
+COMMON_LOSSES = ("auto", "cross_entropy", "squared_error")
+"""The losses that all families of models have."""
 METRIC_OF = {"quantile": "pinball", "poisson": "poisson_deviance"}
-"""A metric that stands beside the others where a study has this loss."""
+"""The metric that a study with this loss has beside the others."""
 
 
 @dataclass(frozen=True)
 class ValueLoss:
-    """That of numbers: what `loss` means of a regression, wherever it is told."""
+    """The loss of predicted numbers, which models descend and are judged by."""
 
     name: str = "squared_error"
-    """One of `OF_VALUES`."""
+    """The name of the loss, one of `VALUE_LOSSES`."""
     quantile: float = 0.5
-    """With quantile: the share of targets that shall lie below what is predicted."""
+    """The share of targets that shall lie below what is predicted, for the loss `quantile`."""
 
     @property
     def metric(self) -> str | None:
-        """Its own metric, where it has one."""
+        """Return the name of the loss's own metric, or None."""
         return METRIC_OF.get(self.name)
 
 
@@ -54,28 +51,29 @@ METRICS: dict[Task, tuple[str, ...]] = {
     ),
     Task.regression: ("loss", "rmse", "mae", "r2", "mape"),
 }
-"""By task; never of auto."""
+"""Names of the metrics by task; auto has none."""
 LARGER_IS_BETTER = frozenset(
     ["accuracy", "balanced_accuracy", "f1", "auc", "average_precision", "r2"]
 )
-"""Of the other metrics small values are good."""
+"""Metrics whose large values are good; small values of all others are."""
 PREFIX = "val_"
-"""Of the rows by which a trial is judged."""
+"""Prefix of metrics on the rows by which a trial is judged."""
 EACH_EPOCH = {
     Task.classification: ("train_loss", "val_loss", "val_error"),
     Task.regression: ("train_loss", "val_loss", "val_rmse"),
 }
-"""What every report of a training holds; of the others the study's metric alone, for their cost."""
+"""The metrics in every report of a training. Of all others, only the study's metric is reported,
+because they cost time."""
 
 
 def metrics_of(task: Task, loss: ValueLoss) -> tuple[str, ...]:
-    """All that is told of predictions where models descend this loss."""
+    """Return the names of all metrics of predictions, for models that descend this loss."""
     own = () if loss.metric is None or task is not Task.regression else (loss.metric,)
     return METRICS[task] + own
 
 
 def reported_metric(task: Task) -> tuple[str, ...]:
-    """What a training on a table reports; of auto what it may."""
+    """Return the metrics that a training on a table may report; auto: those of both tasks."""
     tasks = (Task.classification, Task.regression) if task is Task.auto else (task,)
     always = [name for each in tasks for name in EACH_EPOCH[each]]
     others = [f"{PREFIX}{name}" for each in tasks for name in METRICS[each]]
@@ -85,6 +83,6 @@ def reported_metric(task: Task) -> tuple[str, ...]:
 
 
 def direction_of(metric: str) -> Direction:
-    """Which way a metric that a training on a table reports is good."""
+    """Return the direction of a metric that a training on a table reports."""
     larger = metric.removeprefix(PREFIX) in LARGER_IS_BETTER
     return Direction.maximize if larger and metric.startswith(PREFIX) else Direction.minimize

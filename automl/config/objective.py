@@ -1,4 +1,4 @@
-"""What trains a trial."""
+"""Settings of the objective: the function or program that trains a trial."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ObjectiveKind(enum.Enum):
 
 @dataclass
 class ObjectiveConfig:
-    """What trains a trial: ours, a function of the user's, one for Optuna, or any program."""
+    """The objective: built-in training, a function of the user's, one for Optuna, or a program."""
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
@@ -32,14 +32,14 @@ class ObjectiveConfig:
     path, or `file.py:function`, the file as seen from the current folder."""
 
     file: str | None = None
-    """Where a function that was called from Python is, for people (kind called)."""
+    """The file of a function that was called from Python, for people (kind called)."""
     parts: list[str] = field(default_factory=list)
-    """Of such a function, what it was made of when the study began: `NAME=DIGEST` (kind called)."""
+    """`NAME=DIGEST` of each part of the function when the study began (kind called)."""
     command: str | None = None
     """A program with its arguments (kind command), started in the current folder without a shell.
-    Params are appended as `--name=value`, or stand where `{name}`, `{params}`, `{overrides}` or
-    `{json}` say; `{seed}`, `{trial}`, `{checkpoint_dir}`, `{trial_dir}` and `{n_devices}` besides.
-    """
+    Params are appended as `--name=value`, or replace `{name}`, `{params}`, `{overrides}` or
+    `{json}`; `{seed}`, `{trial}`, `{checkpoint_dir}`, `{trial_dir}` and `{n_devices}` are replaced,
+    too."""
     pattern: str | None = None
     """A regular expression (kind command) whose named groups are metrics, and `step` if it has one;
     none: `name: 0.3`, `name=0.3`, JSON and the like are found."""
@@ -87,9 +87,9 @@ def _check_pattern(pattern: str | None) -> None:
 
 
 def find_groups(pattern: str) -> tuple[str, ...]:
-    """The names of the groups that are metrics. Raises re.error."""
+    """Return the names of the groups that are metrics. Raises re.error."""
     return tuple(name for name in re.compile(pattern).groupindex if name not in STEP_NAMES)
 
 
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "epoch")
-"""What programs call the number of a report, the finest first."""
+"""Names that programs give to the number of a report, the finest first."""

@@ -1,10 +1,7 @@
-"""What kind of model is trained.
+"""Base classes of options that users choose by name (models, samplers, pruners), and discovery.
 
-What proposes params.
-
-What stops bad trials early.
-
-Options that users choose by name: a package with one file for each, named as they name it.
+The file is apart, because the packages of options import it. Each package has one file per option,
+which bears the option's name.
 """
 
 from __future__ import annotations
@@ -19,25 +16,33 @@ from typing import Any, ClassVar
 
 @dataclass
 class ModelConfig:
-    """The family of models that the built-in objective trains: one subclass per option of `model=`,
-    in `training/`."""
+    """The family of models that the built-in objective trains.
+
+    Each option of `model=` has a subclass, in `models/families/`.
+    """
 
     choice: ClassVar[str | None] = None
-    """The param by which each trial says which family it is of; None: all are of this one."""
+    """The param by which each trial chooses a family; None: all trials are of this family."""
 
 
 @dataclass
 class SamplerConfig:
-    """What proposes params: one subclass per option of `sampler=`, in `search/samplers/`."""
+    """The sampler, which proposes params.
+
+    Each option of `sampler=` has a subclass, in `search/samplers/`.
+    """
 
 
 @dataclass
 class PrunerConfig:
-    """What stops bad trials early: one subclass per option of `pruner=`, in `search/pruners/`."""
+    """The pruner, which stops bad trials early.
+
+    Each option of `pruner=` has a subclass, in `search/pruners/`.
+    """
 
 
 def load_options(package: str, contract: type[object]) -> dict[str, Any]:
-    """The class of each option, by name: the one that the module of its name defines."""
+    """Return the class of each option by name; the module of that name defines it."""
     found: dict[str, type] = {}
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")

@@ -1,4 +1,4 @@
-"""The study: its name, its goal and where it is kept."""
+"""Settings of the study: its name, its goal, its end, and the places where it is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 
 N_TRIALS = 20
 MANY_TRIALS = 100_000
-"""Of a study that only time ends."""
+"""Number of trials of a study that only a time limit ends."""
 
 
 class PortfolioSetting(enum.Enum):
@@ -35,7 +35,7 @@ class EnsembleSetting(enum.Enum):
 
 
 class RefitSetting(enum.Enum):
-    """Whether a sweep ends with what it came to, trained again on all rows."""
+    """Whether a sweep ends by training its result again on all rows."""
 
     auto = "auto"
     none = "none"
@@ -50,24 +50,25 @@ class PlotsSetting(enum.Enum):
 
 @dataclass
 class StudyConfig:
-    """The study: its name, its goal and where it is kept."""
+    """The study: its name, its goal, its end, and the places where it is kept."""
 
     name: str | None = None
     """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
     n_trials: int | None = None
-    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or, of
-    model=auto on a table (data=csv) with a time limit, as many as it allows."""
+    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or,
+    with model=auto on a table (data=csv) and a time limit, as many as it allows."""
     timeout_seconds: float | None = None
-    """No new trials after this many seconds of one sweep, and where the family is chosen those that
-    run are stopped, once one has finished; none: no limit."""
+    """No new trials start after this many seconds of one sweep, its loading included. If trials
+    choose the family, running trials are stopped before, once one has finished, so that the
+    ensemble is made in time; trials get half of it at least. none: no limit."""
     grace_seconds: float = 30.0
-    """How long running trials may take to write a checkpoint after Ctrl-C; after timeout_seconds no
-    longer than 2 s, or 5 % of those."""
+    """Seconds that running trials have to write a checkpoint after Ctrl-C; after timeout_seconds at
+    most 2 s, or 5 % of timeout_seconds."""
     metric: str = "val_loss"
     """The reported metric that is optimised."""
     direction: Direction | None = None
-    """Whether small or large values of the metric are good: minimize or maximize; none: as the
-    metrics of the built-in training are by their names (val_auc: maximize), else minimize."""
+    """Whether small or large values of the metric are good: minimize or maximize; none: by the name
+    of a metric of the built-in training (val_auc: maximize), else minimize."""
     seed: int = 0
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
     storage: str | None = None
@@ -76,10 +77,10 @@ class StudyConfig:
     dir: str = "studies"
     """The folder that holds a directory per study."""
     checkpoints: str | None = None
-    """Where trials' checkpoints are kept besides, so that other machines go on from them:
+    """A place that trials' checkpoints are copied to, so that other machines go on from them:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
     copy: bool | None = None
-    """Asked once of a folder that was moved (false) or copied (true: a study of its own)."""
+    """Set once for a folder that was moved (false) or copied (true: a study of its own)."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
@@ -144,16 +145,18 @@ class StudyConfig:
 
     @property
     def total(self) -> int:
-        """Trials in all; a `Config`, which knows of what, has decided it."""
+        """Return the number of trials in all, which a `Config` decides if it is left open."""
         return N_TRIALS if self.n_trials is None else self.n_trials
 
     @property
     def shared(self) -> bool:
-        """Whether sweeps of several machines may work on it. (`postgresql+DRIVER://` is Optuna's
-        own storage, for one sweep.)"""
+        """Return whether sweeps of several machines may work on the study.
+
+        `postgresql+DRIVER://` is Optuna's own storage, for one sweep.
+        """
         return (self.storage or "").startswith(("postgresql://", "postgres://"))
 
     @property
     def towards(self) -> Direction:
-        """The direction; a `Config`, which knows whose metric it is, has decided it."""
+        """Return the direction, which a `Config` decides by the metric if it is left open."""
         return self.direction or Direction.minimize

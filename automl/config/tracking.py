@@ -1,4 +1,7 @@
-"""Where results are shown."""
+"""Settings of tracking: the store that shows results, and the artifacts that it gets.
+
+The file is one of the family of settings files, one for each group.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 
 
 class KeepCheckpoints(enum.Enum):
-    """Which checkpoints become artifacts in MLflow."""
+    """The checkpoints that become artifacts in MLflow."""
 
     all = "all"
     best = "best"
@@ -15,14 +18,14 @@ class KeepCheckpoints(enum.Enum):
 
 
 class TrackingInside(enum.Enum):
-    """Where goes what an objective logs to an MLflow address that it sets itself."""
+    """The way to treat an objective that logs to an MLflow address that it sets itself."""
 
     follow = "follow"
     redirect = "redirect"
 
 
 class TrackingStore(enum.Enum):
-    """What shows results."""
+    """The store that shows results."""
 
     mlflow = "mlflow"
     none = "none"
@@ -30,15 +33,15 @@ class TrackingStore(enum.Enum):
 
 @dataclass
 class TrackingConfig:
-    """Where results are shown."""
+    """The store that shows results, and the artifacts that it gets."""
 
     store: TrackingStore = TrackingStore.mlflow
     """mlflow, or none: the study keeps everything, and `sync` gives it to MLflow later."""
     uri: str | None = None
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
-    """Which checkpoints become artifacts in MLflow: all (last and best), best, or none."""
+    """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
     inside: TrackingInside = TrackingInside.follow
-    """What an objective logs through MLflow goes to its trial's run; where it sets an address by
-    itself (`mlflow.set_tracking_uri`), or is a program of another environment, that is followed, or
-    redirected to the trial's run."""
+    """Values that an objective logs through MLflow go to its trial's run. If it sets an address
+    itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
+    address, or are redirected to the trial's run."""

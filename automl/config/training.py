@@ -1,4 +1,4 @@
-"""The built-in training."""
+"""Settings of the built-in training: its length, precision, learning rate, loss and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from automl.config.checks import check, is_target
-from automl.config.metrics import LOSSES, OF_VALUES, ValueLoss
+from automl.config.metrics import LOSSES, VALUE_LOSSES, ValueLoss
 
 
 class Precision(enum.Enum):
@@ -24,20 +24,21 @@ class LearningRateSchedule(enum.Enum):
 
 @dataclass
 class TrainingConfig:
-    """The built-in training."""
+    """The built-in training: its length, precision, learning rate, loss and checkpoints."""
 
     epochs: int | None = 20
     """Passes over the training part; null: as many as the family takes by itself, a network up to
-    200 with `patience_steps=1000`, others 20. `model=auto` has null where nobody says another."""
+    200 with `patience_steps=1000`, others 20. `model=auto` has null unless another is set."""
     precision: Precision = Precision.float32
     """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
-    this name in the space goes before it, as for the other settings down to `accumulate_steps`."""
+    this name in the space takes precedence, as for the other settings down to `accumulate_steps`.
+    """
     schedule: LearningRateSchedule = LearningRateSchedule.constant
-    """How the learning rate goes over a trial's steps. cosine: from `lr` down to 0; onecycle: up to
-    `lr` over the first 30 %, then down (Smith and Topin, 2018)."""
+    """The course of the learning rate over a trial's steps. cosine: from `lr` down to 0; onecycle:
+    up to `lr` over the first 30 %, then down (Smith and Topin, 2018)."""
     ema_decay: float = 0.0
-    """Above 0, judged and kept is not the network of the last step but the exponential moving
-    average of its weights over steps (0.999: of some 1,000)."""
+    """Above 0, the network that is judged and kept is not that of the last step but the exponential
+    moving average of its weights over steps (0.999: of some 1,000)."""
     patience_epochs: int | None = None
     """A trial ends after so many epochs without a better value of `study.metric`; none: it trains
     all its epochs."""
@@ -45,11 +46,11 @@ class TrainingConfig:
     """Where `patience_epochs` is none: a network's trial ends after so many steps of the optimizer
     without a better value, in whole epochs, at least four."""
     accumulate_steps: int = 1
-    """Batches whose gradients are taken together for one step of the optimizer."""
+    """Number of batches whose gradients are combined for one step of the optimizer."""
     loss: str = "auto"
-    """cross_entropy (of classes), squared_error (of numbers), auto: whichever suits the target; of
-    numbers absolute_error (the median), quantile and poisson (counts) where a family has them; or
-    `module:function`: (outputs, targets) → the mean over a batch."""
+    """cross_entropy (for classes), squared_error (for numbers), auto: whichever suits the target;
+    for numbers also absolute_error (the median), quantile and poisson (counts) where a family has
+    them; or `module:function`: (outputs, targets) → the mean over a batch."""
     quantile: float = 0.5
     """With loss=quantile: the share of targets that shall lie below what is predicted."""
     loader_workers: int = 0
@@ -113,17 +114,19 @@ class TrainingConfig:
 
     @property
     def n_epochs(self) -> int:
-        """Of settings whose length is known: see `Family.trained`."""
+        """Return the number of epochs, once the family has decided it (`Family.with_length`)."""
         assert self.epochs is not None, "a family has said how long it trains"
         return self.epochs
 
     @property
     def loss_target(self) -> str | None:
-        """The name of a loss of the user's; None: it is one of ours."""
+        """Return the name of a loss of the user's, or None for a built-in loss."""
         return None if self.loss in LOSSES else self.loss
 
     @property
     def value_loss(self) -> ValueLoss:
-        """What `loss` means where numbers are predicted; of a loss of the user's, as it is told of
-        predictions."""
-        return ValueLoss(self.loss, self.quantile) if self.loss in OF_VALUES else ValueLoss()
+        """Return the loss by which predicted numbers are judged.
+
+        With a loss of the user's, predictions are judged by squared errors.
+        """
+        return ValueLoss(self.loss, self.quantile) if self.loss in VALUE_LOSSES else ValueLoss()

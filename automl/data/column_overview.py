@@ -29,10 +29,13 @@ class ColumnRow(NamedTuple):
 
 
 def column_rows(
-    columns: TableColumns, taken: Mapping[str, ColumnReading], tells: Sequence[str]
+    columns: TableColumns, readings: Mapping[str, ColumnReading], giveaways: Sequence[str]
 ) -> list[ColumnRow]:
-    """Return all columns in the table's order; `tells` names those that give the target away."""
-    n_features = dict.fromkeys(taken, 0)
+    """Return all columns in the table's order.
+
+    `giveaways` names the columns that give the target away.
+    """
+    n_features = dict.fromkeys(readings, 0)
     for column in columns.all:
         own = column.n_codes if isinstance(column, CategoryColumn) else 1 + column.has_indicator
         n_features[source_of(column)] += own
@@ -40,14 +43,14 @@ def column_rows(
         ColumnRow(
             name,
             *_kind(column_reading, n_features[name]),
-            f"{_why(column_reading, n_features[name])}{_TELLS * (name in tells)}",
-            column_reading.why == PLAIN_NUMBERS and n_features[name] > 0 and name not in tells,
+            f"{_why(column_reading, n_features[name])}{_GIVEAWAY_NOTE * (name in giveaways)}",
+            column_reading.why == PLAIN_NUMBERS and n_features[name] > 0 and name not in giveaways,
         )
-        for name, column_reading in taken.items()
+        for name, column_reading in readings.items()
     ]
 
 
-_TELLS = "; gives the target away"
+_GIVEAWAY_NOTE = "; gives the target away"
 
 
 def _why(column_reading: ColumnReading, n_features: int) -> str:
@@ -62,20 +65,22 @@ def _kind(column_reading: ColumnReading, n_features: int) -> tuple[str, int]:
 
 
 def column_notes(
-    columns: TableColumns, taken: Mapping[str, ColumnReading], tells: Sequence[str]
+    columns: TableColumns, readings: Mapping[str, ColumnReading], giveaways: Sequence[str]
 ) -> list[str]:
-    """Return the lines about columns that a sweep begins with; `tells` names those that give the
-    target away."""
-    dropped = [name for name, r in taken.items() if r.kind is ColumnKind.drop and r.is_new]
-    by_user = [name for name, r in taken.items() if r.kind is ColumnKind.drop and not r.is_new]
+    """Return the lines about columns that a sweep begins with.
+
+    `giveaways` names the columns that give the target away.
+    """
+    dropped = [name for name, r in readings.items() if r.kind is ColumnKind.drop and r.is_new]
+    by_user = [name for name, r in readings.items() if r.kind is ColumnKind.drop and not r.is_new]
     used = set(columns.sources)
-    silent = [n for n, r in taken.items() if r.kind is not ColumnKind.drop and n not in used]
+    silent = [n for n, r in readings.items() if r.kind is not ColumnKind.drop and n not in used]
     lines = [
         *_line("left out, being row numbers or identifiers", dropped, _KEEP_REMEDY),
         *_line("left out, as data.columns says", by_user),
         *_line("left out, being constant, empty, or texts that do not repeat", silent),
     ]
-    made = {r.name: taken[r.name] for r in columns.readings}
+    made = {r.name: readings[r.name] for r in columns.readings}
     for word, kind in (("dates", "date"), ("texts", "text"), ("numbers in texts", "number")):
         names = [name for name, r in made.items() if r.reading and r.reading.kind == kind]
         lines += _line(f"taken as {word}", names, _OTHER_KIND_REMEDY)
@@ -83,8 +88,8 @@ def column_notes(
     grouped = [c.name for c in columns.categories if c.has_other]
     lines += _line("rare categories are taken together in", grouped)
     lines += _line("of many categories, how frequent each is counts too", frequent)
-    giveaway = "gives the target away by itself: is it known beforehand?"
-    lines += _line(giveaway, tells, _DROP_REMEDY)
+    question = "gives the target away by itself: is it known beforehand?"
+    lines += _line(question, giveaways, _DROP_REMEDY)
     return lines
 
 

@@ -23,7 +23,7 @@ from automl.data.text_values import DATE_FORMATS, DATE_PARTS
 N_BUCKETS = 4096
 """Number of buckets that the words of a text column are hashed to."""
 MAX_COUNTED = 1000
-"""Categories whose frequency is kept; the others count as seen once."""
+"""Number of categories whose frequency is kept; all others count as seen once."""
 MAX_TOPICS = 64
 
 

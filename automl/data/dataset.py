@@ -146,7 +146,7 @@ class Dataset:
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Kinds, by name, of the columns that detection reads as something else than plain numbers or
     categories."""
-    taken: tuple[ColumnRow, ...] = field(default=(), repr=False)
+    column_rows: tuple[ColumnRow, ...] = field(default=(), repr=False)
     """The kind of each column, for people; never sent to another process."""
     whole: Dataset | None = field(default=None, repr=False)
     """The data set that this one is a fold of; never sent to another process."""
@@ -226,4 +226,4 @@ class Dataset:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_views": {}, "_folds": {}, "whole": None, "taken": ()}
+        return {**vars(self), "_views": {}, "_folds": {}, "whole": None, "column_rows": ()}

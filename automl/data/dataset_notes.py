@@ -31,11 +31,11 @@ def notes_of(
     split: RowSplit,
     preprocessing: Preprocessing,
     config: DataConfig,
-    tells: Sequence[str],
+    giveaways: Sequence[str],
 ) -> list[str]:
     """Return what was left out and grouped of a table, and how its rows were split.
 
-    `tells` names the columns that give the target away.
+    `giveaways` names the columns that give the target away.
     """
     notes = []
     if source.preprocessing is None:
@@ -43,7 +43,7 @@ def notes_of(
 
         columns = preprocessing.columns
         n_numbers = len({source_of(column) for column in columns.numbers})
-        notes += column_notes(columns, preprocessing.taken, tells)
+        notes += column_notes(columns, preprocessing.column_readings, giveaways)
         notes.append(
             f"columns of numbers: {n_numbers}, of categories: "
             f"{len(columns.categories)}; features: {n_features(columns)}."

@@ -61,7 +61,7 @@ def _dataset(
         return DatasetPart(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
 
     train = part(split.train)
-    tells, taken = _column_rows(source, preprocessing, train)
+    giveaways, rows = _column_rows(source, preprocessing, train)
     mean, scale = _target_scale(source, train)
     folds = split.folds if refit is None else ()
     return Dataset(
@@ -74,11 +74,11 @@ def _dataset(
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
-        notes=(*source.notes, *notes_of(source, split, preprocessing, config, tells)),
+        notes=(*source.notes, *notes_of(source, split, preprocessing, config, giveaways)),
         target=config.target or "",
         target_reading=source.target.reading,
         kinds={**preprocessing.new_kinds, **source.target.new_kind},
-        taken=tuple(taken),
+        column_rows=tuple(rows),
         folds=folds,
         epoch_rows=_epoch_rows(folds),
     )
@@ -91,7 +91,7 @@ def columns_of(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
     """
     source, split, preprocessing = _prepare(replace(config, split_to=None))
     dataset = _dataset(config, source, split, preprocessing)
-    return [*dataset.taken], dataset.notes
+    return [*dataset.column_rows], dataset.notes
 
 
 def _column_rows(
@@ -106,8 +106,8 @@ def _column_rows(
     from automl.data.column_overview import column_rows
     from automl.data.scoring.model_findings import find_giveaways
 
-    tells = find_giveaways(preprocessing.columns, train)
-    return tells, column_rows(preprocessing.columns, preprocessing.taken, tells)
+    giveaways = find_giveaways(preprocessing.columns, train)
+    return giveaways, column_rows(preprocessing.columns, preprocessing.column_readings, giveaways)
 
 
 def _epoch_rows(folds: Sequence[RowFold]) -> int | None:
@@ -192,7 +192,9 @@ def _prepare(
     split = split_rows(source.y, config, source.related)
     if refit is not None:
         split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
-    preprocessing = source.preprocessing or _learned(config, source.frame.iloc[split.train])
+    preprocessing = source.preprocessing or _learn_preprocessing(
+        config, source.frame.iloc[split.train]
+    )
     if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
@@ -205,14 +207,14 @@ def _prepare(
     return source, split, preprocessing
 
 
-def _learned(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
+def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
     from automl.data.column_kinds import read_columns
     from automl.data.preprocessing import Preprocessing
 
-    taken = read_columns(
+    readings = read_columns(
         frame, config.columns, detect=config.detect, detect_verbatim=config.detect_verbatim
     )
-    return Preprocessing.fit(frame, taken)
+    return Preprocessing.fit(frame, readings)
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
@@ -261,8 +263,8 @@ def _disc_folds(
         for repeat in range(decide_n_repeats(config.folds, len(whole)))
         for fold in folds_at_random(whole.y.astype(np.int64), n_folds, config.split_seed + repeat)
     ]
-    nothing = np.zeros(0, np.int64)
-    return whole, whole.taking(nothing), folds
+    no_rows = np.zeros(0, np.int64)
+    return whole, whole.taking(no_rows), folds
 
 
 def _disc_for_refit(

@@ -46,42 +46,43 @@ class Preprocessing:
     table."""
 
     columns: TableColumns
-    taken: Mapping[str, ColumnReading] = field(default_factory=dict, compare=False)
+    column_readings: Mapping[str, ColumnReading] = field(default_factory=dict, compare=False)
     """The kind of each column of the table, by name; empty where `fit` did not learn them."""
 
     @classmethod
     def fit(
-        cls, frame: pd.DataFrame, taken: Mapping[str, ColumnReading] | None = None
+        cls, frame: pd.DataFrame, readings: Mapping[str, ColumnReading] | None = None
     ) -> Preprocessing:
         """Learn from the training part.
 
-        `taken` are the kinds of its columns (`column_kinds.py`); None: numbers or categories.
+        `readings` are the kinds of its columns (`column_kinds.py`); None: numbers or categories.
         Columns that say nothing are left out: constant or empty ones, or texts that are all rare.
         """
         frame = _renamed(frame)
-        taken = read_columns(frame, {}, detect=False) if taken is None else taken
+        readings = read_columns(frame, {}, detect=False) if readings is None else readings
         categories = {
             name: column_reading.verbatim
-            for name, column_reading in taken.items()
+            for name, column_reading in readings.items()
             if column_reading.kind is ColumnKind.category
         }
         learned: list[Column] = [
-            *_fit_numbers(_numbers_of(frame, taken)),
+            *_fit_numbers(_numbers_of(frame, readings)),
             *_fit_categories(frame, categories),
         ]
-        places = {name: place for place, name in enumerate(taken)}
+        places = {name: place for place, name in enumerate(readings)}
         learned.sort(key=lambda column: places[source_of(column)])
         used = {column.made_of for column in learned if isinstance(column, NumberColumn)}
-        readings = [r.reading for r in taken.values() if r.reading is not None]
+        cell_readings = [r.reading for r in readings.values() if r.reading is not None]
         return cls(
-            TableColumns(tuple(learned), tuple(r for r in readings if r.name in used)), taken
+            TableColumns(tuple(learned), tuple(r for r in cell_readings if r.name in used)),
+            readings,
         )
 
     @property
     def new_kinds(self) -> dict[str, str]:
         """Return the kinds, by name, of the columns that detection reads as something else than
         plain numbers or categories."""
-        new = {name: r for name, r in self.taken.items() if r.is_new}
+        new = {name: r for name, r in self.column_readings.items() if r.is_new}
         return {n: r.reading.kind if r.reading else r.kind.value for n, r in new.items()}
 
     @classmethod
@@ -172,11 +173,11 @@ class _NumberPart:
 
 
 def _numbers_of(
-    frame: pd.DataFrame, taken: Mapping[str, ColumnReading]
+    frame: pd.DataFrame, readings: Mapping[str, ColumnReading]
 ) -> dict[_NumberPart, npt.NDArray[np.float64]]:
     """Return all number columns (N,), plain ones and those that readings make."""
     found: dict[_NumberPart, npt.NDArray[np.float64]] = {}
-    for name, column_reading in taken.items():
+    for name, column_reading in readings.items():
         if column_reading.reading is not None:
             for part, values in make_numbers(column_reading.reading, frame[name]).items():
                 found[_NumberPart(f"{name}.{part}", name, part)] = values

@@ -105,8 +105,8 @@ class HostState:
     busy: float | None = None
     """Share of its cores that worked since the previous reading, from 0 to 1; None: not known."""
     n_places: int | None = None
-    """Number of trials that its cores keep busy, whichever devices they run on; None: the machine
-    does not tell."""
+    """Number of trials that its cores keep busy, whichever sweep holds the cores; None: not
+    known."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ class DeviceReading:
 
     def held_before_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
         """Return what our own processes held of one device just before it was read."""
-        return self._before.get(device, {})
+        return self._held_before.get(device, {})
 
     def held_after_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
         """Return what our own processes held of one device just after it was read."""
-        return self._after.get(device, {})
+        return self._held_after.get(device, {})
 
     def promised_elsewhere_on(self, device: DeviceId) -> int:
         """Return the bytes of a device that other sweeps have promised."""
@@ -142,7 +142,7 @@ class DeviceReading:
 
     def find(self, device: DeviceId) -> DeviceSnapshot | None:
         """Return the snapshot of a device; None: the reading does not show the device."""
-        return self._found.get(device)
+        return self._by_address.get(device)
 
     # Computed once for each reading, since each of thousands of devices is looked up many times.
 
@@ -163,15 +163,15 @@ class DeviceReading:
         return found
 
     @cached_property
-    def _found(self) -> Mapping[DeviceId, DeviceSnapshot]:
+    def _by_address(self) -> Mapping[DeviceId, DeviceSnapshot]:
         return {device.address: device for device in self.devices}
 
     @cached_property
-    def _before(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+    def _held_before(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
         return _by_device(self.reserved_before)
 
     @cached_property
-    def _after(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+    def _held_after(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
         return _by_device(self.reserved_after)
 
     @cached_property
@@ -264,22 +264,22 @@ def merge_node_readings(readings: Sequence[NodeReading], now_seconds: float) -> 
     """Return one reading of all nodes, as old as the oldest reading of a node that is not
     silent."""
     heard = [r for r in readings if now_seconds - r.heard_seconds <= SILENT_SECONDS]
-    good = [r for r in readings if r.reading.error is None]
+    readable = [r for r in readings if r.reading.error is None]
     devices = tuple(
         device if source in heard else _silenced(device, now_seconds - source.heard_seconds)
-        for source in good
+        for source in readable
         for device in source.reading.devices
     )
-    begun = min((r.reading.begun_seconds for r in heard if r in good), default=now_seconds)
+    begun = min((r.reading.begun_seconds for r in heard if r in readable), default=now_seconds)
     if not devices:
         errors = [f"{r.node}: {r.reading.error}" for r in readings if r.reading.error]
         return DeviceReading(begun, error="; ".join(errors) or "no node is there")
     return DeviceReading(
         begun,
         devices,
-        {where: n for r in good for where, n in r.reading.reserved_before.items()},
-        {where: n for r in good for where, n in r.reading.reserved_after.items()},
-        hosts={node: host for r in good for node, host in r.reading.hosts.items()},
+        {where: n for r in readable for where, n in r.reading.reserved_before.items()},
+        {where: n for r in readable for where, n in r.reading.reserved_after.items()},
+        hosts={node: host for r in readable for node, host in r.reading.hosts.items()},
     )
 
 

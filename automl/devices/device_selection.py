@@ -51,7 +51,7 @@ def _numbers_in_ranges(text: str) -> set[int]:
 
 
 def hides_all(setting: str | None) -> bool:
-    """Whether this `CUDA_VISIBLE_DEVICES` shows no device on any machine."""
+    """Return whether this `CUDA_VISIBLE_DEVICES` shows no device on any machine."""
     return setting is not None and (setting.strip() == "" or setting.strip().startswith("-"))
 
 
@@ -70,7 +70,7 @@ def select_only(
 
 
 def names_by_number(names: Sequence[str]) -> bool:
-    """Whether `devices.only` needs CUDA's order."""
+    """Return whether `devices.only` needs CUDA's order."""
     return any(name.isdecimal() for name in names)
 
 
@@ -90,7 +90,7 @@ def _uuids_named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) 
 
 
 def same_device(a: str, b: str) -> bool:
-    """Whether two UUIDs mean one device, whether written as `GPU-…`, `MIG-…` or neither."""
+    """Return whether two UUIDs mean one device, whether written as `GPU-…`, `MIG-…` or neither."""
     return bare_uuid(a) == bare_uuid(b)
 
 
@@ -121,7 +121,7 @@ def _by_number(setting: str, entries: Sequence[str], uuids: Sequence[str]) -> tu
             f"not know, so that devices=nvml cannot tell which are meant. Name UUIDs in it, or "
             f"choose with devices.only, or use devices=auto; there {_listed(uuids)}."
         )
-    return tuple(uuids) if numbers else ()  # all of them: the order makes no difference
+    return tuple(uuids) if numbers else ()  # with all GPUs the order makes no difference
 
 
 def _begins(uuid: str, prefix: str) -> bool:

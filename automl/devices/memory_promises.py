@@ -94,7 +94,7 @@ class PromiseFolder:
     def __init__(self, folder: str | None) -> None:
         """Open the folder; None: nothing is shown or read."""
         self._name = f"{os.getuid()}-{os.getpid()}-{secrets.token_hex(8)}"
-        self._shown = encode([])
+        self._shown_content = encode([])
         self._file: int | None = None
         """Descriptor of the file that is shown, kept open for its lock."""
         self._folder: int | None = None
@@ -109,16 +109,20 @@ class PromiseFolder:
         """Show these promises to all other sweeps, in place of those shown before. Call it from one
         thread."""
         content = encode(promises)
-        if self._folder is None or self._mute or (content == self._shown and self._is_in_place):
+        if (
+            self._folder is None
+            or self._mute
+            or (content == self._shown_content and self._is_in_place)
+        ):
             return
         try:
             before, self._file = self._file, _replace(self._folder, self._name, content)
         except OSError as error:
             self._mute = True
-            self._withdraw()  # what is no longer true would keep others waiting
+            self._withdraw()  # a stale promise would keep others waiting
             _warn("a file for that cannot be written", error)
             return
-        self._shown = content
+        self._shown_content = content
         if before is not None:
             os.close(before)  # only now: an unlocked file looks like a dead sweep's
 

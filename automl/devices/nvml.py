@@ -320,7 +320,7 @@ def _list_gpus() -> tuple[NvmlGpu, ...]:
     for index in range(n_gpus):
         try:
             gpus += _gpu_or_slices(py3nvml.nvmlDeviceGetHandleByIndex(index), index)
-        except py3nvml.NVMLError as error:  # lost, or closed to this container
+        except py3nvml.NVMLError as error:  # the GPU is lost, or closed to this container
             failures.append(f"GPU {index} of NVML: {error_text(error)}")
     if failures and not gpus:
         raise NvmlMissingError("; ".join(failures))

@@ -28,7 +28,7 @@ from automl.trial import (
     Reply,
     TrialEvent,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 
 
@@ -48,7 +48,7 @@ class InlineExecutor:
         spec = feed.next()
         assert spec is not None, "an executor is called with a trial in its feed"
 
-        tell = run_one_by_one(on_events)
+        tell = single_event_handler(on_events)
 
         def on_event(event: TrialEvent) -> Verdict:
             if isinstance(event, FailedOutcome):

@@ -55,7 +55,7 @@ from automl.trial import (
     TrialTagged,
     ValuesLogged,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 
 _POLL_SECONDS = 0.001  # `Connection.poll` counts in milliseconds
@@ -210,7 +210,7 @@ def _end_with_lease(slot: SharedSlot) -> None:
 
 def _carry_out(session: ObjectiveSession, work: CarryOutTrial, reporter: WorkerReporter) -> None:
     if work.n_lanes == 1:
-        session.run(work.spec, work.placement, run_one_by_one(reporter), reporter)
+        session.run(work.spec, work.placement, single_event_handler(reporter), reporter)
     else:
         session.run_pack(PipeTrialSource(work, reporter), work.placement, reporter)
 

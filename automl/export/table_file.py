@@ -67,5 +67,5 @@ def _check_bytes(members: Sequence[tuple[Any, float]]) -> None:
         raise ConfigError(
             f"export.format=onnx: an ONNX file holds 2 GiB at most, and the trees take {n_bytes:,} "
             "bytes: export a single trial (export.model=trial export.trial=N), or train with a "
-            "smaller max_leaf_nodes; automl.load takes them as they are."
+            "larger min_samples_leaf; automl.load takes them as they are."
         )

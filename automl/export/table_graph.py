@@ -2,18 +2,20 @@
 
 Its inputs are those of `network_graph.py`; so is what it does of them, in the precision of
 `tree_view` and
-`one_hot`: float64, rounded to float32 where they round. Trees compare in float64 what was rounded
-so, which is exact. Needs onnx, and no torch.
+`one_hot`: float64, rounded to float32 where they round. Trees compare float32 numbers, which is
+exact. Needs onnx, and no torch.
 
-Trees as an operator of `ai.onnx.ml`.
+Trees as the operator `TreeEnsemble` of `ai.onnx.ml`.
 
-The newer `TreeEnsemble` has one value in a leaf, so that a forest of C classes would be walked down
-C times; this one has as many as there are, and whatever reads ONNX has it for longer.
+It takes a third of the bytes that `TreeEnsembleRegressor` does, whose nodes have names of modes and
+leaves of several values. A leaf here has one number; of leaves with several values that is the
+place of their values in a table, which has equal ones once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -35,9 +37,10 @@ from automl.models.families.tree_arrays import (
     child_positions,
 )
 
-ONNX_ML_DOMAIN, TREE_OPERATOR = "ai.onnx.ml", "TreeEnsembleRegressor"
-_NODE_BYTES, _VALUE_BYTES = 45, 20
+ONNX_ML_DOMAIN, TREE_OPERATOR = "ai.onnx.ml", "TreeEnsemble"
+_NODE_BYTES, _VALUE_BYTES = 18, 4
 """At most, in a file."""
+_SUM = 1
 
 
 def estimate_file_bytes(trees: TreeArrays) -> int:
@@ -45,43 +48,81 @@ def estimate_file_bytes(trees: TreeArrays) -> int:
     return len(trees.column) * _NODE_BYTES + trees.value.size * _VALUE_BYTES
 
 
-def tree_attributes(trees: TreeArrays, n_groups: int) -> dict[str, Any]:
-    """So that the operator gives (N, n_groups · V): see `TreeArrays.sums`."""
-    child, own, _ = child_positions(trees)
+def tree_attributes(
+    trees: TreeArrays,
+    leaf_numbers: npt.NDArray[Any],
+    targets: npt.NDArray[np.int64],
+    n_targets: int,
+) -> dict[str, Any]:
+    """So that the operator gives (N, n_targets) float32: for each target the sum of the numbers
+    (leaves,) of the leaves that a row comes to in the trees of this target (T,)."""
+    links = _Links.of(trees)
     sizes = trees.n_nodes.astype(np.int64)
-    number = np.repeat(np.arange(len(sizes)), sizes)
-    root = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    inner, place = trees.column != LEAF, own - root
-    left = np.where(inner, child - root, 0)
-    threshold, missing_left = np.zeros(len(inner)), np.zeros(len(inner), dtype=np.int64)
-    threshold[inner], missing_left[inner] = trees.threshold, ~trees.missing_right
-    # Zeros add nothing; but a leaf has one value at least.
-    said = trees.value != 0
-    said[:, 0] |= ~said.any(axis=1)
-    leaf, of_leaf = np.nonzero(said)
-    node = np.flatnonzero(~inner)[leaf]
-    return {
-        "n_targets": n_groups * trees.n_values,
-        "nodes_treeids": number.tolist(),
-        "nodes_nodeids": place.tolist(),
-        "nodes_featureids": np.where(inner, trees.column, 0).tolist(),
-        "nodes_modes": np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
-        "nodes_values_as_tensor": numpy_helper.from_array(threshold, "thresholds"),
-        "nodes_truenodeids": left.tolist(),
-        "nodes_falsenodeids": np.where(inner, left + 1, 0).tolist(),
-        "nodes_missing_value_tracks_true": missing_left.tolist(),
-        "target_treeids": number[node].tolist(),
-        "target_nodeids": place[node].tolist(),
-        "target_ids": (number[node] % n_groups * trees.n_values + of_leaf).tolist(),
-        "target_weights_as_tensor": numpy_helper.from_array(
-            trees.value[leaf, of_leaf].astype(np.float64), "values"
-        ),
+    of_leaf = np.repeat(targets, sizes)[trees.column == LEAF]
+    attributes = {
+        "aggregate_function": _SUM,
+        "n_targets": n_targets,
+        "tree_roots": links.roots.tolist(),
+        "nodes_featureids": links.column.tolist(),
+        "nodes_splits": numpy_helper.from_array(links.threshold, "thresholds"),
+        "nodes_modes": numpy_helper.from_array(np.zeros(len(links.column), np.uint8), "modes"),
+        "nodes_truenodeids": links.left.tolist(),
+        "nodes_trueleafs": links.left_ends.tolist(),
+        "nodes_falsenodeids": links.right.tolist(),
+        "nodes_falseleafs": links.right_ends.tolist(),
+        "leaf_targetids": of_leaf.tolist(),
+        "leaf_weights": numpy_helper.from_array(leaf_numbers.astype(np.float32), "leaves"),
     }
+    if links.missing_left.any():
+        attributes["nodes_missing_value_tracks_true"] = links.missing_left.tolist()
+    return attributes
+
+
+@dataclass(frozen=True, eq=False)
+class _Links:
+    """Inner nodes that name their children, each by its number among inner nodes or leaves."""
+
+    roots: npt.NDArray[np.int64]
+    column: npt.NDArray[np.int64]
+    threshold: npt.NDArray[np.float32]
+    missing_left: npt.NDArray[np.int64]
+    left: npt.NDArray[np.int64]
+    left_ends: npt.NDArray[np.int64]
+    """1 where the left child is a leaf."""
+    right: npt.NDArray[np.int64]
+    right_ends: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, trees: TreeArrays) -> _Links:
+        """A tree that is one leaf gets an inner node both of whose children are this leaf."""
+        child = child_positions(trees)[0]
+        is_leaf = trees.column == LEAF
+        number = np.where(is_leaf, np.cumsum(is_leaf), np.cumsum(~is_leaf)) - 1
+        sizes = trees.n_nodes.astype(np.int64)
+        root = np.cumsum(sizes) - sizes
+        alone, inner = root[is_leaf[root]], np.flatnonzero(~is_leaf)
+        left = np.concatenate([child[inner], alone])
+        right = np.concatenate([child[inner] + 1, alone])
+        roots = number[root]
+        roots[is_leaf[root]] = len(inner) + np.arange(len(alone))
+        none = np.zeros(len(alone), dtype=np.int64)
+        return cls(
+            roots=roots,
+            column=np.concatenate([trees.column[inner], none]),
+            threshold=np.concatenate([trees.threshold, none.astype(np.float32)]),
+            missing_left=np.concatenate([~trees.missing_right, none]).astype(np.int64),
+            left=number[left],
+            left_ends=is_leaf[left].astype(np.int64),
+            right=number[right],
+            right_ends=is_leaf[right].astype(np.int64),
+        )
 
 
 NUMBERS, CODES, ANSWER = "numbers", "codes", "answer"
-OPSET, TREES_OPSET, IR = 18, 3, 10
-"""Whatever ONNX Runtime of the last three years reads."""
+OPSET, TREES_OPSET, IR = 18, 5, 10
+"""ONNX Runtime reads trees of this version since 1.20 of November 2024."""
+_VALUES_AT_ONCE = 512
+"""Values of leaves that are looked up together for a row, about."""
 
 
 @runtime_checkable
@@ -164,7 +205,7 @@ class TableGraph:
         if self._columns.numbers:
             scaled = self.clipped(self._scaled(NUMBERS), -LARGEST_TREE_NUMBER, LARGEST_TREE_NUMBER)
             found = self.add("Where", self._present, scaled, self.constant(np.nan))
-            parts.append(self._as_float32(found))
+            parts.append(found)
         if self._columns.categories:
             other = [len(c.categories) if c.has_other else np.nan for c in self._columns.categories]
             codes = self.add("Cast", CODES, to=TensorProto.DOUBLE)
@@ -173,9 +214,30 @@ class TableGraph:
 
     def tree_sums(self, trees: TreeArrays, view: str, n_groups: int = 1) -> str:
         """(B, n_groups · V): see `TreeArrays.sums`."""
-        attributes = tree_attributes(trees, n_groups)
-        sums = self.add(TREE_OPERATOR, view, domain=ONNX_ML_DOMAIN, **attributes)
-        return self.add("Cast", sums, to=TensorProto.DOUBLE)
+        view = self.add("Cast", view, to=TensorProto.FLOAT)
+        number = np.arange(len(trees.n_nodes))
+        if trees.n_values == 1:
+            numbers = trees.value[trees.leaf, 0]
+            attributes = tree_attributes(trees, numbers, number % n_groups, n_groups)
+            sums = self.add(TREE_OPERATOR, view, domain=ONNX_ML_DOMAIN, **attributes)
+            return self.add("Cast", sums, to=TensorProto.DOUBLE)
+        assert n_groups == 1, "no family has both"
+        attributes = tree_attributes(trees, trees.leaf, number, len(number))
+        found = self.add(TREE_OPERATOR, view, domain=ONNX_ML_DOMAIN, **attributes)
+        places = self.add("Cast", found, to=TensorProto.INT64)
+        return self._sums_of_values(places, len(number), trees.value)
+
+    def _sums_of_values(self, places: str, n_trees: int, table: npt.NDArray[np.float32]) -> str:
+        """(B, V): the sum of the rows of a table (U, V) at these places (B, T)."""
+        values, axis = self.constant(table, np.float32), self.constant([1], np.int64)
+        at_once = max(1, _VALUES_AT_ONCE // table.shape[1])
+        sums = []
+        for begin in range(0, n_trees, at_once):
+            some = self._taken(places, range(begin, min(n_trees, begin + at_once)))
+            found = self.add("Gather", values, some, axis=0)
+            found = self.add("Cast", found, to=TensorProto.DOUBLE)
+            sums.append(self.add("ReduceSum", found, axis, keepdims=0))
+        return self.add("Sum", *sums) if len(sums) > 1 else sums[0]
 
     def every_row(self, values: npt.NDArray[np.float64]) -> str:
         """(B, K): the same K values for each."""
@@ -197,7 +259,7 @@ class TableGraph:
         if present == [*range(classes.n_outputs)]:
             return given
         place = {number: i for i, number in enumerate(present)}
-        given = self._padded(given, classes.absent, before=False)
+        given = self._padded(given, classes.absent_score, before=False)
         return self._taken(given, [place.get(i, len(present)) for i in range(classes.n_outputs)])
 
     def answered(self, outputs: str, task: Task, unit: tuple[float, float]) -> str:
@@ -275,8 +337,8 @@ class TableGraph:
         narrow = self.add("Cast", numbers, to=TensorProto.FLOAT)
         return self.add("Cast", narrow, to=TensorProto.DOUBLE)
 
-    def _taken(self, array: str, places: Sequence[int]) -> str:
-        return self.add("Gather", array, self.constant(places, np.int64), axis=1)
+    def _taken(self, array: str, places: Iterable[int]) -> str:
+        return self.add("Gather", array, self.constant([*places], np.int64), axis=1)
 
     def _padded(self, array: str, value: float, *, before: bool) -> str:
         """One column more."""

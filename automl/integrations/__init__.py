@@ -1,7 +1,7 @@
-"""Reports and pruning for training that another library does: one file for each library.
+"""Connects the training of other libraries to reports and pruning: one module for each library.
 
-None is loaded before it is named: `automl.integrations.lightning`, say, imports Lightning, and
-raises ModuleNotFoundError with the remedy where that is not installed.
+A module is imported when it is first named. `automl.integrations.lightning` imports Lightning, and
+raises ModuleNotFoundError with the remedy if that is not installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Lightning: `NetworkTrainer(…, callbacks=[automl.integrations.lightning.LightningReport(trial,
-"val_loss")])`.
+"""Reports Lightning's metrics to a trial, and continues an interrupted trial.
 
-How reports reach the trial from processes that a Trainer spawns is in `lightning_ranks.py`.
+Pass `callbacks=[automl.integrations.lightning.Report(trial, "val_loss")]` to `Trainer`. Reports
+from processes that a Trainer spawns reach the trial through `lightning_ranks.py`.
 """
 
 from __future__ import annotations
@@ -18,39 +18,44 @@ from automl.integrations.lightning_ranks import RankReportClient, RankReportServ
 from automl.integrations.reports import AnyTrial, LibraryReports, pick_metrics
 
 _NOT_NEEDED = ("hyper_parameters", "hparams_name", "hparams_type")
-"""Of a checkpoint, and the same of its DataModule: for `load_from_checkpoint`. They may be any
-objects, and the function that trains has the params."""
+"""Endings of a checkpoint's keys that are left out, its DataModule's too. They serve
+`load_from_checkpoint` and may be any objects; the function that trains has the params."""
 
 
-class LightningReport(
-    EarlyStopping
-):  # of these and checkpoints Lightning calls `on_train_epoch_end` last
-    """Reports metrics after each epoch, or after each validation where an epoch has not just one,
-    and ends a trial that is pruned. Reports are counted, so the steps are mostly the epochs.
+# A subclass of EarlyStopping, because Lightning calls `on_train_epoch_end` of these and of its
+# checkpoints last.
+class LightningReport(EarlyStopping):
+    """Reports metrics after each epoch, and ends a trial that is pruned.
 
-    Each comes with what Lightning itself has in a checkpoint, so a trial that was interrupted goes
-    on from there, with no `ckpt_path` to be given; `best.pt` holds it, too. So it is for one `fit`
-    in a trial; `checkpoint=False` leaves all that to you.
+    With several validations in an epoch, or one in several epochs, it reports after each validation
+    instead. Reports are counted, so the steps are mostly the epochs.
 
-    With `strategy="ddp_spawn"` rank 0 reports, and where the trial is to end all ranks stop. `fit`
-    returns then, and what the function does after it counts for nothing; see `check_pruned`.
+    Each report comes with the content of a checkpoint of Lightning's, and `best.pt` holds it, too.
+    An interrupted trial continues from there without a `ckpt_path`. One trial can therefore have
+    only one `fit`; with `checkpoint=False` there are no checkpoints and no such limit.
+
+    With `strategy="ddp_spawn"` rank 0 reports, and all ranks stop if the trial must end. `fit` then
+    returns, and the function's later work does not count; `check_pruned` raises at once.
     """
 
     def __init__(self, trial: AnyTrial, *metrics: str, checkpoint: bool = True) -> None:
-        """Raises TrialPruned or TrialInterrupted where the trial need not go on."""
+        """Restore the trial's checkpoint; without `metrics` the study's metric is reported.
+
+        Raises TrialPruned or TrialInterrupted if the trial need not continue.
+        """
         self._reports: LibraryReports | None = LibraryReports(trial, metrics)
         super().__init__(self._reports.names[0])
         self._names, self._checkpoint = self._reports.names, checkpoint
         self._restored = self._reports.restore() if checkpoint else None
         self._n_reports = 0
         self._validated = False
-        """In this epoch, which is still to be reported."""
+        """This epoch was validated, and is not yet reported."""
         self._pid = os.getpid()
-        self._desk: RankReportServer | None = None
+        self._server: RankReportServer | None = None
         self._ranks: RankReportClient | None = None
 
     def check_pruned(self) -> None:
-        """After `fit` with ranks: raises TrialPruned or TrialInterrupted where the trial ends."""
+        """Raise TrialPruned or TrialInterrupted after `fit` with ranks, if the trial must end."""
         assert self._reports is not None, "a rank has no trial"
         self._reports.raise_verdict()
 
@@ -62,8 +67,8 @@ class LightningReport(
                 "a process that was forked cannot report to its trial: "
                 'use Trainer(strategy="ddp_spawn").'
             )
-        # After all others, whose state of this epoch belongs to its checkpoint. A new list: the
-        # old one is being walked through.
+        # This callback comes last, because the epoch's checkpoint holds the state of all others. A
+        # new list is needed, because Lightning iterates over the old one.
         trainer.callbacks = [c for c in trainer.callbacks if c is not self] + [self]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -86,7 +91,7 @@ class LightningReport(
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._ranks is not None and self._checkpoint:
-            self._ranks.give_last(trainer, _state_of(trainer))
+            self._ranks.send_final_state(trainer, _state_of(trainer))
 
     def state_dict(self) -> dict[str, Any]:
         return {"n_reports": self._n_reports}
@@ -95,11 +100,16 @@ class LightningReport(
         self._n_reports = state_dict["n_reports"]
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a process of a rank, which has no trial, but a line to this one."""
+        """Return the state for the process of a rank, which reports to this process instead."""
         assert self._reports is not None, "a rank spawns no others"
-        if self._desk is None or self._desk.used:
-            self._desk = RankReportServer(self._reports)
-        return {**self.__dict__, "_reports": None, "_desk": None, "_ranks": self._desk.other_side}
+        if self._server is None or self._server.used:
+            self._server = RankReportServer(self._reports)
+        return {
+            **self.__dict__,
+            "_reports": None,
+            "_server": None,
+            "_ranks": self._server.other_side,
+        }
 
     # --- inside ---
 
@@ -115,26 +125,28 @@ class LightningReport(
 
 
 def _once_an_epoch(trainer: Trainer) -> bool:
-    """Whether validations are. Then, as Lightning decides for its own checkpoints, their reports
-    wait for the epoch's end: what goes on from before it lacks metrics that other callbacks want.
+    """Return whether there is one validation in each epoch.
+
+    The report then waits for the epoch's end, as Lightning's own checkpoints do: a state from
+    before the end lacks metrics that other callbacks need.
     """
     return bool(trainer.val_check_interval == 1.0 and trainer.check_val_every_n_epoch == 1)
 
 
 def _state_of(trainer: Trainer) -> dict[str, Any]:
-    """What Lightning would write into a checkpoint; of several ranks each must ask."""
+    """Return what Lightning would write into a checkpoint. With several ranks each must call it."""
     state: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
     return {key: value for key, value in state.items() if not key.endswith(_NOT_NEEDED)}
 
 
 def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
-    """As `fit(ckpt_path=…)` does, which reads files only."""
+    """Restore a state through a temporary file, because `fit(ckpt_path=…)` reads files only."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "last.ckpt")
         trainer.strategy.checkpoint_io.save_checkpoint(state, path)
         trainer._checkpoint_connector.restore(path)
 
 
-LightningReport.__qualname__ = "Report"  # Lightning's checkpoints keep its state under that
+LightningReport.__qualname__ = "Report"  # Lightning's checkpoints store its state by this name
 Report = LightningReport
-"""The name by which users know the class."""
+"""The public name of `LightningReport`."""

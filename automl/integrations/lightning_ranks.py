@@ -1,8 +1,8 @@
-"""Reports of rank 0, which Lightning has spawned from the trial's process, made by that process.
+"""Carries the reports of rank 0, which Lightning spawned, to the process of the trial.
 
-A trial belongs to one process, and so does its line to the sweep. So rank 0 sends what it would
-report; a thread of the trial's process reports it and answers with what is to be done. A state is
-asked for only where a checkpoint is written, and then of all ranks: collecting it may need them.
+A trial and its channel to the sweep belong to one process. Rank 0 therefore sends its reports to a
+thread in that process, which reports them and answers what to do. A state is asked for only if a
+checkpoint is written, and then of all ranks, because collecting it may need all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from automl.objectives.trial_context import TrialStopped
 
 @dataclass(frozen=True)
 class _RankReport:
-    """What rank 0 would report."""
+    """A message of rank 0: the metrics of one step, and whether it can send a state."""
 
     step: int
     metrics: dict[str, float]
@@ -35,7 +35,7 @@ class _RankReport:
 
 @dataclass(frozen=True)
 class _FinalState:
-    """The state after training, for when nobody is left to be asked."""
+    """A message of rank 0: the state after training, when no rank is left to send one later."""
 
     state: Any
 
@@ -54,36 +54,38 @@ class RankReportServer:
         self._last: Any = None
         self._here, there = Pipe()
         self.other_side = RankReportClient(there)
-        """For rank 0, and only to be pickled."""
+        """The client for rank 0, which this process only pickles."""
         threading.Thread(target=self._serve, name="reports of rank 0", daemon=True).start()
 
     @property
     def used(self) -> bool:
-        """Its rank 0 has spoken: another one needs another desk."""
+        """Whether its rank 0 has sent a message; another rank 0 needs another server."""
         return self.other_side.closed
 
     def _serve(self) -> None:
-        with suppress(EOFError, OSError):  # rank 0 has ended; whoever spawned it says how
+        with suppress(EOFError, OSError):  # rank 0 has ended; Lightning says how
             while True:
                 message = self._receive()
-                self.other_side.close()  # rank 0 has its own: else its end were not seen
+                # Rank 0 has its own copy. With this one open its end would stay unnoticed.
+                self.other_side.close()
                 if isinstance(message, _FinalState):
                     self._last = message.state
                 else:
                     self._send(self._report(message))
 
-    def _report(self, told: _RankReport) -> _RankVerdict | str:
-        """What rank 0 is to do, or what went wrong."""
+    def _report(self, report: _RankReport) -> _RankVerdict | str:
+        """Report for rank 0, and return what it must do, or the text of an error."""
         try:
-            self._reports.tell(told.step, told.metrics, self._state if told.has_state else None)
-        except TrialStopped:  # the trial keeps it, and ends when the ranks have
+            get_state = self._state if report.has_state else None
+            self._reports.tell(report.step, report.metrics, get_state)
+        except TrialStopped:  # the trial keeps its verdict, and ends after the ranks
             return _RankVerdict.END
         except Exception as error:  # noqa: BLE001  the ranks raise it
             return f"{type(error).__name__}: {error}"
         return _RankVerdict.GO_ON
 
     def _state(self) -> Any:
-        """The ranks' state at their last report; when they have ended, at their end."""
+        """Return the ranks' state at their last report, or at their end if they have ended."""
         if self._last is None:
             self._send(_RankVerdict.GIVE_STATE)
             return self._receive()
@@ -97,7 +99,7 @@ class RankReportServer:
 
 
 class RankReportClient:
-    """What a rank has in place of its trial; all ranks call it, and rank 0 alone speaks."""
+    """Stands for the trial in a rank. All ranks call it, and rank 0 alone sends messages."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -116,27 +118,30 @@ class RankReportClient:
         metrics: dict[str, float],
         get_state: Callable[[], dict[str, Any]] | None,
     ) -> None:
-        """Report, and have the Trainer stop where the trial is to end. Raises RuntimeError for what
-        the trial does not take."""
+        """Report, and stop the Trainer if the trial must end.
+
+        Raises RuntimeError if the trial's process could not report.
+        """
         self._send(trainer, _RankReport(step, metrics, get_state is not None))
-        while (answer := self._hear(trainer)) is _RankVerdict.GIVE_STATE:
-            assert get_state is not None, "it was said that there is one"
+        while (answer := self._receive_answer(trainer)) is _RankVerdict.GIVE_STATE:
+            assert get_state is not None, "the report had `has_state`"
             self._send(trainer, snapshot(get_state()))
         if isinstance(answer, str):
             raise RuntimeError(answer)
         trainer.should_stop |= answer is _RankVerdict.END
 
-    def give_last(self, trainer: Trainer, state: dict[str, Any]) -> None:
-        """For a checkpoint that is written when the ranks have ended."""
+    def send_final_state(self, trainer: Trainer, state: dict[str, Any]) -> None:
+        """Send the state for a checkpoint that is written after the ranks have ended."""
         self._send(trainer, _FinalState(snapshot(state)))
 
     def _send(self, trainer: Trainer, message: Any) -> None:
-        # As plain bytes: multiprocessing would share the tensors' memory, and this process ends.
+        # Plain bytes, because multiprocessing would share the tensors' memory, and this process
+        # ends.
         if trainer.is_global_zero:
             self._connection.send_bytes(pickle.dumps(message))
 
-    def _hear(self, trainer: Trainer) -> _RankVerdict | str:
-        """What rank 0 was told, in every rank."""
+    def _receive_answer(self, trainer: Trainer) -> _RankVerdict | str:
+        """Return the answer to rank 0, in every rank."""
         own = pickle.loads(self._connection.recv_bytes()) if trainer.is_global_zero else None
         answer: _RankVerdict | str = trainer.strategy.broadcast(own)
         return answer

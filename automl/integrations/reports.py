@@ -1,4 +1,7 @@
-"""What the libraries' callbacks have in common: metrics by name, told to a trial of either kind."""
+"""The common part of all integrations: picks metrics by name and reports them to a trial.
+
+The trial is a `TrialContext` or an `OptunaTrial`. No library is imported here.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,21 @@ from automl.trial import Direction
 AnyTrial: TypeAlias = TrialContext | OptunaTrial
 GetState: TypeAlias = Callable[[], CheckpointState]
 _TRAINING = ("train", "training", "learn")
-"""What people call the set that a model trains on, when it is evaluated, too."""
+"""Usual names of the training set when it is evaluated, too."""
 
 
 class LibraryReports:
-    """Reports those metrics of a library's that a user has named.
+    """Reports the metrics of a library that the user has named.
 
-    Both kinds of trial end as one of `automl.TrialContext` does: `tell` raises TrialPruned or
-    TrialInterrupted, which are no Exceptions, so that no library takes them for its own failure.
+    `tell` ends both kinds of trial by TrialPruned or TrialInterrupted. These are no Exceptions, so
+    that no library takes them for its own failure.
     """
 
     def __init__(self, trial: object, names: Sequence[str] = ()) -> None:
-        """No names: `study.metric`. Raises TypeError for what is no trial of a sweep."""
+        """Take the trial and the names of metrics; without names `study.metric` is reported.
+
+        Raises TypeError if `trial` is no trial of a sweep, or a name is no string.
+        """
         if not isinstance(trial, AnyTrial):
             raise TypeError(
                 f"a {type(trial).__name__} is no trial of a sweep: give the one that your function "
@@ -35,16 +41,16 @@ class LibraryReports:
         if any(not isinstance(name, str) for name in names):
             raise TypeError(f"metrics are named by strings, such as 'val_loss', not by {names!r}.")
         self._record = trial._record
-        self._optunas = isinstance(trial, OptunaTrial)
+        self._is_optuna_trial = isinstance(trial, OptunaTrial)
         self.names = tuple(names) or (self.metric or "metric",)
 
     @property
     def metric(self) -> str | None:
-        """`study.metric`; None: a survey, which compares nothing."""
+        """The value of `study.metric`; None in a survey, which compares nothing."""
         return self._record.goal.metric if isinstance(self._record, TrialReports) else None
 
     def restore(self) -> dict[str, Any] | None:
-        """See `TrialContext.restore`."""
+        """Return the trial's last state, as `TrialContext.restore` does."""
         return self._record.restore()
 
     def tell(
@@ -54,26 +60,26 @@ class LibraryReports:
         checkpoint: GetState | None = None,
         best: GetState | None = None,
     ) -> None:
-        """Report what of `found` was named; see `TrialContext.report`.
+        """Report the named metrics in `found`, as `TrialContext.report` does.
 
-        To an objective of Optuna's the first name is `study.metric`, whatever it is called.
-        Raises UnfitObjectiveError where the first is not there.
+        For an objective written for Optuna the first name counts as `study.metric`, whatever it is.
+        Raises UnfitObjectiveError if the first name is not in `found`.
         """
         if not isinstance(self._record, TrialReports):  # a survey computes nothing
             found = dict.fromkeys(self.names, math.nan) | {**found}
         metrics = pick_metrics(self.names, found)
-        if self._optunas and self.metric is not None:
+        if self._is_optuna_trial and self.metric is not None:
             metrics = {self.metric: metrics.pop(self.names[0])} | metrics
         self._record.report(step, metrics, checkpoint, best)
 
     def raise_verdict(self) -> None:
-        """Raises TrialPruned or TrialInterrupted where a report has said that the trial ends."""
+        """Raise TrialPruned or TrialInterrupted if a report has ended the trial."""
         if isinstance(self._record, TrialReports):
             self._record.raise_verdict()
 
     def check_direction(self, name: str, *, larger_is_better: bool) -> None:
-        """Raises UnfitObjectiveError where the study wants the other of its own metric."""
-        if self.metric is None or not (self._optunas or name == self.metric):
+        """Raise UnfitObjectiveError if the study's direction is wrong for its metric `name`."""
+        if self.metric is None or not (self._is_optuna_trial or name == self.metric):
             return
         wanted = Direction.maximize if larger_is_better else Direction.minimize
         assert isinstance(self._record, TrialReports)
@@ -85,14 +91,14 @@ class LibraryReports:
 
 
 def folder_of(trial: AnyTrial) -> Path:
-    """The trial's own folder; see `TrialContext.directory`."""
+    """Return the trial's own folder, which is `TrialContext.directory`."""
     if isinstance(trial, TrialContext):
         return trial.directory
     return Path(trial._record.spec.checkpoint_dir)
 
 
 def pick_metrics(names: Sequence[str], found: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of these names, the first of which must be there. Raises UnfitObjectiveError."""
+    """Return the metrics of these names. Raises UnfitObjectiveError if the first is missing."""
     if names[0] not in found:
         there = ", ".join(map(str, found)) or "none"
         raise UnfitObjectiveError(
@@ -102,8 +108,11 @@ def pick_metrics(names: Sequence[str], found: Mapping[str, Any]) -> dict[str, fl
 
 
 def metrics_by_name(results: Iterable[tuple[str, str, float]]) -> dict[str, float]:
-    """Of (set, metric, value): each as `set-metric`, and as `metric` alone where one set that is
-    not trained on has it."""
+    """Return the results (set, metric, value) as metrics by name.
+
+    Each is named `set-metric`. If only one set besides the training set has a metric, it is named
+    `metric`, too.
+    """
     results = list(results)
     found = {f"{data}-{metric}": value for data, metric, value in results}
     others = [result for result in results if result[0] not in _TRAINING]

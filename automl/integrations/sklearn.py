@@ -1,4 +1,7 @@
-"""scikit-learn: cross-validation that can be pruned after each fold."""
+"""Runs scikit-learn's cross-validation so that a trial can be pruned after each fold.
+
+One file of a family, because it alone imports `sklearn.model_selection` for integrations.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ def cross_val_score(
     cv: Any = None,
     **options: Any,
 ) -> np.ndarray[Any, Any]:
-    """`sklearn.model_selection.cross_val_score`, one fold after another, each followed by a report.
+    """Call `sklearn.model_selection.cross_val_score` for one fold after another, with reports.
 
-    What is reported is the mean score of the folds so far, as `metric` (by default the study's
-    own), with the fold's number as its step. `options` are those of scikit-learn's function.
-    Returns the scores of all folds, as that does.
+    Each report has the mean score of the folds so far, as `metric` (by default the study's own),
+    with the fold's number as its step. `options` are passed to scikit-learn's function. Returns the
+    scores of all folds, `(n_folds,)`, as that function does.
 
-    Raises what `TrialContext.report` raises, and UnfitObjectiveError where the study minimises:
-    scikit-learn's scores are better when larger, those of errors (`neg_…`) too.
+    Raises what `TrialContext.report` raises, and UnfitObjectiveError if the study minimises: larger
+    scores of scikit-learn's are better, also the scores of errors (`neg_…`).
     """
     reports = LibraryReports(trial, () if metric is None else (metric,))
     (name,) = reports.names

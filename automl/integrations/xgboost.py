@@ -1,6 +1,8 @@
-"""XGBoost: `callbacks=[automl.integrations.xgboost.XGBoostReport(trial, "logloss")]`, in
-`xgboost.train`,
-`xgboost.cv` and `XGBClassifier(…)`."""
+"""Reports XGBoost's metrics to a trial.
+
+Pass `callbacks=[automl.integrations.xgboost.Report(trial, "logloss")]` to `xgboost.train`,
+`xgboost.cv` or `XGBClassifier(…)`. One file of a family, because it alone imports XGBoost.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,20 @@ from automl.integrations.reports import LibraryReports, metrics_by_name
 
 
 class XGBoostReport(TrainingCallback):
-    """Reports metrics of the validation sets after each iteration: by the metric's name, or where
-    several sets have it as `validation_0-logloss`. A trial that was interrupted begins anew.
+    """Reports metrics of the validation sets after each iteration.
+
+    A metric has its own name, or, if several sets have it, a name such as `validation_0-logloss`. A
+    trial that was interrupted begins anew.
     """
 
     def __init__(self, trial: object, *metrics: str) -> None:
         self._reports = LibraryReports(trial, metrics)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Whether to stop, which it never asks for. Raises what `TrialContext.report` raises."""
+        """Report the metrics of an iteration; return False, so that training continues.
+
+        Raises what `TrialContext.report` raises.
+        """
         results = [
             (data, metric, _last(values))
             for data, metrics in evals_log.items()
@@ -31,10 +38,10 @@ class XGBoostReport(TrainingCallback):
 
 
 def _last(values: Any) -> float:
-    """Of `xgboost.cv`, whose values are pairs of mean and deviation, the mean."""
+    """Return the newest value; `xgboost.cv` has pairs of mean and deviation, of which the mean."""
     newest = values[-1]
     return float(newest[0] if isinstance(newest, tuple) else newest)
 
 
 Report = XGBoostReport
-"""The name by which users know the class."""
+"""The public name of `XGBoostReport`."""

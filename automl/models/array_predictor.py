@@ -1,4 +1,7 @@
-"""A network that was trained on data of the user's own: arrays in, classes or numbers out."""
+"""Predicts with a network that was trained on arrays of a user (`data=python`).
+
+Models of tables are `predictor.Predictor`, which loads without torch; this module needs it.
+"""
 
 from __future__ import annotations
 
@@ -23,49 +26,53 @@ _ROWS_AT_ONCE = 256
 
 
 class ArrayPredictor:
-    """A trained network: rows like those of its training in, classes or numbers out."""
+    """A trained network that predicts classes or numbers for arrays of rows like its training's."""
 
     def __init__(self, content: Mapping[str, Any], path: Path, model: object) -> None:
-        """Of a file's `content`. Raises whatever one of unknown origin brings about."""
+        """Read the `content` of the model file at `path`. A file of unknown origin may raise any
+        exception."""
         state = content["state"]
         model_file.check_content(isinstance(model, NetworkModel), "no network", type(model))
         assert isinstance(model, NetworkModel)
         self.task: Task = model_file.parse_task(state)
         self.params = model_file.parse_params(content["params"])
-        """The hyperparameters it was trained with."""
+        """The hyperparameters that the network was trained with."""
         self.metrics = model_file.parse_metrics(content.get("metrics", {}))
-        """What its trial reported with it, its best report: `val_loss` and the like."""
+        """Metrics of its trial's best report, such as `val_loss`."""
         self.refitted = model_file.parse_refitted(content)
-        """Of a `refit.pt` the `trial` that was trained again, and its `rows`; else None."""
+        """The `trial` that was trained again, and its `rows`, if the file is a `refit.pt`; else
+        None."""
         self.path = path
-        """The file that it was loaded from."""
+        """The file that the model was loaded from."""
         self.value_loss = model_file.parse_loss(state)
-        """What its training descended, where it predicts numbers; of a loss of your own, and in a
-        file of an earlier version, squared errors."""
+        """The training loss, if the network predicts numbers. Squared errors stand for a loss of
+        your own, and for files of earlier versions."""
         self._model = model
         names = [outputs.value for outputs in NetworkOutputs]
         model_file.check_content(state["outputs"] in names, "no kind of outputs", state["outputs"])
-        self._gives = NetworkOutputs(state["outputs"])
+        self._output_kind = NetworkOutputs(state["outputs"])
         self._takes_integers = state["takes_integers"] is True
         self.data_digest = model_file.parse_text(state, "data")
-        """Of the data that it was trained on, in hex; empty: not known."""
+        """Digest of the training data, in hex; empty: unknown."""
         n_outputs = model.sizes[1]
-        of_classes = self._gives is NetworkOutputs.SCORES and isinstance(n_outputs, int)
-        self.classes: tuple[Label, ...] = tuple(range(model.n_outputs)) if of_classes else ()
-        """Class numbers, in the order of `predict_probabilities`; empty where there are none."""
+        has_classes = self._output_kind is NetworkOutputs.SCORES and isinstance(n_outputs, int)
+        self.classes: tuple[Label, ...] = tuple(range(model.n_outputs)) if has_classes else ()
+        """Class numbers, in the order of `predict_probabilities`' columns; empty if there are
+        none."""
 
     def predict(self, rows: Any) -> npt.NDArray[Any]:
-        """(N, …) class numbers, or numbers as the targets were; with a loss of your own the
-        network's outputs as they are, unless they are scores of classes.
+        """Return class numbers (N, …), or numbers in the unit of the targets (N, …).
 
-        `rows` is a tensor or array (N, …) of rows like those of training. Raises AutoMLError.
+        With a loss of your own, the outputs of the network are returned unchanged, unless they are
+        class scores. `rows` is a tensor or array (N, …) of rows like those of training. Raises
+        AutoMLError.
         """
         out = self.outputs(rows)
-        return np.asarray(out.argmax(1)) if self._gives is NetworkOutputs.SCORES else out
+        return np.asarray(out.argmax(1)) if self._output_kind is NetworkOutputs.SCORES else out
 
     def predict_probabilities(self, rows: Any) -> npt.NDArray[np.float64]:
-        """(N, C, …) probabilities of the classes. Raises AutoMLError where there are none."""
-        if self._gives is not NetworkOutputs.SCORES:
+        """Return class probabilities (N, C, …). Raises AutoMLError if the network gives none."""
+        if self._output_kind is not NetworkOutputs.SCORES:
             raise AutoMLError("This model gives no scores of classes: use predict(rows).")
         out = self.outputs(rows)
         shares = np.exp(out - out.max(axis=1, keepdims=True))
@@ -73,40 +80,43 @@ class ArrayPredictor:
         return probabilities
 
     def score(self, rows: Any, y: Any) -> dict[str, float]:
-        """Every metric of the task, as `evaluate` has them (`config.metrics.METRICS`): of rows with
-        one class or one number each, `y` (N,). Raises AutoMLError for others."""
+        """Return every metric of the task, the same as `evaluate` (`config.metrics.METRICS`).
+
+        `y` (N,) has one class or one number for each row. Raises AutoMLError for other targets.
+        """
         out = self.outputs(rows)
-        given = to_tensor(y, "y").numpy()
-        targets = given.reshape(len(given), -1)
-        one_each = targets.shape[1] == 1 and self._gives is not NetworkOutputs.ANY
-        if len(targets) != len(out) or not one_each:
+        array = to_tensor(y, "y").numpy()
+        targets = array.reshape(len(array), -1)
+        has_one_each = targets.shape[1] == 1 and self._output_kind is not NetworkOutputs.ANY
+        if len(targets) != len(out) or not has_one_each:
             raise AutoMLError(
-                f"y is {given.shape}, for {len(out)} rows: score compares one class or one number "
+                f"y is {array.shape}, for {len(out)} rows: score compares one class or one number "
                 "for each row. Compare others with what predict(rows) gives."
             )
         single = targets[:, 0]
         is_class = self.task is Task.classification
-        of = single.astype(np.int64) if is_class else single.astype(np.float32)
+        y_true = single.astype(np.int64) if is_class else single.astype(np.float32)
         values = out.reshape(len(out), -1)
-        return make_predictions(self.task, values, of, 0.0, 1.0, self.value_loss).scored()
+        return make_predictions(self.task, values, y_true, 0.0, 1.0, self.value_loss).scored()
 
     @property
     def model(self) -> Any:
-        """The `torch.nn.Module`."""
+        """The network as a `torch.nn.Module`."""
         return self._model.module
 
     def to(self, device: str) -> ArrayPredictor:
-        """Compute on this device from now on, as torch names it (`cuda:0`); returns itself."""
+        """Move the model to a device, named as in torch (`cuda:0`), and return it."""
         self._model.to(device)
         return self
 
     @property
     def study(self) -> str | None:
-        """Name of the study in whose folder its file lies; None: it lies elsewhere."""
+        """Name of the study whose folder contains the model file; None: no study does."""
         return study_around(self.path)
 
     def outputs(self, rows: Any) -> npt.NDArray[np.float64]:
-        """What the network gives, as float64. Raises AutoMLError for rows of another shape."""
+        """Return the outputs of the network, as float64. Raises AutoMLError for rows of another
+        shape or kind of number."""
         x = to_tensor(rows, "rows")
         n_inputs, _ = self._model.sizes
         shape = (n_inputs,) if isinstance(n_inputs, int) else n_inputs

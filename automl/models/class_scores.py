@@ -1,4 +1,7 @@
-"""From what a fit says of the classes that it saw to a score for each class of the table."""
+"""Maps what a scikit-learn fit gives for the classes that it saw to a score for each class.
+
+Training parts may lack classes of the table, and scikit-learn knows only the classes of its rows.
+"""
 
 from __future__ import annotations
 
@@ -16,57 +19,63 @@ from automl.models.model_file import check_content
 
 @dataclass(frozen=True, eq=False)
 class ClassScoreLayout:
-    """Where what a fit gives belongs; a class that no training row has gets a score, too."""
+    """Maps the outputs of a fitted model to the classes of the table, or to scaled values.
+
+    Classes missing from the training rows get the constant score `absent_score`.
+    """
 
     n_outputs: int
-    """Classes of the table, or 1 for a value."""
+    """Number of classes of the table; 1 for regression."""
     present: npt.NDArray[np.int32]
-    """Places of the classes that were seen; none for a value."""
-    absent: float
-    """The score of the others."""
+    """Numbers of the classes that the training rows have; empty for regression."""
+    absent_score: float
+    """Score of each class that the training rows lack."""
     unit: tuple[float, float] | None = None
-    """Where a fit gives the logarithm of a rate: mean and scale of the target, to which rates are
-    scaled as other values are."""
+    """Mean and scale of the target, if the model gives logarithms of rates; else None. Rates are
+    scaled by them, because other values are scaled, too."""
 
     @classmethod
-    def of(cls, data: Dataset, present: npt.NDArray[Any]) -> ClassScoreLayout:
-        """`present` are the classes of a fit, in its order; empty for a value."""
-        absent = -float(np.log(len(data.train) + 1))
-        of_rates = data.loss.name == "poisson"
-        unit = (data.target_mean, data.target_scale) if of_rates else None
-        return cls(data.n_outputs, np.asarray(present, dtype=np.int32), absent, unit)
+    def from_dataset(cls, data: Dataset, present: npt.NDArray[Any]) -> ClassScoreLayout:
+        """Make the layout of a model that was fitted to `data`.
+
+        `present` are the classes of the model, in its order; empty for regression.
+        """
+        absent_score = -float(np.log(len(data.train) + 1))
+        gives_rates = data.loss.name == "poisson"
+        unit = (data.target_mean, data.target_scale) if gives_rates else None
+        return cls(data.n_outputs, np.asarray(present, dtype=np.int32), absent_score, unit)
 
     @property
-    def n_given(self) -> int:
-        """Numbers that a fit gives for a row: of two classes the second one's score alone."""
+    def n_fit_outputs(self) -> int:
+        """Numbers that a fit gives for a row. With two classes, it is only the second's score."""
         return len(self.present) if len(self.present) > 2 else 1
 
-    def outputs(self, given: Floats) -> Floats:
-        """(N, n_outputs) from (N, n_given)."""
+    def outputs(self, fit_outputs: Floats) -> Floats:
+        """Return outputs (N, n_outputs) for the outputs of a fit (N, n_fit_outputs)."""
         if self.unit is not None:
-            rates: Floats = (np.exp(given) - self.unit[0]) / self.unit[1]
+            rates: Floats = (np.exp(fit_outputs) - self.unit[0]) / self.unit[1]
             return rates
         if not len(self.present):
-            return given
+            return fit_outputs
         if len(self.present) == 2:
-            given = np.column_stack([np.zeros(len(given)), given])
-        out = np.full((len(given), self.n_outputs), self.absent)
-        out[:, self.present] = given
+            fit_outputs = np.column_stack([np.zeros(len(fit_outputs)), fit_outputs])
+        out = np.full((len(fit_outputs), self.n_outputs), self.absent_score)
+        out[:, self.present] = fit_outputs
         return out
 
     def plain(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the layout as plain values for a checkpoint."""
         own = {} if self.unit is None else {"unit": list(self.unit)}
         return {
             "n_outputs": self.n_outputs,
             "present": self.present,
-            "absent": self.absent,
+            "absent": self.absent_score,
             **own,
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> ClassScoreLayout:
-        """Raises ValueError for what contradicts itself."""
+        """Read what `plain` returned. Raises ValueError for values that contradict each other."""
         n_outputs, present, absent = plain["n_outputs"], plain["present"], plain["absent"]
         check_content(type(n_outputs) is int and n_outputs >= 1, "a number of classes", n_outputs)
         is_array = isinstance(present, np.ndarray) and present.dtype == np.int32
@@ -91,13 +100,16 @@ def _unit(plain: Any, n_outputs: int) -> tuple[float, float] | None:
 
 
 MAX_CLASSES = 2**20
-"""In a file that is read: each row gets a score for each."""
+"""Largest number of classes that a model file may have: each row gets a score for each class."""
 
 
 def single_class_scores(data: Dataset) -> tuple[ClassScoreLayout, Floats]:
-    """The scores, and what a fit would have given for any row, (n_given,), where all training rows
-    are of one class: logarithms of shares, none being impossible, are all that can be said."""
-    classes = ClassScoreLayout.of(data, np.arange(data.n_outputs))
+    """Return a layout and constant outputs (n_fit_outputs,) for training rows of only one class.
+
+    No model can be fitted to them. The scores are logarithms of the classes' shares, smoothed so
+    that no class is impossible.
+    """
+    classes = ClassScoreLayout.from_dataset(data, np.arange(data.n_outputs))
     counts = np.bincount(data.train.y, minlength=data.n_outputs) + 1.0
     logs: Floats = np.log(counts / counts.sum())
-    return classes, logs[1:] - logs[:1] if classes.n_given == 1 else logs
+    return classes, logs[1:] - logs[:1] if classes.n_fit_outputs == 1 else logs

@@ -1,6 +1,7 @@
-"""`python -m automl.models.cuda_uuids`: prints the UUIDs of torch's GPUs, one per line.
+"""Prints the UUIDs of torch's GPUs, one per line: `python -m automl.models.cuda_uuids`.
 
-In CUDA's order and under CUDA_VISIBLE_DEVICES; nothing else is printed, and nothing without a GPU.
+The order is CUDA's, under CUDA_VISIBLE_DEVICES. Without a GPU it prints nothing. It is a module of
+its own because it runs as a process of its own, which loads torch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import torch
 
 
 def cuda_uuids() -> list[str]:
-    """UUIDs as NVML prints them. torch tells a slice (MIG) from a whole GPU by its name only."""
+    """Return the UUIDs of the GPUs in the form of NVML.
+
+    torch tells a slice (MIG) from a whole GPU only by its name.
+    """
     if not torch.cuda.is_available():
         return []
     devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))

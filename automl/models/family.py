@@ -1,11 +1,9 @@
-"""The contract of families: what kind of model is trained, one folder each.
+"""Declares what a family of models is: one kind of model, in one folder of `families/`.
 
 A family has a light side and a heavy one. The light side is a class whose fields are the settings
 of `model=NAME`; the parent process asks it by names and arithmetic, and loads no torch for that.
-The heavy side is a module that the worker imports by its name. To add a family is to add a folder
-with a `family.py`, and `conf/model/NAME.yaml`.
-
-How many trials train together. What can is the family's to say: see `family.PackKey`.
+The heavy side is a module that the worker imports by its name. A new family is a new folder with a
+`family.py`, and `conf/model/NAME.yaml`.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
-from automl.config import ExportFormat, ModelConfig, TrainingConfig
-from automl.config.metrics import EVERYBODYS
+from automl.config import Config, ExportFormat, ModelConfig, TrainingConfig
+from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
 
@@ -36,164 +34,180 @@ if TYPE_CHECKING:
     from automl.objectives.trial_context import TrialContext
 
 OWN_EPOCHS = 20
-"""Reports of a trial where nobody says another number, and a family has no other."""
+"""Number of reports of a trial if neither the settings nor the family say another."""
 
 NetworkBuilder: TypeAlias = Callable[..., Any]
-"""(n_inputs, n_outputs, **arguments) → a `torch.nn.Module` of the user's."""
+"""A function of the user: (n_inputs, n_outputs, **arguments) → a `torch.nn.Module`."""
 
 
 class PackKey(Protocol):
-    """Trials of one study whose keys are equal can train together, on one kind of device."""
+    """A key of trials. Trials of one study with equal keys can train together on one kind of
+    device."""
 
     @property
     def n_lanes(self) -> int:
-        """How many are worth training together; 1: none."""
+        """Number of trials that are worth training together; 1: none."""
 
     def of_one_trial(self) -> PackKey:
-        """For a pack of the folds of one trial alone, whose models are all of one shape."""
+        """Return the key of a pack of one trial's folds, whose models all have one shape."""
 
     def __hash__(self) -> int: ...
 
 
 @dataclass
 class Family(ModelConfig, ABC):
-    """The light side."""
+    """The light side of a family: its settings, and what they say of a trial before it runs."""
 
     @property
     @abstractmethod
     def users_target(self) -> tuple[str, str] | None:
-        """Key and value of the setting that names a function of the user's; None: there is none."""
+        """Key and value of the setting that names a function of the user; None: no setting does."""
 
     @abstractmethod
     def param_names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        """The params that it takes (None: any), and those that must be in the space.
+        """Return the params that the family takes (None: any), and those the space must have.
 
-        May import the user's module, so it is called where that may be. Raises ConfigError.
+        It may import the user's module, so call it only where that is allowed. Raises ConfigError.
         """
 
     @abstractmethod
     def check_value(self, name: str, value: ParamValue) -> None:
-        """Raise ValueError where it cannot take this value of this param."""
+        """Raise ValueError if the family cannot take this value of the param `name`."""
 
     @abstractmethod
     def check_space(self, names: tuple[str, ...]) -> None:
-        """Raise ConfigError where params of a space do not go together."""
+        """Raise ConfigError if the params of a space do not go together."""
 
     @abstractmethod
     def request(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> ResourceRequest:
-        """What a trial will want: memory, rather too much, and on which kinds of device."""
+        """Return the memory that a trial needs, rather too much, and its kinds of device."""
 
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> TrainingWork | None:
-        """What a whole trial has to compute; None: nobody knows before it runs."""
+        """Return what a whole trial computes; None: unknown before the trial runs."""
         return None
 
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
-        """About what a slow trial of a space with these `ends` takes of a core, at least; None:
-        arithmetic does not tell. For a word beforehand, not to decide anything by."""
+        """Return about how many seconds of one core a slow trial takes at least; None: unknown.
+
+        `ends` are the ends of the space's ranges. The figure is for messages to people; decide
+        nothing by it.
+        """
         return None
 
     @abstractmethod
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
     ) -> PackKey | None:
-        """What a trial can train together with; None: it trains alone."""
+        """Return the key of the trials that this one can train with; None: it trains alone."""
 
     @abstractmethod
     def identity(self) -> Mapping[str, Any]:
-        """What may not change while a study lasts, as JSON values."""
+        """Return the settings that may not change while a study lasts, as JSON values."""
 
     def check_training(self, training: TrainingConfig) -> None:
-        """Raise ConfigError for a setting of the training that it has no use for."""
+        """Raise ConfigError for a training setting that the family cannot use."""
         self.check_loss(training)
 
-    losses: ClassVar[tuple[str, ...]] = EVERYBODYS
-    """Of `config.losses`, those that it can descend."""
+    losses: ClassVar[tuple[str, ...]] = COMMON_LOSSES
+    """Names of the losses of `config.metrics` that the family can descend."""
 
     def check_loss(self, training: TrainingConfig) -> None:
-        """Raise ConfigError for one of ours that it does not have."""
+        """Raise ConfigError for a built-in loss that the family lacks."""
         if training.loss_target is None and training.loss not in self.losses:
-            having = [n for n, cls in load_families().items() if training.loss in cls.losses]
+            capable = [n for n, cls in load_families().items() if training.loss in cls.losses]
             raise ConfigError(
                 f"training.loss={training.loss}: model={family_name(self)} does not have it. Those "
-                f"that do: {', '.join(having)}."
+                f"that do: {', '.join(capable)}."
             )
 
     says_length: ClassVar[bool] = False
-    """Whether it says how long it trains, by `trained`, where nobody chose; else 20 epochs are."""
+    """Whether `with_length` says the length of a training that the settings leave open; else it is
+    20 epochs."""
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
-        """The settings with the length that a trial of this family has, where none is said."""
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
+        """Return the settings with the length of a trial of this family, if they say none."""
         return replace(training, epochs=training.epochs or OWN_EPOCHS)
 
     def n_reports(self, training: TrainingConfig) -> int:
-        """Of a whole trial, of settings that say its length."""
+        """Return the number of reports of a whole trial, from settings that say its length."""
         return training.n_epochs
 
     def n_first_reports(self, training: TrainingConfig, n_rows: int) -> int:
-        """Before so many reports a trial on so many rows is no matter to compare."""
+        """Return the number of reports that a trial on `n_rows` needs before it is compared."""
         return 1
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
-        """Reports without a better value after which a trial ends; None: it trains to its end.
-        `n_rows` are those of an epoch."""
+        """Return after how many reports without a better value a trial ends; None: at its length.
+
+        `n_rows` is the number of rows of an epoch.
+        """
         return training.patience_epochs
 
     most_rows: ClassVar[int | None] = None
-    """On more, `model=auto` leaves it out where nobody chose the families; None: on none."""
+    """Number of rows above which `model=auto` leaves the family out, unless `model.families` is
+    set; None: no limit."""
 
     library: ClassVar[str] = "torch"
-    """What it trains with. A process that trains families of other libraries alone never loads
-    torch; only torch trains on GPUs."""
+    """Name of the library that trains. A process that trains only families of other libraries never
+    loads torch; only torch trains on GPUs."""
 
     @property
     def uses_torch(self) -> bool:
-        """Whether any of its trials does."""
+        """Whether any trial of the family trains with torch."""
         return self.library == "torch"
 
     @property
     def modules(self) -> Sequence[str]:
-        """What a process that trains imports, by name."""
+        """Names of the modules that a process imports before it trains."""
         return (self.heavy,)
 
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
-    """What `export` can make of its models."""
+    """File formats that `export` can write of the family's models."""
 
     weighs_classes: ClassVar[bool] = False
-    """Whether it has the param `class_weight`."""
+    """Whether the family has the param `class_weight`."""
 
     @property
     def by_choice(self) -> Mapping[str, Family]:
-        """What the values of `choice` stand for."""
+        """Family that each value of the param `choice` stands for; empty without a choice."""
         return {}
 
-    def of(self, params: Params) -> tuple[Family, Params]:
-        """The family that a trial is of, and its params as that one names them."""
+    def of_trial(self, params: Params) -> tuple[Family, Params]:
+        """Return the family of a trial, and its params under that family's names."""
         return self, params
 
     def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
-        """A trial's params with these of its family's in their places: the way back from `of`."""
+        """Return a trial's params with its family's params `own` in their places.
+
+        It inverts `of_trial`.
+        """
         return {**params, **own}
 
     def whole_space(
         self, entries: Mapping[str, Any], n_rows: int | None = None
     ) -> Mapping[str, Any]:
-        """The space as it is searched, of what was written; `n_rows` are those of an epoch, None:
-        not known yet, which changes no name."""
+        """Return the space that is searched, for the `entries` that were written.
+
+        `n_rows` is the number of rows of an epoch; None: not known yet. It changes no name.
+        """
         return entries
 
     def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
-        """Lines for people about what `whole_space` makes of these entries."""
+        """Return lines for people about what `whole_space` makes of these entries."""
         return ()
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
-        """Params that did well on many tables, the best first: tried before what a sampler
-        proposes, on this one. They stand in `portfolio.yaml` beside the family."""
+        """Return params that did well on many tables, the best first.
+
+        A study tries them before what a sampler proposes. They stand in `portfolio.yaml` beside the
+        family.
+        """
         path = Path(inspect.getfile(type(self))).with_name("portfolio.yaml")
         if not path.exists():
             return ()
@@ -203,11 +217,11 @@ class Family(ModelConfig, ABC):
         return points
 
     heavy: ClassVar[str]
-    """The module whose `SIDE` is the `HeavySide`; imported by name, where it is needed."""
+    """Name of the module whose `SIDE` is the `HeavySide`; imported only where it is needed."""
 
 
 class HeavySide(Protocol):
-    """For the process that trains, or predicts."""
+    """The heavy side of a family: makes what trains, and reads models to predict with."""
 
     def open_estimator(
         self,
@@ -219,59 +233,63 @@ class HeavySide(Protocol):
         packs_large: bool,
         n_threads: int,
     ) -> TrialEstimator:
-        """Make it ready to train on a `Dataset`; networks of the user's on an `UserTensors`, too.
+        """Return what trains on a `Dataset`; networks train on `UserTensors`, too.
 
         `goal` is the study's, by which training may end early.
-        `packs_large`: trials may train together where they are too large to gain by it.
-        `n_threads`: what a trial may take of the CPU; torch has been told so already.
+        `packs_large`: trials may train together even if they are too large to gain by it.
+        `n_threads`: number of CPU threads of a trial; torch is already set to it.
         """
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None
     ) -> TrainedModel:
-        """The model of a `best.pt` of so many bytes, from what its estimator reported as the best.
+        """Return the model of a `best.pt` of `file_bytes`, from the state that was its best report.
 
-        The file may be a stranger's: nothing that it names is imported, and nothing made that is
-        larger than it. `build` is the caller's own. Raises ValueError and the like for a state
-        that contradicts itself, `model_file.BuilderNeededError` where it cannot be made without.
+        The file may be a stranger's: nothing that it names is imported, and nothing is made that is
+        larger than the file. `build` comes from the caller. Raises ValueError or a similar
+        exception for a state that contradicts itself, and `model_file.BuilderNeededError` if only
+        `build` can make the model.
         """
 
 
 class TrialEstimator(Protocol):
-    """Trains one trial after another, called as a user's function is."""
+    """Trains one trial after another; it is called in the way of a user's function."""
 
     def __call__(self, trial: TrialContext) -> FinalReport | None:
-        """Train a trial to its end, or on from its checkpoint, with reports and checkpoints."""
+        """Train a trial to its end, from its checkpoint if there is one, and report to it."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:
-        """A pack (`packs.pack.PackSetup`) without trials yet. Raises whatever says that such trials
-        must train alone."""
+        """Return a pack (`packs.pack.PackSetup`) without trials yet.
+
+        Raises an exception of any kind if trials with this key must train alone.
+        """
 
 
 class TrainedModel(Protocol):
-    """A trained model."""
+    """A trained model that gives outputs for encoded rows of a table."""
 
     @property
     def n_outputs(self) -> int:
-        """Classes, or 1."""
+        """Number of classes; 1 for regression."""
 
     @property
     def module(self) -> Any:
-        """The `torch.nn.Module`, or a list of those whose mean it is; None: it is no network."""
+        """The `torch.nn.Module`, or a list of modules for a mean of several; None: no network."""
 
     def to(self, device: str) -> None:
-        """Compute there from now on, as torch names it (`cuda:0`)."""
+        """Move the model to a device, named as in torch (`cuda:0`)."""
 
     def check_columns(self, columns: TableColumns) -> None:
-        """Raise ValueError where it was not trained on such columns."""
+        """Raise ValueError if the model was not trained on columns like these."""
 
     def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""
+        """Return scores (N, C) whose softmax is the classes' probabilities, or scaled targets
+        (N, 1)."""
 
 
 @functools.cache
 def load_families() -> dict[str, type[Family]]:
-    """The class of each option of `model=`: the one that NAME/family.py defines."""
+    """Return the class of each option of `model=`, which `families/NAME/family.py` defines."""
     package = importlib.import_module("automl.models.families")
     found: dict[str, type[Family]] = {}
     for info in pkgutil.iter_modules(package.__path__):
@@ -283,8 +301,16 @@ def load_families() -> dict[str, type[Family]]:
     return found
 
 
+def family_of(config: Config) -> Family:
+    """Return `config.model`, which Hydra makes by the schema of a family.
+
+    `config/` knows no families, so the key is typed by their base class there.
+    """
+    return cast(Family, config.model)
+
+
 def load_heavy_side(family: type[Family]) -> HeavySide:
-    """Imports what the family trains and predicts with."""
+    """Import the module that the family trains and predicts with, and return its heavy side."""
     return cast(HeavySide, importlib.import_module(family.heavy).SIDE)
 
 
@@ -293,16 +319,16 @@ def _is_option(value: object) -> bool:
 
 
 def family_name(family: Family) -> str:
-    """What the user chose it by, and what `best.pt` says."""
+    """Return the name of a family in `model=NAME` and in `best.pt`."""
     return next(name for name, cls in load_families().items() if cls is type(family))
 
 
 PackSetting: TypeAlias = "Literal['auto', 'off'] | int"
-"""`execution.pack`: as many as are worth it, none, or this many lanes."""
+"""Type of `execution.pack`: as many lanes as are worth it, none, or this many."""
 
 
 def pack_size(key: PackKey, setting: PackSetting) -> int:
-    """How many lanes a pack of this key has; 1: train alone."""
+    """Return how many lanes a pack with this key has; 1: trials train alone."""
     if setting == "off":
         return 1
     return key.n_lanes if setting == "auto" else setting

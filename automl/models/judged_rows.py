@@ -1,7 +1,7 @@
-"""Metrics of the rows by which a trial is judged, from what a model gives for them. No torch.
+"""Computes the metrics of a trial from a model's outputs for the rows that judge it. No torch.
 
-A report of each epoch holds few of them, for their cost and for the log's; the best report, when it
-is kept, has them all.
+The report of an epoch has few metrics, because each costs time and room in the log. The best report
+has all of them when it is kept.
 """
 
 from __future__ import annotations
@@ -25,61 +25,70 @@ from automl.data.scoring.metrics import (
 from automl.models.model_file import THRESHOLD_KEY
 
 THRESHOLD_METRIC = "val_f1"
-"""The metric of a study whose labels go by a threshold of their own."""
+"""Metric of a study whose models choose labels by a threshold of their own."""
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedTargets:
-    """The judged rows' targets, and what the study goes by. A family asks it with its outputs."""
+    """Targets of the rows that judge a trial, with the metric of the study.
+
+    A family passes its outputs for these rows, and gets metrics.
+    """
 
     task: Task
     y: Targets
-    """(N,) of the judged rows."""
+    """Targets (N,) of the judged rows."""
     target_mean: float
     target_scale: float
     metric: str
-    """`study.metric`."""
+    """Name of the metric that the study optimises (`study.metric`)."""
     loss: ValueLoss = SQUARED_ERROR
 
     @classmethod
     def of(cls, dataset: Dataset, metric: str) -> JudgedTargets:
-        """The rows of the validation part."""
+        """Return the targets of the validation part."""
         return cls.of_part(dataset, dataset.validation, metric)
 
     @classmethod
     def of_part(cls, dataset: Dataset, part: DatasetPart, metric: str) -> JudgedTargets:
-        """Rows of the data set."""
+        """Return the targets of a part of the data set."""
         unit = dataset.target_mean, dataset.target_scale
         return cls(dataset.task, part.y, *unit, metric, dataset.loss)
 
     @property
     def wants_metric(self) -> bool:
-        """Whether the study goes by one that is no sum over rows which each epoch has anyway."""
+        """Whether the study's metric needs the outputs, because it is no sum over rows that each
+        epoch has anyway."""
         name = self.metric.removeprefix(PREFIX)
         known = self.metric.startswith(PREFIX) and name in metrics_of(self.task, self.loss)
         return known and self.metric not in EACH_EPOCH[self.task] and len(self.y) > 0
 
     def metric_of(self, outputs: Floats) -> dict[str, float]:
-        """The study's metric by outputs (N, C) as `family.Model.outputs` gives them; NaN where the
-        rows do not tell it."""
+        """Return the study's metric for outputs (N, C) of `family.TrainedModel.outputs`.
+
+        The metric is NaN if the rows do not determine it.
+        """
         names = [self.metric.removeprefix(PREFIX)]
         return self._scored(outputs, [*names, "error"] if self._has_threshold(outputs) else names)
 
     def each_epoch(self, outputs: Floats) -> dict[str, float]:
-        """What a report holds, `train_loss` beside it: the loss, what people read, and the study's
-        metric."""
+        """Return the metrics of an epoch's report: the loss, the metrics that people read, and the
+        study's metric. The caller adds `train_loss`."""
         names = [*EACH_EPOCH[self.task], self.metric] if self.wants_metric else []
         names = names or list(EACH_EPOCH[self.task])
         return self._scored(outputs, [n.removeprefix(PREFIX) for n in names])
 
     def every(self, outputs: Floats) -> dict[str, float]:
-        """All metrics that the rows tell."""
+        """Return all metrics that the rows determine."""
         found = self._scored(outputs, metrics_of(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def beside(self, outputs: Floats) -> dict[str, float]:
-        """What a model file says besides the model, by its outputs for the rows: of two classes,
-        where F1 is what counts, the probability from which on a row is of the second."""
+        """Return what a model file holds besides the model, from the model's outputs for the rows.
+
+        It is the probability from which on a row gets the second of two classes, if the study's
+        metric is F1; else nothing.
+        """
         if not (len(self.y) and self._has_threshold(outputs)):
             return {}
         return {THRESHOLD_KEY: best_threshold(second_of_two(outputs.astype(np.float64)), self.y)}
@@ -94,30 +103,32 @@ class JudgedTargets:
         outputs, threshold = outputs.astype(np.float64), None
         if self._has_threshold(outputs):
             threshold = thresholds_elsewhere(second_of_two(outputs), self.y)
-        of = make_predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
-        return {f"{PREFIX}{name}": value for name, value in of.scored(names).items()}
+        predictions = make_predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
+        return {f"{PREFIX}{name}": value for name, value in predictions.scored(names).items()}
 
 
 @dataclass(frozen=True, eq=False)
 class ReportScores:
-    """All metrics of a report, for whoever wants them, and the outputs that they are made of."""
+    """Computes all metrics of a report when it is called; holds the outputs that they need."""
 
     judged: JudgedTargets
     get_outputs: Callable[[], Floats]
-    """(N, C) for the judged rows."""
+    """Returns the outputs (N, C) for the judged rows."""
 
     def __call__(self) -> dict[str, float]:
         return self.judged.every(self.get_outputs())
 
 
 def join_judged(parts: Sequence[JudgedTargets]) -> JudgedTargets:
-    """The rows of all."""
+    """Return the targets of all parts, one part after another."""
     return replace(parts[0], y=np.concatenate([part.y for part in parts]))
 
 
 def class_weights(dataset: Dataset) -> tuple[float, ...]:
-    """What a row of each class counts where all classes shall count the same: the mean over the
-    training part is 1; empty for numbers."""
+    """Return the weight of a row of each class that makes all classes count the same.
+
+    The mean weight over the training part is 1. Regression has no weights.
+    """
     if not dataset.classes:
         return ()
     counts = np.bincount(dataset.train.y, minlength=len(dataset.classes))

@@ -1,9 +1,7 @@
-"""Several models as one: the mean of what they say (Lakshminarayanan et al., 2017,
-https://arxiv.org/abs/1612.01474).
+"""Averages several models into one (Lakshminarayanan et al., 2017, https://arxiv.org/abs/1612.01474),
+and computes outputs of models with all cores that the process may use.
 
-What a model gives, by all cores.
-
-How many cores a model computes with.
+It chooses no members; `ensemble/` does.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from automl.models.model_file import check_content
 
 
 class MeanModel:
-    """See `family.TrainedModel`: the mean of the members' probabilities, or of their values."""
+    """A `family.TrainedModel` that gives the mean of its members' probabilities or values."""
 
     def __init__(
         self,
@@ -36,12 +34,16 @@ class MeanModel:
         weights: Sequence[float] | None = None,
         sizes: Sequence[int] | None = None,
     ) -> None:
-        """`sizes`: how many members are of one trial, one after another; None: each is one. Raises
-        ValueError where they do not give the same number of outputs."""
+        """Join `members`, which have `weights`; None: all weights are the same.
+
+        `sizes` are the numbers of members of one trial each, which stand one after another; None:
+        each member is a trial of its own. Raises ValueError if the members differ in their number
+        of outputs.
+        """
         self.members, self._task = tuple(members), task
         self._sizes = tuple(sizes or [1] * len(members))
         self.weights = tuple(weights or [1 / len(members)] * len(members))
-        """How much each counts; together 1."""
+        """Weight of each member; they sum to 1."""
         found = {model.n_outputs for model in members}
         check_content(len(found) == 1, "models of several numbers of outputs", found)
         (self._n_outputs,) = found
@@ -52,7 +54,7 @@ class MeanModel:
 
     @property
     def module(self) -> list[Any] | None:
-        """Those of the members; None: they are no networks."""
+        """The modules of the members; None if a member is no network."""
         modules = [model.module for model in self.members]
         return None if None in modules else modules
 
@@ -65,12 +67,15 @@ class MeanModel:
             model.check_columns(columns)
 
     def of_heaviest(self, n: int) -> MeanModel:
-        """The mean of the `n` trials that count most, all their members; of equals the first."""
+        """Return the mean of the `n` trials of the largest weight, with all their members.
+
+        Of trials with equal weights the first ones are taken.
+        """
         ends = list(accumulate(self._sizes))
         groups = [range(end - size, end) for end, size in zip(ends, self._sizes, strict=True)]
-        counts = [sum(self.weights[i] for i in group) for group in groups]
-        heaviest = sorted(sorted(range(len(groups)), key=lambda g: -counts[g])[:n])
-        total = sum(counts[g] for g in heaviest)
+        group_weights = [sum(self.weights[i] for i in group) for group in groups]
+        heaviest = sorted(sorted(range(len(groups)), key=lambda g: -group_weights[g])[:n])
+        total = sum(group_weights[g] for g in heaviest)
         kept = [i for g in heaviest for i in groups[g]]
         return MeanModel(
             [self.members[i] for i in kept],
@@ -80,39 +85,39 @@ class MeanModel:
         )
 
     def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        """Scores whose softmax is the mean of the members' probabilities, or mean values."""
+        """Return scores whose softmax is the mean of the members' probabilities, or mean values."""
         return self.mean([model.outputs(columns, rows) for model in self.members])
 
-    def mean(self, each: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-        """The same, of what each member gives (N, C)."""
-        return mean_outputs(np.stack(each), self._task, self.weights)
+    def mean(self, member_outputs: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+        """Return the model's outputs (N, C) for those of each member (N, C)."""
+        return mean_outputs(np.stack(member_outputs), self._task, self.weights)
 
 
 def mean_outputs(
-    each: npt.NDArray[np.float64], task: Task, weights: Sequence[float] | None = None
+    stacked: npt.NDArray[np.float64], task: Task, weights: Sequence[float] | None = None
 ) -> npt.NDArray[np.float64]:
-    """Of what several models give (M, N, C): see `MeanModel.outputs`."""
-    shares = np.full(len(each), 1 / len(each)) if weights is None else np.asarray(weights)
+    """Return the mean (N, C) of several models' outputs (M, N, C), as `MeanModel.outputs` does."""
+    shares = np.full(len(stacked), 1 / len(stacked)) if weights is None else np.asarray(weights)
     if task is Task.regression:
-        mean: npt.NDArray[np.float64] = np.average(each, axis=0, weights=shares)
+        mean: npt.NDArray[np.float64] = np.average(stacked, axis=0, weights=shares)
         return mean
-    log_p = each - np.logaddexp.reduce(each, axis=2, keepdims=True)
+    log_p = stacked - np.logaddexp.reduce(stacked, axis=2, keepdims=True)
     log_shares = np.log(shares)[:, None, None]
     scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p + log_shares, axis=0)
     return scores
 
 
 def usable_threads() -> int:
-    """As many as OpenMP takes: OMP_NUM_THREADS, else the cores that this process may use."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    if said.isdecimal() and int(said) > 0:
-        return int(said)
+    """Return how many threads OpenMP takes: OMP_NUM_THREADS, or the cores of this process."""
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isdecimal() and int(setting) > 0:
+        return int(setting)
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 @contextmanager
 def use_threads(n_threads: int) -> Iterator[None]:
-    """So many threads of torch, and in the end as many as before."""
+    """Give torch `n_threads` threads, and restore their former number at the end."""
     import torch
 
     before = torch.get_num_threads()
@@ -125,10 +130,11 @@ def use_threads(n_threads: int) -> Iterator[None]:
 
 @contextmanager
 def leave_one_core() -> Iterator[None]:
-    """One fewer than there are, for a thread that reads beside: torch's threads wait for each other
-    by turning round, and where one of them has no core that costs ten times the CPU.
+    """Take one thread from torch, so that a thread that reads rows meanwhile has a core.
 
-    Where nobody has loaded torch (a model of trees) there are none of its threads."""
+    torch's threads spin while they wait for each other. If one of them has no core, the CPU time is
+    ten times as long. Without torch in the process (a model of trees) there is nothing to do.
+    """
     if (torch := sys.modules.get("torch")) is None:
         yield
         return
@@ -137,16 +143,20 @@ def leave_one_core() -> Iterator[None]:
 
 
 ROWS_PER_THREAD = 16384
-"""Of fewer a second thread made trees slower: they wait for each other between small steps."""
+"""Least rows of a thread. With fewer, a second thread made trees slower: the threads wait for each
+other between small steps."""
 
 
 def outputs_by_threads(
     model: TrainedModel, columns: TableColumns, rows: TableRows
 ) -> npt.NDArray[np.float64]:
-    """(N, C) what it gives. torch takes the cores for a network; of any other model each thread has
-    a part of the rows, for numpy lets others compute meanwhile."""
+    """Return the outputs (N, C) of a model, computed on all cores that the process may use.
+
+    torch uses them by itself for a network. For any other model each thread takes a part of the
+    rows, because numpy lets other threads compute meanwhile.
+    """
     if isinstance(model, MeanModel):
-        return model.mean([outputs_by_threads(one, columns, rows) for one in model.members])
+        return model.mean([outputs_by_threads(member, columns, rows) for member in model.members])
     n_threads = min(usable_threads(), len(rows) // ROWS_PER_THREAD)
     if model.module is not None or n_threads < 2:
         return model.outputs(columns, rows)

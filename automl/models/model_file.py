@@ -1,12 +1,9 @@
-"""What a `best.pt` says of its model, checked before anything is made of it.
+"""Names what a model file holds besides the model, and checks it before anything is made of it.
 
-Its author may be a stranger. What is checked here can be used: it agrees with itself, and nothing
-much larger than the file is ever made; weights of networks are looked at in `network.py`. Names in
-it are shown, and never imported.
-
-What `best.pt` says of a model besides the model itself. No torch: whoever trains writes it.
-
-What a `refit.pt` is of, and what it is written from: plain values, no torch.
+The author of a `best.pt` or `refit.pt` may be a stranger. What passes the checks agrees with
+itself, and nothing much larger than the file is ever made of it. Names in a file are shown, never
+imported. Weights of networks are checked in `networks/network.py`. No torch: processes without it
+write these files.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from typing import Any
 
 from automl.config import Task
 from automl.config.commands import ROWS
-from automl.config.metrics import OF_VALUES, SQUARED_ERROR, ValueLoss
+from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
@@ -27,13 +24,13 @@ from automl.models.family import Family, family_name
 from automl.trial import ParamValue
 
 MODEL_FORMAT = "automl-model-2"
-"""Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+"""Format of each `best.pt` for tables that `load` can read; a changed layout gets a new number."""
 ARRAY_MODEL_FORMAT = "automl-model-arrays-1"
-"""Likewise of a model of data of the user's own."""
+"""Format of each `best.pt` of a model that was trained on arrays of a user."""
 
 THRESHOLD_KEY = "threshold"
-"""Of two classes: from which probability on a row is of the second; where there is none, the
-likelier one is said."""
+"""Key of the probability from which on a row gets the second of two classes. Without it, the
+likelier class is predicted."""
 
 SHARED_KEYS = frozenset(
     (
@@ -50,15 +47,16 @@ SHARED_KEYS = frozenset(
         "value_loss",
     )
 )
-"""What `make_model_state` says beside the model: the same for all models of a table."""
+"""Keys that `make_model_state` adds to the model. Their values are the same for all models of a
+table."""
 
 
 def make_model_state(
     family: Family, data: Dataset | UserDataFacts, model: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What an estimator reports as its best, so that `load` needs nothing else, as plain values.
+    """Return the plain values that an estimator reports as its best; `load` needs nothing else.
 
-    `model` is what the heavy side's `read_model` takes.
+    `model` is the part that the heavy side's `read_model` takes.
     """
     own_loss = {} if data.loss == SQUARED_ERROR else {"value_loss": list(astuple(data.loss))}
     if isinstance(data, UserDataFacts):
@@ -94,55 +92,55 @@ def _array_state(family: str, facts: UserDataFacts, model: Mapping[str, Any]) ->
 
 @dataclass(frozen=True)
 class RefitFacts:
-    """The final training that a `refit.pt` came of."""
+    """Describes the final training that made a `refit.pt`."""
 
     trial: int
-    """The one that was trained again; of an ensemble the heaviest."""
+    """Number of the trial that was trained again; for an ensemble, the heaviest member's."""
     rows: str
-    """On which rows: one of `config.refit.ROWS`."""
+    """Name of the rows that were trained on, one of `config.commands.ROWS`."""
     n_seeds: int
     data: str
-    """Digest of the table and split that its study was searched with, in hex; empty: the training
-    has rows of its own."""
+    """Digest of the table and split of the study's search, in hex; empty: the training has rows of
+    its own."""
     members: tuple[int, ...] = ()
-    """Of an ensemble the trials, each of which was trained again, the heaviest first."""
+    """Trials of an ensemble, each of which was trained again, the heaviest first."""
 
 
 @dataclass(frozen=True)
 class RefitFileJob:
-    """What is written, and of what. Picklable."""
+    """Describes a `refit.pt` to write, and the models it is made from. Picklable."""
 
     path: str
     seeds: Sequence[str]
-    """The `best.pt` of each; of an ensemble those of a member stand together."""
+    """The `best.pt` of each seed; in an ensemble, the seeds of one member stand together."""
     study: str
     refitted: RefitFacts
-    searched: str | None = None
-    """The `best.pt` of the trial, whose threshold of labels is kept: a refit has no rows to find
-    one by."""
+    searched_model: str | None = None
+    """The `best.pt` of the searched trial, whose label threshold is kept: a refit has no rows to
+    find one with."""
     weights: Mapping[int, float] = field(default_factory=dict)
-    """Of an ensemble by trial, in the order of `seeds`."""
+    """Weights of an ensemble by trial, in the order of `seeds`; empty for a single trial."""
 
 
 MAX_LABEL_BYTES = 2**26
-"""Of all labels in one numpy array, in which each takes the room of the longest."""
+"""Largest size of all labels in one numpy array, where each takes the room of the longest."""
 
 
 REFITTED_KEY = "refitted"
-"""Says in a `refit.pt` what it is of."""
+"""Key of the `RefitFacts` in a `refit.pt`."""
 
 
 class BuilderNeededError(Exception):
-    """Raised for a network that only a function of the user's can build."""
+    """Raised for a network that only a function of the user can build."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
         self.target = target
-        """What the file says of that function; shown, and never imported."""
+        """Name of the function in the file; shown, never imported."""
 
 
 def check_content(holds: bool, what: str, value: object) -> None:
-    """Raises ValueError; of the value only a short beginning is shown, and looked at."""
+    """Raise ValueError unless `holds`; only a short beginning of the value is read and shown."""
     if not holds:
         raise ValueError(f"{what}: {reprlib.repr(value)}")
 
@@ -155,7 +153,7 @@ def parse_task(state: Mapping[str, Any]) -> Task:
 
 
 def parse_threshold(state: Mapping[str, Any], n_outputs: int) -> float | None:
-    """See `model_state.THRESHOLD_KEY`."""
+    """Return the label threshold of a model of two classes (`THRESHOLD_KEY`), or None."""
     if THRESHOLD_KEY not in state:
         return None
     threshold = parse_number(state, THRESHOLD_KEY)
@@ -164,17 +162,17 @@ def parse_threshold(state: Mapping[str, Any], n_outputs: int) -> float | None:
 
 
 def parse_loss(state: Mapping[str, Any]) -> ValueLoss:
-    """What a model of numbers was trained by. Raises ValueError for none that there is."""
-    given = state.get("value_loss", [SQUARED_ERROR.name, SQUARED_ERROR.quantile])
-    check_content(isinstance(given, list | tuple) and len(given) == 2, "no loss", given)
-    name, quantile = given
-    check_content(name in OF_VALUES, "no loss", name)
+    """Return the training loss of a regression model. Raises ValueError for an unknown loss."""
+    plain = state.get("value_loss", [SQUARED_ERROR.name, SQUARED_ERROR.quantile])
+    check_content(isinstance(plain, list | tuple) and len(plain) == 2, "no loss", plain)
+    name, quantile = plain
+    check_content(name in VALUE_LOSSES, "no loss", name)
     check_content(type(quantile) is float and 0 < quantile < 1, "no quantile", quantile)
     return ValueLoss(name, quantile)
 
 
 def parse_target_reading(state: Mapping[str, Any]) -> NumberReading | None:
-    """How texts say the numbers that it predicts; None: they are plain ones."""
+    """Return how target texts are read as numbers; None: they are plain numbers."""
     plain = state.get("target_reading")
     if plain is None:
         return None
@@ -194,14 +192,14 @@ def parse_number(state: Mapping[str, Any], key: str) -> float:
 
 
 def parse_text(state: Mapping[str, Any], key: str) -> str:
-    """Empty where an earlier version wrote none."""
+    """Return a text of the state; empty if an earlier version wrote none."""
     value = state.get(key, "")
     check_content(isinstance(value, str), f"{key} is no text", value)
     return str(value)
 
 
 def parse_metrics(plain: object) -> dict[str, float]:
-    """Names and numbers."""
+    """Return metrics by name. Raises ValueError for anything but names and numbers."""
     check_content(isinstance(plain, Mapping), "no metrics", plain)
     assert isinstance(plain, Mapping)
     for name, value in plain.items():
@@ -211,7 +209,7 @@ def parse_metrics(plain: object) -> dict[str, float]:
 
 
 def parse_params(plain: object) -> dict[str, ParamValue]:
-    """Names and single values: the params of a trial, or arguments of a network."""
+    """Return params of a trial, or arguments of a network: names and single values."""
     check_content(isinstance(plain, Mapping), "no params", plain)
     assert isinstance(plain, Mapping)
     for name, value in plain.items():
@@ -221,7 +219,7 @@ def parse_params(plain: object) -> dict[str, ParamValue]:
 
 
 def parse_classes(state: Mapping[str, Any], task: Task, n_outputs: int) -> tuple[ParamValue, ...]:
-    """The labels; none for regression."""
+    """Return the class labels; none for regression."""
     plain = state["classes"]
     check_content(
         isinstance(plain, list | tuple) and all(map(_is_label, plain)), "no labels", plain
@@ -235,7 +233,7 @@ def parse_classes(state: Mapping[str, Any], task: Task, n_outputs: int) -> tuple
 
 
 def parse_refitted(content: Mapping[str, Any]) -> RefitFacts | None:
-    """None: it is a trial's own, or an earlier version wrote it."""
+    """Return the facts of a `refit.pt`; None: a trial or an earlier version wrote the file."""
     plain = content.get(REFITTED_KEY)
     if plain is None:
         return None
@@ -260,7 +258,7 @@ def _is_label(value: object) -> bool:
 
 
 def parse_shares(plain: object, n: int) -> list[float]:
-    """`n` numbers above 0 that sum to 1."""
+    """Return `n` weights, checked to be above 0 and to sum to 1."""
     check_content(isinstance(plain, list | tuple) and len(plain) == n, f"not {n} weights", plain)
     assert isinstance(plain, list | tuple)
     check_content(
@@ -273,7 +271,7 @@ def parse_shares(plain: object, n: int) -> list[float]:
 
 
 def parse_sizes(plain: object, n: int) -> list[int]:
-    """Whole numbers from 1 that sum to `n`."""
+    """Return group sizes, checked to be whole numbers from 1 that sum to `n`."""
     check_content(
         isinstance(plain, list | tuple) and all(map(is_positive_size, plain)), "no numbers", plain
     )
@@ -283,7 +281,7 @@ def parse_sizes(plain: object, n: int) -> list[int]:
 
 
 def check_unpacked_size(members: Sequence[Mapping[str, Any]], file_bytes: int) -> None:
-    """Several models that may share what they hold: made apart they are no larger than the file."""
+    """Raise ValueError if models that may share arrays would be larger than the file when apart."""
     size_bytes = sum(map(_tensor_bytes, members))
     check_content(
         size_bytes <= file_bytes, f"models larger than the file ({file_bytes} bytes)", size_bytes
@@ -291,7 +289,7 @@ def check_unpacked_size(members: Sequence[Mapping[str, Any]], file_bytes: int) -
 
 
 def _tensor_bytes(plain: object) -> int:
-    size_bytes = getattr(plain, "nbytes", None)  # of a tensor or an array
+    size_bytes = getattr(plain, "nbytes", None)  # tensors and arrays have it
     if isinstance(size_bytes, int):
         return size_bytes
     if isinstance(plain, Mapping):
@@ -300,8 +298,11 @@ def _tensor_bytes(plain: object) -> int:
 
 
 def tensors_to_arrays(plain: Any) -> Any:
-    """A state with arrays where torch has read tensors: of a model without torch that stands in one
-    file with networks. What is no dense tensor in memory raises TypeError."""
+    """Return a state with arrays in place of the tensors that torch has read.
+
+    A model without torch needs it if it stands in one file with networks. Raises TypeError for
+    anything but dense tensors in memory.
+    """
     if type(plain).__module__ == "torch" and hasattr(plain, "numpy"):
         return plain.numpy()
     if isinstance(plain, Mapping):
@@ -310,12 +311,12 @@ def tensors_to_arrays(plain: Any) -> Any:
 
 
 def is_positive_size(value: object) -> bool:
-    """A number of rows, columns or units."""
+    """Return whether a value can be a number of rows, columns or units."""
     return type(value) is int and value >= 1
 
 
 def short_error_text(error: BaseException) -> str:
-    """One printable line about what went wrong, however long the error is."""
+    """Return one printable line about an error, however long its text is."""
     text = " ".join(str(error)[:2000].split()) or type(error).__name__
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= 300 else f"{text[:299]}…"

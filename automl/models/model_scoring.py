@@ -1,8 +1,6 @@
-"""Models scored on their study's test rows, in a process that may load what trained them.
+"""Scores models on their study's test rows, and trains an ended trial again to ask its model.
 
-A trial trained again, as a sweep would train it: in this process, on the CPU, to its best model.
-
-For questions about a trial that has ended; nothing of it goes to its study.
+The process may load the libraries that trained the models. Nothing is written to the study.
 """
 
 from __future__ import annotations
@@ -40,52 +38,55 @@ from automl.trial import (
 
 @dataclass(frozen=True)
 class HeldOutScoringJob:
-    """What is asked. Picklable."""
+    """Names the models to score, and the data that their study was searched with. Picklable."""
 
     paths: Mapping[str, str]
-    """Of the models' files, by what they are called."""
+    """Path of each model file, by the name of the model."""
     data: DataConfig
-    """As the study was searched: it names a test table, or the share that is the test part."""
+    """Data settings of the study; they name a test table, or the share of the test part."""
 
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """What is answered."""
+    """Metrics of models on the test rows of their study."""
 
     n_rows: int
+    """Number of test rows."""
     scores: Mapping[str, Mapping[str, float]]
-    """Of each model."""
+    """Metrics of each model, by its name."""
     baseline: Mapping[str, float]
-    """Of that which says the same of all rows."""
+    """Metrics of the baseline that predicts the same for all rows."""
 
 
-def score(asked: HeldOutScoringJob) -> HeldOutScores:
-    """Raises AutoMLError for a table or a file that cannot be used."""
+def score(job: HeldOutScoringJob) -> HeldOutScores:
+    """Score the models of a job. Raises AutoMLError for a table or a file that cannot be used."""
     from automl.models.predictor import load_table_model
 
-    found = load_with_test(asked.data, asked.data.test_path)
-    data, part = found.dataset, found.test
-    models = {name: load_table_model(path) for name, path in asked.paths.items()}
+    loaded = load_with_test(job.data, job.data.test_path)
+    data, part = loaded.dataset, loaded.test
+    models = {name: load_table_model(path) for name, path in job.paths.items()}
     unit = data.target_mean, data.target_scale, next(iter(models.values())).value_loss
-    outputs = {n: outputs_on_part(of, data, part, found.test_frame) for n, of in models.items()}
-    told = {
+    outputs = {
+        name: outputs_on_part(model, data, part, loaded.test_frame)
+        for name, model in models.items()
+    }
+    scores = {
         name: make_predictions(data.task, outputs[name], part.y, *unit, model.threshold).scored()
         for name, model in models.items()
     }
     (constant,) = simplest_baseline(data, part.rows).values()
     return HeldOutScores(
-        len(part), told, make_predictions(data.task, constant, part.y, *unit).scored()
+        len(part), scores, make_predictions(data.task, constant, part.y, *unit).scored()
     )
 
 
 def outputs_on_part(
     model: Predictor, data: Dataset, part: DatasetPart, frame: Callable[[], Frame]
 ) -> Floats:
-    """What the model of a study with this data gives for a part of it, whose rows as they came
-    `frame` gives, in the unit of the study's models.
+    """Return a model's outputs for a part of its study's data, in the unit of the study's models.
 
-    Of more rows a refit learned which categories there are, and the target's unit: its codes and
-    its outputs are others than theirs.
+    `frame` returns the raw rows of the part. A refit needs them: it has learned categories and the
+    target's unit from more rows, so that its codes and outputs differ from the study's.
     """
     if model.refitted is None:
         return model.outputs(part.rows)
@@ -93,15 +94,18 @@ def outputs_on_part(
     if data.task is Task.classification:
         return outputs
     mean, scale = model.unit
-    found: Floats = (outputs * scale + mean - data.target_mean) / data.target_scale
-    return found
+    rescaled: Floats = (outputs * scale + mean - data.target_mean) / data.target_scale
+    return rescaled
 
 
 def retrain_trial(
     setup: SessionSetup, number: int, params: Params, seed: int, build: NetworkBuilder | None
 ) -> Predictor:
-    """The best model of the trial on the data of `setup`, by the study's metric; `seed` is the
-    study's. Raises AutoMLError where it does not come to its end."""
+    """Train a trial again as a sweep would, in this process on the CPU, and return its best model.
+
+    The model is trained on the data of `setup`, and the best by the study's metric; `seed` is the
+    study's. Raises AutoMLError if the trial does not come to its end.
+    """
     outcomes: list[TrialEvent] = []
 
     def on_event(event: TrialEvent) -> Verdict:

@@ -1,8 +1,8 @@
-"""Writes `refit.pt`: what the seeds of a final training became, as one model file.
+"""Writes `refit.pt`, one model file made of the seeds of a final training; it trains nothing.
 
-One seed's `best.pt` is it already. Of several the model is their mean: they share all but their
-weights, and `predictor.load` averages what they give. Of an ensemble it is the weighted mean of its
-members, each the mean of its seeds.
+The `best.pt` of a single seed is such a model already. Several seeds become their mean: they share
+all but their weights, and `predictor.load` averages their outputs. An ensemble becomes the weighted
+mean of its members, each the mean of its seeds.
 """
 
 from __future__ import annotations
@@ -26,43 +26,48 @@ from automl.record.study_files import BEST
 from automl.trial import trial_name
 
 
-def write(asked: RefitFileJob) -> None:
-    """Write the file; whole, or the one of before stands. Raises AutoMLError."""
-    contents = [read_model_file(Path(seed)) for seed in asked.seeds]
+def write(job: RefitFileJob) -> None:
+    """Write the file of a job; if that fails, a former file stays. Raises AutoMLError."""
+    contents = [read_model_file(Path(seed)) for seed in job.seeds]
     states = [content["state"] for content in contents]
-    if asked.weights:
-        content = members_content(states, asked.weights)
+    if job.weights:
+        content = members_content(states, job.weights)
     else:
         content = contents[0] | {"state": join_states(states)}
-    if asked.searched is not None and THRESHOLD_KEY not in content["state"]:
-        found = read_checkpoint(Path(asked.searched))["state"]
+    if job.searched_model is not None and THRESHOLD_KEY not in content["state"]:
+        searched_state = read_checkpoint(Path(job.searched_model))["state"]
         content["state"] = {
             **content["state"],
-            **{n: found[n] for n in (THRESHOLD_KEY,) if n in found},
+            **{key: searched_state[key] for key in (THRESHOLD_KEY,) if key in searched_state},
         }
     if len(contents) > 1:
         content["metrics"] = {}  # nobody measured their mean
-    content |= {"study": asked.study, REFITTED_KEY: asdict(asked.refitted)}
-    path = Path(asked.path)
-    save_model_file(path, content, list(map(Path, asked.seeds)))
+    content |= {"study": job.study, REFITTED_KEY: asdict(job.refitted)}
+    path = Path(job.path)
+    save_model_file(path, content, list(map(Path, job.seeds)))
 
 
 def members_content(
     states: Sequence[Mapping[str, Any]], weights: Mapping[int, float]
 ) -> dict[str, Any]:
-    """What the file of an ensemble says of these models, as many of each member."""
+    """Return the content of an ensemble's file, from equally many states of each member.
+
+    `states` has the seeds of one member after those of another, in the order of `weights`.
+    """
     n_seeds = len(states) // len(weights)
     begins = range(0, len(states), n_seeds)
-    each = [join_states(states[begin : begin + n_seeds]) for begin in begins]
+    members = [join_states(states[begin : begin + n_seeds]) for begin in begins]
     return {
-        "state": join_states(each, list(weights.values())),
+        "state": join_states(members, list(weights.values())),
         "params": {trial_name(trial): weight for trial, weight in weights.items()},
     }
 
 
 def save_model_file(path: Path, content: Mapping[str, Any], models: Sequence[Path]) -> None:
-    """Write what was made of these models: without torch where all of them were. Raises
-    StorageError."""
+    """Write a file made of `models`, without torch if none of them was written by torch.
+
+    Raises StorageError.
+    """
     plain = [plain_checkpoint.is_plain_checkpoint(model) for model in models]
     if all(plain):
         plain_checkpoint.save(path.parent, {path.name: content})
@@ -70,12 +75,12 @@ def save_model_file(path: Path, content: Mapping[str, Any], models: Sequence[Pat
     from automl.objectives.checkpoints import torch_checkpoint
 
     # What was read without torch holds arrays, which become tensors.
-    whole = torch_checkpoint.snapshot(content) if any(plain) else content
-    torch_checkpoint.save(path.parent, {path.name: whole})
+    torch_content = torch_checkpoint.snapshot(content) if any(plain) else content
+    torch_checkpoint.save(path.parent, {path.name: torch_content})
 
 
 def read_model_file(path: Path) -> dict[str, Any]:
-    """All that a model file holds. Raises AutoMLError for one that cannot be read."""
+    """Return the content of a model file. Raises AutoMLError for one that cannot be read."""
     try:
         return read_checkpoint(path)
     except FileNotFoundError as error:
@@ -90,12 +95,12 @@ def read_model_file(path: Path) -> dict[str, Any]:
 def join_states(
     states: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None
 ) -> Mapping[str, Any]:
-    """One state of several models', which is their mean, by `weights` if they have some."""
+    """Return one state for the mean of several models, weighted by `weights` if there are any."""
     if len(states) == 1:
         return states[0]
     sizes = [len(state.get(MEMBERS_KEY, [{}])) for state in states]
     if any(MEMBERS_KEY in state for state in states):
-        states, weights = _apart(states, weights or [1 / len(states)] * len(states))
+        states, weights = _split_means(states, weights or [1 / len(states)] * len(states))
     first = states[0]
     assert all(map(is_model_state, states)), "only models of ours are averaged"
     shared = {
@@ -108,26 +113,29 @@ def join_states(
     return shared | {MEMBERS_KEY: members} | own
 
 
-def _apart(
+def _split_means(
     states: Sequence[Mapping[str, Any]], weights: Sequence[float]
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[float]]:
-    """Of a model that is a mean itself, such as that of a trial with folds, each member."""
-    found: list[tuple[Mapping[str, Any], float]] = []
+    """Replace each model that is a mean itself, as of a trial with folds, by its members."""
+    members_with_weights: list[tuple[Mapping[str, Any], float]] = []
     for state, weight in zip(states, weights, strict=True):
         members = state.get(MEMBERS_KEY, [{}])
         own = (MEMBERS_KEY, MEMBER_WEIGHTS_KEY, MEMBER_SIZES_KEY)
         shared = {name: value for name, value in state.items() if name not in own}
         shares = state.get(MEMBER_WEIGHTS_KEY, [1 / len(members)] * len(members))
         for member, share in zip(members, shares, strict=True):
-            found.append((shared | member, weight * share))
-    return [state for state, _ in found], [weight for _, weight in found]
+            members_with_weights.append((shared | member, weight * share))
+    return (
+        [state for state, _ in members_with_weights],
+        [weight for _, weight in members_with_weights],
+    )
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Of plain values; what holds tensors or arrays is each model's own."""
+    """Return whether two plain values are equal. Tensors and arrays are each model's own."""
     if isinstance(a, tuple) or isinstance(b, tuple):  # a file without torch has lists alone
         return isinstance(a, tuple | list) and isinstance(b, tuple | list) and list(a) == list(b)
     try:
         return bool(a == b)
-    except (RuntimeError, ValueError):  # of tensors nothing tells in one word
+    except (RuntimeError, ValueError):  # a comparison of tensors has no single truth value
         return False

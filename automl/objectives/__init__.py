@@ -1,1 +1,1 @@
-"""How a trial trains: objectives, built-in networks, checkpoints, and models that predict."""
+"""Runs the objective of a trial: a user's function or program, or the built-in training."""

@@ -1,20 +1,16 @@
-"""How an objective is called: with the trial, with its params by name, or with both.
+"""Decides how an objective is called: with the trial, with its params by name, or with both.
 
     train(trial)                    the trial, whatever the one argument is called
-    train(lr, width)                params by name; `trial.params` is not looked at
+    train(lr, width)                params by name; the function does not use `trial.params`
     train(lr, width, *, trial)      both
 
-An argument named `trial`, or annotated as `automl.TrialContext`, is the trial. Without one it is
-the first, where no other must be given and none is a param of the space; unless its annotation
-says that it is a number or a string. All others are params. A first argument whose name is nearly
-that of a param, in a function that uses nothing that a trial has, is a misspelt param.
+An argument named `trial`, or annotated as `automl.TrialContext`, takes the trial. Without such an
+argument the first one takes it, if no other argument is required, none is a param of the space, and
+its annotation is neither a number nor a string. All other arguments are params. The first argument
+is taken for a misspelt param if its name is close to one and the function uses nothing of a trial.
 
-What an objective says of itself before the first trial.
-
-A function that was given to `automl.sweep`: sent to workers as bytes, and written nowhere.
-
-The process that calls keeps the function itself; another one has the bytes, and makes the function
-of them when it is wanted, not before: what is imported then may look for its device.
+The module also holds what an objective declares before the first trial, and the function that
+`automl.sweep` was called with. Finding a function by its name is the work of `user_code.py`.
 """
 
 from __future__ import annotations
@@ -35,20 +31,20 @@ from automl.objectives.trial_context import TrialContext, UnfitObjectiveError, d
 
 @dataclass(frozen=True)
 class ObjectiveDeclaration:
-    """What an objective takes and reports; None where it did not say."""
+    """The params that an objective takes and the metrics that it reports; None: undeclared."""
 
     params: tuple[str, ...] | None
     required: tuple[str, ...]
-    """Those of `params` that must be in the space."""
+    """The names in `params` that must be in the space."""
     metrics: tuple[str, ...] | None
     always: tuple[str, ...] = ()
-    """Those that every trial must have."""
+    """The params that every trial must have."""
 
 
 _TRIAL = "trial"
 _ANNOTATIONS = (TrialContext, "TrialContext", "automl.TrialContext")
 _VALUES = (bool, int, float, str, "bool", "int", "float", "str")
-"""Annotations of what can only be a param."""
+"""Annotations of arguments that can only be params."""
 _TRIAL_ATTRIBUTES = frozenset(
     [
         "number",
@@ -69,50 +65,50 @@ _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 @dataclass(frozen=True)
 class ObjectiveCall:
-    """What a function is called with."""
+    """The way to call a function: which arguments take the trial, and which ones take params."""
 
     trial: str | None = None
-    """The argument that is given the trial; None: none by name."""
+    """The argument that takes the trial by its name; None: no argument does."""
     trial_first: bool = False
-    """The trial is given by place, and first."""
+    """The trial is passed by position, as the first argument."""
     guessed: str | None = None
-    """The name of the first argument, where nothing but its place says that it is the trial."""
+    """The name of the first argument, if only its position says that it takes the trial."""
     named: tuple[str, ...] = ()
-    """Arguments that are params."""
+    """The arguments that are params."""
     required: tuple[str, ...] = ()
-    """Those of them without a default."""
+    """The arguments in `named` that have no default."""
     any_named: bool = False
-    """It takes whatever params there are (`**params`)."""
+    """The function takes any params (`**params`)."""
 
     @property
     def params(self) -> tuple[str, ...] | None:
-        """The params that it can make use of; None: any."""
+        """The params that the function can use; None: any."""
         sees_trial = self.trial is not None or self.trial_first
         return None if sees_trial or self.any_named else self.named
 
     def __call__(self, function: Callable[..., Any], trial: TrialContext) -> object:
-        """What the function returns for a trial."""
-        given: dict[str, Any] = {
+        """Call the function for a trial, and return what it returns."""
+        arguments: dict[str, Any] = {
             name: value
             for name, value in trial.params.items()
             if self.any_named or name in self.named
         }
         if self.trial is not None:
-            given[self.trial] = trial
+            arguments[self.trial] = trial
         if not self.trial_first:
-            return function(**given)
+            return function(**arguments)
         try:
-            returned = function(trial, **given)
+            returned = function(trial, **arguments)
         except TypeError as error:
             if self.guessed is None or TrialContext.__name__ not in str(error):
                 raise
-            raise UnfitObjectiveError(f"{self._misfit(trial)} ({error})") from error
+            raise UnfitObjectiveError(f"{self._misfit_message(trial)} ({error})") from error
         if returned is trial:
-            raise UnfitObjectiveError(f"{self._misfit(trial)} It returned that.")
+            raise UnfitObjectiveError(f"{self._misfit_message(trial)} It returned that.")
         return returned
 
-    def _misfit(self, trial: TrialContext) -> str:
-        """Return what is wrong with a function that takes its trial for a param."""
+    def _misfit_message(self, trial: TrialContext) -> str:
+        """Return the message about a function that takes its trial for a param."""
         argument = self.guessed or _TRIAL
         return (
             f"the objective takes {argument}, the space has {', '.join(trial.params)}: {argument} "
@@ -124,9 +120,9 @@ class ObjectiveCall:
 def objective_call(
     function: Callable[..., Any], space: Collection[str], what: str
 ) -> ObjectiveCall:
-    """How `function` is called in trials of the params `space`.
+    """Return how `function` is called in trials whose params are `space`.
 
-    Raises ConfigError, with `what` as the setting that names the function, where it cannot be.
+    Raises ConfigError if it cannot be called; `what` is the setting that names the function.
     """
     try:
         arguments = tuple(inspect.signature(function).parameters.values())
@@ -134,7 +130,7 @@ def objective_call(
         return ObjectiveCall(trial_first=True)
     by_name = [a for a in arguments if a.kind in _BY_NAME]
     trial = next((a for a in by_name if _is_trial(a)), None)
-    first = _first(arguments, space) if trial is None else None
+    first = _first_for_trial(arguments, space) if trial is None else None
     guessed = None
     if first is not None and first.kind in _BY_NAME and not _may_use_trial(function):
         if near := difflib.get_close_matches(first.name, space, n=1):
@@ -165,12 +161,12 @@ def _is_trial(argument: Parameter) -> bool:
     return argument.name == _TRIAL or argument.annotation in _ANNOTATIONS
 
 
-def _first(arguments: tuple[Parameter, ...], space: Collection[str]) -> Parameter | None:
-    """The argument that takes the trial by its place; None: none does."""
+def _first_for_trial(arguments: tuple[Parameter, ...], space: Collection[str]) -> Parameter | None:
+    """Return the first argument if it takes the trial by its position, else None."""
     if not arguments or arguments[0].kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
         return None
     first, *others = arguments
-    if first.kind is Parameter.VAR_POSITIONAL:  # a wrapper's, most often
+    if first.kind is Parameter.VAR_POSITIONAL:  # mostly the `*args` of a wrapper
         return None if any(a.kind in _BY_NAME for a in others) else first
     if first.kind is Parameter.POSITIONAL_ONLY:
         return first
@@ -180,9 +176,9 @@ def _first(arguments: tuple[Parameter, ...], space: Collection[str]) -> Paramete
 
 
 def _may_use_trial(function: Callable[..., Any]) -> bool:
-    """Return whether the code of a function has a name that a trial has, such as `params`.
+    """Return whether the code of a function uses a name that a trial has, such as `params`.
 
-    Returns True for a function whose code cannot be seen.
+    A function whose code cannot be inspected counts as using one.
     """
     while isinstance(function, functools.partial):
         function = function.func
@@ -201,27 +197,32 @@ def _may_use_trial(function: Callable[..., Any]) -> bool:
 
 
 def _is_required(argument: Parameter) -> bool:
-    is_one = argument.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return is_one and argument.default is Parameter.empty
+    is_single = argument.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return is_single and argument.default is Parameter.empty
 
 
 def declaration_of_function(
     function: Callable[..., Any], space: Collection[str], what: str
 ) -> ObjectiveDeclaration:
-    """What a function takes and reports: its decorator's word, else its signature's.
+    """Return what a function takes and reports, from its decorator, else from its signature.
 
-    Raises ConfigError as `objective_call` does.
+    Raises ConfigError under the conditions of `objective_call`.
     """
     declared, call = declared_arguments(function), objective_call(function, space, what)
     if declared.params is None:
         return ObjectiveDeclaration(call.params, call.required, declared.metrics, call.required)
-    taken = (*declared.params, *declared.optional)
+    accepted = (*declared.params, *declared.optional)
     required = tuple(dict.fromkeys((*declared.params, *call.required)))
-    return ObjectiveDeclaration(taken, required, declared.metrics, call.required)
+    return ObjectiveDeclaration(accepted, required, declared.metrics, call.required)
 
 
 class CalledFunction:
-    """A function of the caller's. Picklable, where it was pickled."""
+    """A function that the user passed to `automl.sweep`. Workers get it as bytes; no file has it.
+
+    The calling process keeps the function itself. Another process gets the bytes, and loads the
+    function only when it is needed, because the modules imported then may look for their device.
+    An instance without bytes cannot be pickled.
+    """
 
     def __init__(
         self,
@@ -233,29 +234,30 @@ class CalledFunction:
     ) -> None:
         self._function: Callable[..., Any] | None = function
         self._pickled = pickled
-        """By cloudpickle, whose bytes `pickle` reads; None: it stays in this process."""
+        """The bytes that cloudpickle wrote, which `pickle` reads; None: it stays in this process.
+        """
         self.changed = changed
-        """The study goes on with it, even if it was begun with another."""
+        """The study goes on with this function, even if it was begun with another."""
         self.notes = notes
-        """What people should know of it."""
+        """Notes about the function for the user."""
 
     def __getstate__(self) -> dict[str, Any]:
         assert self._pickled is not None, "a function that no other process is sent"
         return {"_function": None, "_pickled": self._pickled, "changed": False, "notes": ()}
 
     def load(self, name: str) -> Callable[..., Any]:
-        """The function, whose name is for people. Raises ConfigError where it cannot be had."""
+        """Return the function, which messages call `name`. Raises ConfigError if loading fails."""
         if self._function is None:
-            assert self._pickled is not None, "it has one or the other"
+            assert self._pickled is not None, "it has the function or its bytes"
             try:
                 self._function = pickle.loads(self._pickled)
-            except Exception as error:  # what it refers to is imported, and may raise anything
+            except Exception as error:  # the modules that it imports may raise anything
                 raise ConfigError(
                     f"{name} cannot be had in a worker process: {type(error).__name__}: {error}. "
                     "What it imports must be importable there, too: install it, or put it into a "
                     "file beside the caller's; or train in the caller's process with "
                     'overrides=["execution=inline"].'
                 ) from error
-            self._pickled = None  # the same again, and maybe large
+            self._pickled = None  # a second copy of the function, which may be large
         assert self._function is not None
         return self._function

@@ -1,8 +1,7 @@
-"""What a trial is judged by.
+"""Values that say what a trial is judged by: the study's goal, a final report, and early stopping.
 
-What a trial comes to where its reports do not tell: its value, and its model, at its end.
-
-Early stopping: whether a trial has waited long enough for a better value.
+A file of its own, because processes without torch and all kinds of sessions import it. It judges
+nothing: `reports/trial_reports.py` keeps the best report.
 """
 
 from __future__ import annotations
@@ -16,43 +15,44 @@ from automl.trial import Direction
 
 @dataclass(frozen=True)
 class StudyGoal:
-    """What the study optimises, over which params."""
+    """The metric that a study optimises, its direction, and the params of its space."""
 
     metric: str
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space; a trial may lack those whose `when` is not met."""
     keeps_last: bool = False
-    """The last report is the best."""
-    at_end: bool = False
-    """The value is told at the end, with the model: reports are for pruning alone, and a trial that
-    is pruned has no value."""
+    """The last report counts as the best."""
+    value_at_end: bool = False
+    """The trial's value comes at its end, with the model. Reports serve pruning alone, and a pruned
+    trial has no value."""
 
 
 @dataclass(frozen=True)
 class FinalReport:
-    """Returned by an estimator whose `StudyGoal` says that values are told at the end."""
+    """A trial's value and model, returned by an estimator if `StudyGoal.value_at_end` is set."""
 
     step: int
-    """The last that any of it is of."""
+    """The last step that the metrics and the state are from."""
     metrics: Mapping[str, float]
-    """The study's metric among them is the trial's value."""
+    """The metrics by name; the study's metric is the trial's value."""
     state: Mapping[str, Any]
-    """What `best.pt` holds."""
+    """The state that is stored in `best.pt`."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """The best epoch of a trial so far. Without a limit it never ends."""
+    """The best value of a trial so far and the epochs since, for early stopping; without a limit
+    it is never over."""
 
     goal: StudyGoal
     limit_epochs: int | None
     best: float | None = None
     n_waited: int = 0
-    """Epochs since the best one."""
+    """Number of epochs since the best one."""
 
     def after(self, metrics: Mapping[str, float]) -> Patience:
-        """After another epoch. A tie is not better."""
+        """Return the patience after another epoch with these metrics. A tie is not better."""
         value = metrics[self.goal.metric]
         if self.best is None or self.goal.direction.better(value, self.best):
             return replace(self, best=value, n_waited=0)
@@ -60,15 +60,15 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether no epoch is to be trained any more."""
+        """Whether training stops after the present epoch."""
         return self.limit_epochs is not None and self.n_waited >= self.limit_epochs
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it: nothing where there is no limit."""
+        """Return the part of it that a checkpoint stores, which is empty without a limit."""
         if self.limit_epochs is None:
             return {}
         return {"patience": {"best": self.best, "n_waited": self.n_waited}}
 
     def restored(self, state: Mapping[str, Any]) -> Patience:
-        """As it was when the checkpoint was made."""
+        """Return the patience as a checkpoint stored it."""
         return replace(self, **state.get("patience", {}))

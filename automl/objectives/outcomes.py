@@ -1,6 +1,7 @@
-"""How a trial ended: from what its objective returned or raised to one `TrialOutcome`. No effects.
+"""Turns what an objective returned or raised into one `TrialOutcome`.
 
-What Optuna's exception of a pruned trial means here.
+The functions have no effects: nothing is emitted, written or retried here. Optuna's exception for a
+pruned trial is recognised without importing Optuna.
 """
 
 from __future__ import annotations
@@ -39,12 +40,15 @@ from automl.trial import (
 
 
 class PrunedWithoutReports(TrialPruned):
-    """Raised for an objective that raised `optuna.TrialPruned` before it reported anything: Optuna
-    takes it for a trial that is known to be bad."""
+    """Raised when an objective raises `optuna.TrialPruned` before it reports anything. Optuna takes
+    this to mean that the trial is known to be bad."""
 
 
 def is_optuna_pruning(error: BaseException) -> bool:
-    """Whether it is `optuna.TrialPruned`. Optuna is not imported for it: who raised it has."""
+    """Return whether the error is `optuna.TrialPruned`.
+
+    Optuna is not imported here: the code that raised the error has imported it.
+    """
     pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
     return isinstance(pruned, type) and isinstance(error, pruned)
 
@@ -57,7 +61,7 @@ _NO_MEMORY_TEXTS = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
-    "DefaultCPUAllocator: can't allocate memory",  # the host's, a plain RuntimeError
+    "DefaultCPUAllocator: can't allocate memory",  # main memory; torch raises RuntimeError
     "DefaultCPUAllocator: not enough memory",
 )
 
@@ -71,12 +75,12 @@ _DEVICE_FAILED_TEXTS = (
     "No CUDA GPUs are available",
     "no CUDA-capable device is detected",
 )
-"""What CUDA says of a device that was lost, erred, or was taken by others; some of it also of a
-bug, for which it is taken the second time."""
+"""CUDA's messages about a device that was lost, failed, or is in use by others. A bug causes some
+of them, too; the second time it is taken for one."""
 
 
 def outcome_of_return(returned: object, record: TrialReports) -> TrialOutcome:
-    """The outcome of an objective that returned."""
+    """Return the outcome of an objective that returned."""
     if record.verdict is Verdict.PRUNE:  # it swallowed the exception
         return outcome_of_exception(TrialPruned("pruned"), record)
     if record.verdict is Verdict.STOP:
@@ -89,13 +93,13 @@ def outcome_of_return(returned: object, record: TrialReports) -> TrialOutcome:
     else:
         value, cause = _finite(returned)
     if value is None:
-        never = returned is None and _never_reported(record)
-        return FailedOutcome(number, time.time(), cause, hopeless=never)
+        hopeless = returned is None and _never_reported(record)
+        return FailedOutcome(number, time.time(), cause, hopeless=hopeless)
     return FinishedOutcome(number, time.time(), value)
 
 
 def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOutcome:
-    """The outcome of an objective that raised."""
+    """Return the outcome of an objective that raised."""
     number = record.spec.number
     if isinstance(error, RankDiedError):
         cause = fit_line(str(error))
@@ -110,7 +114,7 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
         if record.best_value is None or record.last_step is None:
             cause = f"TrialPruned was raised, but {_no_value(record)}"
             return FailedOutcome(number, time.time(), cause)
-        value = math.nan if record.goal.at_end else record.best_value
+        value = math.nan if record.goal.value_at_end else record.best_value
         return PrunedOutcome(number, time.time(), record.last_step, value)
     if is_out_of_memory(error):
         return OutOfMemoryOutcome(number, time.time(), _one_line(error))
@@ -130,8 +134,8 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
 def _may_be_ctrl_c(record: TrialReports) -> bool:
     """Return whether a KeyboardInterrupt may come from the keyboard.
 
-    Workers ignore SIGINT and a sweep handles it without an exception, so it needs an objective that
-    installed Python's own handler.
+    Workers ignore SIGINT and a sweep handles it without an exception. Only an objective that
+    installed Python's own handler can raise it for a key press.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -139,41 +143,49 @@ def _may_be_ctrl_c(record: TrialReports) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device or the host had no room. torch has a class for it, but not everywhere."""
-    if isinstance(error, MemoryError) or _is_torchs(error, "OutOfMemoryError"):
+    """Return whether the device or the host was out of memory.
+
+    torch has an exception for it, but does not raise that everywhere.
+    """
+    if isinstance(error, MemoryError) or _is_torch_type(error, "OutOfMemoryError"):
         return True
-    return isinstance(error, RuntimeError) and mentions_out_of_memory(_said(error))
+    return isinstance(error, RuntimeError) and mentions_out_of_memory(_exception_text(error))
 
 
 def mentions_out_of_memory(text: str) -> bool:
-    """Whether what was said is that the device or the host had no room."""
+    """Return whether a text says that the device or the host was out of memory."""
     return any(known in text for known in _NO_MEMORY_TEXTS)
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Whether the GPU failed under a trial that has one, whose process is of no more use."""
-    return isinstance(error, RuntimeError) and mentions_device_failure(_said(error))
+    """Return whether the error says that the GPU failed; its process is then of no more use."""
+    return isinstance(error, RuntimeError) and mentions_device_failure(_exception_text(error))
 
 
 def mentions_device_failure(text: str) -> bool:
-    """Whether what was said is that the GPU failed."""
+    """Return whether a text says that the GPU failed."""
     return any(known in text for known in _DEVICE_FAILED_TEXTS)
 
 
 def is_pruning(error: BaseException) -> bool:
-    """Whether it ends a trial as pruned: our `TrialPruned`, or Optuna's, which an objective written
-    for Optuna raises."""
+    """Return whether the error ends a trial as pruned.
+
+    Both `automl.TrialPruned` and Optuna's, raised by an objective written for Optuna, do.
+    """
     return isinstance(error, TrialPruned) or is_optuna_pruning(error)
 
 
-def _is_torchs(value: Any, name: str) -> bool:
-    """Without importing torch: whoever made the value has."""
+def _is_torch_type(value: Any, name: str) -> bool:
+    """Return whether a value is of torch's class `name`.
+
+    torch is not imported here: the code that made such a value has imported it.
+    """
     kind = getattr(sys.modules.get("torch"), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
 
 def _finite(returned: Any) -> tuple[float | None, str]:
-    """The returned value as a finite float, or None and why not."""
+    """Return the returned value as a finite float and an empty text, or None and the reason."""
     remedy = "return a finite number, a dict of metrics, or None and report the study's metric."
     value = plain_number(returned)
     if value is None:
@@ -185,19 +197,19 @@ def _finite(returned: Any) -> tuple[float | None, str]:
 
 
 def _never_reported(record: TrialReports) -> bool:
-    """Whether there were reports, and none had the study's metric: no other trial's will."""
-    return _has_seen(record) and record.goal.metric not in record.metric_names
+    """Return whether no report had the study's metric, so that no other trial's will have it."""
+    return _has_values(record) and record.goal.metric not in record.metric_names
 
 
-def _has_seen(record: TrialReports) -> bool:
-    """Whether it was told any value: what a library logs is seen, and no report."""
+def _has_values(record: TrialReports) -> bool:
+    """Return whether any value was reported or logged; a library's values are no reports."""
     return bool(record.n_reports or record.metric_names)
 
 
 def _no_value(record: TrialReports) -> str:
-    """Why the reports hold no value of the study's metric."""
+    """Return why the reports hold no value of the study's metric."""
     goal = record.goal
-    if not _has_seen(record):
+    if not _has_values(record):
         return (
             "nothing returned and nothing reported: return a number, or call "
             f"trial.report(step, {{{goal.metric!r}: …}})."
@@ -212,13 +224,16 @@ def _no_value(record: TrialReports) -> str:
 
 
 def _hint(error: BaseException, params: Params) -> str:
-    """The names of the trial's params, where one that is there or not may be the reason."""
+    """Return the names of the trial's params if a missing or unknown one may be the cause.
+
+    Returns an empty text otherwise.
+    """
     key: Any = error.args[0] if error.args else None
     missing_key = (isinstance(error, KeyError) and not isinstance(error, MissingParamError)) and (
         isinstance(key, str) and key not in params
     )
     wrong_argument = (
-        isinstance(error, TypeError) and _WRONG_ARGUMENT.search(_said(error)) is not None
+        isinstance(error, TypeError) and _WRONG_ARGUMENT.search(_exception_text(error)) is not None
     )
     if missing_key or wrong_argument:
         return f" (the trial's params: {', '.join(params) or 'none'})"
@@ -226,11 +241,11 @@ def _hint(error: BaseException, params: Params) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    """`ValueError: what it says`, on one line of bounded length."""
-    text = _said(error).removeprefix(f"{type(error).__module__}.")
+    """Return `ValueError: its message`, on one line of bounded length."""
+    text = _exception_text(error).removeprefix(f"{type(error).__module__}.")
     return fit_line(text, _MAX_CAUSE_CHARACTERS)
 
 
-def _said(error: BaseException) -> str:
-    """`ValueError: what it says`, also where the exception cannot say it."""
+def _exception_text(error: BaseException) -> str:
+    """Return `ValueError: its message`, also for an exception whose `str` fails."""
     return "".join(traceback.format_exception_only(error))

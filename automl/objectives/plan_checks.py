@@ -1,4 +1,8 @@
-"""What a plan, a space and a table must have for each other. Pure."""
+"""Checks that a plan, a space and a table fit each other, before the first trial.
+
+The functions are pure: each raises ConfigError or returns notes. A single setting is checked in
+`automl.config`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ from collections.abc import Iterable, Mapping
 
 from automl.config import LOSSES, ObjectiveKind, Task
 from automl.config.metrics import (
+    CLASS_LOSSES,
     METRIC_OF,
-    OF_CLASSES,
-    OF_VALUES,
     PREFIX,
     SQUARED_ERROR,
+    VALUE_LOSSES,
     ValueLoss,
     direction_of,
     metrics_of,
@@ -27,7 +31,7 @@ from automl.trial import Direction, ParamValue
 
 
 def check_space(declaration: ObjectiveDeclaration, names: Iterable[str], metric: str) -> None:
-    """Raise ConfigError where a space or the study's metric does not fit the objective."""
+    """Raise ConfigError if the space or the study's metric does not fit the objective."""
     space = tuple(names)
     if declaration.params is not None:
         for name in space:
@@ -43,7 +47,7 @@ def check_space(declaration: ObjectiveDeclaration, names: Iterable[str], metric:
 
 
 def check_conditions(declaration: ObjectiveDeclaration, conditional: Iterable[str]) -> None:
-    """Raise ConfigError where a param that not every trial has is one that each must be given."""
+    """Raise ConfigError if a conditional param is one that the objective needs in every trial."""
     for name in conditional:
         if name in declaration.always:
             raise ConfigError(
@@ -54,9 +58,9 @@ def check_conditions(declaration: ObjectiveDeclaration, conditional: Iterable[st
 
 
 def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]]) -> None:
-    """Raise ConfigError where the built-in objective cannot take a bound or choice of the space.
+    """Raise ConfigError if the built-in objective cannot take a bound or choice of the space.
 
-    `values` holds, for each param, the values to look at. A user's objective takes anything.
+    `values` holds the values to check, for each param. A user's objective takes any value.
     """
     if plan.objective.kind is not ObjectiveKind.builtin:
         return
@@ -71,10 +75,9 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
 def check_metric(
     metric: str, direction: Direction, task: Task, loss: ValueLoss = SQUARED_ERROR
 ) -> None:
-    """Raise ConfigError where a metric of the built-in training is not one of such targets, or
-    is wanted the wrong way round."""
+    """Raise ConfigError if a built-in metric does not suit the targets, loss or direction."""
     if metric not in reported_metric(Task.auto):
-        return  # told by `check_space`, with those that there are
+        return  # `check_space` refuses it, and lists the known ones
     if metric not in reported_metric(task):
         targets = "numbers" if task is Task.regression else "classes"
         suit = ", ".join(f"{PREFIX}{name}" for name in metrics_of(task, loss))
@@ -98,8 +101,7 @@ def check_metric(
 
 
 def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
-    """Raise ConfigError where a space weighs classes that there are not, or in a loss that is not
-    ours."""
+    """Raise ConfigError if a space weighs classes but there are none, or the loss is the user's."""
     weighing = [n for n in names if n == CLASS_WEIGHT_PARAM or n.endswith(f"_{CLASS_WEIGHT_PARAM}")]
     if not weighing or (task is Task.classification and loss in LOSSES):
         return
@@ -112,8 +114,8 @@ def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
 
 
 def check_loss(name: str, task: Task) -> None:
-    """Raise ConfigError where `training.loss` is not one of such targets."""
-    suits = OF_VALUES if task is Task.regression else OF_CLASSES
+    """Raise ConfigError if `training.loss` does not suit the targets of the task."""
+    suits = VALUE_LOSSES if task is Task.regression else CLASS_LOSSES
     if name not in (*suits, "auto") and name in LOSSES:
         targets = "numbers" if task is Task.regression else "classes"
         other = Task.classification if task is Task.regression else Task.regression
@@ -125,7 +127,7 @@ def check_loss(name: str, task: Task) -> None:
 
 
 def threshold_notes(metric: str, dataset: Dataset) -> tuple[str, ...]:
-    """What is to be said where labels go by no threshold although F1 is what counts."""
+    """Return a note if F1 is the metric but labels follow no threshold, for want of two classes."""
     n_classes = len(dataset.classes)
     if metric != THRESHOLD_METRIC or n_classes <= 2:
         return ()
@@ -137,7 +139,7 @@ def threshold_notes(metric: str, dataset: Dataset) -> tuple[str, ...]:
 
 
 def check_counts(dataset: Dataset) -> None:
-    """Raise ConfigError where rates are wanted of targets that are no counts."""
+    """Raise ConfigError if the Poisson loss is set and the targets are no counts."""
     if dataset.loss.name != "poisson":
         return
     parts = dataset.train, dataset.validation
@@ -151,7 +153,7 @@ def check_counts(dataset: Dataset) -> None:
 
 
 def check_batch(name: str, n_train: int, smallest: int) -> None:
-    """Raise ConfigError where even the smallest batch of a space needs more rows than there are."""
+    """Raise ConfigError if even the smallest batch of a space exceeds the training part."""
     if smallest > n_train:
         raise ConfigError(
             f"space.batch_size={smallest}: the training part of {name} has only {n_train} "

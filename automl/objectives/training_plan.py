@@ -1,6 +1,7 @@
-"""What can be known of a training before the first trial, by arithmetic and names; no torch.
+"""Describes the training of a study before the first trial, by arithmetic and names alone.
 
-The parent process declares, checks and estimates here; `session.py` trains.
+The parent process declares, checks and estimates with these values, and sends them to the processes
+that train. No torch is imported; `training_session.py` trains.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from automl.config import (
 from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset, RefitRows
-from automl.models.family import Family, PackKey
+from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -43,82 +44,87 @@ from automl.trial import (
 
 @dataclass(frozen=True)
 class WarmUp:
-    """The learning rate rises linearly from a share of it to all of it (Goyal et al., 2017)."""
+    """A linear rise of the learning rate from a fraction of it to all (Goyal et al., 2017)."""
 
     epochs: int
     first: float
-    """The share at the first step."""
+    """The fraction of the learning rate at the first step."""
 
     def factor(self, epoch: int, share: float) -> float:
-        """What the learning rate is multiplied by when such a share of an epoch is over."""
+        """Return the factor of the learning rate when the fraction `share` of `epoch` is over."""
         return min(1.0, self.first + (1 - self.first) * (epoch + share) / self.epochs)
 
 
 @dataclass(frozen=True)
 class MemberPlan:
-    """How one of an ensemble is trained again."""
+    """The final training of one member of an ensemble."""
 
     params: Params
-    """As its study names them."""
+    """The params of the member, under the names that its study uses."""
     epochs: int
     ema_decay: float
 
-    def own(self, training: TrainingConfig) -> TrainingConfig:
-        """The study's, at its length."""
+    def at_own_length(self, training: TrainingConfig) -> TrainingConfig:
+        """Return the study's training settings with the member's length."""
         return replace(training, epochs=self.epochs, ema_decay=self.ema_decay)
 
 
 @dataclass(frozen=True)
 class RefitPlan:
-    """What is otherwise in the final training of a study's winner."""
+    """The differences between the final training of a study's winner and a trial of the search."""
 
     keeps_last: bool = False
-    """The last report is the best: there are no rows to tell a better one by."""
+    """The last report counts as the best, because no rows are left to find a better one by."""
     warm_up: WarmUp | None = None
     n_ranks: int = 1
-    """Processes that train together; on GPUs one for each."""
+    """Number of processes that train together; on GPUs one for each GPU."""
     data_parallel: bool = False
-    """One process takes all GPUs of the trial."""
+    """One process uses all GPUs of the trial."""
     own_rows: RefitRows | None = None
-    """Which rows, of what a function of the user's gives (data=python)."""
+    """The rows to train on, if a user's function returns the data (data=python)."""
     members: tuple[MemberPlan, ...] = ()
-    """Of an ensemble, the heaviest first."""
-    given: tuple[int, ...] = ()
-    """Which of the `members` each trial is of, by its number."""
+    """The members of an ensemble, the heaviest first."""
+    member_of_trial: tuple[int, ...] = ()
+    """The place in `members` of each trial of the refit, by the trial's number."""
     repeats: tuple[int, ...] = ()
-    """Numbers, in the study, of the trials that are trained again: those of the `members`, or the
-    winner's. Empty for several seeds of one winner, which are told apart by their own numbers."""
+    """Numbers in the study of the trials that are trained again: the members' or the winner's.
+    Empty for several seeds of one winner, which have numbers of their own."""
 
     def identity(self) -> Mapping[str, Any]:
-        """What may not change while a refit lasts, as JSON values; its devices may."""
+        """Return what may not change during a refit, as JSON values. Its devices may change."""
         warm_up = None if self.warm_up is None else asdict(self.warm_up)
         members = {"members": [asdict(member) for member in self.members]} if self.members else {}
         return {"keeps_last": self.keeps_last, "warm_up": warm_up, **members}
 
     @property
     def trains_alone(self) -> bool:
-        """Whether its trials are no pack: lanes of one are all of a length."""
-        of_devices = self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
-        return of_devices or bool(self.members)
+        """Whether its trials cannot form a pack, whose lanes all train for the same length."""
+        uses_devices_otherwise = self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
+        return uses_devices_otherwise or bool(self.members)
 
     def repeated_trials(self) -> tuple[int, ...]:
         """Return the number in the study for each trial of the refit, by its number."""
-        return tuple(self.repeats[member] for member in self.given) if self.given else self.repeats
+        if not self.member_of_trial:
+            return self.repeats
+        return tuple(self.repeats[member] for member in self.member_of_trial)
 
     def training_of_trial(self, number: int, training: TrainingConfig) -> TrainingConfig:
-        """The study's, at the length of the member that this trial is of."""
-        return self.members[self.given[number]].own(training)
+        """Return the study's training settings with the length of the trial's member."""
+        return self.members[self.member_of_trial[number]].at_own_length(training)
 
     def training_of(self, params: Params, training: TrainingConfig) -> TrainingConfig:
-        """Likewise of a trial with such params; of several members that have them, the longest."""
+        """Return the training settings of a trial with these params.
+
+        If several members have these params, the longest training is returned.
+        """
         alike = [member for member in self.members if member.params == params]
         longest = max(alike, key=lambda member: member.epochs, default=None)
-        return training if longest is None else longest.own(training)
+        return training if longest is None else longest.at_own_length(training)
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What a training process needs to know of a study. Picklable."""
+    """The part of a study's settings that a training process needs. Picklable."""
 
     objective: ObjectiveConfig
     data: DataConfig
@@ -127,23 +133,23 @@ class TrainingPlan:
     metric: str
     direction: Direction
     space: tuple[str, ...] = ()
-    """Names of the params in the space, for errors to tell what is never there."""
+    """Names of the params in the space, so that errors can list them."""
     refit: RefitPlan | None = None
-    """None: a trial of a search."""
+    """The plan of a final training; None: the trials are those of a search."""
     n_models: int = 1
-    """That a trial trains: its folds."""
+    """Number of models that a trial trains, one for each fold."""
 
     @classmethod
-    def of(
+    def from_config(
         cls, config: Config, space: tuple[str, ...] = (), refit: RefitPlan | None = None
     ) -> TrainingPlan:
-        """What the settings say of it."""
-        assert isinstance(config.model, Family), "Hydra makes it by its schema"
+        """Return the plan that the settings describe."""
+        model_family = family_of(config)
         return cls(
             objective=config.objective,
             data=config.data,
-            family=config.model,
-            training=config.model.trained(config.training),
+            family=model_family,
+            training=model_family.with_length(config.training),
             metric=config.study.metric,
             direction=config.study.towards,
             space=space,
@@ -152,16 +158,20 @@ class TrainingPlan:
 
     @property
     def goal(self) -> StudyGoal:
-        """What a trial is judged by."""
+        """The metric, direction and rules that a trial is judged by."""
         keeps_last = self.refit is not None and self.refit.keeps_last
-        at_end = self.n_models > 1
+        value_at_end = self.n_models > 1
         return StudyGoal(
-            self.metric, self.direction, self.space, keeps_last=keeps_last, at_end=at_end
+            self.metric,
+            self.direction,
+            self.space,
+            keeps_last=keeps_last,
+            value_at_end=value_at_end,
         )
 
     @property
     def users_target(self) -> tuple[str, str] | None:
-        """Key and value of the setting that names a function of the user's; None: there is none."""
+        """Key and value of the setting that names the user's function; None: no setting does."""
         if self.objective.kind is ObjectiveKind.command:
             return None
         if self.objective.kind is not ObjectiveKind.builtin:
@@ -170,7 +180,10 @@ class TrainingPlan:
 
     @property
     def users_code(self) -> tuple[tuple[str, str], ...]:
-        """Likewise of all settings that name one: a process that has no torch calls none."""
+        """Key and value of each setting that names a user's function.
+
+        A process without torch calls none of these functions.
+        """
         if self.objective.kind is ObjectiveKind.command:
             return ()
         found = [] if self.users_target is None else [self.users_target]
@@ -181,24 +194,26 @@ class TrainingPlan:
 
     @property
     def uses_torch(self) -> bool:
-        """Whether a process that trains loads torch. A function of the user's may; a program loads
-        itself what it wants."""
+        """Whether a training process loads torch.
+
+        A user's function may need it; a program loads for itself what it needs.
+        """
         if self.objective.kind is ObjectiveKind.builtin:
             return self.family.uses_torch
         return self.objective.kind is not ObjectiveKind.command
 
     def trial_uses_torch(self, params: Params) -> bool:
-        """Whether this trial does, so that its checkpoints are torch's."""
+        """Return whether a trial uses torch, so that torch writes its checkpoints."""
         builtin = self.objective.kind is ObjectiveKind.builtin
-        return self.family.of(params)[0].uses_torch if builtin else self.uses_torch
+        return self.family.of_trial(params)[0].uses_torch if builtin else self.uses_torch
 
     def training_of(self, params: Params) -> TrainingConfig:
-        """How a trial trains."""
+        """Return the training settings of a trial with these params."""
         own = self.training
         return own if self.refit is None else self.refit.training_of(params, own)
 
     def request(self, params: Params, dataset: Dataset | None) -> ResourceRequest:
-        """What a trial will want, as far as arithmetic tells."""
+        """Return the resources that a trial needs, as far as arithmetic can tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN
         training = self.training_of(params)
@@ -208,7 +223,7 @@ class TrainingPlan:
         return replace(request, memory_bytes=self.n_models * request.memory_bytes)
 
     def work(self, params: Params, dataset: Dataset | None) -> TrainingWork | None:
-        """What a whole trial has to compute; None: arithmetic does not tell."""
+        """Return what a whole trial has to compute; None: arithmetic cannot tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return None
         work = self.family.work(params, dataset.of_one_model, self.training_of(params))
@@ -216,21 +231,23 @@ class TrainingPlan:
 
     @property
     def n_reports(self) -> int | None:
-        """Of a whole trial, at most; None: only its author knows."""
+        """Largest number of reports of any trial; None: only the author of the objective knows."""
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
         return self.family.n_reports(self.training)
 
     def n_reports_of(self, params: Params) -> int | None:
-        """Likewise of this one."""
+        """Return the largest number of reports of a trial; None: only the author knows it."""
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
-        family, _ = self.family.of(params)
-        return family.n_reports(family.trained(self.training_of(params)))
+        family, _ = self.family.of_trial(params)
+        return family.n_reports(family.with_length(self.training_of(params)))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
-        """What a trial can train together with; None: it trains alone, as a user's function does,
-        and what cannot be trained at all."""
+        """Return the key of the trials that a trial can train together with.
+
+        Returns None if it trains alone: a user's function, or params that cannot be trained at all.
+        """
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
         if self.refit is not None and self.refit.trains_alone:
@@ -240,45 +257,46 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class SessionSetup:
-    """What a process that trains is given. Picklable."""
+    """The arguments of a process that trains. Picklable."""
 
     plan: TrainingPlan
     dataset: Dataset | None = None
-    """Read once, by the parent; None for an objective of the user's, which reads its own."""
+    """The table, which the parent reads once; None for a user's objective, which reads its own."""
     n_threads: int = 1
-    """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
+    """Number of torch's threads in a trial. Two threads run small networks at 0.8 to 1.0 times the
+    speed of one."""
     facts: UserDataFacts | None = None
-    """Of data that a function of the user's gives to each such process, in place of `dataset`."""
+    """Facts about the data that a user's function returns in each process, instead of `dataset`."""
     request_bytes: int | None = None
-    """What the user declared that a trial wants."""
+    """Memory that a trial needs, as the user declared it, in bytes."""
     packs_large: bool = False
-    """Whether a user's networks train together where they are too large to gain by it."""
+    """A user's networks train together even if they are too large to gain by it."""
     inside: ProcessEntry | None = None
-    """Makes what stands in for libraries that the objective logs through (`record/inside.py`);
-    None: it logs through none."""
+    """Makes the stand-ins for libraries that the objective logs through
+    (`trial/library_redirect.py`); None: it logs through none."""
     called: CalledFunction | None = None
-    """The caller's own function (objective.kind called)."""
+    """The function that the user passed to `automl.sweep` (objective.kind called)."""
 
 
 @dataclass(frozen=True)
 class SurveySetup:
-    """What a process that surveys a trial is given. Picklable."""
+    """The arguments of a process that surveys a trial. Picklable."""
 
     session: SessionSetup
     spec: TrialSpec
-    """Its checkpoint folder is one to throw away."""
+    """The trial to survey, whose checkpoint folder is temporary."""
 
 
 def declare_objective(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveDeclaration:
-    """What the plan's objective takes and reports; a user's module is imported for it.
+    """Return what the plan's objective takes and reports. A user's module is imported for it.
 
-    Raises ConfigError where that module is missing or fails, with its own message.
+    Raises ConfigError with the module's own message if it is missing or fails.
     """
     if plan.objective.kind is ObjectiveKind.builtin:
         if plan.training.loss_target is not None:
             resolve_loss(plan.training.loss_target)
-        taken, required = plan.family.param_names()
-        return ObjectiveDeclaration(taken, required, reported_metric(_task(plan, dataset)))
+        accepted, required = plan.family.param_names()
+        return ObjectiveDeclaration(accepted, required, reported_metric(_task(plan, dataset)))
     if plan.objective.kind is ObjectiveKind.command:
         return ObjectiveDeclaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
@@ -293,8 +311,7 @@ def declare_objective(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveD
 
 
 def declare_users(setup: SessionSetup) -> ObjectiveDeclaration:
-    """`declare_objective` without data, to be called in a process that may import the user's
-    module."""
+    """Call `declare_objective` without data, in a process that may import the user's module."""
     with open_inside(setup.inside).importing():
         return declare_objective(setup.plan, None)
 

@@ -1,6 +1,7 @@
-"""An objective made ready once in a process, and one trial after another carried out with it.
+"""Makes an objective ready once in a process, and runs one trial after another with it.
 
-What is of torch is imported where the plan uses it: a process that fits trees never loads it.
+torch is imported only if the plan uses it, so a process that fits trees never loads it. Programs
+as objectives have a session of their own, in `program/command_session.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from automl.trial import (
     TrialSource,
     TrialSpec,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
 
@@ -70,7 +71,10 @@ def _prepare_torch(n_threads: int) -> None:
 
 
 def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
-    """What is called for each trial: a user's function, or an estimator. Raises ConfigError."""
+    """Return the callable that runs each trial: a user's function, or an estimator.
+
+    Raises ConfigError.
+    """
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         if plan.refit is not None and plan.refit.n_ranks > 1:
@@ -81,7 +85,7 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
 
             data = open_data(setup)
         assert data is not None, "the built-in objective is given its data"
-        if plan.users_target is not None:  # what its module does at its top is of no trial
+        if plan.users_target is not None:  # its module's top level runs outside of any trial
             resolve_builder(plan.users_target[1])
         if plan.refit is not None and plan.refit.members:
             return MembersEstimator(plan, data, n_threads=setup.n_threads)
@@ -102,7 +106,10 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
 
 
 class TrainingSession:
-    """See `automl.trial.ObjectiveSession`. `run` may be called from many threads at once."""
+    """An `automl.trial.ObjectiveSession` for Python objectives and the built-in training.
+
+    `run` may be called from many threads at once.
+    """
 
     def __init__(
         self,
@@ -115,9 +122,9 @@ class TrainingSession:
         self._devices = _TorchDevices()
         self._peaks = MemoryPeakMeter()
         self._caps = MemoryCaps()
-        self._apart: TrialIsolation = _NoIsolation()
-        self._alone: set[PackKey] = set()
-        """Keys of what could not train together."""
+        self._isolation: TrialIsolation = _NoIsolation()
+        self._unpackable_keys: set[PackKey] = set()
+        """Keys of trials that could not train together."""
 
     def run(
         self,
@@ -128,30 +135,29 @@ class TrainingSession:
     ) -> None:
         """Carry out one trial; its last event is its outcome.
 
-        Raises only what `on_event` raised, and StorageError for a disk that takes no checkpoint.
+        Raises only what `on_event` raised, and StorageError if a checkpoint cannot be written.
         """
-        devices = self._devices.of(placement)
+        devices = self._devices.names(placement)
         with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
-            teller = PeakReporter(get_peak)
+            peak_reporter = PeakReporter(get_peak)
             on_gpu = not placement.on_host
-            trial, record = self._open_trial(devices, spec, on_event, teller, on_gpu=on_gpu)
+            trial, record = self._open_trial(devices, spec, on_event, peak_reporter, on_gpu=on_gpu)
             record.line = line
-            with self._apart():
-                ended = self._carry_out(trial, record)
-            peaks = [*teller.last(spec.number)]
-        if isinstance(ended, OutOfMemoryOutcome):
+            with self._isolation():
+                outcome = self._carry_out(trial, record)
+            peaks = [*peak_reporter.last(spec.number)]
+        if isinstance(outcome, OutOfMemoryOutcome):
             self.give_back_memory()
         if record.broken is not None:
             raise record.broken
-        for event in (*peaks, ended):
+        for event in (*peaks, outcome):
             on_event(event)
 
     def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
-        """Train the feed's trials together; see `automl.trial.ObjectiveSession` and
-        `packs/pack.py`.
+        """Train the feed's trials together, with `automl.models.networks.packs.pack`.
 
-        What cannot train together (an objective of the user's, a network that torch cannot stack)
-        trains one after another.
+        Trials that cannot train together run one after another: a user's objective, or a network
+        that torch cannot stack.
         """
         first = feed.next()
         if first is None:
@@ -165,46 +171,49 @@ class TrainingSession:
     def _run_singly(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
         while spec is not None:
-            self.run(spec, placement, run_one_by_one(on_events))
-            spec = None if self._apart.spent else feed.next()
+            self.run(spec, placement, single_event_handler(on_events))
+            spec = None if self._isolation.spent else feed.next()
 
     def _run_together(
         self, key: PackKey, feed: TrialSource, placement: Placement, on_events: OnEvents
     ) -> bool:
-        """Whether they can be; then all is done."""
-        devices = self._devices.of(placement)
+        """Train the feed's trials together if possible; return whether that was done."""
+        devices = self._devices.names(placement)
         key_of = partial(self._plan.pack_key, on_host=placement.on_host)
-        with self._apart():
-            if (opened := self._open_pack(key, devices[0])) is None:
+        with self._isolation():
+            if (pack := self._open_pack(key, devices[0])) is None:
                 return False
             from automl.models.networks.packs.pack import PackRunner
 
             with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
                 PackRunner(
-                    opened,
+                    pack,
                     can_join=lambda params: key_of(params) == key,
                     open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
                     on_events=on_events,
-                    teller=PeakReporter(get_peak),
+                    peak_reporter=PeakReporter(get_peak),
                 ).run(feed)
         return True
 
     def _open_pack(self, key: PackKey, device: str) -> PackSetup | None:
-        """A pack for trials of this key; None: they train alone."""
-        if key in self._alone:
+        """Return a pack for trials of this key; None: they train alone."""
+        if key in self._unpackable_keys:
             return None
         try:
-            opened: PackSetup = cast(TrialEstimator, self._objective).open_pack(key, device)
-            return opened
-        except Exception as error:  # noqa: BLE001  alone each trial tells what is wrong with it
-            self._alone.add(key)
+            pack: PackSetup = cast(TrialEstimator, self._objective).open_pack(key, device)
+            return pack
+        except Exception as error:  # noqa: BLE001  each trial alone will tell what is wrong
+            self._unpackable_keys.add(key)
             reason = next(iter(str(error).splitlines()), "")
             reason = fit_line(f"{type(error).__name__}: {reason}")
             logger.warning("trials train one by one: %s", reason)
             return None
 
     def held_bytes(self) -> Sequence[int]:
-        """Memory that torch holds of each of its devices, its caches included; any thread."""
+        """Return the memory that torch holds on each of its devices, in bytes, caches included.
+
+        Any thread may call it.
+        """
         if not self._uses_cuda():
             return ()
         import torch
@@ -213,25 +222,28 @@ class TrainingSession:
 
     @property
     def n_steps(self) -> int:
-        """Those of all trials: optimizer steps, or reports where none are seen."""
+        """Number of optimizer steps of all trials; reports count instead if no steps are seen."""
         return step_counter.n_steps_taken()
 
     @property
     def programs_bytes(self) -> int:
-        """None are started."""
+        """Main memory of programs, which this session never starts: 0 bytes."""
         return 0
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
-        """Hold torch to that much of each of its devices, once it uses them; any thread."""
+        """Limit the memory that torch may take on each of its devices, once it uses them.
+
+        Any thread may call it.
+        """
         if self._uses_cuda():
             import torch
 
             self._caps.apply(caps_bytes[: torch.cuda.device_count()])
 
     def keep_apart(self, apart: TrialIsolation) -> None:
-        """See `ObjectiveSession.keep_apart`. What is built in leaves nothing behind."""
+        """Use `apart` to isolate trials of user code; the built-in training needs no isolation."""
         if self._plan.users_target is not None:
-            self._apart = apart
+            self._isolation = apart
 
     def give_back_memory(self) -> None:
         """Empty torch's caches on the devices."""
@@ -241,10 +253,10 @@ class TrainingSession:
             torch.cuda.empty_cache()
 
     def close(self) -> None:
-        """Nothing is to be ended."""
+        """Do nothing: this session has no process that must end."""
 
     def _uses_cuda(self) -> bool:
-        """Whether this process has touched a GPU by torch; asking does not."""
+        """Return whether this process has used a GPU through torch, without touching one."""
         if not self._plan.uses_torch:
             return False
         import torch
@@ -257,17 +269,17 @@ class TrainingSession:
         devices: tuple[str, ...],
         spec: TrialSpec,
         on_event: OnEvent,
-        teller: PeakReporter | None = None,
+        peak_reporter: PeakReporter | None = None,
         *,
         on_gpu: bool,
     ) -> tuple[TrialContext, TrialReports]:
-        """What the objective sees of a trial, and the side of it that the objective does not."""
+        """Return a trial's context for the objective, and the reports behind the context."""
         record = TrialReports(
             spec=spec,
             goal=self._plan.goal,
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
-            teller=teller or PeakReporter(),
+            peak_reporter=peak_reporter or PeakReporter(),
             on_gpu=on_gpu,
             without_torch=not self._plan.trial_uses_torch(spec.params),
         )
@@ -276,31 +288,31 @@ class TrainingSession:
         return TrialContext(spec, devices=devices, seed=seed, record=record, refit=refit), record
 
     def _carry_out(self, trial: TrialContext, record: TrialReports) -> TrialOutcome:
-        """Call the objective; whatever it raises is this trial's outcome."""
+        """Call the objective, and return the trial's outcome, whatever the objective raises."""
         try:
             return outcomes.outcome_of_return(self._train(trial, record), record)
         except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
             return outcomes.outcome_of_exception(error, record)
 
     def _train(self, trial: TrialContext, record: TrialReports) -> object:
-        """What the objective returns; `last.pt` and `best.pt` are written, always at the end."""
+        """Call the objective and return its result; write `last.pt` and `best.pt` at the end."""
         try:
             with self._inside.trial(LoggedSide(record)):
                 returned = self._objective(trial)
         except BaseException as error:
-            if outcomes.is_pruning(error):  # by its own decision too: its best report can be the
-                record.write()  # study's best
+            if outcomes.is_pruning(error):  # the best report of a pruned trial can be the study's
+                record.write()
             raise
         if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
             record.conclude(returned)
         if isinstance(returned, FinalReport):
-            returned = record.tell(returned)
+            returned = record.take_final_report(returned)
         record.write()
         return returned
 
 
 class _NoIsolation:
-    """An `TrialIsolation` where there is nothing to keep apart."""
+    """A `TrialIsolation` for trials that need none."""
 
     spent = False
 
@@ -309,7 +321,7 @@ class _NoIsolation:
 
 
 class _PeekedFeed:
-    """A feed whose first trial was looked at."""
+    """A feed that hands out again the first trial that was already taken from it."""
 
     def __init__(self, first: TrialSpec, rest: TrialSource) -> None:
         self._first: TrialSpec | None = first
@@ -321,15 +333,15 @@ class _PeekedFeed:
 
 
 class _TorchDevices:
-    """Which of torch's devices a placement means in this process."""
+    """Translates a placement to the names of torch's devices in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._uuids: list[str] | None = None
-        self._said: set[str] = set()
+        self._warned_uuids: set[str] = set()
 
-    def of(self, placement: Placement) -> tuple[str, ...]:
-        """`cuda:0` and so on, or `cpu` where torch cannot use those GPUs, which is said once."""
+    def names(self, placement: Placement) -> tuple[str, ...]:
+        """Return `cuda:0` and so on, or `cpu` with one warning if torch cannot use those GPUs."""
         if placement.on_host:
             return ("cpu",)
         with self._lock:
@@ -345,10 +357,10 @@ class _TorchDevices:
         return ("cpu",)
 
     def _warn(self, share: DeviceShare) -> None:
-        if share.device.uuid not in self._said:
+        if share.device.uuid not in self._warned_uuids:
             import torch
 
-            self._said.add(share.device.uuid)
+            self._warned_uuids.add(share.device.uuid)
             logger.warning(
                 "torch %s cannot use %s (%s): its trials train on the CPU.",
                 torch.__version__,

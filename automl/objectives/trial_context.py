@@ -1,8 +1,8 @@
-"""What a user's own training sees of automl: `TrialContext`, two exceptions and a decorator.
+"""The API for a user's own training: `TrialContext`, its exceptions and `@objective`.
 
-No torch here: a user's module imports this, and so may the parent process. What the context does
-with reports and checkpoints is in `reports.py`; how an objective is found is in `user_code.py`, how
-it is called in `function_call.py`.
+It imports no torch, because a user's module and the parent process import it. Reports and
+checkpoints are kept in `reports/trial_reports.py`; an objective is found in `user_code.py` and
+called in `function_call.py`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from automl.record.disk import flush_folder, make_folder
 from automl.trial import Params, TrialSpec
 
 CheckpointState: TypeAlias = Mapping[str, Any]
-"""What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them.
-What else these can tell whole is stored, and comes back, as them: arrays as tensors, paths as
-strings, dataclasses as dicts."""
+"""The state that a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts
+of these. Arrays are stored and come back as tensors, paths as strings, dataclasses as dicts."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DECLARED = "__automl_declared__"
 
 
 class TrialStopped(BaseException):  # BaseException: `except Exception` in an objective lets it pass
-    """The root of what `TrialContext.report` raises to end a trial early."""
+    """Root of the exceptions that `TrialContext.report` raises to end a trial early."""
 
 
 class TrialPruned(TrialStopped):
-    """Raised by `report` when other trials are better; an objective may raise it by itself.
+    """Raised by `report` when other trials are better. An objective may raise it itself, too.
 
-    Optuna's exception of this name, raised by an objective, means the same.
+    Optuna's exception of this name has the same meaning when an objective raises it.
     """
 
 
 class TrialInterrupted(TrialStopped):
-    """Raised by `report` when the sweep stops; the trial goes on from its checkpoint later."""
+    """Raised by `report` when the sweep stops. The trial continues from its checkpoint later."""
 
 
 class MissingParamError(KeyError):
@@ -46,25 +45,25 @@ class MissingParamError(KeyError):
     def __init__(self, name: object, params: Mapping[str, object]) -> None:
         super().__init__(name)
         self.name = name
-        self._given = ", ".join(params) or "none"
+        self._known = ", ".join(params) or "none"
 
     def __str__(self) -> str:
-        return f"{self.name!r} is not among the trial's params: {self._given}"
+        return f"{self.name!r} is not among the trial's params: {self._known}"
 
 
 class UnfitObjectiveError(Exception):
-    """Raised when what an objective does can be right in no trial of a sweep."""
+    """Raised when an objective does something that is wrong in every trial of a sweep."""
 
 
 class _TrialParams(dict[str, Any]):
-    """The params of a trial: a dict that says which there are when asked for another."""
+    """The params of a trial: a dict whose error for a missing key lists the keys that exist."""
 
     def __missing__(self, name: str) -> Any:
         raise MissingParamError(name, self)
 
 
 class ReportRecorder(Protocol):
-    """What becomes of a trial's reports; see `reports.py`."""
+    """Receives the reports and tags of a `TrialContext`; `TrialReports` implements it."""
 
     def restore(self) -> dict[str, Any] | None: ...
 
@@ -81,10 +80,10 @@ class ReportRecorder(Protocol):
 
 
 class TrialContext:
-    """One trial, as an objective sees it; for one thread.
+    """One trial as an objective sees it, for use in one thread.
 
-    A trial's value is what the objective returns (a number, or `study.metric` of a dict of
-    metrics), else the best value of `study.metric` among its reports.
+    The trial's value is the number that the objective returns, or `study.metric` in a dict of
+    metrics that it returns. If it returns None, the value is the best reported `study.metric`.
     """
 
     def __init__(
@@ -100,39 +99,41 @@ class TrialContext:
         self.number: int = spec.number
         """The trial's number in its study, from 0."""
         self.params: dict[str, Any] = _TrialParams(spec.params)
-        """The hyperparameters of this trial by name; those whose `when` is not met are absent."""
+        """The hyperparameters of this trial by name; a param whose `when` is not met is absent."""
         self.device: str = devices[0]
-        """Where to train: `cpu`, or `cuda:0`."""
+        """The device to train on: `cpu`, or `cuda:0`."""
         self.devices: tuple[str, ...] = devices
-        """All devices of the trial, `device` the first; nearly always that one alone."""
+        """All devices of the trial, `device` first; nearly always `device` is the only one."""
         self.seed: int = seed
-        """Below 2³², from the study's seed and the trial's number: seed everything from it."""
+        """A number below 2³², made from the study's seed and the trial's number. Seed every random
+        generator from it."""
         self.surveying: bool = surveying
-        """This is no training: the objective is called to see how much memory it will want. Nothing
-        is computed on the device, and values read from there are made up."""
+        """The call is no training but measures how much memory the objective will need. Nothing is
+        computed on the device, and values read from there are made up."""
         self.refit: bool = refit
-        """This is the final training of a study's winner (`refit`), with all devices that there
-        are. On which rows, and how long, is for the objective to say."""
+        """The call is the final training of a study's winner (`refit`), with all available devices.
+        The objective decides on which rows it trains, and for how long."""
         self._directory = Path(spec.checkpoint_dir)
         self._record = record
 
     def with_params(self, params: Params) -> TrialContext:
-        """The same trial, seen with other params."""
-        seen = copy.copy(self)
-        seen.params = _TrialParams(params)
-        return seen
+        """Return the same trial with other params."""
+        other = copy.copy(self)
+        other.params = _TrialParams(params)
+        return other
 
     @property
     def directory(self) -> Path:
-        """A folder for files of this trial's own; `last.pt` and `best.pt` stand there too."""
+        """The folder for this trial's own files, which also holds `last.pt` and `best.pt`."""
         for folder in make_folder(self._directory):
             flush_folder(folder)
         return self._directory
 
     def restore(self) -> dict[str, Any] | None:
-        """The state of the last checkpoint (tensors on the CPU) after an interruption, else None.
+        """Return the state of the last checkpoint (tensors on the CPU) after an interruption.
 
-        Raises TrialPruned or TrialInterrupted where the trial need not go on.
+        Returns None if there is no checkpoint. Raises TrialPruned or TrialInterrupted if the trial
+        need not continue.
         """
         return self._record.restore()
 
@@ -144,26 +145,26 @@ class TrialContext:
         best: Callable[[], CheckpointState] | None = None,
         scores: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """Tell the metrics of one step (an epoch, say), and learn whether to go on.
+        """Report the metrics of one step (an epoch, say), and learn whether to continue.
 
-        `step` is a whole number from 0 to 2**53. What is told of one step in several calls is one
-        report; of a metric that is told twice the first value counts. `checkpoint` gives what is
-        needed to go on; it is called only when a file is written or the step is the best so far.
-        `best` gives what `best.pt` shall hold where that differs, and `scores` more metrics, which
-        are told of the best so far alone, where its `best.pt` is written. A `last.pt` is written at
-        most every `training.checkpoint_every_seconds`, and always at the end, on pruning and
+        `step` is a whole number from 0 to 2**53. Several calls for one step make one report; if a
+        metric is reported twice for a step, the first value counts. `checkpoint` returns the state
+        to continue from. It is called only when a file is written or the step is the best so far.
+        `best` returns the content of `best.pt`, if that differs. `scores` returns more metrics of
+        the best step so far; it is called only when `best.pt` is written. `last.pt` is written at
+        most every `training.checkpoint_every_seconds`, and always at the end, on pruning and on
         interruption.
 
         Raises TrialPruned or TrialInterrupted (after writing the checkpoint), and ValueError or
-        TypeError for what is no step, no metric or no state.
+        TypeError for an invalid step, metric or state.
         """
         self._record.report(step, metrics, checkpoint, best, scores)
 
     def set_tag(self, name: str, value: object) -> None:
-        """Note something about the trial, as text: a tag of its run in MLflow. Credentials are
-        masked. A later value of the same name replaces it, and it stays after an interruption.
+        """Record a text about the trial, as a tag of its run in MLflow. Credentials are masked.
 
-        Raises ValueError for a name that is taken (`automl.`, `mlflow.`), too long a name or value,
+        A later value of the same name replaces it, and it survives an interruption. Raises
+        ValueError for a reserved name (`automl.…`, `mlflow.…`), a name or value that is too long,
         and more than 100 names.
         """
         self._record.set_tag(name, value)
@@ -171,7 +172,7 @@ class TrialContext:
 
 @dataclass(frozen=True)
 class ObjectiveArguments:
-    """What `@objective` was told; None: nothing."""
+    """The arguments of the `@objective` decorator; None: not declared."""
 
     params: tuple[str, ...] | None = None
     optional: tuple[str, ...] = ()
@@ -186,8 +187,9 @@ def objective(
 ) -> Callable[[Function], Function]:
     """Declare what an objective takes, so that a wrong space is refused before the first trial.
 
-    `params` must be in the space, `optional` ones may be, others are refused; `metrics` are those
-    it reports, of which `study.metric` must be one. What is left out is not checked.
+    The space must have all `params`, may have the `optional` ones, and no others. `metrics` are the
+    metrics that the objective reports; `study.metric` must be one of them. An argument that is left
+    out is not checked.
     """
     if isinstance(params, str) or isinstance(metrics, str) or isinstance(optional, str):
         raise TypeError("@automl.objective takes lists of names, such as params=['lr', 'depth'].")
@@ -205,7 +207,7 @@ def objective(
 
 
 def declared_arguments(function: Callable[..., Any]) -> ObjectiveArguments:
-    """What the function's decorator declared; nothing where it has none."""
+    """Return what the function's decorator declared; all is None or empty without a decorator."""
     declared = getattr(function, _DECLARED, ObjectiveArguments())
     assert isinstance(declared, ObjectiveArguments)
     return declared

@@ -1,8 +1,8 @@
-"""Finds what a user names by `module:function`, and says in plain words why it cannot be had.
+"""Finds the functions and classes that a user names by `module:function` or `file.py:function`.
 
-A user's file imported, as `python FILE` would find it, and without the sweep's arguments.
-
-What stands in for the libraries that an objective logs through, as the sweep names it.
+A file is imported as `python FILE` would find it, without the sweep's arguments. If a function
+cannot be loaded, the error gives the cause and the remedy. The module also opens the stand-in for
+libraries that an objective logs through. It calls no user function.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from automl.trial import ProcessEntry
 from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
 
 _importing = threading.RLock()
-"""Several threads look networks up; a module may have another looked up while it is imported."""
+"""Held during imports, because several threads look up networks. It is reentrant: a module may look
+up another one while it is imported."""
 _files: dict[Path, ModuleType] = {}
-"""Those that were imported, by path."""
+"""The modules of imported files, by path."""
 
 
 def import_file(key: str, file: str, target: str) -> ModuleType:
-    """The module that a file holds, made once per process; its folder is on the Python path then.
+    """Import a file once per process, put its folder on the Python path, and return the module.
 
-    Raises ConfigError where it is not there, or what its code raises.
+    Raises ConfigError if the file does not exist, or its code raises.
     """
     path = Path(file).resolve()
     with _importing:
@@ -50,7 +51,7 @@ def import_file(key: str, file: str, target: str) -> ModuleType:
         assert spec is not None, "it ends in .py"
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        if str(path.parent) not in sys.path:  # where its own imports look, and other processes
+        if str(path.parent) not in sys.path:  # for the file's own imports, and for other processes
             sys.path.insert(0, str(path.parent))
         sys.modules[name] = module
         try:
@@ -65,7 +66,7 @@ def import_file(key: str, file: str, target: str) -> ModuleType:
 
 @contextmanager
 def script_argv(program: str) -> Iterator[None]:
-    """A script that parses arguments as it is imported sees none, rather than the sweep's."""
+    """Hide the sweep's arguments from a script that parses arguments while it is imported."""
     with _importing:
         before = sys.argv
         sys.argv = [program]
@@ -76,7 +77,7 @@ def script_argv(program: str) -> Iterator[None]:
 
 
 def import_failed(key: str, program: str, target: str, error: BaseException) -> ConfigError:
-    """What is said where a module or a file raises while it is imported."""
+    """Return the error for a module or a file that raises while it is imported."""
     tried = f"python {program}" if program.endswith(".py") else f"python -c 'import {program}'"
     return ConfigError(
         f"{key}={target}: importing {program} failed with "
@@ -85,18 +86,21 @@ def import_failed(key: str, program: str, target: str, error: BaseException) -> 
 
 
 def _module_name(path: Path) -> str:
-    """The file's own, by which what it defines is pickled, unless that is another module's."""
+    """Return the file's own name, under which its objects are pickled.
+
+    If another module has the name, the result begins with `_automl_`.
+    """
     name = path.stem.replace(".", "_")
-    taken = name in sys.modules or name in sys.stdlib_module_names
-    return f"_automl_{name}" if taken else name
+    is_taken = name in sys.modules or name in sys.stdlib_module_names
+    return f"_automl_{name}" if is_taken else name
 
 
 def resolve_objective(target: str) -> Callable[..., Any]:
-    """The function that `objective.target` names, from the current folder or the Python path, or
-    from a file (`train-model.py:train`).
+    """Return the function that `objective.target` names.
 
-    Raises ConfigError with the module's own message where it is missing, fails on import, or has no
-    such function. How it is called is in `function_call.py`.
+    It is in a module in the current folder or on the Python path, or in a file
+    (`train-model.py:train`). Raises ConfigError if the module is missing, fails on import (with its
+    own message), or has no such function. How to call it is decided in `function_call.py`.
     """
     found = _resolve("objective.target", target)
     if not callable(found):
@@ -105,7 +109,10 @@ def resolve_objective(target: str) -> Callable[..., Any]:
 
 
 def resolve_builder(target: str) -> Callable[..., Any]:
-    """The function, or class, that `model.target` names. Raises ConfigError as above."""
+    """Return the function or class that `model.target` names.
+
+    Raises ConfigError under the conditions of `resolve_objective`.
+    """
     found = _resolve("model.target", target)
     if not callable(found):
         raise _no_function("model.target", target, found, "n_inputs, n_outputs and params")
@@ -113,7 +120,10 @@ def resolve_builder(target: str) -> Callable[..., Any]:
 
 
 def resolve_source(target: str) -> Callable[..., Any]:
-    """The function that `data.source` names. Raises ConfigError as above."""
+    """Return the function that `data.source` names.
+
+    Raises ConfigError under the conditions of `resolve_objective`.
+    """
     found = _resolve("data.source", target)
     if not callable(found):
         raise _no_function("data.source", target, found, "no arguments, and returns the data")
@@ -121,7 +131,10 @@ def resolve_source(target: str) -> Callable[..., Any]:
 
 
 def resolve_loss(target: str) -> Callable[..., Any]:
-    """The function that `training.loss` names. Raises ConfigError as above."""
+    """Return the function that `training.loss` names.
+
+    Raises ConfigError under the conditions of `resolve_objective`.
+    """
     found = _resolve("training.loss", target)
     if not callable(found):
         raise _no_function("training.loss", target, found, "outputs and targets, both tensors")
@@ -129,10 +142,10 @@ def resolve_loss(target: str) -> Callable[..., Any]:
 
 
 def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Names of the params that `model.target` takes (None: any), and of those it must be given.
+    """Return the names of the params that `model.target` takes (None: any) and of required ones.
 
-    Raises ConfigError as above, and where it does not take `n_inputs, n_outputs` first, or takes a
-    param that belongs to the training.
+    Raises ConfigError under the conditions of `resolve_objective`, and if the target does not take
+    `n_inputs, n_outputs` first, or takes a param that belongs to the training.
     """
     try:
         parameters = inspect.signature(resolve_builder(target)).parameters.values()
@@ -178,7 +191,7 @@ def _import(key: str, module_name: str, target: str) -> ModuleType:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # a console script does not look there by itself
     if module_name not in sys.modules:  # a network is looked up for every trial
-        # A file written since the last look into its folder is else not seen.
+        # Otherwise a file that was written after the last search of its folder is not found.
         importlib.invalidate_caches()
     try:
         with script_argv(module_name):
@@ -206,7 +219,10 @@ def _functions_of(found: object) -> list[str]:
 
 
 def open_inside(entry: ProcessEntry | None) -> LoggingRedirect:
-    """What the entry's function makes, once for a process; None: nothing does."""
+    """Make the stand-in for libraries that an objective logs through, once for a process.
+
+    Without an entry the stand-in redirects nothing.
+    """
     if entry is None:
         return NoLoggingRedirect()
     return cast(LoggingRedirect, pkgutil.resolve_name(entry.target)(entry.config))

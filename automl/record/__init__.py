@@ -1,1 +1,1 @@
-"""What is kept of a study: its directory, its event log, and texts fit to be kept."""
+"""The stored record of a study: its directory, its event log, and the texts written to them."""

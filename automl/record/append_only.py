@@ -1,18 +1,19 @@
-"""A file that whole lines are appended to: none is lost, and none glued onto half of another.
+"""A file to which whole lines are appended, and a checksum for lines of JSON.
 
-It is open and locked for life. A torn last line, which a killed process or a power cut left, is cut
-off when it is opened. After a failed write or flush nothing more is taken, since file and memory
-may differ from then on: every later call raises the same error, or `close` does.
+The file stays open and locked until it is closed. A torn last line, left by a killed process or a
+power cut, is cut off when the file is opened, so that no new line is glued onto half of another.
+After a failed write or flush the file takes nothing more, since file and memory may differ from
+then on: every later call raises the same error, or `close` does.
 
-A line is with the kernel when `append` returns, so that it survives the death of this process. It
-is on disk when `flush` returns, or soon after `flush_soon`; many share one flush (of 5 ms here).
-What the lines say, and which of them a reader of theirs must not lose, is known to the event log
-and the journal, which stand on this.
+A line is with the kernel when `append` returns, so it survives the death of this process. It is on
+disk when `flush` returns, or soon after `flush_soon`; many appends share one flush (about 5 ms).
 
-Lines of JSON that carry a checksum, so that a flipped bit is found where it is.
+`seal_line` turns `{"n":1}` into `{"n":1,"crc":"…"}`, so that `is_line_damaged` finds a flipped bit.
+Readers that do not know the checksum see one more key. A line without a checksum (from an earlier
+version or another program) counts as undamaged.
 
-`{"n":1}` becomes `{"n":1,"crc":"…"}`, which whoever knows nothing of it reads as before: the key is
-one more. A line without one (of an earlier version, of another program) is taken as it is.
+This module does not interpret the lines. The event log and the journal, which are built on it,
+decide what a line says and when it must be flushed.
 """
 
 from __future__ import annotations
@@ -29,26 +30,29 @@ from automl.errors import StorageError, StudyInUseError
 from automl.record.disk import flush_folder, opener
 
 FLUSH_SECONDS = 0.05
-"""A line is on disk at most this long after `flush_soon`; one flush serves all in between."""
+"""A line is on disk at most this long after `flush_soon`; one flush serves all lines until then."""
 _CHUNK_BYTES = 64 * 1024
 
 logger = logging.getLogger(__name__)
 
 
 class AppendOnlyFile:
-    """Use it from any thread of the one process that writes the file; `close` may come from any."""
+    """A locked file that takes whole lines from any thread of the one process that writes it.
+
+    Any thread may call `close`.
+    """
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
-        # Whoever uses the descriptor holds it, as a closed one's number goes to the next file.
-        self._write_lock = threading.Lock()  # guards all up to the next lock
+        # Held while the descriptor is used: the number of a closed one goes to the next file.
+        self._write_lock = threading.Lock()  # guards the fields up to the next lock
         self._fd = fd
         self._n_appended = 0
         self._failure: str | None = None
-        """Why every later call raises."""
-        self._told = True
-        """The failure was raised; one of a flush is not until the next call."""
-        self._sync_lock = threading.Lock()  # guards the one below; taken before the write lock
+        """The message of the error that every later call raises; None: nothing has failed."""
+        self._failure_raised = True
+        """The failure was raised; the failure of a flush is raised by the next call only."""
+        self._sync_lock = threading.Lock()  # guards `_n_synced`; taken before the write lock
         self._n_synced = 0
         self._dirty = threading.Event()
         self._closing = threading.Event()
@@ -59,12 +63,13 @@ class AppendOnlyFile:
     def open(cls, path: Path) -> AppendOnlyFile:
         """Open or make the file; a torn last line is cut off and kept aside in `NAME.torn`.
 
-        Raises StudyInUseError when another process has it open, StorageError when it cannot be.
+        Raises StudyInUseError when another process has the file open, StorageError when it cannot
+        be opened.
         """
         try:
             fd = opener(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
             try:
-                _take(fd, path)
+                _lock_and_mend(fd, path)
             except BaseException:
                 os.close(fd)
                 raise
@@ -73,7 +78,10 @@ class AppendOnlyFile:
         return cls(path, fd)
 
     def append(self, lines: bytes) -> int:
-        """Write whole lines; returns a number for `flush`. Raises StorageError, then ever after."""
+        """Write whole lines and return a number for `flush`.
+
+        Raises StorageError when the lines cannot be written, and at every later call.
+        """
         with self._write_lock:
             self.check()
             self._write(lines)
@@ -81,36 +89,39 @@ class AppendOnlyFile:
             return self._n_appended
 
     def read(self, n_bytes: int, offset: int) -> bytes:
-        """At most `n_bytes` from byte `offset` on. Raises StorageError."""
+        """Return at most `n_bytes` from byte `offset` on. Raises StorageError."""
         with self._write_lock:
             self.check()
             return os.pread(self._fd, n_bytes, offset)
 
-    def flush(self, appended: int) -> None:
-        """Return when the append of that number is on disk. Raises StorageError when it is not."""
-        if not self._flush(appended):
+    def flush(self, append_number: int) -> None:
+        """Wait until the append with this number is on disk. Raises StorageError if it fails."""
+        if not self._flush(append_number):
             self.check()
 
     def flush_soon(self) -> None:
-        """Have all that was appended on disk within FLUSH_SECONDS, and return at once."""
+        """Start a flush of all appended lines within FLUSH_SECONDS, and return at once."""
         if not self._dirty.is_set():  # setting it costs a lock
             self._dirty.set()
 
     def check(self) -> None:
-        """Raises StorageError when an earlier call failed, or the file is closed."""
+        """Raise StorageError when an earlier call failed, or the file is closed."""
         if self._failure is not None:
-            self._told = True
+            self._failure_raised = True
             raise StorageError(self._failure)
 
     def fail(self, failure: str) -> StorageError:
-        """Take nothing more. Returns the error that every later call raises, to be raised now."""
+        """Refuse everything from now on; return the error for the caller to raise.
+
+        Every later call raises the same error.
+        """
         self._failure = failure
         return StorageError(failure)
 
     def close(self) -> None:
-        """Flush, and give the file back; a second call does nothing.
+        """Flush the file and close it; a second call does nothing.
 
-        Raises StorageError when a flush failed and nobody was told yet.
+        Raises StorageError when a flush failed and no call has raised the failure yet.
         """
         self._closing.set()
         self._dirty.set()
@@ -121,40 +132,43 @@ class AppendOnlyFile:
             self._sync(self._n_appended)  # once more: a line may have come after the flusher's last
             os.close(self._fd)
             self._fd = -1
-            if not self._told:
+            if not self._failure_raised:
                 self.check()
             self._failure = self._failure or f"{self._path} is closed: the sweep has ended."
 
     # --- inside ---
 
     def _write(self, lines: bytes) -> None:
-        left = lines
+        unwritten = lines
         try:
-            while left:
-                left = left[os.write(self._fd, left) :]
+            while unwritten:
+                unwritten = unwritten[os.write(self._fd, unwritten) :]
         except OSError as error:
-            with contextlib.suppress(OSError):  # if that fails too, the next open cuts the tail
+            with contextlib.suppress(OSError):  # if this fails too, the next open cuts the tail
                 size_bytes = os.fstat(self._fd).st_size
-                os.ftruncate(self._fd, size_bytes - (len(lines) - len(left)))
+                os.ftruncate(self._fd, size_bytes - (len(lines) - len(unwritten)))
             raise self.fail(cannot(self._path, "written", error)) from error
 
-    def _flush(self, appended: int) -> bool:
-        """Whether all up to that append is on disk; many callers share one flush."""
+    def _flush(self, append_number: int) -> bool:
+        """Flush if needed; return whether everything up to this append is on disk.
+
+        Callers that come at the same time share one flush.
+        """
         with self._sync_lock:
-            if self._n_synced < appended:
+            if self._n_synced < append_number:
                 with self._write_lock:
                     n_appended_by_now = self._n_appended
                 self._sync(n_appended_by_now)
-            return self._n_synced >= appended
+            return self._n_synced >= append_number
 
     def _sync(self, n_appended: int) -> None:
-        """The sync lock is held."""
+        """Flush, or note the failure. The caller holds the sync lock."""
         if self._failure is not None:
             return
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            self._told = False
+            self._failure_raised = False
             self._failure = cannot(self._path, "written", error)
         else:
             self._n_synced = n_appended
@@ -165,18 +179,18 @@ class AppendOnlyFile:
             self._dirty.clear()
             self._flush(self._n_appended)
             if self._failure is not None or self._closing.wait(FLUSH_SECONDS):
-                return  # the next call raises it, or close
+                return  # the next call, or `close`, raises the failure
 
 
 def cannot(path: Path, verb: str, error: OSError) -> str:
-    """The message for a file of a study that cannot be opened, read or written."""
+    """Return the message for a file of a study that cannot be opened, read or written."""
     return (
         f"{path} cannot be {verb} ({error.strerror}): make room, or mend the disk or the file's "
         "permissions, then resume the study. What was recorded before is whole."
     )
 
 
-def _take(fd: int, path: Path) -> None:
+def _lock_and_mend(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -188,7 +202,7 @@ def _take(fd: int, path: Path) -> None:
 
 
 def _cut_torn_tail(fd: int, path: Path) -> None:
-    """Cut what follows the last newline; it is on disk in the file aside first."""
+    """Cut off what follows the last newline, once `NAME.torn` has it on disk."""
     size_bytes = os.fstat(fd).st_size
     end = _end_of_lines(fd, size_bytes)
     if end == size_bytes:
@@ -204,7 +218,7 @@ def _cut_torn_tail(fd: int, path: Path) -> None:
 
 
 def _end_of_lines(fd: int, size_bytes: int) -> int:
-    """Where the last whole line ends."""
+    """Return the offset at which the last whole line ends."""
     end = size_bytes
     while end > 0:
         begin = max(0, end - _CHUNK_BYTES)
@@ -216,19 +230,19 @@ def _end_of_lines(fd: int, size_bytes: int) -> int:
 
 
 _SEAL = b',"crc":"%08x"}'
-_N_BYTES = len(_SEAL % 0)
-_BEFORE, _AFTER = b',"crc":"', b'"}'
+_N_SEAL_BYTES = len(_SEAL % 0)
+_SEAL_BEGIN, _SEAL_END = b',"crc":"', b'"}'
 
 
 def seal_line(line: bytes) -> bytes:
-    """An object on one line of JSON, with its checksum as the last key."""
+    """Return a JSON object (one line, no newline) with its checksum added as the last key."""
     body = line[:-1]
     return body + _SEAL % zlib.crc32(body)
 
 
 def is_line_damaged(line: bytes) -> bool:
-    """Whether the line (without its newline) carries a checksum of something else."""
-    if line.endswith(_SEAL % zlib.crc32(line[:-_N_BYTES])):
+    """Return whether the line (without its newline) carries a checksum that does not fit it."""
+    if line.endswith(_SEAL % zlib.crc32(line[:-_N_SEAL_BYTES])):
         return False
-    end = line[-_N_BYTES:]
-    return end.startswith(_BEFORE) and end.endswith(_AFTER)
+    end = line[-_N_SEAL_BYTES:]
+    return end.startswith(_SEAL_BEGIN) and end.endswith(_SEAL_END)

@@ -1,7 +1,7 @@
-"""What a power cut must leave, and who may read it: how files and folders of a study are made.
+"""Write files and folders of a study so that a power cut leaves them whole, with the right mode.
 
-A name is on disk once its folder is flushed. What may be lost (a picture of a sweep, a log for
-people) needs none of this, and should not pay for it: a flush costs milliseconds.
+A name is on disk once its folder is flushed. A file that may be lost (the view of a sweep, a log
+for people) should not be written durably: a flush costs milliseconds.
 """
 
 from __future__ import annotations
@@ -17,27 +17,33 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MODE = 0o644
-"""Of every file, less what the umask takes away: a colleague may look at a study, and only look."""
+"""Mode of every file, reduced by the umask: a colleague may read a study, but not change it."""
 
 
 def opener(path: str | Path, flags: int) -> int:
-    """As `open` takes it: a file that is made by it can be read by all, but for the umask."""
+    """Open a file for `open(…, opener=opener)`; a new file is readable by all, within the umask."""
     return os.open(path, flags, _MODE)
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """As `open` takes it, for what may be anybody's: a pipe is not waited for."""
+    """Open a file for `open(…, opener=open_at_once)` without waiting, even if it is a pipe.
+
+    The path may have been made by anybody.
+    """
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, whole; a power cut may leave neither."""
+    """Replace the file at `path`; readers see the old or the new one, whole.
+
+    A power cut may leave neither.
+    """
     with _replacing(path) as file:
         file.write(text.encode())
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write atomically, and return when the new file is on disk."""
+    """Replace the file at `path` atomically, and return when the new one is on disk."""
     with open_replacing(path) as file:
         file.write(text.encode())
     flush_folder(path.parent)
@@ -45,10 +51,10 @@ def write_durably(path: Path, text: str) -> None:
 
 @contextmanager
 def open_replacing(path: Path, check: Callable[[], None] | None = None) -> Iterator[BinaryIO]:
-    """A file beside `path` that is flushed and takes its place in the end, unless `check`, which is
-    called just before, raises.
+    """Open a new file beside `path`; at the end it is flushed and replaces the file at `path`.
 
-    The name is on disk once the folder is flushed; until then a power cut leaves the old file.
+    `check` is called just before the replacement; if it raises, the old file stays. The new name
+    is on disk once the folder is flushed; until then a power cut leaves the old file.
     """
     with _replacing(path) as file:
         yield file
@@ -61,25 +67,27 @@ def open_replacing(path: Path, check: Callable[[], None] | None = None) -> Itera
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     beside = path.with_name(f"{path.name}.part")
-    beside.unlink(missing_ok=True)  # of one who was killed, and had another umask
-    with open(beside, "xb", opener=opener) as made:
-        own = os.fstat(made.fileno())
+    beside.unlink(missing_ok=True)  # left by a killed process, perhaps with another umask
+    with open(beside, "xb", opener=opener) as file:
+        file_status = os.fstat(file.fileno())
         try:
-            yield made
-            made.flush()  # before it is seen under its name
-            if not _is(beside, own):
+            yield file
+            file.flush()  # before readers see it under its name
+            if not _has_name(beside, file_status):
                 raise FileExistsError(errno.EEXIST, "another process has begun to write it, too")
             os.replace(beside, path)
         except BaseException:
-            with contextlib.suppress(OSError):  # gone with its folder: the first trouble counts
-                if _is(beside, own):
+            with contextlib.suppress(OSError):  # gone with its folder; the first error is raised
+                if _has_name(beside, file_status):
                     beside.unlink()
             raise
 
 
-def _is(path: Path, file: os.stat_result) -> bool:
-    """Whether the file, which is open, still has this name: the other who writes a file of this
-    name at the same time has put its own there."""
+def _has_name(path: Path, file: os.stat_result) -> bool:
+    """Return whether the open file still has the name `path`.
+
+    Another process that writes a file of this name at the same time may have put its own there.
+    """
     try:
         return os.path.samestat(path.stat(), file)
     except FileNotFoundError:
@@ -88,11 +96,11 @@ def _is(path: Path, file: os.stat_result) -> bool:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """A folder beside `path` that is flushed and takes its place in the end, whole.
+    """Make a folder beside `path`; at the end it is flushed and replaces the one at `path`, whole.
 
-    What stood there is exchanged in one step, so that who opens it sees the old one or the new, and
-    is then removed: it is for the caller to say that it may be. Where the file system cannot
-    exchange, nothing stands there for a moment.
+    Old and new folder are exchanged in one step, so that readers see one of the two. The old one is
+    then removed: the caller decides that it may be. Where the file system cannot exchange them,
+    nothing stands at `path` for a moment.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     shutil.rmtree(beside, ignore_errors=True)  # of a process of this number that was killed
@@ -100,13 +108,13 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     try:
         yield beside
         for file in beside.iterdir():
-            file.chmod(file.stat().st_mode & _MODE)  # whoever wrote it
+            file.chmod(file.stat().st_mode & _MODE)  # whichever library wrote it
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
         flush_folder(beside)
         _put_in_place(beside, path)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)  # the old one now, or what failed
+        shutil.rmtree(beside, ignore_errors=True)  # the old folder, or an unfinished one
     flush_folder(beside.parent)
 
 
@@ -120,14 +128,14 @@ def _put_in_place(beside: Path, path: Path) -> None:
         shutil.rmtree(away)
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step, which Linux can and Python has no name for."""
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one step, by a call that Python lacks; return whether it worked."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:  # another C library
         return False
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+    return bool(rename(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0)
 
 
 def flush_folder(path: Path) -> None:
@@ -140,10 +148,10 @@ def flush_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Make the folder `path` and those above it that are missing.
+    """Make the folder `path` and the missing folders above it.
 
-    Returns the folders that hold a new name by that, for `flush_folder` once their content is
-    written: on most file systems that is flushed along, and then costs nothing more.
+    Returns the folders that now hold a new name, for `flush_folder` once their content is written:
+    most file systems flush the names along with the content, and the call then costs nothing more.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,12 @@
-"""The event log of a study: every event, once, append-only, one line of JSON each.
+"""The event log of a study: each event once, append-only, encoded as one line of JSON.
 
-`append` hands a line to the kernel at once, so that it survives the death of this process; it is
-on disk within 50 ms, or before `append` returns where losing it would cost a trial; how, is said
-in `append_only.py`. `record` is what the log held when it was opened, for taking trials over.
-Delivering it to MLflow is another process (`delivery.py`); nothing here waits for it.
+`EventLog.append` hands a line to the kernel at once, so that it survives the death of this process.
+The line is on disk within 50 ms, or before `append` returns where its loss would cost a trial
+(`append_only.py` says how). Another process delivers the log to MLflow; nothing here waits for it.
 
-An event as a line of JSON and back. The line says its kind in `event`, then its fields by name,
-and last its checksum.
-
-Floats go through `json` as Python writes them: `NaN` and `Infinity` are read back as such. A field
-that a newer version added is ignored, one that it left out takes its default.
+A line has the kind in `event`, then the fields by name, and last the checksum. Floats are written
+as Python's `json` writes them, so `NaN` and `Infinity` are read back. A field that a newer version
+added is ignored; a field that it left out takes its default.
 """
 
 from __future__ import annotations
@@ -92,9 +89,8 @@ EVENT_KINDS: dict[str, type[Any]] = {
     "Ensembled": EnsembleBuilt,
     "Tuned": ExportTuned,
 }
-"""The class of each event by the name that event logs have for it. Logs of earlier versions have
-the
-same names, so a class may be renamed and a name here may not."""
+"""The class of each event by its name in event logs. Logs of earlier versions have the same names,
+so a class may be renamed and a name here may not."""
 EVENT_NAMES = {kind: name for name, kind in EVENT_KINDS.items()}
 _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in EVENT_KINDS.values()
@@ -110,7 +106,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),
     **dict.fromkeys(("model", "chosen"), str),
 }
-"""What each field is, whoever wrote it: what is folded from events relies on it."""
+"""The type that each field must have, whichever program wrote it: folding events relies on it."""
 _TYPED = {
     kind: tuple((name, _TYPES[name]) for name in names if name in _TYPES)
     for kind, names in _FIELDS.items()
@@ -124,9 +120,9 @@ class UnreadableLineError(ValueError):
 
 
 def encode(event: Event, attempt: int | None = None) -> bytes:
-    """The line of `event`, newline included, in ASCII; its texts are cut and masked.
+    """Return the line of `event` in ASCII, newline included; its texts are cut and masked.
 
-    `attempt` is the trial's, in a study that several sweeps may work on.
+    `attempt` is the current attempt of the trial, in a study that several sweeps may work on.
     """
     kind = type(event)
     fields: dict[str, object] = {"event": EVENT_NAMES[kind]}
@@ -163,7 +159,7 @@ def encode(event: Event, attempt: int | None = None) -> bytes:
 
 
 def decode(line: bytes) -> Event:
-    """The event of a line. Raises UnreadableLineError."""
+    """Return the event of a line. Raises UnreadableLineError."""
     if is_line_damaged(line.rstrip(b"\n")):
         raise UnreadableLineError("it is not what its checksum was made of")
     try:
@@ -177,10 +173,10 @@ def decode(line: bytes) -> Event:
 
 def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
-    for name, wanted in _TYPED[kind]:
-        if name in values and not isinstance(values[name], wanted):
+    for name, expected_type in _TYPED[kind]:
+        if name in values and not isinstance(values[name], expected_type):
             raise TypeError(f"{name} is a {type(values[name]).__name__}")
-    if "cause" in values:  # earlier versions wrote them of any length
+    if "cause" in values:  # earlier versions wrote texts of any length
         values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
     if "details" in values:
         values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
@@ -202,13 +198,13 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         values |= {
             "kind": RowsKind(values["kind"]),
             "trials": tuple(map(int, values["trials"])),
-            "scores": {name: _scores(of) for name, of in values["scores"].items()},
-            "differences": {name: _differences(of) for name, of in differences},
+            "scores": {model: _scores(metrics) for model, metrics in values["scores"].items()},
+            "differences": {model: _differences(metrics) for model, metrics in differences},
         }
     elif kind is ExportTuned:
         values["figures"] = {
-            name: {figure: float(value) for figure, value in of.items()}
-            for name, of in values["figures"].items()
+            variant: {name: float(value) for name, value in figures.items()}
+            for variant, figures in values["figures"].items()
         }
     elif kind is EnsembleBuilt:
         values |= {
@@ -218,8 +214,8 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
                 int(n): float(speed) for n, speed in values.get("rows_per_second", {}).items()
             },
             "alone": {
-                int(n): {name: float(value) for name, value in of.items()}
-                for n, of in values.get("alone", {}).items()
+                int(n): {name: float(value) for name, value in scores.items()}
+                for n, scores in values.get("alone", {}).items()
             },
         }
     elif kind is SweepEnded:
@@ -229,7 +225,7 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scores(metrics: Mapping[str, Any]) -> dict[str, ScoreInterval]:
-    return {name: ScoreInterval(*map(float, three)) for name, three in metrics.items()}
+    return {name: ScoreInterval(*map(float, bounds)) for name, bounds in metrics.items()}
 
 
 def _differences(metrics: Mapping[str, Any]) -> dict[str, ScoreDifference]:
@@ -240,7 +236,7 @@ def _differences(metrics: Mapping[str, Any]) -> dict[str, ScoreDifference]:
 
 
 def _check_logged(points: Iterable[LoggedPoint], params: Mapping[str, Any]) -> None:
-    """Raises TypeError for what is none: whoever wrote it."""
+    """Raise TypeError for points or params of the wrong types: a stranger may have written them."""
     for point in points:
         numbers = isinstance(point.value, int | float) and isinstance(point.step, int)
         if not (isinstance(point.name, str) and numbers and isinstance(point.time_ms, int)):
@@ -255,16 +251,16 @@ logger = logging.getLogger(__name__)
 
 
 def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
-    """Each event from byte `offset` on, with the offset after it; whole lines only.
+    """Yield each event from byte `offset` on, with the offset after it; whole lines only.
 
-    A line that is no event (of this version) is skipped with a warning; no file is no events.
+    A line that is no event of this version is skipped with a warning. A missing file has no events.
     """
     with suppress(FileNotFoundError), open(path, "rb", opener=open_at_once) as file:
         if offset:
             file.seek(offset)
         for line in file:
             if not line.endswith(b"\n"):
-                return  # being written, or torn
+                return  # still being written, or torn
             offset += len(line)
             try:
                 event = decode(line)
@@ -278,18 +274,19 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
 
 
 class EventLog:
-    """Append events from any thread of the one process that holds the study directory's lock.
+    """The open event log of a study; appends events from any thread.
 
-    After a failed write nothing more is taken: every later `append` raises StorageError.
+    Only the process that holds the study directory's lock may open it. After a failed write every
+    later `append` raises StorageError.
     """
 
     def __init__(self, path: Path, file: AppendOnlyFile, fold: StudyFold) -> None:
         self.record = fold.record()
-        """What the log held when it was opened."""
+        """The study as the log told it when it was opened, for taking trials over."""
         self._path = path
         self._file = file
-        self._lock = threading.Lock()  # guards the one below, and that what it knows is written
-        self._seen = fold.seen
+        self._lock = threading.Lock()  # guards `_history`, and keeps it equal to the file
+        self._history = fold.history
 
     @classmethod
     def open(cls, path: Path) -> EventLog:
@@ -308,35 +305,36 @@ class EventLog:
         return cls(path, file, fold)
 
     def append(self, event: Event) -> bool:
-        """Write what is new of `event`; False when nothing is: metrics or tags that are logged, a
-        trial that has ended.
+        """Write the part of `event` that the log lacks; return whether there was one.
 
-        Returns when the line is with the kernel; for an outcome, and for the begin and end of a
-        sweep, when it is on disk. Raises StorageError when it cannot be written, then ever after.
+        Metrics and tags that are logged already, and events of a trial that has ended, are not
+        written again. The call returns when the line is with the kernel; for an outcome, and for
+        the begin and end of a sweep, when it is on disk. Raises StorageError when the line cannot
+        be written, and at every later call.
         """
         line = self._line(event)
         with self._lock:
-            self._file.check()  # a step that could not be written is no step that is logged
-            new = self._seen.news(event)
+            self._file.check()  # before the history takes a step that the file will not have
+            new = self._history.new_part(event)
             if new is None:
                 return False
             if new is not event:
                 line = self._line(new)
-            appended = self._file.append(line)
+            append_number = self._file.append(line)
         if isinstance(event, _FLUSHED_AT_ONCE):
-            self._file.flush(appended)
+            self._file.flush(append_number)
         else:
             self._file.flush_soon()
         return True
 
     def attempt(self, trial: int) -> int:
-        """Which of a trial that several sweeps may have; 0: nobody else can."""
+        """Return the trial's current attempt number; 0: no other sweep can have the trial."""
         return 0
 
     def close(self) -> None:
-        """Flush and close; a second call does nothing.
+        """Flush and close the file; a second call does nothing.
 
-        Raises StorageError when a flush failed and nobody was told yet.
+        Raises StorageError when a flush failed and no call has raised the failure yet.
         """
         self._file.close()
 
@@ -347,10 +345,10 @@ class EventLog:
         self.close()
 
     def _line(self, event: Event) -> bytes:
-        return encode(self._movable(event))
+        return encode(self._with_relative_path(event))
 
-    def _movable(self, event: Event) -> Event:
-        """With the path of a checkpoint relative to the study, which may be moved or copied."""
+    def _with_relative_path(self, event: Event) -> Event:
+        """Return `event` with a checkpoint's path relative to the study, which may move."""
         if not isinstance(event, CheckpointWritten):
             return event
         path, folder = Path(event.path), self._path.parent

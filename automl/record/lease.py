@@ -1,13 +1,12 @@
-"""The clock of leases. It goes on while the machine sleeps, as those of other machines do.
+"""Leases of trials: their clock, the process that holds one, and the fence of a trial's folder.
 
-Who may write into a trial's folder, where machines share a disk.
+Machines may share a disk, and a sweep may sleep through its lease. A sweep that takes a trial over
+therefore leaves a mark beside the trial's folder before it begins. A process that writes there
+looks for a later mark just before a file takes its place, and leaves the files alone if it finds
+one. Each attempt has its own mark, which never changes: in any order of two marks the later attempt
+wins.
 
-Whoever takes a trial over leaves a mark beside the folder before it begins, and who writes there
-looks for a later one just before a file takes its place. So a sweep that slept through its lease,
-by whatever clock, leaves the files alone of who has the trial now. Marks are made and never
-changed, one for each attempt: in whatever order two of them come, the later attempt stands.
-
-Who holds trials: a process, known for as long as its machine runs.
+The leases themselves are rows of the database (`sharing/study_tables.py`).
 """
 
 from __future__ import annotations
@@ -24,27 +23,31 @@ from automl.record.append_only import cannot
 from automl.record.disk import flush_folder, make_folder
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux's; its monotonic clock stands still meanwhile."""
+"""A clock that goes on while the machine sleeps, as the clocks of other machines do. The monotonic
+clock of Linux stands still meanwhile."""
 
 
 def lease_seconds() -> float:
-    """Since a moment that is the same for all processes of the machine. Never goes back."""
+    """Return seconds since a moment that all processes of the machine share; never go back."""
     return time.clock_gettime(_CLOCK)
 
 
 class OthersFolderError(Exception):
-    """Raised where a trial's folder is a later attempt's."""
+    """Raised when a trial's folder belongs to a later attempt."""
 
 
 @dataclass(frozen=True)
 class TrialFolderFence:
-    """Around the folder of a trial, for one of its attempts; 0: nobody else can have the trial."""
+    """Keeps earlier attempts of a trial from writing into its folder.
+
+    `attempt` is the attempt of this process; 0: no other sweep can have the trial.
+    """
 
     folder: Path
     attempt: int
 
     def close(self) -> None:
-        """To all earlier attempts. Raises StorageError."""
+        """Close the folder to all earlier attempts. Raises StorageError."""
         if self.attempt < 2:
             return
         try:
@@ -56,7 +59,7 @@ class TrialFolderFence:
             raise StorageError(cannot(self.folder.parent, "written", error)) from error
 
     def check(self) -> None:
-        """Raises OthersFolderError."""
+        """Raise OthersFolderError when a later attempt has closed the folder to this one."""
         if self.attempt and self._mark(self.attempt + 1).exists():
             raise OthersFolderError(f"{self.folder} is that of a later attempt")
 
@@ -65,51 +68,53 @@ class TrialFolderFence:
 
 
 LEASE_SECONDS = 60
-"""For so long a process that cannot be looked at is believed to live, by the database's clock."""
+"""A process of another machine or pid namespace counts as alive for this long after its last
+renewal, by the database's clock."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class TrialHolder:
-    """A process of a machine."""
+    """The process of a sweep that holds trials; stored as text in the database."""
 
     host: str
     boot: str
-    """Of the machine, and the namespace in which the pid counts."""
+    """Identity of the machine's boot, and of the namespace in which the pid counts."""
     pid: int
     started: str
-    """In clock ticks since the boot: a pid is given out again."""
+    """Start of the process in clock ticks since the boot, because pids are used again."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> TrialHolder:
+    def from_text(cls, text: str) -> TrialHolder:
         return cls(**json.loads(text))
 
     def is_gone(self, here: str) -> bool:
-        """Whether the process has surely ended, as seen from `is_on_this_machine`; one of another
-        machine, or of
-        another namespace, may live."""
-        return self.boot == here and _started(self.pid) != self.started
+        """Return whether the process has surely ended, as seen from `here` (see `this_boot`).
+
+        A process of another machine or another namespace may be alive.
+        """
+        return self.boot == here and _start_ticks(self.pid) != self.started
 
 
 def this_holder() -> TrialHolder:
-    """This process."""
+    """Return the holder that stands for this process."""
     pid = os.getpid()
-    return TrialHolder(socket.gethostname(), is_on_this_machine(), pid, _started(pid) or "")
+    return TrialHolder(socket.gethostname(), this_boot(), pid, _start_ticks(pid) or "")
 
 
-def is_on_this_machine() -> str:
-    """This run of this machine, and the namespace of this process."""
+def this_boot() -> str:
+    """Return an identity of this boot of the machine and of the pid namespace of this process."""
     try:
         return f"{_BOOT.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:  # no Linux: leases alone tell
+    except OSError:  # not Linux: only leases tell whether a process lives
         return f"unknown {socket.gethostname()} {os.getpid()}"
 
 
-def _started(pid: int) -> str | None:
-    """When the process began; None: there is none, or it is dead and was not waited for."""
+def _start_ticks(pid: int) -> str | None:
+    """Return when the process started (clock ticks); None: it is gone, or dead and unreaped."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,17 +1,16 @@
-"""Passwords and tokens in URLs: finding them, and texts without them.
+"""Find passwords, tokens and keys in texts, and mask them.
 
-This decides which settings are stored; texts for people are masked more widely (`secrets.py`). A
-reference such as `${oc.env:NAME}` is no credential and stays as it is.
+`mask_urls` masks credentials in URLs only, and decides which settings may be stored. A reference
+such as `${oc.env:NAME}` is no credential and stays. `mask_credentials` masks more widely, in texts
+that people read (exceptions, log lines, tags, printed lines): a word masked too much costs little
+there. Names of secrets without a secret stay (`max_tokens=100`, `password = None`,
+`token = self.next()`), so that tracebacks can be read.
 
-Texts come from strangers, and while an expression is matched no other thread runs: nothing here
-looks at a character more than a fixed number of times (`experiments/004-masking` measures it).
+Texts come from strangers, and no other thread runs while an expression is matched. Each expression
+therefore begins with a text of its own or is bounded, so that no character is looked at more than a
+fixed number of times (`experiments/004-masking` measures it).
 
-Passwords, tokens and keys in what people read: exceptions, log lines, tags, what is printed.
-
-Wider than `secrets.py`, which decides what of a setting is stored: here too much masked costs
-a word of a message. What names a secret and is none stays (`max_tokens=100`, `password = None`,
-`token = self.next()`), so that tracebacks can be read. Each expression begins with something of
-its own or is bounded, so that a long word costs no more than as many short ones.
+Cutting texts and masking settings by their key is done in `texts.py`.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ MASK = "***"
 
 _REFERENCE = re.compile(r"\$\{[^{},]*\}")
 """An interpolation without a default (a default would stand in clear)."""
-_HELD = "\0"
-"""Stands for each character of a reference, some of which mean something in a URL."""
-# `++`, and not in the middle of a word: else each of its letters would be tried as a beginning.
+_REFERENCE_MARK = "\0"
+"""Replaces each character of a reference, because some of them have a meaning in a URL."""
+# `++`, and only at the start of a word: else each letter of it would be tried as a beginning.
 _SCHEME = re.compile(r"(?<![\w+.-])[\w+.-]++://")
 _LETTER = re.compile(r"[A-Za-z]")
 _USER = re.compile(r"[^\s/@:]*+")
 _WORD = re.compile(r"\S*+")
-# But for MLflow's `viewStateShareKey`, which is there to be given to others.
+# MLflow's `viewStateShareKey` is excepted: its purpose is to be shared.
 _QUERY = re.compile(
     r"(?P<key>[?&;][\w-]*(?:password|passwd|pwd|secret|token|(?<!share)key)=)(?P<secret>[^&\s;#'\"]*)",
     re.IGNORECASE,
@@ -38,24 +37,24 @@ _QUERY = re.compile(
 
 
 def mask_urls(text: str) -> str:
-    """`text` with each password and token of a URL in it replaced by `***`."""
+    """Return `text` with each password and token in its URLs replaced by `***`."""
     if "@" in text:
         text = replace_spans(text, _in_users(_shadow(text)))
     return replace_spans(text, _in_queries(_shadow(text))) if "=" in text else text
 
 
 def carries_credential(text: str) -> bool:
-    """Whether `mask_urls` would hide something of `text`."""
+    """Return whether `mask_urls` would change `text`."""
     return mask_urls(text) != text
 
 
 def _shadow(text: str) -> str:
-    """`text` with its references blotted out; every character keeps its place."""
-    return _REFERENCE.sub(lambda match: _HELD * len(match[0]), text)
+    """Return `text` with its references blotted out; every character keeps its place."""
+    return _REFERENCE.sub(lambda match: _REFERENCE_MARK * len(match[0]), text)
 
 
 def replace_spans(text: str, spans: Iterator[tuple[int, int]]) -> str:
-    """`text` with the mask in place of each span; they come in order and do not overlap."""
+    """Return `text` with the mask in place of each span; spans are in order, without overlap."""
     parts, end = [], 0
     for begin, after in spans:
         parts += [text[end:begin], MASK]
@@ -64,7 +63,7 @@ def replace_spans(text: str, spans: Iterator[tuple[int, int]]) -> str:
 
 
 def _in_users(text: str) -> Iterator[tuple[int, int]]:
-    """Where `scheme://user:secret@` has its secret, or a web address a token for a user."""
+    """Yield the span of each secret in `scheme://user:secret@`, or of a token used as web user."""
     at = word_end = last_at = 0
     while (scheme := _SCHEME.search(text, at)) is not None:
         at = user_at = scheme.end()
@@ -98,15 +97,15 @@ def _in_queries(text: str) -> Iterator[tuple[int, int]]:
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     match = pattern.match(text, at)
-    assert match is not None, "it matches the empty text too"
+    assert match is not None, "the pattern matches the empty text, too"
     return match.end()
 
 
 def _is_secret(text: str) -> bool:
-    return text.replace(_HELD, "") not in ("", MASK)
+    return text.replace(_REFERENCE_MARK, "") not in ("", MASK)
 
 
-# Those on `lower` are literal up to their first choice, which is what makes searching them fast.
+# Expressions searched in `lower` are literal up to their first choice: this makes them fast.
 _NAMED = re.compile(
     r"""
     (?P<name>
@@ -128,7 +127,7 @@ _OTHER_TOKENS = re.compile(
     r"|first|per|max|min|n|num|unknown|unexpected)[_\- ]$",
     re.IGNORECASE,
 )
-"""What stands before a token that opens nothing: `pad_token`, `seconds per token`."""
+"""Text before a token that is no secret: `pad_token`, `seconds per token`."""
 _QUOTED = {
     '"': re.compile(r'[bfru]{0,2}"((?:[^"\\\n]|\\.)*+)', re.IGNORECASE),
     "'": re.compile(r"[bfru]{0,2}'((?:[^'\\\n]|\\.)*+)", re.IGNORECASE),
@@ -165,7 +164,7 @@ _FLAG = re.compile(
     r"(?P<secret>[^\s'\"<>\[({-][^\s'\"]*+)"
 )
 _METAVAR = re.compile(r"[A-Z_]+")
-"""`--token TEXT` explains itself."""
+"""A placeholder in the help of a program, as in `--token TEXT`."""
 _SHAPES = tuple(
     re.compile(shape)
     for shape in (
@@ -184,11 +183,11 @@ _SHAPES = tuple(
         r"X-Amz-Signature=([^&\s;#'\"]++)",
     )
 )
-"""What can only be a credential, whatever it is called."""
+"""Forms that only credentials have, whatever their names are."""
 
 
 def mask_credentials(text: str) -> str:
-    """`text` with `***` for each password, token and key in it that is known as one."""
+    """Return `text` with `***` for each password, token and key that can be recognised."""
     text = mask_urls(text)
     for shape in _SHAPES:
         spans = (match.span(match.lastindex or 0) for match in shape.finditer(text))
@@ -198,12 +197,12 @@ def mask_credentials(text: str) -> str:
 
 
 def _lower(text: str) -> str:
-    """`text` in small letters; every character keeps its place (`İ` would become two)."""
+    """Return `text` in lower case; every character keeps its place (`İ` would become two)."""
     return text.encode("ascii", "replace").decode("ascii").lower()
 
 
 def _after_words(text: str) -> Iterator[tuple[int, int]]:
-    """Where `Bearer …` or `--password …` has its secret."""
+    """Yield the span of each secret after `Bearer` or a flag such as `--password`."""
     lower = _lower(text)
     bearers = [match.span("secret") for match in _BEARER.finditer(lower)]
     flags = [match.span("secret") for match in _FLAG.finditer(lower)]
@@ -211,7 +210,7 @@ def _after_words(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _in_names(text: str) -> Iterator[tuple[int, int]]:
-    """Where `password=…`, `"token": "…"`, `API_KEY: …` and the like have their secret."""
+    """Yield the span of each secret in `password=…`, `"token": "…"`, `API_KEY: …` and the like."""
     lower, at = _lower(text), 0
     while (named := _NAMED.search(lower, at)) is not None:
         at, begin, name = named.end(), named.start(), named["name"]
@@ -220,21 +219,24 @@ def _in_names(text: str) -> Iterator[tuple[int, int]]:
         if name == "token" and _OTHER_TOKENS.search(lower, max(0, begin - 12), begin):
             continue
         opening = _OPENING.match(text, at)
-        span = _bare(text, at, name) if opening is None else _quoted(text, at, opening[1], name)
+        if opening is None:
+            span = _bare_secret(text, at, name)
+        else:
+            span = _quoted_secret(text, at, opening[1], name)
         if span is not None:
             yield span
             at = span[1]
 
 
-def _quoted(text: str, at: int, quote: str, name: str) -> tuple[int, int] | None:
+def _quoted_secret(text: str, at: int, quote: str, name: str) -> tuple[int, int] | None:
     match = _QUOTED[quote].match(text, at)
     if match is None or not match[1]:
         return None
-    is_none = _NO_SECRET.fullmatch(match[1]) or _is_number(match[1], name)
-    return None if is_none else match.span(1)
+    is_harmless = _NO_SECRET.fullmatch(match[1]) or _is_count(match[1], name)
+    return None if is_harmless else match.span(1)
 
 
-def _bare(text: str, at: int, name: str) -> tuple[int, int] | None:
+def _bare_secret(text: str, at: int, name: str) -> tuple[int, int] | None:
     no_secret = _NO_SECRET.match(text, at)
     if no_secret is not None and _ENDS.match(text, no_secret.end()):
         return None
@@ -245,7 +247,7 @@ def _bare(text: str, at: int, name: str) -> tuple[int, int] | None:
     if not name.startswith("pass") and text[at : at + 1] in ("(", "[", "{"):
         return None
     number = _NUMBER.match(text, at)
-    if number is not None and _ENDS.match(text, number.end()) and _is_number(number[0], name):
+    if number is not None and _ENDS.match(text, number.end()) and _is_count(number[0], name):
         return None
     if (bare := _BARE.match(text, at)) is None:
         return None
@@ -253,15 +255,17 @@ def _bare(text: str, at: int, name: str) -> tuple[int, int] | None:
     return (at, at + len(value)) if value else None
 
 
-def _is_number(text: str, name: str) -> bool:
-    """Whether it counts something: a password may be a number, a token of this kind is none."""
+def _is_count(text: str, name: str) -> bool:
+    """Return whether `text` counts something: a password may be a number, a token may not."""
     return not name.startswith("p") and _NUMBER.fullmatch(text) is not None
 
 
 def _is_variable(text: str, at: int, name: str) -> bool:
-    """Whether code passes on what it was given: `password=password`, `token=args.hf_token`."""
+    """Return whether code passes a variable on: `password=password`, `token=args.hf_token`."""
     variable = _VARIABLE.match(text, at)
     if variable is None or not _ENDS.match(text, variable.end()):
         return False
-    before, found, _ = variable[0].lower().rpartition(name)
-    return bool(found) and variable[0].lower().endswith(name) and before[-1:] in ("", "_", ".")
+    prefix, matched_name, _ = variable[0].lower().rpartition(name)
+    return (
+        bool(matched_name) and variable[0].lower().endswith(name) and prefix[-1:] in ("", "_", ".")
+    )

@@ -1,6 +1,9 @@
-"""The signals that ask a sweep to stop. A terminal and a batch system send them to every process of
-a job (`timeout`, Slurm's --signal and its end of time); but only the sweep knows how its trials
-stop, so all others of its processes leave them to it.
+"""The signals that ask a sweep to stop, and how its other processes ignore them.
+
+A terminal and a batch system (`timeout`, Slurm's --signal and its end of time) send them to every
+process of a job. Only the sweep knows how its trials stop, so its other processes leave the signals
+to it. The handlers of the sweep itself are elsewhere. A file of its own, so that a starting
+worker imports little.
 """
 
 from __future__ import annotations
@@ -12,34 +15,36 @@ from types import FrameType
 
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _forking = threading.local()
-"""`masked`: which signals were kept back before, while this thread forks."""
+"""While this thread forks, `masked` holds the signals that were blocked before."""
 
 
 def leave_to_sweep() -> None:
-    """This process hears none of them from here on. What it forks or starts does, as usual:
-    `Process.terminate()` of a user's code sends SIGTERM, which only SIGINT's being ignored, as a
-    shell does it for what runs in the background, may be handed on."""
+    """Ignore the signals in this process from here on, but not in the processes that it makes.
+
+    A user's code may end a child with `Process.terminate()`, which sends SIGTERM. Only the ignoring
+    of SIGINT may be handed on, as a shell does it for processes in the background.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in ASKED_TO_STOP[1:]:
-        signal.signal(number, _unheard)  # a handler, unlike SIG_IGN, is not handed on to programs
-    os.register_at_fork(before=_keep_back, after_in_parent=_let_through, after_in_child=_hear_again)
+        signal.signal(number, _ignore)  # programs inherit SIG_IGN, but no handler
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_listen_again)
 
 
-def _unheard(number: int, frame: FrameType | None) -> None:
-    """The sweep hears it, too, and tells."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the sweep gets the signal, too, and tells its processes to stop."""
 
 
-def _keep_back() -> None:
-    """A child that is ended at once is not to lose that before it can hear."""
+def _block() -> None:
+    """Block the signals during a fork, so that a child that is ended at once loses none."""
     _forking.masked = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP[1:])
 
 
-def _let_through() -> None:
+def _unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, _forking.masked)
 
 
-def _hear_again() -> None:
+def _listen_again() -> None:
     for number in ASKED_TO_STOP[1:]:
-        if signal.getsignal(number) is _unheard:
+        if signal.getsignal(number) is _ignore:
             signal.signal(number, signal.SIG_DFL)
-    _let_through()
+    _unblock()

@@ -1,15 +1,14 @@
 """The study directory: its name, and the lock that gives a study one sweep at a time.
 
-Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
-dies, however that comes, so that there is no stale lock to remove. What stands in the directory is
-said in `files.py`.
-
-A folder of its own for a sweep that joins in a folder of studies where another is at work.
+The sweep that holds the lock owns every running trial of the study. The kernel drops the lock when
+the holder dies in any way, so there is no stale lock to remove.
 
 Machines that share their disk give the same command in the same place. The first sweep has the
-study's own folder; each further one gets `joined/HOST-N/NAME` in it, with all that a sweep writes
-but the checkpoints: those lie together, so that whoever takes a trial over goes on from its last
-one.
+study's own folder; each further one gets `joined/HOST-N/NAME` inside it. A joined folder has
+everything that a sweep writes except the checkpoints: they lie together in the study's folder, so
+that a sweep that takes a trial over goes on from its last one.
+
+The files in the directory are listed in `study_files.py`.
 """
 
 from __future__ import annotations
@@ -33,43 +32,43 @@ from types import TracebackType
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.disk import flush_folder, make_folder, opener
-from automl.record.studies import existing
+from automl.record.studies import existing_studies_text
 from automl.record.study_files import CHECKPOINTS, StudyFiles
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
 
 
-LOOKING_SECONDS = 0.2
-"""A lock that is held for longer is a sweep's."""
+LOCK_PROBE_SECONDS = 0.2
+"""A lock that is held for longer belongs to a sweep, not to a process that only checks it."""
 
 
 def make_name() -> str:
-    """A study name that can be said aloud: `brave-otter-3f9a`."""
+    """Return a new study name that can be said aloud: `brave-otter-3f9a`."""
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
 
 
 def command_line(command: str, study: StudyConfig) -> str:
-    """What to type to have `command` done with the study."""
+    """Return the command line that runs `command` on the study."""
     where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
     return f"python -m automl {command} study.name={study.name}{where}"
 
 
 class StudyDirectory:
-    """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
+    """An open, locked study directory; a context manager that gives the lock back at its end."""
 
     def __init__(self, files: StudyFiles, *, fresh: bool, lock_fd: int) -> None:
         self.files = files
         self.fresh = fresh
-        """Made by this sweep: it is removed again if the sweep cannot begin."""
+        """This sweep made the directory; it is removed again if the sweep cannot begin."""
         self._lock_fd = lock_fd
         self._stays_locked = False
 
     @classmethod
     def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
-        """Make or take the directory `study.dir/study.name`.
+        """Make or open the directory `study.dir/study.name`, and lock it.
 
-        Raises ConfigError where it must exist and does not, or cannot be made; StudyInUseError
+        Raises ConfigError when it must exist and does not, or cannot be made; StudyInUseError
         when a living sweep holds it.
         """
         assert config.name is not None
@@ -78,7 +77,7 @@ class StudyDirectory:
         if must_exist and not path.is_dir():
             raise ConfigError(
                 f"study.name={config.name}: there is no such study in {config.dir}; "
-                f"{existing(path.parent)}"
+                f"{existing_studies_text(path.parent)}"
             )
         fresh = not path.exists()
         try:
@@ -109,12 +108,12 @@ class StudyDirectory:
         if self._stays_locked:
             return
         if kind is not None and self.fresh and not self.files.config.exists():
-            # Refused before it began: leave nothing behind, if that can be.
+            # The sweep was refused before it began: leave nothing behind, if possible.
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
 
     def stay_locked(self) -> None:
-        """The lock goes back when this process ends, and not before: trials of it run on."""
+        """Keep the lock until this process ends, because trials of it run on."""
         self._stays_locked = True
 
 
@@ -127,15 +126,18 @@ def _lock(lock_fd: int, study: StudyConfig) -> None:
             f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
             f"See it with: {command_line('status', study)}"
         )
-    me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
-    with contextlib.suppress(OSError):  # full: what cannot do without the disk says so
+    holder_fields = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
+    with contextlib.suppress(OSError):  # a full disk: writers that need it report it
         os.ftruncate(lock_fd, 0)
-        os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+        os.pwrite(lock_fd, json.dumps(holder_fields | {"since": time.time()}).encode(), 0)
 
 
 def _take_lock(lock_fd: int) -> bool:
-    """Whether it is ours now; who only looks (`is_held`) has it for a moment, and is waited for."""
-    deadline = time.monotonic() + LOOKING_SECONDS
+    """Try to take the lock, and return whether it worked.
+
+    A process that only checks the lock (`is_held`) has it for a moment, and is waited for.
+    """
+    deadline = time.monotonic() + LOCK_PROBE_SECONDS
     while True:
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,23 +145,25 @@ def _take_lock(lock_fd: int) -> bool:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(LOOKING_SECONDS / 40)
+            time.sleep(LOCK_PROBE_SECONDS / 40)
 
 
 def _holder_text(holder: str) -> str:
     try:
-        who = json.loads(holder)
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
-        return f"pid {who['pid']} of {who['user']} on {who['host']}, since {since}"
+        fields = json.loads(holder)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fields["since"]))
+        return f"pid {fields['pid']} of {fields['user']} on {fields['host']}, since {since}"
     except (ValueError, KeyError, TypeError):
         return "it has not written its name yet"
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
-    seen, as in a study of another user's."""
+    """Return whether a living sweep holds the study directory `path`.
+
+    Raises OSError when the lock cannot be read, for example in a study of another user.
+    """
     try:
-        # Should it be a pipe, nobody waits for its other end.
+        # Without blocking: somebody may have put a pipe there.
         fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
@@ -176,21 +180,21 @@ JOINED = "joined"
 
 
 def open_joined(study: StudyConfig) -> StudyDirectory:
-    """The first such folder of this machine that no sweep is in. Raises ConfigError."""
+    """Open the first joined folder of this machine that no sweep works in. Raises ConfigError."""
     assert study.name is not None
     main = Path(study.dir) / study.name
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
     for n in count():
-        own = replace(study, dir=str(main / JOINED / f"{host}-{n}"))
+        joined = replace(study, dir=str(main / JOINED / f"{host}-{n}"))
         with suppress(StudyInUseError):
-            directory = StudyDirectory.open(own, must_exist=False)
+            directory = StudyDirectory.open(joined, must_exist=False)
             _share_checkpoints(main, directory.path)
             return directory
-    raise AssertionError("one is free")
+    raise AssertionError("one joined folder is free")
 
 
 def has_others_checkpoints(directory: Path) -> bool:
-    """Whether trials of another sweep of the disk can go on there."""
+    """Return whether the directory shares its checkpoints with other sweeps on the same disk."""
     return (directory / CHECKPOINTS).is_symlink() or (directory / JOINED).is_dir()
 
 

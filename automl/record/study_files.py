@@ -1,32 +1,32 @@
-"""Where everything of a study stands: the one place that spells the names.
+"""The paths of all files of a study: the one module that spells their names.
 
     config.yaml       its settings, as composed; `resume` goes on from them          durable
-    journal.log       Optuna's journal: what was asked and how it ended              append-only
+    journal.log       Optuna's journal: the trials, and how each ended              append-only
     events.log        every event, once                                              append-only
-    place.json        which study it is, and where it stood                          durable
-    status.json       the view of its sweep, about once a second                     a picture
-    events.delivered  what MLflow has taken of the events                            may be lost
-    delivery.log      what went wrong in delivering                                  may be lost
+    place.json        the uuid of the study, and its last path                       durable
+    status.json       the view of its sweep, about once a second                     may be lost
+    events.delivered  how far MLflow has taken the events                            may be lost
+    delivery.log      errors of the delivery                                         may be lost
     sweep.log         the package's own log lines                                    may be lost
-    logs/             what each trial printed                                        may be lost
+    logs/             the output of each trial                                       may be lost
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
-                      or what its program wrote, and its best report                 may be lost
-                      and what was logged as artifacts                               may be lost
+                      or its program's files, and its best report                    may be lost
+                      and the files logged as artifacts                              may be lost
     table-….parquet   the frame that `automl.fit` was given                          durable
     exports/          a folder per exported model                                    durable
     ensemble.pt       the weighted mean of its models                                durable
-    plots/            what its ensemble found, as pictures                           may be lost
+    plots/            pictures of its ensemble's results                             may be lost
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
-    release.json      which steps of a release are done, and what they made          durable
+    release.json      the finished steps of a release, with their results            durable
     lock              held by its sweep
     outbox/           of a shared study: each sweep's own lines, until the database has them
                                                                                      append-only
     joined/           of a shared study: folders of sweeps that joined in this one
 
-All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
-when the call that writes it returns, whole, the old one or the new. How the append-only ones are
-flushed stands in `append_only.py`.
+All are made by `disk.py` or with its mode: readable by all, within the umask. "Durable" means: on
+disk, whole, when the call that writes it returns; after a power cut the old or the new one is
+there. `append_only.py` says how append-only files are flushed. Nothing here opens a file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PROGRAM_FILES = "files"
 LOGGED_FILES = "artifacts"
 BEST_REPORT = "best.json"
 WRITTEN_FILES = "written.log"
-"""Beside the trials' folders: what programs wrote elsewhere."""
+"""File beside the trials' folders that lists the files that programs wrote elsewhere."""
 LAST = "last.pt"
 BEST = "best.pt"
 ENSEMBLE = "ensemble.pt"
@@ -70,13 +70,13 @@ CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
 
 
 def log_name(number: int) -> str:
-    """Of a trial's file in the folder of logs: what it printed, and why it failed."""
+    """Return the name of the file with a trial's output and the cause of its failure."""
     return f"{trial_name(number)}.log"
 
 
 @dataclass(frozen=True)
 class StudyFiles:
-    """The paths of the study at `path`, for any process: nothing is opened, and no lock needed."""
+    """The paths of the study at `path`, for any process; opens nothing and needs no lock."""
 
     path: Path
 
@@ -114,27 +114,27 @@ class StudyFiles:
 
     @property
     def ensemble(self) -> Path:
-        """The weighted mean of its models."""
+        """The file of the weighted mean of the study's models."""
         return self.path / ENSEMBLE
 
     @property
     def plots(self) -> Path:
-        """The folder of pictures of what its ensemble found: `PLOT_NAMES`."""
+        """The folder of the pictures of its ensemble (`PLOT_NAMES`)."""
         return self.path / PLOTS
 
     @property
     def refit(self) -> Path:
-        """The model of the last refit."""
+        """The file of the model of the last refit."""
         return self.path / REFIT
 
     @property
     def refits(self) -> Path:
-        """The folder of refits, each a study by itself."""
+        """The folder of refits, each of which is a study by itself."""
         return self.path / REFITS
 
     @property
     def release(self) -> Path:
-        """The steps of a release that are done."""
+        """The file of the finished steps of a release."""
         return self.path / RELEASE
 
     @property
@@ -143,40 +143,40 @@ class StudyFiles:
 
     @property
     def logs(self) -> Path:
-        """The folder of what trials printed."""
+        """The folder of the output of trials."""
         return self.path / LOGS
 
     def log(self, number: int) -> Path:
-        """What a trial printed, and why it failed."""
+        """Return the file of a trial's output and the cause of its failure."""
         return self.logs / log_name(number)
 
     def checkpoints(self, number: int) -> Path:
-        """The folder of a trial's checkpoints, and of whatever else its objective writes."""
+        """Return the folder of a trial's checkpoints and its objective's other files."""
         return self.path / CHECKPOINTS / trial_name(number)
 
     def program_files(self, number: int) -> Path:
-        """The folder of what a trial's program gives to its run."""
+        """Return the folder of the files that a trial's program gives to its run."""
         return self.checkpoints(number) / PROGRAM_FILES
 
     def logged_files(self, number: int) -> Path:
-        """The folder of what a trial's objective logged as artifacts."""
+        """Return the folder of the files that a trial's objective logged as artifacts."""
         return self.checkpoints(number) / LOGGED_FILES
 
-    def export(self, model: str, what: str) -> Path:
-        """The folder of an exported model, by its name and format."""
-        return self.path / EXPORTS / f"{model}-{what}"
+    def export(self, model: str, export_format: str) -> Path:
+        """Return the folder of an exported model, by its name and format."""
+        return self.path / EXPORTS / f"{model}-{export_format}"
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]
 
 
 def study_of_logged(folder: Path) -> StudyFiles:
-    """The study of the folder where a trial's artifacts go."""
+    """Return the paths of the study in which `folder` takes a trial's artifacts."""
     return StudyFiles(folder.parents[2])
 
 
 def study_around(model: Path) -> str | None:
-    """Name of the study in whose folder the file of a model lies; None: it lies elsewhere."""
+    """Return the name of the study whose folder holds the model file; None: no study does."""
     folders = model.absolute().parents
     if model.name in (ENSEMBLE, REFIT):
         folder = folders[0]

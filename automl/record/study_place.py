@@ -1,8 +1,8 @@
-"""Where a study stands: `place.json` in its directory, by which a copy of it is noticed.
+"""The place of a study: `place.json` in its directory, by which a copied directory is noticed.
 
-The file travels with a copy, the directory's inode does not. It also says which study the folder's
-trials are in MLflow: two folders with one uuid would write into the same runs. It is replaced as a
-whole: whoever is killed has taken the new place, uuid included, or has not.
+The file travels with a copy, the directory's inode does not. The file also holds the uuid by which
+MLflow knows the study: two folders with one uuid would write into the same runs. It is replaced as
+a whole, so a process that is killed has written the new place, uuid included, or nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class StudyPlace:
     """The study of a folder, and where the folder stood when it was last opened."""
 
     study_uuid: str
-    """By which its runs in MLflow are found."""
+    """The uuid by which the study's runs in MLflow are found."""
     path: str
     device: int
     inode: int
     former_names: tuple[str, ...] = ()
-    """Under which its experiment in MLflow may still stand."""
+    """Earlier names of the study; its experiment in MLflow may still have one of them."""
 
     def __post_init__(self) -> None:
         whole = type(self.device) is int and type(self.inode) is int
@@ -42,64 +42,66 @@ class StudyPlace:
 
     @property
     def name(self) -> str:
-        """The study's name when it stood there."""
+        """The name of the study when it stood at `path`."""
         return Path(self.path).name
 
 
 def settle_place(
     directory: Path, study: StudyConfig, study_uuid: str, stored_name: str
 ) -> StudyPlace:
-    """Where the study stands, and which it is from now on; kept. For whoever holds its lock.
+    """Decide and store the study's place and uuid from now on. The caller holds the study's lock.
 
-    `study_uuid` and `stored_name` are what its storage says. Raises ConfigError when it was moved
-    or copied and `study.copy` does not say which.
+    `study_uuid` and `stored_name` come from the study's storage. Raises ConfigError when the study
+    was moved or copied and `study.copy` does not say which.
     """
-    kept = read_place(directory)
-    here = _look(directory, study_uuid)
-    if kept is None and stored_name == here.name:
-        kept = here  # as far as anybody can tell
-    before = kept or replace(here, path=str(directory.with_name(stored_name)), inode=0)
+    stored = read_place(directory)
+    here = _current_place(directory, study_uuid)
+    if stored is None and stored_name == here.name:
+        stored = here  # nothing contradicts it
+    before = stored or replace(here, path=str(directory.with_name(stored_name)), inode=0)
     place = decide_place(before, here, study.copy)
     files = StudyFiles(directory)
     in_database = study.storage is not None or not files.journal.exists()
     if in_database and place.study_uuid != before.study_uuid:
-        raise _no_copy(study)
+        raise _copy_in_database_error(study)
     if place != read_place(directory):
         write_durably(files.place, json.dumps(asdict(place)) + "\n")
     return place
 
 
 def settle_place_unlocked(directory: Path, study: StudyConfig) -> StudyPlace | None:
-    """As `settle_place`, for one who holds no lock; None: no place was kept yet.
+    """Do the same as `settle_place` without the lock; None: no place was stored yet.
 
-    The lock is taken only where something is new, as a running sweep has settled it already.
+    The lock is taken only where the place changes: a running sweep has settled it already.
     """
-    kept = read_place(directory)
-    if kept is None or decide_place(kept, _look(directory, kept.study_uuid), study.copy) == kept:
-        return kept
+    stored = read_place(directory)
+    if stored is None:
+        return None
+    if decide_place(stored, _current_place(directory, stored.study_uuid), study.copy) == stored:
+        return stored
     with StudyDirectory.open(study, must_exist=True):
-        return settle_place(directory, study, kept.study_uuid, kept.name)
+        return settle_place(directory, study, stored.study_uuid, stored.name)
 
 
-def decide_place(kept: StudyPlace, here: StudyPlace, copy: bool | None) -> StudyPlace:
-    """The place from now on, of a study that stood at `kept` and stands `here`.
+def decide_place(stored: StudyPlace, here: StudyPlace, copy: bool | None) -> StudyPlace:
+    """Return the place from now on of a study that stood at `stored` and stands `here`.
 
-    The same inode was renamed at most. The device's number alone tells nothing: it may change when
-    a disk is mounted again, or from one machine of a cluster to the next.
+    A directory with the same inode was renamed at most. The device's number alone tells nothing: it
+    may change when a disk is mounted again, or from one machine of a cluster to the next.
     """
-    same = (kept.device, kept.inode) == (here.device, here.inode)
-    if not same and (kept.path, kept.inode) != (here.path, here.inode):
+    same = (stored.device, stored.inode) == (here.device, here.inode)
+    if not same and (stored.path, stored.inode) != (here.path, here.inode):
         if copy is None:
-            raise _question(kept, here)
+            raise _moved_or_copied_error(stored, here)
         if copy:
             return replace(here, study_uuid=uuid.uuid4().hex)
-    former = [*kept.former_names] if kept.name == here.name else [*kept.former_names, kept.name]
-    names = tuple(dict.fromkeys(name for name in former if name != here.name))
-    return replace(here, study_uuid=kept.study_uuid, former_names=names)
+    names = [*stored.former_names, stored.name]
+    former_names = tuple(dict.fromkeys(name for name in names if name != here.name))
+    return replace(here, study_uuid=stored.study_uuid, former_names=former_names)
 
 
 def read_place(directory: Path) -> StudyPlace | None:
-    """None where none was kept yet. Raises StorageError when it cannot be read."""
+    """Return the stored place; None: there is none. Raises StorageError if it cannot be read."""
     path = StudyFiles(directory).place
     try:
         values = json.loads(path.read_bytes())
@@ -113,21 +115,21 @@ def read_place(directory: Path) -> StudyPlace | None:
         ) from error
 
 
-def _look(directory: Path, study_uuid: str) -> StudyPlace:
-    found = directory.stat()
-    return StudyPlace(study_uuid, str(directory.absolute()), found.st_dev, found.st_ino)
+def _current_place(directory: Path, study_uuid: str) -> StudyPlace:
+    status = directory.stat()
+    return StudyPlace(study_uuid, str(directory.absolute()), status.st_dev, status.st_ino)
 
 
-def _question(kept: StudyPlace, here: StudyPlace) -> ConfigError:
+def _moved_or_copied_error(stored: StudyPlace, here: StudyPlace) -> ConfigError:
     return ConfigError(
-        f"study.name={here.name}: {here.path} is not where this study was ({kept.path!r}): it was "
-        "moved or copied, and nothing tells which. Say it once, with the same command: "
+        f"study.name={here.name}: {here.path} is not where this study was ({stored.path!r}): it "
+        "was moved or copied, and nothing tells which. Say it once, with the same command: "
         "study.copy=false if it was moved (it keeps its runs in MLflow), study.copy=true if it is "
         "a copy (it gets runs of its own there, and those of the original are not touched)."
     )
 
 
-def _no_copy(study: StudyConfig) -> ConfigError:
+def _copy_in_database_error(study: StudyConfig) -> ConfigError:
     return ConfigError(
         "study.copy=true: the trials of this study are in a database (study.storage), which is not "
         f"copied with its folder. Begin a new study.name in the place of {study.name}, or go on "

@@ -1,8 +1,8 @@
-"""The record of a study: all that is known of it, folded once from its events. Pure.
+"""The record of a study: all that its events tell, folded once from them. Pure.
 
-Whoever asks how a study stands or stood has it from here: a resume, the delivery to MLflow, and
-commands, by `studies.read_study`. It is small whatever its trials reported, unless reports are to
-be kept.
+A resume, the delivery to MLflow and the commands read the state of a study from here (the commands
+by `studies.read_study`). The record is small however much its trials reported, unless reports are
+kept. Reading and writing the log is done in `event_log.py`.
 """
 
 from __future__ import annotations
@@ -45,64 +45,64 @@ class SweepRecord:
 
     start: SweepStarted
     changed: Mapping[str, str]
-    """Settings that are not as they were in the sweep before."""
+    """Settings that differ from those of the sweep before."""
     end: SweepEnded | None = None
-    """None: it runs, or was killed; the study's lock tells which."""
+    """The end of the sweep; None: it runs or was killed, and the study's lock tells which."""
 
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """A study as its events tell it."""
+    """All that the events of a study tell about it; made by `StudyFold`."""
 
     name: str
-    """Of its last sweep; a folder may have been renamed since."""
+    """The study's name in its last sweep; its folder may have been renamed since."""
     uuid: str
-    """Of the study that it is since its last sweep; empty: no sweep has begun."""
+    """The study's uuid since its last sweep; empty: no sweep has begun."""
     sweeps: tuple[SweepRecord, ...] = ()
     trials: Mapping[int, TrialRecord] = field(default_factory=dict)
-    """By number, in that order."""
+    """The trials by number, in ascending order."""
     paces: tuple[PaceMeasured, ...] = ()
-    """What steps took where a sweep had several kinds of device."""
+    """Measured durations of steps, of sweeps with several kinds of device."""
     evaluations: tuple[ModelsEvaluated, ...] = ()
-    """Scores of its models, the newest of each models on the same rows, in their order."""
+    """Scores of the study's models: for the same models and rows the newest, in log order."""
     ensemble: EnsembleBuilt | None = None
-    """The newest; None: there is none."""
+    """The newest ensemble; None: there is none."""
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Flat settings of the last sweep (`training.epochs` → `20`), without credentials."""
+        """The flat settings of the last sweep (`training.epochs` → `20`), without credentials."""
         return self.sweeps[-1].start.settings if self.sweeps else {}
 
     @property
     def changed(self) -> Mapping[str, str]:
-        """Settings that are not what they always were, as they are now."""
+        """The current values of all settings that ever changed between sweeps."""
         return {key: value for sweep in self.sweeps for key, value in sweep.changed.items()}
 
     @property
     def former_names(self) -> tuple[str, ...]:
-        """Names that this study, and no other in the same log, had before."""
-        own = (s.start.study for s in self.sweeps if s.start.study_uuid == self.uuid)
-        return tuple(dict.fromkeys(name for name in own if name != self.name))
+        """Earlier names of this study, without those of other studies in the same log."""
+        names = (s.start.study for s in self.sweeps if s.start.study_uuid == self.uuid)
+        return tuple(dict.fromkeys(name for name in names if name != self.name))
 
     @property
     def metric(self) -> StudyMetric:
-        return StudyMetric.of(self.settings)
+        return StudyMetric.from_settings(self.settings)
 
     def counts(self) -> Mapping[TrialState, int]:
-        """Trials by state, all states named."""
+        """Return the number of trials in each state; every state has an entry."""
         counts = dict.fromkeys(TrialState, 0)
         for trial in self.trials.values():
             counts[trial.state] += 1
         return counts
 
     def ranking(self) -> tuple[TrialRecord, ...]:
-        """Trials that ended with a value, the best first."""
+        """Return the trials that ended with a value, the best first."""
         ranked = [trial for trial in self.trials.values() if _has_rank(trial)]
         returned = self._returned
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
     def best(self) -> TrialRecord | None:
-        """The trial that ended with the best value, pruned or not; None: none can be compared."""
+        """Return the trial with the best value, pruned or not; None: no trial can be compared."""
         first = next(iter(self.ranking()), None)
         if first is None or not may_win(first.state, returned=self._returned):
             return None
@@ -110,21 +110,24 @@ class StudyRecord:
 
     @property
     def best_ensemble(self) -> EnsembleBuilt | None:
-        """The ensemble, where it is what the study comes to: of two models or more, and by the
-        study's metric no worse than the best trial."""
-        made, best = self.ensemble, self.best()
-        if made is None or best is None or best.value is None or len(made.members) < 2:
+        """The ensemble, if it is the study's best result; else None.
+
+        It must have two models or more, and be no worse than the best trial by the study's metric.
+        """
+        ensemble, best = self.ensemble, self.best()
+        if ensemble is None or best is None or best.value is None or len(ensemble.members) < 2:
             return None
         name = self.metric.name.removeprefix("val_")
-        own = made.scores.get(name)
-        if own is None or not math.isfinite(own):
+        score = ensemble.scores.get(name)
+        if score is None or not math.isfinite(score):
             return None
-        theirs = made.alone.get(best.number, {}).get(name, best.value)  # measured alike, if known
-        return None if self.metric.direction.better(theirs, own) else made
+        # The best trial's score on the ensemble's rows, if it is known, compares best.
+        best_score = ensemble.alone.get(best.number, {}).get(name, best.value)
+        return None if self.metric.direction.better(best_score, score) else ensemble
 
     @property
     def _returned(self) -> bool:
-        """Whether the objective returns its values; one trial shows it."""
+        """Whether the objective returns its values; one trial shows this."""
         return any(
             trial.state is TrialState.FINISHED
             and trial.value is not None
@@ -143,23 +146,26 @@ def _has_rank(trial: TrialRecord) -> bool:
 
 
 class LoggedHistory:
-    """What of which trials is logged, and who has ended: a metric of a step is logged once."""
+    """Remembers what the log has of each trial, so that nothing is logged twice.
+
+    A metric of a step is logged once, and nothing of a trial after its end.
+    """
 
     def __init__(self) -> None:
         self._known: defaultdict[int, _TrialLogged] = defaultdict(_TrialLogged)
-        """Of trials that have not ended."""
+        """The logged values of each trial that has not ended."""
         self._names: dict[frozenset[str], frozenset[str]] = {}
-        """Nearly all steps have the same names, which are kept once."""
+        """Sets of metric names, each kept once: nearly all steps have the same."""
         self._ended: set[int] = set()
 
-    def news(self, event: Event) -> Event | None:
-        """What of it is new, and known from then on; None: nothing."""
+    def new_part(self, event: Event) -> Event | None:
+        """Return the part of `event` that is not logged yet, and remember it; None: no news."""
         if not isinstance(event, TrialEvent):
             return event
         if event.trial in self._ended:
             return None
         if isinstance(event, MetricsReported):
-            return self._new_part(event, self._known[event.trial])
+            return self._new_report(event, self._known[event.trial])
         if isinstance(event, ValuesLogged):
             return self._new_logged(event, self._known[event.trial])
         if isinstance(event, TrialTagged):
@@ -173,11 +179,11 @@ class LoggedHistory:
         return event
 
     def forget(self, trial: int) -> None:
-        """Nothing of it is logged, as far as is known from here on."""
+        """Forget the trial, as if nothing of it were logged."""
         self._ended.discard(trial)
         self._known.pop(trial, None)
 
-    def _new_part(self, event: MetricsReported, known: _TrialLogged) -> MetricsReported | None:
+    def _new_report(self, event: MetricsReported, known: _TrialLogged) -> MetricsReported | None:
         names, before = frozenset(event.metrics), known.steps.get(event.step)
         if before is not None and names <= before:
             return None
@@ -187,7 +193,7 @@ class LoggedHistory:
         return replace(event, metrics={n: v for n, v in event.metrics.items() if n not in before})
 
     def _new_logged(self, event: ValuesLogged, known: _TrialLogged) -> ValuesLogged | None:
-        """Metrics are known by name and step, whether they were reported or logged."""
+        """Return the new part of `event`; metrics count by name and step, reported or logged."""
         points = []
         for point in event.points:
             if point.name not in known.steps.get(point.step, ()):
@@ -202,42 +208,42 @@ class LoggedHistory:
         return replace(event, points=tuple(points), params=params)
 
     def _know(self, known: _TrialLogged, step: int, names: frozenset[str]) -> None:
-        together = names | known.steps.get(step, names)
-        known.steps[step] = self._names.setdefault(together, together)
+        all_names = names | known.steps.get(step, names)
+        known.steps[step] = self._names.setdefault(all_names, all_names)
 
 
 @dataclass
 class _TrialLogged:
-    """What of one trial is logged."""
+    """The logged values of one trial."""
 
     steps: dict[int, frozenset[str]] = field(default_factory=dict)
-    """Names of the metrics of each."""
+    """The names of the logged metrics of each step."""
     tags: dict[str, str] = field(default_factory=dict)
     params: set[str] = field(default_factory=set)
-    """Names of those that it logged."""
+    """The names of the logged params."""
 
 
 class StudyFold:
-    """Takes the events of a study one after another; `record` is what they say so far."""
+    """Folds the events of a study, one after another, into a `StudyRecord`."""
 
     def __init__(self, *, keep_reports: bool = False) -> None:
-        self.seen = LoggedHistory()
+        self.history = LoggedHistory()
         self._keep_reports = keep_reports
         self._sweeps: list[SweepRecord] = []
-        self._known: dict[str, str] = {}
-        """Each setting that a sweep had, as it was last."""
+        self._last_settings: dict[str, str] = {}
+        """The last value of each setting that a sweep had."""
         self._metric = StudyMetric()
         self._trials: dict[int, TrialFold] = {}
         self._paces: dict[object, PaceMeasured] = {}
-        """By execution; of probes by kind of device and size."""
+        """The paces by execution; those of probes by kind of device and size."""
         self._evaluations: dict[object, ModelsEvaluated] = {}
-        """By rows and models."""
+        """The evaluations by digest of the rows and by models."""
         self._ensemble: EnsembleBuilt | None = None
 
     def take(self, event: Event) -> None:
-        """Learn from the next event; what is known already changes nothing."""
+        """Update the fold with the next event; a repeated one changes nothing."""
         if isinstance(event, TrialEvent):
-            new = self.seen.news(event)
+            new = self.history.new_part(event)
             if isinstance(new, TrialEvent):
                 self._trial(new).take(new)
         elif isinstance(event, SweepStarted):
@@ -249,11 +255,11 @@ class StudyFold:
             self._evaluations[event.digest, event.models] = event
         elif isinstance(event, EnsembleBuilt):
             self._ensemble = event
-        elif isinstance(event, SweepEnded) and self._sweeps:  # else the line that began it is lost
+        elif isinstance(event, SweepEnded) and self._sweeps:  # else the line of its begin is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
     def record(self) -> StudyRecord:
-        """The study as it stands."""
+        """Return the record of the study after all events taken so far."""
         last = self._sweeps[-1].start if self._sweeps else None
         return StudyRecord(
             name="" if last is None else last.study,
@@ -267,10 +273,11 @@ class StudyFold:
 
     def _begin(self, event: SweepStarted) -> None:
         if not self._sweeps:
-            self._metric, self._known = StudyMetric.of(event.settings), dict(event.settings)
+            self._metric = StudyMetric.from_settings(event.settings)
+            self._last_settings = dict(event.settings)
         settings = event.settings.items()
-        changed = {key: value for key, value in settings if self._known.get(key) != value}
-        self._known |= event.settings
+        changed = {key: value for key, value in settings if self._last_settings.get(key) != value}
+        self._last_settings |= event.settings
         self._sweeps.append(SweepRecord(event, changed))
 
     def _trial(self, event: TrialEvent) -> TrialFold:
@@ -283,7 +290,7 @@ class StudyFold:
 
 
 def fold_events(events: Iterable[Event], *, keep_reports: bool = False) -> StudyRecord:
-    """The record of a study whose events these are, in their order."""
+    """Return the record of a study from its events, which come in log order."""
     study = StudyFold(keep_reports=keep_reports)
     for event in events:
         study.take(event)

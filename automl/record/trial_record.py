@@ -1,9 +1,10 @@
-"""All that is known of one trial, folded from its events as they come.
+"""The record of one trial, folded from its events as they come, and the ranking of trials. Pure.
 
-Which trial of a study is the best: one rule, for a running sweep and for the record of any.
+One rule ranks trials, both in a running sweep and in the record of a study. A trial is worth its
+best report, pruned or not, unless the objective returns the value: then the reports of a pruned
+trial cannot be compared with the values of other trials.
 
-A trial is worth its best report, pruned or not, unless the objective returns its value: then what
-a pruned trial reported compares with no other trial's.
+`study_record.py` folds a whole study; nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -42,112 +43,116 @@ from automl.trial import (
 )
 
 NEAR = 0.01
-"""A value so near to a trial's best report is that report. Not equal, because epochs that a trial
-repeats after an interruption differ a little on a GPU, and a kill can lose the last report."""
+"""A value this near (relative) to a trial's best report is that report. Equality would be too
+strict: epochs repeated after an interruption differ a little on a GPU, and a kill can lose the last
+report."""
 RANKED = (TrialState.FINISHED, TrialState.PRUNED)
-"""States in which a trial that has a value has a rank."""
+"""The states in which a trial with a value has a rank."""
 Rank: TypeAlias = tuple[bool, float, bool, int]
-"""Sorts trials, the best first."""
+"""Sort key of trials; the best comes first."""
 
 
 @dataclass(frozen=True)
 class StudyMetric:
-    """What a study optimises."""
+    """The metric that a study optimises, and its direction."""
 
     name: str = StudyConfig.metric
     direction: Direction = Direction.minimize
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> StudyMetric:
-        """As the flat settings of a sweep tell it; what they lack takes its default."""
+    def from_settings(cls, settings: Mapping[str, str]) -> StudyMetric:
+        """Read the metric from the flat settings of a sweep; missing ones take their defaults."""
         direction = Direction.__members__.get(settings.get("study.direction", ""), cls.direction)
         return cls(settings.get("study.metric", cls.name), direction)
 
 
 def is_returned(value: float, best_report: float | None) -> bool:
-    """Whether a finished trial's value is none that it reported: the objective returned it."""
+    """Return whether the objective returned the value, which the finished trial never reported."""
     return best_report is None or not math.isclose(value, best_report, rel_tol=NEAR)
 
 
 def rank(key: float, state: TrialState, number: int, *, returned: bool) -> Rank:
-    """Of a trial worth `key`, of which less is better, in a study whose values are `returned`.
+    """Return the rank of a trial with the value `key`, of which less is better.
 
-    Of equals finished ones come first, then those begun first.
+    `returned` says that the objective of the study returns its values. Among equals, finished
+    trials come first, then trials that were begun earlier.
     """
-    pruned = state is TrialState.PRUNED
-    return (returned and pruned, key, pruned, number)
+    is_pruned = state is TrialState.PRUNED
+    return (returned and is_pruned, key, is_pruned, number)
 
 
 def may_win(state: TrialState, *, returned: bool) -> bool:
-    """Whether the first of a ranking is the best trial: a pruned one has no value to compare."""
+    """Return whether the first trial of a ranking is the best; a pruned one may not compare."""
     return not (returned and state is TrialState.PRUNED)
 
 
-_OURS = frozenset(reported_metric(Task.auto))
+_BUILT_IN_METRICS = frozenset(reported_metric(Task.auto))
 _NO_DEVICE = "none"
-"""What is written of a trial that ended before it ran."""
+"""The device that is logged for a trial that ended before it ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as its events tell it."""
+    """All that the events of a trial tell about it; made by `TrialFold`."""
 
     number: int
     params: Params
     outcome: TrialOutcome | None
-    """How its last execution ended, without a traceback; None: it was running at the last event."""
+    """How the last execution ended, without a traceback; None: it ran at the last event."""
     device: str
-    """Where it ran last, for people."""
+    """The label of the device where the trial ran last."""
     started: float
-    """When it was first started (Unix seconds)."""
+    """When the trial was first started (Unix seconds)."""
     n_starts: int
     n_deaths: int
-    """Executions that ended because the process died under them."""
+    """The number of executions that ended because their process died."""
     n_out_of_memory: int
-    """Executions that ended because the device had no room."""
+    """The number of executions that ended because the device had no memory left."""
     peaks: Mapping[int, int]
-    """The most memory (bytes) that was held on a device by so many trials that trained together, it
-    among them; 1: by itself."""
+    """Peak memory (bytes) on a device, by the number of trials that trained together there, with
+    this one; 1: it trained alone."""
     predicted_bytes: int | None
-    """What it asked for when it was last measured by itself, and how that was known; None: it was
-    of unknown size, or not measured:"""
+    """Memory that the trial asked for when it was last measured alone; None: the size was unknown,
+    or the trial was not measured."""
     predicted_by: RequestSource | None
+    """The source of `predicted_bytes`."""
     best_value: float | None
-    """The best finite value of the study's metric among its reports, and its step:"""
+    """The best finite value of the study's metric among the trial's reports."""
     best_step: int | None
+    """The step of `best_value`."""
     n_reports: int
     last_step: int
-    """The largest step that a store can hold; 0 before the first report."""
+    """The largest reported step that a store can hold; 0 before the first report."""
     checkpoints: Mapping[CheckpointKind, str]
-    """Paths as the log says them: relative to the study, and whatever a stranger wrote."""
+    """Paths as the log has them, relative to the study; a stranger may have written them."""
     reports: Mapping[int, Mapping[str, float]] | None
-    """Metrics by step, those that were logged through another library among them; None: the fold
-    was to keep none."""
+    """Metrics by step, including values logged through another library; None: the fold keeps no
+    reports."""
     tags: Mapping[str, str]
-    """What the objective noted, by name."""
+    """Texts that the objective tagged the trial with, by name."""
     best_metrics: Mapping[str, float] = field(default_factory=dict)
-    """Of its best report, what a training on a table tells (`config.metrics`), by name."""
+    """Metrics of the best report that the built-in training knows (`config.metrics`), by name."""
 
     @property
     def state(self) -> TrialState:
-        """RUNNING may be a trial whose sweep was killed: the log does not tell."""
+        """The state of the trial; RUNNING also if its sweep was killed: the log does not tell."""
         return _state(self.outcome)
 
     @property
     def kind(self) -> DeviceKind | None:
-        """Of the device where it ran last; None: on none."""
+        """The kind of the device where the trial ran last; None: it ran on no device."""
         if self.device in ("", _NO_DEVICE):
             return None
         return kind_of_label(self.device)
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that it held by itself; 0: not known."""
+        """Peak memory of the trial when it trained alone (bytes); 0: not known."""
         return self.peaks.get(1, 0)
 
     @property
     def value(self) -> float | None:
-        """What it finished with, or the best of a pruned one; None: it has no value."""
+        """The final value of a finished trial, or the best of a pruned one; None: no value."""
         return (
             self.outcome.value
             if isinstance(self.outcome, FinishedOutcome | PrunedOutcome)
@@ -156,7 +161,8 @@ class TrialRecord:
 
     @property
     def cause(self) -> str | None:
-        """Why it failed, stopped or fits nowhere, one line; None: it did not, or goes on since."""
+        """One line that says why the trial failed, stopped or fits nowhere; None: it did not, or it
+        was started again since."""
         match self.outcome:
             case (
                 FailedOutcome()
@@ -169,19 +175,19 @@ class TrialRecord:
 
     @property
     def ended(self) -> float | None:
-        """When it came to its end for good (Unix seconds); None: it has not."""
+        """When the trial ended for good (Unix seconds); None: it has not."""
         return self.outcome.time if self.outcome is not None and self.state.is_final else None
 
 
 @dataclass(slots=True)
 class TrialFold:
-    """Takes the events of a trial one after another; `record` is what they say so far."""
+    """Folds the events of a trial, one after another, into a `TrialRecord`."""
 
     number: int
     started: float
     metric: StudyMetric = field(default_factory=StudyMetric)
     reports: dict[int, Mapping[str, float]] | None = None
-    """Where reports are kept; None: they are not."""
+    """The reports by step; None: they are not kept."""
     params: Params = field(default_factory=dict)
     outcome: TrialOutcome | None = None
     device: str = ""
@@ -205,7 +211,7 @@ class TrialFold:
         return _state(self.outcome)
 
     def take(self, event: TrialEvent) -> None:
-        """Learn from the next event."""
+        """Update the fold with the next event."""
         match event:
             case MetricsReported():
                 self._take_report(event)
@@ -226,7 +232,7 @@ class TrialFold:
                 self._take_outcome(event)
 
     def record(self) -> TrialRecord:
-        """The trial as it stands."""
+        """Return the record of the trial after all events taken so far."""
         return TrialRecord(
             number=self.number,
             params=self.params,
@@ -252,7 +258,7 @@ class TrialFold:
     def _take_report(self, event: MetricsReported) -> None:
         self.n_reports += event.step != self._newest_step  # a later part of the same report
         self._newest_step = event.step
-        if event.step <= MAX_STEP:  # older versions took what no store can hold
+        if event.step <= MAX_STEP:  # older versions took steps that no store can hold
             self.last_step = max(self.last_step, event.step)
         value = event.metrics.get(self.metric.name)
         if value is not None and math.isfinite(value) and self._is_best(value):
@@ -264,12 +270,12 @@ class TrialFold:
             self.reports[event.step] = {**self.reports.get(event.step, {}), **event.metrics}
 
     def _keep_best(self, metrics: Mapping[str, float]) -> None:
-        """Those that are known by name: others may be without number."""
-        for name in metrics.keys() & _OURS:
+        """Keep the built-in metrics of the best report; there may be any number of others."""
+        for name in metrics.keys() & _BUILT_IN_METRICS:
             self.best_metrics.setdefault(name, metrics[name])
 
     def _take_logged(self, event: ValuesLogged) -> None:
-        """Nothing that the study goes by."""
+        """Keep logged values where they are wanted; they never change the trial's value."""
         self._keep_best({p.name: p.value for p in event.points if p.step == self.best_step})
         if self.reports is not None:
             for point in event.points:
@@ -286,7 +292,7 @@ class TrialFold:
         return self.best_value is None or self.metric.direction.better(value, self.best_value)
 
     def _take_outcome(self, event: TrialOutcome) -> None:
-        # Nobody asks for its traceback here, and there may be ten thousand of them.
+        # No reader needs the tracebacks, and there may be ten thousand of them.
         self.outcome = replace(event, details="") if isinstance(event, FailedOutcome) else event
         self.n_deaths += isinstance(event, InterruptedOutcome) and event.by_worker_death
         self.n_out_of_memory += isinstance(event, OutOfMemoryOutcome)

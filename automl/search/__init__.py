@@ -1,1 +1,1 @@
-"""What to try: the search space, the samplers, the pruners and the study. Only owner of optuna."""
+"""The search: its space, the samplers, the pruners and the study. Only owner of optuna."""

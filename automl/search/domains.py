@@ -1,6 +1,7 @@
-"""The values that one param may take: fixed, one of some choices, or a range of numbers.
+"""The domains of params: a fixed value, a list of choices, or a range of numbers. Pure.
 
-Pure values; `space.py` puts them together, `samplers.py` turns them into Optuna's distributions.
+`search_space.py` builds a space from domains, and `optuna_trials.py` turns them into Optuna's
+distributions.
 """
 
 from __future__ import annotations
@@ -18,24 +19,19 @@ _FORMS = "write {low: …, high: …}, {choices: […]} or one value"
 
 
 def is_same_value(a: object, b: object) -> bool:
-    """Equality that keeps true and 1 apart (Python does not)."""
+    """Return whether two values are equal, where true and 1 differ (in Python they do not)."""
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
 @dataclass(frozen=True)
 class FixedDomain:
-    """One value, which is not searched."""
+    """The domain of a param that has one value and is not searched."""
 
     value: ParamValue
 
     @property
-    def n_values(self) -> float:
-        """Return the number of different values."""
-        return 1
-
-    @property
     def ends(self) -> tuple[ParamValue, ...]:
-        """The values to look at when asking whether an objective takes them all."""
+        """The values that show whether an objective takes all values of the domain."""
         return (self.value,)
 
     def contains(self, value: object) -> bool:
@@ -45,7 +41,7 @@ class FixedDomain:
         return self.value
 
     def at(self, share: float) -> ParamValue:
-        """The value that lies so far (0 to 1) from the first to the last."""
+        """Return the value at the fraction `share` (0 to 1) from the first to the last."""
         return self.value
 
     def plain(self) -> Any:
@@ -57,14 +53,9 @@ class FixedDomain:
 
 @dataclass(frozen=True)
 class ChoiceDomain:
-    """One of some values without an order."""
+    """A domain of listed values without an order."""
 
     values: tuple[ParamValue, ...]
-
-    @property
-    def n_values(self) -> float:
-        """Return the number of different values."""
-        return len(self.values)
 
     @property
     def ends(self) -> tuple[ParamValue, ...]:
@@ -77,8 +68,22 @@ class ChoiceDomain:
         return next(v for v in self.values if is_same_value(v, value))
 
     def at(self, share: float) -> ParamValue:
-        """As `FixedDomain.at`, by their places in the list."""
+        """Return the value at the fraction `share` (0 to 1) of the list."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+
+    def far_apart(self) -> tuple[float, float] | None:
+        """Return the choices, the smaller first, if they may be meant as a range; else None.
+
+        They may if they are two floats an order of magnitude apart, or of different signs.
+        """
+        if len(self.values) != 2:
+            return None
+        low, high = self.values
+        if not (isinstance(low, float) and isinstance(high, float)):
+            return None
+        low, high = min(low, high), max(low, high)
+        small, large = sorted((abs(low), abs(high)))
+        return (low, high) if low < 0 < high or large >= 10 * small else None
 
     def plain(self) -> dict[str, Any]:
         return {"choices": list(self.values)}
@@ -89,7 +94,7 @@ class ChoiceDomain:
 
 @dataclass(frozen=True)
 class RangeDomain:
-    """Numbers from `low` to `high`, both included; integers when all given numbers are."""
+    """A domain of numbers from `low` to `high`, both included; integers if its bounds are."""
 
     low: int | float
     high: int | float
@@ -99,12 +104,6 @@ class RangeDomain:
     @property
     def is_integer(self) -> bool:
         return isinstance(self.low, int)
-
-    @property
-    def n_values(self) -> float:
-        """Return the number of different values; infinite for numbers without a step."""
-        step = self.step or (1 if self.is_integer else 0)
-        return round((self.high - self.low) / step) + 1 if step else math.inf
 
     @property
     def ends(self) -> tuple[ParamValue, ...]:
@@ -121,15 +120,15 @@ class RangeDomain:
         return abs(n_steps - round(n_steps)) < 1e-8
 
     def cast(self, value: ParamValue) -> ParamValue:
-        """`value` in the range's type, on its steps as people write them (0.3, not 0.1 · 3)."""
+        """Return `value` in the range's type, on its steps as written (0.3, not 3 · 0.1)."""
         assert isinstance(value, int | float)
         if self.step is None:
             return int(value) if self.is_integer else float(value)
         return _on_step(self.low, round((value - self.low) / self.step), self.step)
 
     def at(self, share: float) -> ParamValue:
-        """As `FixedDomain.at`; on a log scale where it is one."""
-        if share in (0, 1):  # powers and logarithms miss the ends by their rounding
+        """Return the value at the fraction `share` (0 to 1) of the range or its log scale."""
+        if share in (0, 1):  # powers and logarithms would miss the ends by rounding
             return self.cast(self.high if share else self.low)
         if self.log:
             return self._nearest(self.low * (self.high / self.low) ** share)
@@ -153,19 +152,19 @@ Domain: TypeAlias = FixedDomain | ChoiceDomain | RangeDomain
 
 
 def parse_domain(key: str, entry: object) -> Domain:
-    """The domain of `entry` (without its `when`). Raises ConfigError naming `key`."""
+    """Return the domain of `entry` (without its `when`). Raises ConfigError naming `key`."""
     if not isinstance(entry, Mapping):
         return FixedDomain(_scalar(key, entry))
-    given = {name: value for name, value in entry.items() if value is not None}
+    settings = {name: value for name, value in entry.items() if value is not None}
     if unknown := entry.keys() - {"low", "high", "log", "step", "choices"}:
         raise ConfigError(f"{key}: unknown key {', '.join(map(repr, sorted(unknown)))}; {_FORMS}.")
-    if "choices" in given:
-        if len(given) > 1:
+    if "choices" in settings:
+        if len(settings) > 1:
             raise ConfigError(f"{key}: choices and a range exclude each other; {_FORMS}.")
-        return _choices(f"{key}.choices", given["choices"])
-    if missing := {"low", "high"} - given.keys():
+        return _choices(f"{key}.choices", settings["choices"])
+    if missing := {"low", "high"} - settings.keys():
         raise ConfigError(f"{key}: {' and '.join(sorted(missing))} missing; {_FORMS}.")
-    return _range(key, **given)
+    return _range(key, **settings)
 
 
 def _choices(key: str, values: object) -> ChoiceDomain:
@@ -204,13 +203,13 @@ def _range(key: str, low: Any, high: Any, log: Any = False, step: Any = None) ->
 
 
 def _last_step(low: int | float, high: int | float, step: int | float) -> int | float:
-    """The largest `low + k·step` up to `high`, so that `high` itself can be drawn."""
+    """Return the largest `low + k·step` up to `high`, so that the high end can be drawn."""
     n_steps = (Decimal(str(high)) - Decimal(str(low))) // Decimal(str(step))
     return _on_step(low, int(n_steps), step)
 
 
 def _on_step(low: int | float, n_steps: int, step: int | float) -> int | float:
-    """`low + n_steps·step` in decimals: floats would make 0.30000000000000004 of 3 times 0.1."""
+    """Return `low + n_steps·step` in decimals: 3 · 0.1 in floats is 0.30000000000000004."""
     value = Decimal(str(low)) + n_steps * Decimal(str(step))
     return int(value) if isinstance(low, int) else float(value)
 

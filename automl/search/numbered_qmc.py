@@ -1,4 +1,8 @@
-"""Optuna's QMC sampler, told which point to take; `samplers/qmc.py` itself loads no Optuna."""
+"""Optuna's QMC sampler with the number of the point set from outside.
+
+A file of its own, because it imports Optuna and `samplers/qmc.py` must not: that file is loaded for
+its settings before a study is opened.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ from optuna.samplers import QMCSampler
 
 
 class NumberedQMC(QMCSampler):
-    """Takes the point it is told instead of counting points in the storage.
+    """Takes the point with the number `point` instead of counting points in the storage.
 
-    The count is written before the trial: a kill between the two would skip a point, and the
+    Optuna writes the count before the trial: a kill between the two would skip a point, and the
     resumed study would differ from an uninterrupted one.
     """
 

@@ -1,8 +1,7 @@
-"""The search space in Optuna's words, and a trial as Optuna writes one down.
+"""Translate spaces and trials between this package and Optuna.
 
-How the trials of a study ended, read back from what Optuna keeps of them.
-
-What is written into a study for those who look at it with Optuna's own tools.
+It makes Optuna's distributions and running trials, reads back how trials ended, and writes notes
+for readers who use Optuna's own tools. Storages are opened in `storage.py`.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from automl.trial import (
 
 
 def optuna_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Optuna's distribution for each param that is searched."""
+    """Return Optuna's distribution for each searched param of the space, by name."""
     return {param.name: optuna_distribution(param) for param in space.params if param.is_searched}
 
 
 def optuna_distribution(param: SpaceParam) -> BaseDistribution:
-    """Of a param that is searched."""
+    """Return Optuna's distribution for a searched param."""
     match param.domain:
         case ChoiceDomain(values):
             return CategoricalDistribution(values)
@@ -65,7 +64,7 @@ def optuna_running_trial(
     distributions: Mapping[str, BaseDistribution] | None = None,
     user_attrs: Mapping[str, Any] | None = None,
 ) -> FrozenTrial:
-    """A trial as it begins."""
+    """Return a running trial for Optuna, as it is when it begins."""
     return FrozenTrial(
         number=number,
         trial_id=-1,  # the storage gives it one
@@ -83,17 +82,20 @@ def optuna_running_trial(
 
 @dataclass(frozen=True)
 class EndedTrial:
-    """A trial that has ended, as the study tells it; what it does not keep is said in the cause."""
+    """A trial that has ended, as Optuna's study has it.
+
+    The cause of its outcome says what the study does not keep.
+    """
 
     number: int
     params: Params
     began: float
-    """When it was asked for (Unix seconds)."""
+    """When the trial was asked for (Unix seconds)."""
     outcome: FinishedOutcome | PrunedOutcome | TooLargeOutcome | FailedOutcome
 
 
 def trial_state_of(trial: FrozenTrial) -> TrialState:
-    """Of a trial that has ended."""
+    """Return the state of a trial that has ended."""
     if trial.state is OptunaState.COMPLETE:
         return TrialState.FINISHED
     if trial.state is OptunaState.PRUNED and BARE_KEY not in trial.constraints:
@@ -104,7 +106,7 @@ def trial_state_of(trial: FrozenTrial) -> TrialState:
 def trial_outcome_of(
     trial: FrozenTrial,
 ) -> FinishedOutcome | PrunedOutcome | TooLargeOutcome | FailedOutcome:
-    """How a trial ended, of which Optuna keeps no more than state, value, time and excess."""
+    """Return how a trial ended; Optuna keeps only its state, value, time and excess."""
     number, at = trial.number, unix_seconds(trial.datetime_complete)
     value = trial.values[0] if trial.values else math.nan
     match trial_state_of(trial):
@@ -126,19 +128,22 @@ _NO_ROOM = "does not fit in any device's memory (the event log lost the rest)"
 
 
 def unix_seconds(time: datetime | None) -> float:
-    """Unix seconds; 0 where it is not known."""
+    """Return `time` in Unix seconds; 0 if it is not known."""
     return 0.0 if time is None else time.timestamp()
 
 
 MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
-"""User attributes of a trial."""
+"""Keys of the user attributes of a trial."""
 MAX_CAUSE_CHARACTERS = 500
 
 
 def note_trial_end(
     storage: BaseStorage, trial_id: int, outcome: TrialOutcome, device: str | None
 ) -> None:
-    """For optuna-dashboard: a line in the journal, two for a trial that failed."""
+    """Note device and cause of a trial's end, for optuna-dashboard.
+
+    It costs a line of the journal, two for a trial that failed.
+    """
     if device is not None:
         storage.set_trial_user_attr(trial_id, DEVICE, device)
     if isinstance(outcome, FailedOutcome | TooLargeOutcome):
@@ -147,7 +152,7 @@ def note_trial_end(
 
 
 def name_metric(storage: BaseStorage, study_name: str, metric: str) -> None:
-    """Optuna shows values under this name; written once, to studies of earlier versions too."""
+    """Set the name under which Optuna shows values; it is written once, also to old studies."""
     study = load_optuna_study(RandomSampler(), storage, study_name)
     if study.metric_names != [metric]:
         study.set_metric_names([metric])
@@ -156,7 +161,7 @@ def name_metric(storage: BaseStorage, study_name: str, metric: str) -> None:
 def set_excess(
     storage: BaseStorage, study_name: str, trial_id: int, outcome: TooLargeOutcome
 ) -> None:
-    """By how much a trial is too large, as a constraint; once."""
+    """Write by how much a trial is too large, as a constraint, unless it is written already."""
     key = AT_LEAST_KEY if outcome.at_least else EXCESS_KEY
     if key not in storage.get_trial(trial_id).constraints:
         study = optuna.load_study(study_name=study_name, storage=storage, sampler=RandomSampler())

@@ -1,8 +1,8 @@
-"""The params of a trial that asks for them while it runs: drawn one by one, written down at once.
+"""The params of trials that ask for them while they run: drawn one by one, and stored at once.
 
-A param that was drawn is in the storage before the trial learns of it. So a trial that was killed
-and goes on gets the same values again, and what a study's trials asked for is known when the study
-is opened again (`discovered_space.py`).
+A drawn value is in the storage before the trial gets it. A trial that was killed and goes on thus
+gets the same values again, and the params that trials asked for are known when the study is opened
+again. `discovered_space.py` tells which params can be drawn before a trial starts.
 """
 
 from __future__ import annotations
@@ -30,69 +30,75 @@ from automl.trial import ParamQuestion, Params, ParamValue, SpaceEntry
 
 
 class ParamSuggester:
-    """What is known of the params that are asked for. For the main thread."""
+    """Draws and stores the params that running trials ask for. For the main thread alone."""
 
     def __init__(self, search: SamplerInputs, sampler: Sampler, opened: OpenStorage) -> None:
-        """The space of `search` is the one that was written."""
+        """Begin with the space of `search`, which is the one that the user wrote."""
         self.found = FoundSpace(search.space)
         self._search, self._sampler, self._opened = search, sampler, opened
         self._entries: dict[str, SpaceEntry] = {}
-        """As the objective asks for params that trials begin with."""
+        """The entries with which the objective asks for params that trials begin with."""
         self._kinds: dict[str, BaseDistribution] = {}
-        """What the storage compares a param with: it refuses another kind of it."""
+        """The distribution that the storage has of each param: it refuses another kind."""
         self._asked: dict[int, dict[str, Domain]] = {}
-        """What running trials asked for, of which a database keeps the first range alone."""
+        """The domains that running trials asked for; a database keeps only the first of each."""
         self._differences: list[str] = []
         self._unasked: set[str] = set()
-        """Written params of which it was said that the objective does not ask for them."""
+        """Written params that the user was told the objective does not ask for."""
 
     @property
     def space(self) -> SearchSpace:
-        """What a trial that is asked for now begins with."""
+        """The space of the params with which a new trial begins."""
         return self.found.known() if self._sampler.extends else self.found.written
 
     def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
-        """As a trial will ask for those of its params that were drawn for this: it need not."""
+        """Return the expected entries of a trial's params that were drawn ahead.
+
+        The trial may ask for them differently, or not at all.
+        """
         names = self.space.names
         return {n: entry for n, entry in self._entries.items() if n in params and n in names}
 
     def differences(self) -> Sequence[str]:
-        """What has been seen since the last call to differ from the space that was written; for
-        people, each once."""
-        said, self._differences = self._differences, []
-        return said
+        """Return the differences from the written space that were seen since the last call.
 
-    def value(self, asked: ParamQuestion, known: Params, trial_id: int) -> ParamValue:
-        """The value of the param that a trial with the known ones asks for; in the storage.
-
-        Raises ConfigError for what is no range and no choice, or another kind than before.
+        Each is a line for people, and is returned once.
         """
-        name = asked.name
-        domain = parse_domain(f"suggest {name!r}", asked.entry)
+        differences, self._differences = self._differences, []
+        return differences
+
+    def value(self, question: ParamQuestion, known: Params, trial_id: int) -> ParamValue:
+        """Return the value of the param that a trial asks for, once it is in the storage.
+
+        `known` are the params that the trial has. Raises ConfigError for an entry that is neither a
+        range nor a choice, or of another kind than before.
+        """
+        name = question.name
+        domain = parse_domain(f"suggest {name!r}", question.entry)
         if name in known and name in self.found.written.names:
-            self._compare(name, domain, asked.entry)
+            self._compare(name, domain, question.entry)
             return known[name]
         self._check_kind(name, domain)
-        self._asked.setdefault(asked.trial, {})[name] = domain
+        self._asked.setdefault(question.trial, {})[name] = domain
         if name not in known:
-            value = self._draw(asked.trial, SpaceParam(name, domain))
+            value = self._draw(question.trial, SpaceParam(name, domain))
         elif domain.contains(known[name]):
             value = known[name]
-        else:  # drawn before its range was seen to depend on others
+        else:  # drawn before it was known that its range depends on others
             value = nearest(domain, known[name])
         written = self._opened.storage.get_trial(trial_id).distributions.get(name)
         if written is None or domain_of(written) != domain:
             self._write(trial_id, SpaceParam(name, domain), value)
         if name in self.space.names and domain == self.space[name].domain:
-            self._entries[name] = asked.entry
+            self._entries[name] = question.entry
         return value
 
     def drawn_ahead(self, names: Iterable[str]) -> Sequence[str]:
-        """Return those of a trial's params that are its own only once it asks for them."""
+        """Return the names of params that become a trial's own only when it asks for them."""
         return [name for name in names if name not in self.found.written.names]
 
     def not_asked_for(self, names: Sequence[str], trial_id: int) -> None:
-        """A trial trained without asking for these of its params."""
+        """Note that a trial trained without asking for the named params."""
         drawn = self.drawn_ahead(names)
         if drawn:
             self._opened.storage.set_trial_system_attr(trial_id, NOT_SUGGESTED, drawn)
@@ -103,17 +109,17 @@ class ParamSuggester:
                     f"space.{name} is written, and there are trials that do not ask for it"
                 )
 
-    def began(self, trial: FrozenTrial) -> None:
-        """A trial of the study goes on."""
+    def take_running(self, trial: FrozenTrial) -> None:
+        """Learn from a trial of the study that goes on."""
         for name, kind in trial.distributions.items():
             self._kinds.setdefault(name, kind)
 
-    def ended(self, trial: FrozenTrial) -> None:
-        """A trial of the study has ended, as the storage has it."""
-        self.began(trial)
-        asked = {n: domain_of(d) for n, d in as_asked(trial).distributions.items()}
-        asked |= self._asked.pop(trial.number, {})
-        self.found.take(asked, trained=is_trained(trial))
+    def take_ended(self, trial: FrozenTrial) -> None:
+        """Learn from a trial of the study that has ended, as the storage has it."""
+        self.take_running(trial)
+        domains = {n: domain_of(d) for n, d in as_asked(trial).distributions.items()}
+        domains |= self._asked.pop(trial.number, {})
+        self.found.take(domains, trained=is_trained(trial))
 
     def _compare(self, name: str, domain: Domain, entry: SpaceEntry) -> None:
         written = self.found.written[name].domain
@@ -137,25 +143,28 @@ class ParamSuggester:
             ) from error
 
     def _draw(self, number: int, param: SpaceParam) -> ParamValue:
-        """As the study's seed, the trial's number, the name and the trials that have ended decide;
-        an enqueued value where there is one that the param can have."""
-        enqueued = self._search.enqueued
-        first = enqueued[number] if number < len(enqueued) else {}
-        if param.name in first:
-            if param.domain.contains(first[param.name]):
-                return param.domain.cast(first[param.name])
+        """Return a new value: the enqueued one if the param can have it, else a draw.
+
+        The draw follows from the study's seed, the trial's number, the name, and the trials that
+        have ended.
+        """
+        all_enqueued = self._search.enqueued
+        enqueued = all_enqueued[number] if number < len(all_enqueued) else {}
+        if param.name in enqueued:
+            if param.domain.contains(enqueued[param.name]):
+                return param.domain.cast(enqueued[param.name])
             self._differences.append(
-                f"study.enqueue[{number}].{param.name}={first[param.name]} is not tried: the "
+                f"study.enqueue[{number}].{param.name}={enqueued[param.name]} is not tried: the "
                 f"objective asks for {param.domain}"
             )
         seed = sampler_seed(self._search.study_seed, param.name)
-        one = SamplerInputs(SearchSpace((param,)), seed, (), self._search.open_study)
-        choose = self._sampler.one(one)(number)
+        inputs = SamplerInputs(SearchSpace((param,)), seed, (), self._search.open_study)
+        choose = self._sampler.open_for_one_param(inputs)(number)
         assert choose is not None, "a sampler of one param has a value for each trial"
         return choose(param)
 
     def _write(self, trial_id: int, param: SpaceParam, value: Any) -> None:
-        """Where it was drawn before, the journal replaces it; a database keeps what it has."""
+        """Store the value; the journal replaces one that was drawn before, a database keeps it."""
         kind = optuna_distribution(param)
         internal = kind.to_internal_repr(value)
         self._opened.storage.set_trial_param(trial_id, param.name, internal, kind)
@@ -164,13 +173,13 @@ class ParamSuggester:
 
 
 def is_trained(trial: FrozenTrial) -> bool:
-    """Whether it came so far as to ask for all that it does: it has reported at least."""
+    """Return whether the trial has asked for all its params, since it has reported at least."""
     pruned = trial.state is TrialState.PRUNED and bool(trial.intermediate_values)
     return pruned or trial.state is TrialState.COMPLETE
 
 
 def params_within_space(space: SearchSpace, params: Params) -> Params:
-    """Those of the params that such a space can have."""
+    """Return the params that the space has, with values that it allows."""
     return {
         name: value
         for name, value in params.items()
@@ -179,14 +188,14 @@ def params_within_space(space: SearchSpace, params: Params) -> Params:
 
 
 def nearest(domain: Domain, value: ParamValue) -> ParamValue:
-    """The value of a range that is next to a number."""
+    """Return the value of a range that is nearest to a number."""
     assert isinstance(domain, RangeDomain), "choices do not vary"
     assert isinstance(value, int | float), "one kind of values for a name"
     return domain.cast(min(max(value, domain.low), domain.high))
 
 
 def domain_of(known: BaseDistribution) -> Domain:
-    """Back from Optuna's words; see `optuna_trials.py`."""
+    """Return the domain of one of Optuna's distributions; reverses `optuna_distribution`."""
     match known:
         case CategoricalDistribution():
             return ChoiceDomain(tuple(known.choices))

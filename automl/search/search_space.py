@@ -1,4 +1,4 @@
-"""The search space: named params, the values each may take, and when it is there at all.
+"""The search space: named params, the domain of each, and the conditions under which it exists.
 
     depth:     {low: 2, high: 8}                           integers: an integer range
     lr:        {low: 1e-4, high: 1e-1, log: true}          floats: a float range
@@ -8,12 +8,11 @@
 
 `when` names other params and the value, or list of values, that they must have; all must hold.
 A param whose condition does not hold is absent from the trial. Hydra's own spellings
-(`interval(…)`) were turned into these entries by `cli/`.
+(`interval(…)`) are turned into these entries by `cli/`, not here.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,16 +20,16 @@ from typing import Any
 
 from automl.config.checks import defaults_of
 from automl.errors import ConfigError
-from automl.search.domains import ChoiceDomain, Domain, FixedDomain, is_same_value, parse_domain
+from automl.search.domains import Domain, FixedDomain, is_same_value, parse_domain
 from automl.trial import Params, ParamValue
 
-MAX_NAME_CHARACTERS = 250
-"""What MLflow takes as the key of a param."""
+_MAX_NAME_CHARACTERS = 250
+"""The longest key of a param that MLflow takes."""
 
 
 @dataclass(frozen=True)
 class SpaceParam:
-    """A name, the values it may take, and the values of others under which it is there."""
+    """A param: its name, its domain, and the values of other params under which it is active."""
 
     name: str
     domain: Domain
@@ -41,7 +40,10 @@ class SpaceParam:
         return not isinstance(self.domain, FixedDomain)
 
     def is_active(self, params: Params) -> bool:
-        """Whether the param is there, given those before it (an absent one fulfils nothing)."""
+        """Return whether the param is active, given the params before it.
+
+        An absent param fulfils no condition.
+        """
         return all(
             name in params and any(is_same_value(params[name], value) for value in values)
             for name, values in self.when.items()
@@ -50,7 +52,7 @@ class SpaceParam:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """All params, each after those that its condition names."""
+    """All params of a study, each after the params that its condition names."""
 
     params: tuple[SpaceParam, ...]
 
@@ -62,7 +64,7 @@ class SearchSpace:
         return next(param for param in self.params if param.name == name)
 
     def fill(self, choose: Callable[[SpaceParam], ParamValue]) -> dict[str, ParamValue]:
-        """The params of one trial; `choose` is asked for each one that is active and searched."""
+        """Return the params of one trial; `choose` is called for each active, searched param."""
         params: dict[str, ParamValue] = {}
         for param in self.params:
             if param.is_active(params):
@@ -73,15 +75,15 @@ class SearchSpace:
         return params
 
     def plain(self) -> dict[str, Any]:
-        """Canonical entries, which JSON can hold and `parse_space` reads back."""
+        """Return canonical entries, which JSON can hold and `parse_space` reads back."""
         return {param.name: _plain(param) for param in self.params}
 
     def defaults(self) -> dict[str, Any]:
-        """Of `plain`, what it says of keys that an entry does not give."""
+        """Return the parts of `plain` that hold for keys which an entry leaves out."""
         return {param.name: defaults_of(type(param.domain)) for param in self.params}
 
     def has(self, params: Params) -> bool:
-        """Whether they, some or all of a trial's, can occur together."""
+        """Return whether `params`, some or all of a trial's, can occur together."""
         try:
             self.check(params)
         except ConfigError:
@@ -91,8 +93,10 @@ class SearchSpace:
     def check(
         self, params: Params, key: str = "study.enqueue", *, may_have_others: bool = False
     ) -> None:
-        """Raises ConfigError unless `params` (some or all of a trial's) can occur together; params
-        that are not in the space are refused, unless a trial may have others."""
+        """Raise ConfigError unless `params` (some or all of a trial's) can occur together.
+
+        Params that the space lacks are refused, unless a trial may have others.
+        """
         fixed = {p.name: p.domain.value for p in self.params if isinstance(p.domain, FixedDomain)}
         for name, value in params.items():
             if name not in self.names:
@@ -106,69 +110,31 @@ class SearchSpace:
                 raise ConfigError(f"{key}.{name}={value}: must be {param.domain} (space.{name}).")
             if not param.is_active({**fixed, **params}):
                 raise ConfigError(
-                    f"{key}.{name}={value}: {name} is only there when {_words(param.when)}; name "
-                    f"that too, or leave {name} out."
+                    f"{key}.{name}={value}: {name} is only there when "
+                    f"{_condition_text(param.when)}; name that too, or leave {name} out."
                 )
 
 
 def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
     """Read the `space` of a config. Raises ConfigError naming `space.NAME`, value and remedy."""
-    given = {name: _parse_param(name, entry) for name, entry in entries.items()}
-    for param in given.values():
-        _check_condition(param, given)
-    return SearchSpace(_parents_first(given))
-
-
-def space_notes(space: SearchSpace, n_trials: int | None) -> tuple[str, ...]:
-    """Return what a reader of the space may not expect of it, a line each.
-
-    These are two choices that look like the ends of a range, and a space with fewer combinations of
-    values than the study has trials. `n_trials` is None where no number was given.
-    """
-    notes = []
-    for param in space.params:
-        if isinstance(param.domain, ChoiceDomain) and _look_like_ends(param.domain.values):
-            low, high = param.domain.values
-            notes.append(
-                f"space.{param.name}: two choices, {low} and {high}, and nothing between them; a "
-                f"range is written interval({low},{high}), in Python ({low}, {high})."
-            )
-    n_combinations = math.prod(param.domain.n_values for param in space.params)
-    if n_trials is not None and space.params and n_combinations < n_trials:
-        notes.append(
-            f"space: {n_combinations:,.0f} different combinations of params for {n_trials:,} "
-            "trials, so some are trained more than once, each time with other random numbers; "
-            "sampler=grid tries each once."
-        )
-    return tuple(notes)
-
-
-def _look_like_ends(values: tuple[ParamValue, ...]) -> bool:
-    """Return whether choices are two numbers, not both integers, an order of magnitude apart."""
-    if len(values) != 2 or not all(type(value) in (int, float) for value in values):
-        return False
-    low, high = (float(value) for value in values if isinstance(value, int | float))
-    if float in map(type, values) and low < high:
-        return low <= 0 or high / low >= 10
-    return False
+    params = {name: _parse_param(name, entry) for name, entry in entries.items()}
+    for param in params.values():
+        _check_condition(param, params)
+    return SearchSpace(_parents_first(params))
 
 
 def _parse_param(name: object, entry: object) -> SpaceParam:
     key = f"space.{name}"
-    if not isinstance(name, str) or not _is_name(name):
+    if not (isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARACTERS and name.isprintable()):
         raise ConfigError(
-            f"{key!a}: the name of a param is up to {MAX_NAME_CHARACTERS} printable characters, "
-            "without a space at either end."
+            f"{key}: the name of a param is a text of 1 to {_MAX_NAME_CHARACTERS} "
+            "printable characters."
         )
     when: object = None
     if isinstance(entry, Mapping):
         when = entry.get("when")
         entry = {k: v for k, v in entry.items() if k != "when"}
     return SpaceParam(name, parse_domain(key, entry), _parse_condition(f"{key}.when", when))
-
-
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and name == name.strip()
 
 
 def _parse_condition(key: str, when: object) -> dict[str, tuple[ParamValue, ...]]:
@@ -182,26 +148,26 @@ def _parse_condition(key: str, when: object) -> dict[str, tuple[ParamValue, ...]
     return {str(name): tuple(values) for name, values in listed.items()}
 
 
-def _check_condition(param: SpaceParam, given: Mapping[str, SpaceParam]) -> None:
+def _check_condition(param: SpaceParam, params: Mapping[str, SpaceParam]) -> None:
     for name, values in param.when.items():
         key = f"space.{param.name}.when.{name}"
-        if name not in given:
-            raise ConfigError(f"{key}: no such param in the space ({', '.join(given)}).")
+        if name not in params:
+            raise ConfigError(f"{key}: no such param in the space ({', '.join(params)}).")
         for value in values:
-            if not given[name].domain.contains(value):
+            if not params[name].domain.contains(value):
                 raise ConfigError(
-                    f"{key}={value}: can never hold; space.{name} is {given[name].domain}."
+                    f"{key}={value}: can never hold; space.{name} is {params[name].domain}."
                 )
 
 
-def _parents_first(given: Mapping[str, SpaceParam]) -> tuple[SpaceParam, ...]:
-    """The order given, but for params that stand before one that their condition names."""
+def _parents_first(params: Mapping[str, SpaceParam]) -> tuple[SpaceParam, ...]:
+    """Return the params in their order, each moved behind the params that its condition names."""
     placed: dict[str, SpaceParam] = {}
-    while left := [param for param in given.values() if param.name not in placed]:
-        ready = next((param for param in left if param.when.keys() <= placed.keys()), None)
+    while rest := [param for param in params.values() if param.name not in placed]:
+        ready = next((param for param in rest if param.when.keys() <= placed.keys()), None)
         if ready is None:
             raise ConfigError(
-                f"space: the conditions of {', '.join(p.name for p in left)} wait for each other; "
+                f"space: the conditions of {', '.join(p.name for p in rest)} wait for each other; "
                 "drop one `when`."
             )
         placed[ready.name] = ready
@@ -215,7 +181,7 @@ def _plain(param: SpaceParam) -> Any:
     return param.domain.plain() | {"when": when}
 
 
-def _words(when: Mapping[str, tuple[ParamValue, ...]]) -> str:
+def _condition_text(when: Mapping[str, tuple[ParamValue, ...]]) -> str:
     return " and ".join(
         f"{name} is {' or '.join(map(str, values))}" for name, values in when.items()
     )

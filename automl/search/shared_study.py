@@ -1,7 +1,8 @@
-"""A study that several sweeps work on together: asked for in the database, heard of from there.
+"""A study that several sweeps work on together, kept in memory for the sampler and the pruner.
 
-The database has the trials and their events (`record/sharing`); here they are a study in memory,
-for the sampler and the pruner: this sweep's own at once, those of others a second or two later.
+The database has the trials and their events (`record/sharing`). This module asks the database for
+trials and copies them into memory: this sweep's own trials at once, trials of other sweeps a second
+or two later. It makes no connections itself.
 """
 
 from __future__ import annotations
@@ -42,47 +43,54 @@ from automl.trial import (
 
 @dataclass(frozen=True)
 class SharedStorage(OpenStorage):
-    """What this sweep knows of the study, in memory."""
+    """A storage in memory that holds what this sweep knows of the shared study."""
 
     shared: SharedRecord
     stored_config: str
-    """What other machines go on from."""
+    """The config as YAML, from which other machines go on."""
     writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
-    """Held while a trial is written: one that reports here may be heard to have ended elsewhere."""
+    """Held while a trial is written: news of its end elsewhere may come while it reports here."""
 
 
 def open_shared_storage(shared: SharedRecord, stored_config: str) -> SharedStorage:
-    """For `SharedStudy.open`; closing it is not closing `shared`."""
+    """Open a storage for `SharedStudy.open`; closing it does not close `shared`."""
     silence_optuna()
 
-    def nothing() -> None:
-        """There is nothing to do for what is in memory."""
+    def do_nothing() -> None:
+        """Return at once: a storage in memory has nothing to flush or close."""
 
     storage: BaseStorage = InMemoryStorage()
-    return SharedStorage(storage, shared.where, nothing, nothing, shared, stored_config)
+    return SharedStorage(storage, shared.where, do_nothing, do_nothing, shared, stored_config)
 
 
 def refuse_changed_study(config: StudyConfig, rules: StudyRules) -> None:
-    """Raises ConfigError where the study was begun with other settings, or the database has no such
-    study; StudyInUseError while trials of it run anywhere."""
+    """Raise ConfigError if the study was begun with other settings or is not in the database.
+
+    Raises StudyInUseError while trials of the study run anywhere.
+    """
     assert config.name is not None
-    found = fetch_study(config)
-    refuse_identity_changes(config.name, found.identity, rules.identity)
-    if found.at_work:
+    fetched = fetch_study(config)
+    refuse_identity_changes(config.name, fetched.identity, rules.identity)
+    if fetched.at_work:
         raise StudyInUseError(
-            f"study.name={config.name}: its sweeps are at work ({found.where_at_work}); wait for "
+            f"study.name={config.name}: its sweeps are at work ({fetched.where_at_work}); wait for "
             "them, or stop them."
         )
 
 
 class SharedStudy(Study):
-    """As `Study`, of which other sweeps have trials too. For the main thread, but for reports."""
+    """A study of which other sweeps have trials, too.
+
+    The main thread alone uses it, except for `report`, which any thread may call.
+    """
 
     def ask(self) -> AskedTrial | None:
-        """A trial that nobody holds any more, or the next new one, with its lease; None: there is
-        none now. Raises StorageError."""
-        number = self._shared.take_left()
-        self.hear()
+        """Return a trial to carry out, with its lease; None: there is none now.
+
+        It is one that no sweep holds any more, or else the next new one. Raises StorageError.
+        """
+        number = self._shared.take_over_trial()
+        self.add_news()
         if number is not None:
             return AskedTrial(number, self.params(number))
         while True:
@@ -93,36 +101,36 @@ class SharedStudy(Study):
             claim = self._shared.claim(number, params)
             if claim is TrialClaim.MADE:
                 return self._add(number, params)
-            # Where somebody has this number, what he drew is to be known to the next one.
+            # If another sweep has this number, the next proposal must know its params.
             if claim is TrialClaim.NONE or not self._shared.pull():
                 return None
-            self.hear()
+            self.add_news()
 
     def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
-        """As `Study.tell`; nothing for a trial whose end was heard of first."""
+        """End the trial as `Study.tell` does, unless its end elsewhere is known already."""
         with self._writing:
             if self._standings.is_running(number):
                 super().tell(number, outcome, device)
 
     def report(self, reports: Sequence[MetricsReported]) -> Mapping[int, Verdict]:
-        """As `Study.report`; nothing for a trial whose end was heard of first."""
+        """Record reports as `Study.report` does, except for trials whose end is known already."""
         with self._writing:
             return super().report(reports)
 
     def tag(self, tagged: TrialTagged) -> None:
-        """As `Study.tag`; nothing for a trial whose end was heard of first."""
+        """Tag the trial as `Study.tag` does, unless its end elsewhere is known already."""
         with self._writing:
             if self._standings.is_running(tagged.trial):
                 super().tag(tagged)
 
-    def hear(self) -> None:
-        """Take in what others did. Raises StorageError."""
-        for heard in self._shared.heard():
-            self._take_trials(heard.trials)
-            self._take_events(taken.event for taken in heard.events)
+    def add_news(self) -> None:
+        """Add what other sweeps did since the last call. Raises StorageError."""
+        for news in self._shared.peer_news():
+            self._take_trials(news.trials)
+            self._take_events(written.event for written in news.events)
 
     def others_run(self, first: int) -> bool:
-        """Whether trials from that number on run that are not this sweep's, as far as was heard."""
+        """Return whether other sweeps run trials from number `first` on, as far as is known."""
         holds = self._shared.log.holds
         return any(n >= first and not holds(n) for n in self._standings.running)
 
@@ -130,23 +138,23 @@ class SharedStudy(Study):
 
     @property
     def _shared(self) -> SharedRecord:
-        assert isinstance(self._opened, SharedStorage), "see `open_shared`"
+        assert isinstance(self._opened, SharedStorage), "`open` got a shared storage"
         return self._opened.shared
 
     @property
     def _writing(self) -> threading.RLock:
-        assert isinstance(self._opened, SharedStorage), "see `open_shared`"
+        assert isinstance(self._opened, SharedStorage), "`open` got a shared storage"
         return self._opened.writing
 
     def _join(self, config: StudyConfig, identity: StudyIdentity, directory: Path) -> None:
-        assert isinstance(self._opened, SharedStorage), "see `open_shared`"
+        assert isinstance(self._opened, SharedStorage), "`open` got a shared storage"
         shared = self._shared
         self._find_or_create(config, identity)
-        if shared.found is None:
-            kept = self._storage.get_study_user_attrs(self._study_id)[STUDY_ATTRIBUTE]
-            stored = self._opened.stored_config
-            if shared.register(self.uuid, kept["identity"], stored).uuid != self.uuid:
-                self._storage.delete_study(self._study_id)  # somebody else was first
+        if shared.stored_study is None:
+            attribute = self._storage.get_study_user_attrs(self._study_id)[STUDY_ATTRIBUTE]
+            config_text = self._opened.stored_config
+            if shared.register(self.uuid, attribute["identity"], config_text).uuid != self.uuid:
+                self._storage.delete_study(self._study_id)  # another sweep was first
                 self._find_or_create(config, identity)
         name_metric(self._storage, self.stored_name, self._metric)
         trials, events = shared.begin()
@@ -154,11 +162,14 @@ class SharedStudy(Study):
         self._take_events(events)
 
     def _find_or_create(self, config: StudyConfig, identity: StudyIdentity) -> None:
-        """In memory: as the database has it, if it does. Raises ConfigError for other settings."""
-        found = self._shared.found
-        if found is not None:
-            kept = {"uuid": found.uuid, "identity": found.identity}
-            create_study(self._storage, self.stored_name, config.towards, kept)
+        """Make the study in memory, as the database has it, if it does.
+
+        Raises ConfigError when it was begun with other settings.
+        """
+        stored = self._shared.stored_study
+        if stored is not None:
+            attribute = {"uuid": stored.uuid, "identity": stored.identity}
+            create_study(self._storage, self.stored_name, config.towards, attribute)
         self._study_id, self.uuid = find_or_create_study(
             self._storage, self.stored_name, config.towards, identity, self._opened.where
         )

@@ -1,19 +1,17 @@
-"""Where a study is kept: our journal in the study directory, or a database named by a URL.
+"""The storage of a study: our journal in the study directory, or a database named by a URL.
 
 The rest of `search/` uses Optuna's storage interface (`BaseStorage`) rather than `Study.ask` and
-`Study.tell`: those pass over all trials at every ask, write a trial in as many steps as it has
-params, and copy each trial told. One `create_new_trial` holds a whole trial.
+`Study.tell`. These two pass over all trials at every ask, write a trial in as many steps as it has
+params, and copy each trial that they end. One `create_new_trial` stores a whole trial.
 
-The study's journal: an append-only file in the format of Optuna's own journal backend.
+The journal has the format of Optuna's own journal backend, whose dashboard and stock backend can
+read it; a line's checksum is one more key to them. Optuna's own backend loses a study to a torn
+last line, since its next append glues onto it, and leaves a lock behind when it is killed within an
+append. `record/append_only.py` says what our file does instead.
 
-Optuna's own one loses a study to a torn last line, since its next append glues onto it, and leaves
-a lock behind when it is killed within an append; what this one does instead stands in
-`record/append_only.py`. Optuna's dashboard and stock backend read the same file; a line's checksum
-is a key more to them.
-
-A line reaches the disk within 50 ms of the next `sync`: should the power fail before, the event log
-still holds how trials ended, and a trial whose asking is lost is asked for again with the same
-number and seed. One line is one fact: a trial is created with all its params at once.
+A line reaches the disk within 50 ms of the next `sync`. If the power fails before, the event log
+still holds how trials ended, and a trial whose line is lost is asked for again with the same number
+and seed. One line is one fact: a trial is created with all its params at once.
 """
 
 from __future__ import annotations
@@ -46,69 +44,69 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class LockedJournal(BaseJournalBackend):
-    """Use it for a journal that one process writes at a time.
+    """The backend of a journal that one process writes at a time.
 
     Optuna's JournalStorage reads and appends under a lock of its own.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create `path`. Raises StudyInUseError, or StorageError when it cannot be."""
+        """Open or create `path`. Raises StudyInUseError, or StorageError if it fails."""
         self._path = path
         self._n_read = 0
-        """Lines handed out so far, which end at byte `_read_bytes`."""
+        """The number of lines handed out so far, which end at byte `_read_bytes`."""
         self._read_bytes = 0
         self._file = AppendOnlyFile.open(path)
         try:
-            # Optuna's own writers leave it behind when killed, and the next one waits 30 s for it.
+            # Optuna's own writers leave this lock behind when killed; the next one waits 30 s.
             Path(f"{path}.lock").unlink(missing_ok=True)
         except OSError as error:
             self._file.close()
             raise StorageError(cannot(path, "opened", error)) from error
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """The lines that were appended, by anyone, since the last call."""
+        """Yield the lines that any process has appended since the last call."""
         assert log_number_from == self._n_read, "one storage reads a journal, line after line"
         n_bytes = _CHUNK_BYTES
         while data := self._file.read(n_bytes, self._read_bytes):
             lines, newline, _ = data.rpartition(b"\n")
             if not newline:
                 if len(data) < n_bytes:
-                    return  # a foreign writer is not done with its line
+                    return  # a foreign writer has not finished its line
                 n_bytes *= 2
                 continue
             split = lines.split(b"\n")
-            # Optuna counts a line before it applies it, which may raise: hence by the line here.
+            # Optuna counts a line before it applies it, which may raise: count line by line, too.
             for log, line in zip(self._parse(split), split, strict=True):
                 self._n_read += 1
                 self._read_bytes += len(line) + 1
                 yield log
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Write whole lines at once. Raises StorageError, and then for ever."""
+        """Write whole lines at once. Raises StorageError, then and at every later call."""
         lines = [seal_line(json.dumps(log, separators=(",", ":")).encode()) for log in logs]
         self._file.append(b"".join(line + b"\n" for line in lines))
 
     def sync(self) -> None:
-        """Have all lines on disk soon. Raises StorageError when an earlier flush failed."""
+        """Start a flush of all lines. Raises StorageError when an earlier flush failed."""
         self._file.check()
         self._file.flush_soon()
 
     def close(self) -> None:
-        """Flush, and give the file back; later calls raise.
+        """Flush the file and close it; later calls raise.
 
-        Raises StorageError when a flush failed and nobody was told yet.
+        Raises StorageError when a flush failed and no call has raised the failure yet.
         """
         self._file.close()
 
     def damaged(self, number: int | None, cause: str) -> StorageError:
-        """The error for a line (None: the last one read), after which the journal is of no use."""
+        """Return the error for a damaged line (None: the last one read) and refuse later calls."""
         return self._file.fail(
             f"{self._path}: line {number or self._n_read} is damaged ({cause}); restore the file "
             "from a copy, or begin a new study.name."
         )
 
     def _parse(self, lines: list[bytes]) -> list[dict[str, Any]]:
-        """Lines as values; all in one call, which halves the time to open a large study."""
+        """Parse lines as JSON, all in one call: this halves the time to open a large study."""
         with contextlib.suppress(ValueError):
             logs: list[dict[str, Any]] = json.loads(b"[%b]" % b",".join(lines))
             if len(logs) == len(lines) and not any(map(is_line_damaged, lines)):
@@ -125,7 +123,7 @@ class LockedJournal(BaseJournalBackend):
 
 @contextmanager
 def damage_as_error(where: str) -> Iterator[None]:
-    """What cannot be made sense of while a study is read is damage, not our mistake to show."""
+    """Raise StorageError for errors while a study is read: the storage is damaged."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -137,13 +135,13 @@ def damage_as_error(where: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class OpenStorage:
-    """An open storage; `close` gives back its file or its connections."""
+    """An open storage of a study; `close` closes its file or its connections."""
 
     storage: BaseStorage
     where: str
-    """For messages: a path, or a URL without credentials."""
+    """A path, or a URL without credentials, for messages."""
     sync: Callable[[], None]
-    """Returns when all that was written is on disk."""
+    """Starts a flush of everything that was written."""
     close: Callable[[], None]
 
     @contextmanager
@@ -173,7 +171,7 @@ NOT_SUGGESTED = "automl:not_suggested"
 
 
 def as_asked(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial without the params that were drawn for it and that it never asked for."""
+    """Return `trial` without params that were drawn for it and that it never asked for."""
     unasked = trial.system_attrs.get(NOT_SUGGESTED)
     if not unasked:
         return trial
@@ -183,12 +181,12 @@ def as_asked(trial: FrozenTrial) -> FrozenTrial:
     return trial
 
 
-class _AsAsked:
-    """A storage that a sampler reads while a trial is proposed that does not exist yet.
+class _AskedParamsView:
+    """A view of a storage for a sampler that proposes a trial which does not exist yet.
 
-    Its trials have the params that they asked for (`as_asked`). TPE notes the params it drew on the
-    trial, for other processes that ask at the same time; here the trial is written with its params
-    at once, or not at all.
+    Trials have the params that they asked for (`as_asked`). TPE writes the params that it drew into
+    the trial, for other processes that ask at the same time. This view drops them, since the trial
+    is written with all its params at once, or not at all.
     """
 
     def __init__(self, storage: BaseStorage) -> None:
@@ -203,23 +201,26 @@ class _AsAsked:
         deepcopy: bool = True,
         states: Container[OptunaState] | None = None,
     ) -> list[FrozenTrial]:
-        """Return the trials of a study; see the class."""
+        """Return the trials of a study with the params that they asked for."""
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy, states=states)
         return [as_asked(trial) for trial in trials]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
-        """Not written; see the class."""
+        """Drop the attribute, as the class says."""
 
 
 def load_optuna_study(sampler: BaseSampler, storage: BaseStorage, name: str) -> optuna.Study:
-    """Optuna's own object of a study, for a sampler to read. Made anew for each proposal: Optuna's
-    cache of the trials is emptied by its own `ask` and `tell` only."""
-    readable = cast(BaseStorage, _AsAsked(storage))
+    """Return a new Optuna study for a sampler to read.
+
+    It is made anew for each proposal, since only Optuna's own `ask` and `tell` empty its cache of
+    the trials.
+    """
+    readable = cast(BaseStorage, _AskedParamsView(storage))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 
 
 def silence_optuna() -> None:
-    """Keep Optuna's lines and warnings from users, to whom they say nothing they can act on.
+    """Hide Optuna's log lines and warnings from users, who can do nothing about them.
 
     Its log lines repeat ours. QMC and TPE's `group` are marked experimental; some of TPE's
     arguments are announced to go in Optuna 6, which pyproject.toml excludes.
@@ -238,7 +239,7 @@ def _open_journal(path: Path) -> OpenStorage:
     except AutoMLError:
         journal.close()
         raise
-    except Exception as error:  # whatever comes of a wrong key or value in a line without checksum
+    except Exception as error:  # a wrong key or value in a line without checksum raises anything
         journal.close()
         raise journal.damaged(None, f"{type(error).__name__}: {error}") from error
     return OpenStorage(storage, os.path.relpath(path), journal.sync, journal.close)
@@ -250,7 +251,7 @@ def _open_database(url: str) -> OpenStorage:
         # Wrapped as Optuna itself wraps it, so that finished trials are read only once.
         storage = get_storage(database)
     except Exception as error:
-        # Drivers and SQLAlchemy raise whatever they like here, with the URL in it.
+        # Drivers and SQLAlchemy raise errors of any type here, with the URL in them.
         cause, where = fit_line(str(error).replace(url, "it")).rstrip("."), mask_urls(url)
         raise ConfigError(
             f"study.storage={where}: cannot be used ({cause}). Give a URL such as "
@@ -263,6 +264,6 @@ def _open_database(url: str) -> OpenStorage:
         database.engine.dispose()
 
     def sync() -> None:
-        """Nothing to do: each write is a transaction of its own."""
+        """Return at once: each write is a transaction of its own."""
 
     return OpenStorage(storage, mask_urls(url), sync, close)

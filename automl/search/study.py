@@ -1,8 +1,8 @@
-"""A study: asks for params, takes reports and outcomes, and says who stops early.
+"""A study: proposes trials, takes their reports and outcomes, and decides which stop early.
 
-The main thread alone asks and tells; any thread reports. The lock guards values in memory and is
+Only the main thread asks and tells; any thread reports. The lock guards values in memory and is
 never held while the storage works, so no report waits for a sampler. Samplers, storage and the
-journal's format are Optuna's; `storage.py` says by which of its doors, and why.
+journal's format are Optuna's; `storage.py` says which interface of Optuna is used, and why.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ from automl.trial import (
 
 @dataclass(frozen=True)
 class AskedTrial:
-    """A trial to carry out. Fixed params are in, those whose condition does not hold are not."""
+    """A trial to carry out; its params include fixed ones, and none whose condition fails."""
 
     number: int
     params: Params
 
 
 class Study:
-    """Get one from `Study.open`; close it when the sweep ends."""
+    """An open study of one sweep; made by `Study.open`, and closed when the sweep ends."""
 
     def __init__(
         self,
@@ -96,28 +96,28 @@ class Study:
         suggesting: ParamSuggester | None,
         standings: StudyStandings,
     ) -> None:
-        """For `open`, which checks; `_join` then finds or makes the study in the storage."""
+        """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
         assert config.name is not None, "a sweep without a name makes one up before this"
         self.name = config.name
         self.stored_name = config.name
-        """What the storage calls it: the name it was begun with."""
+        """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
-        """Identifies the study for good, whatever its name."""
+        """The identifier that a study keeps when its name changes."""
         self._metric = config.metric
         self._opened = opened
         self._storage = opened.storage
         self._space = space
-        """What a trial that is asked for now begins with."""
+        """The space of the params with which a new trial begins."""
         self._distributions = optuna_distributions(space)
         self._propose_from = propose_from
         self._proposer = propose_from(space)
         self._suggesting = suggesting
         self._standings = standings
         self._lock = threading.Lock()
-        """Guards the standings."""
+        """Guards `_standings`, from any thread."""
         self._study_id = -1
         self._trial_ids: list[int] = []
-        """Optuna's, by trial number."""
+        """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
 
     @classmethod
@@ -128,37 +128,34 @@ class Study:
         directory: Path,
         opened: OpenStorage | None = None,
     ) -> Self:
-        """Open study `config.name`, or create it; without `config.storage` in `directory`.
+        """Open study `config.name`, or create it; it is kept in `directory` or `config.storage`.
 
         `opened` is a storage in place of the one that `config` names. Raises ConfigError (changed
         identity, unusable storage, a space that the sampler cannot take, enqueued params outside
         the space), StudyInUseError or StorageError.
         """
-        space, asks = rules.space, rules.asks_for_params
+        space, asks_for_params = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue):
-            space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
+            space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
         standings = StudyStandings(config.towards, rules.pruner, rules.choice, rules.pruners)
-        first = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
+        enqueued = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
         opened = opened or open_storage(config.storage, directory)
         try:
 
-            def as_it_stands(sampler: BaseSampler) -> optuna.Study:
+            def open_study(sampler: BaseSampler) -> optuna.Study:
                 return load_optuna_study(sampler, opened.storage, study.stored_name)
 
             def propose_from(space: SearchSpace) -> ParamsProposer:
-                enqueued = [params_within_space(space, params) for params in first]
-                proposing = (
-                    IndependentSampler()
-                    if asks and not optuna_distributions(space)
-                    else rules.sampler
-                )
+                possible = [params_within_space(space, params) for params in enqueued]
+                is_empty = asks_for_params and not optuna_distributions(space)
+                sampler = IndependentSampler() if is_empty else rules.sampler
                 return ParamsProposer(
-                    proposing, space, config.seed, enqueued, as_it_stands, rules.choice
+                    sampler, space, config.seed, possible, open_study, rules.choice
                 )
 
             suggesting = None
-            if asks:
-                search = SamplerInputs(space, config.seed, config.enqueue, as_it_stands)
+            if asks_for_params:
+                search = SamplerInputs(space, config.seed, config.enqueue, open_study)
                 suggesting = ParamSuggester(search, rules.sampler, opened)
             study = cls(config, opened, space, propose_from, suggesting, standings)
             with opened.guard(), damage_as_error(opened.where):
@@ -169,24 +166,24 @@ class Study:
         return study
 
     def interrupted(self) -> tuple[AskedTrial, ...]:
-        """Trials that an earlier sweep asked for and did not end; they are this sweep's now."""
+        """Return trials that an earlier sweep did not end; now they belong to this sweep."""
         return tuple(self._interrupted)
 
     @property
     def n_asked(self) -> int:
-        """Trials of the study in all, failed and pruned ones included."""
+        """The number of all trials of the study, failed and pruned ones included."""
         return self._standings.n_trials
 
     def ask(self) -> AskedTrial | None:
-        """The next trial, recorded with all its params, or with all that are known before it asks
-        for more; None when a grid is exhausted.
+        """Record the next trial and return it; None: a grid is exhausted.
 
-        Raises StorageError, after which the study takes nothing more, and ConfigError for a space
-        that was found and the sampler cannot take.
+        It has all its params, or all that are known before it asks for more. Raises StorageError,
+        after which the study takes nothing more, and ConfigError for a discovered space that the
+        sampler cannot take.
         """
         number = self.n_asked
         if self._suggesting is not None and self._suggesting.space != self._space:
-            self._begin_with(self._suggesting.space)
+            self._set_space(self._suggesting.space)
         with self._opened.guard():
             params = self._proposer.propose(number)
             if params is None:
@@ -194,7 +191,7 @@ class Study:
             return self._add(number, params)
 
     def _add(self, number: int, params: Params) -> AskedTrial:
-        """Record a new trial."""
+        """Record a new trial in storage and standings."""
         searched = {n: d for n, d in self._distributions.items() if n in params}
         known = {name: params[name] for name in searched}
         trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
@@ -206,63 +203,64 @@ class Study:
             self._standings.start(params)
         return AskedTrial(number, params)
 
-    def suggest(self, asked: ParamQuestion) -> ParamValue:
-        """The value of a param that a running trial asks for, recorded; asked again, the same.
+    def suggest(self, question: ParamQuestion) -> ParamValue:
+        """Return the value of a param that a running trial asks for, and record it.
 
-        Raises ConfigError for what no param can be, and StorageError.
+        A repeated question gets the same value. Raises ConfigError for an entry that no param can
+        have, and StorageError.
         """
         assert self._suggesting is not None, "the objective asks for params"
-        known = self._standings.params(asked.trial)
+        known = self._standings.params(question.trial)
         with self._opened.guard():
-            value = self._suggesting.value(asked, known, self._trial_ids[asked.trial])
+            value = self._suggesting.value(question, known, self._trial_ids[question.trial])
         with self._lock:
-            self._standings.set_params(asked.trial, {**known, asked.name: value})
+            self._standings.set_params(question.trial, {**known, question.name: value})
         return value
 
-    def not_suggested(self, noted: ParamsNotSuggested) -> None:
-        """A trial came to its end, and its objective did not ask for these of its params."""
+    def not_suggested(self, message: ParamsNotSuggested) -> None:
+        """Note that a trial ended without asking for the named params."""
         assert self._suggesting is not None, "the objective asks for params"
         with self._opened.guard():
-            self._suggesting.not_asked_for(noted.names, self._trial_ids[noted.trial])
-        unasked = self._suggesting.drawn_ahead(noted.names)
+            self._suggesting.not_asked_for(message.names, self._trial_ids[message.trial])
+        unasked = self._suggesting.drawn_ahead(message.names)
         with self._lock:
-            known = self._standings.params(noted.trial)
+            known = self._standings.params(message.trial)
             known = {name: value for name, value in known.items() if name not in unasked}
-            self._standings.set_params(noted.trial, known)
+            self._standings.set_params(message.trial, known)
 
     def drawn_ahead(self, params: Params) -> Sequence[str]:
-        """Return those of a trial's params that are its own only once it asks for them."""
+        """Return the names of params that become a trial's own only when it asks for them."""
         return () if self._suggesting is None else self._suggesting.drawn_ahead(params)
 
     def params(self, number: int) -> Params:
-        """Of a trial, as far as they are known."""
+        """Return the params of a trial, as far as they are known."""
         return self._standings.params(number)
 
     def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
-        """As an objective will ask for those of a trial's params that were drawn for that."""
+        """Return the expected entries of a trial's params that were drawn ahead."""
         return {} if self._suggesting is None else self._suggesting.entries(params)
 
     @property
     def suggesting(self) -> ParamSuggester | None:
-        """What was found of the space that the objective asks for; None: it is all written."""
+        """The suggester of params that the objective asks for; None: the whole space is written."""
         return self._suggesting
 
     def report(self, reports: Sequence[MetricsReported]) -> Mapping[int, Verdict]:
-        """Record reports, then judge their trials: so it does not matter in which order they are.
+        """Record all reports, then judge their trials, so that the order does not matter.
 
-        From any thread. A step that was recorded before is not recorded again, and a report
-        without the study's metric is not judged. Of a trial's many reports the storage is given
-        some (`trial_standings.py`). Raises StorageError.
+        Any thread may call it. A step that was recorded before is not recorded again, and a report
+        without the study's metric is not judged. The storage gets only some of a trial's reports
+        (`trial_standings.py`). Raises StorageError.
         """
-        given: list[tuple[int, ReportPoint]] = []
+        stored: list[tuple[int, ReportPoint]] = []
         with self._lock:
             for report in reports:
                 value = report.metrics.get(self._metric)
                 if value is not None:
                     points = self._standings.record(report.trial, report.step, float(value))
-                    given += [(report.trial, point) for point in points]
+                    stored += [(report.trial, point) for point in points]
         with self._opened.guard():
-            for trial, (step, value) in given:
+            for trial, (step, value) in stored:
                 self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
         with self._lock:
             judged = {report.trial: self._standings.judge(report.trial) for report in reports}
@@ -271,17 +269,20 @@ class Study:
         }
 
     def tag(self, tagged: TrialTagged) -> None:
-        """Note what the objective noted, for those who look with Optuna's own tools; any thread.
-        Raises StorageError."""
-        noted = redact_tag(tagged.name, tagged.text)
+        """Store a tag of the objective for readers who use Optuna's own tools.
+
+        Any thread may call it. Raises StorageError.
+        """
+        tag = redact_tag(tagged.name, tagged.text)
         with self._opened.guard():
             trial_id = self._trial_ids[tagged.trial]
-            self._storage.set_trial_user_attr(trial_id, noted["name"], noted["text"])
+            self._storage.set_trial_user_attr(trial_id, tag["name"], tag["text"])
 
     def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
-        """End trial `number`, which ran on `device`. One interrupted is not told: it goes on later.
+        """End trial `number`, which ran on `device`.
 
-        Raises StorageError, after which the study takes nothing more.
+        Do not call it for an interrupted trial, which goes on later. Raises StorageError, after
+        which the study takes nothing more.
         """
         assert self._standings.is_running(number), f"trial {number} has ended before"
         value: float | None = None
@@ -309,24 +310,24 @@ class Study:
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
             if self._suggesting is not None:
-                self._suggesting.ended(self._storage.get_trial(trial_id))
+                self._suggesting.take_ended(self._storage.get_trial(trial_id))
         with self._lock:
             self._standings.end(number, state, value)
 
     def counts(self) -> Mapping[TrialState, int]:
-        """Trials by state; RUNNING are all that have not ended, whether they run now or not."""
+        """Return the number of trials in each state; RUNNING counts all that have not ended."""
         return self._standings.counts()
 
     def best(self) -> RankedTrial | None:
-        """The trial with the best value, pruned ones included, unless the objective returns it."""
+        """Return the trial with the best value; pruned ones count unless values are returned."""
         return self._standings.best()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """The best `n` trials: of pruned ones the best reported value counts (`StudyStandings`)."""
+        """Return the best `n` trials; a pruned trial counts by its best report."""
         return self._standings.ranking(n)
 
-    def ended(self, but: Container[int] = ()) -> list[EndedTrial]:
-        """The trials that have ended, less those named."""
+    def ended(self, excluded: Container[int] = ()) -> list[EndedTrial]:
+        """Return the trials that have ended, except those with a number in `excluded`."""
         with self._opened.guard():
             trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
         return [
@@ -337,11 +338,11 @@ class Study:
                 trial_outcome_of(trial),
             )
             for trial in trials
-            if trial.state.is_finished() and trial.number not in but
+            if trial.state.is_finished() and trial.number not in excluded
         ]
 
     def keep_uuid(self, study_uuid: str) -> None:
-        """Be study `study_uuid` from now on, in the storage too."""
+        """Give the study the uuid `study_uuid` from now on, in the storage, too."""
         if study_uuid != self.uuid:
             with self._opened.guard():
                 store_study_uuid(self._storage, self._study_id, study_uuid)
@@ -349,11 +350,11 @@ class Study:
             self.uuid = study_uuid
 
     def close(self) -> None:
-        """Give file or connections back."""
+        """Close the file or the connections of the storage."""
         self._opened.close()
 
-    def _begin_with(self, space: SearchSpace) -> None:
-        """Trials that are asked for from now on have the params of this space."""
+    def _set_space(self, space: SearchSpace) -> None:
+        """Let new trials begin with the params of this space."""
         self._space, self._distributions = space, optuna_distributions(space)
         self._proposer = self._propose_from(space)
 
@@ -382,24 +383,27 @@ class Study:
         fixed = {
             p.name: p.domain.value for p in self._space.params if isinstance(p.domain, FixedDomain)
         }
-        asked = as_asked(trial).params
-        known = fixed | asked
+        asked_params = as_asked(trial).params
+        known = fixed | asked_params
         params = {name: known[name] for name in self._space.names if name in known}
         if self._suggesting is not None:
-            params |= asked
-            self._suggesting.ended(trial)
+            params |= asked_params
+            self._suggesting.take_ended(trial)
         number = self._standings.start(params)
         self._standings.replay(number, trial.intermediate_values.items())
         value = trial.values[0] if trial.values else None
         self._standings.end(number, trial_state_of(trial), value)
 
     def _take_over(self, trial: FrozenTrial) -> None:
-        """Ours lack no params, since a trial is written whole; another writer's may."""
+        """Go on with a trial that has not ended.
+
+        A trial of another program may lack params; ours are written whole.
+        """
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
         params = self._proposer.complete(trial.number, known)
         if self._suggesting is not None:
             params |= trial.params
-            self._suggesting.began(trial)
+            self._suggesting.take_running(trial)
         for name, distribution in self._distributions.items():
             if name in params and name not in trial.params:
                 value = distribution.to_internal_repr(params[name])
@@ -413,7 +417,7 @@ class Study:
     # --- details of the storage ---
 
     def _check_number(self, number: int, trial_id: int) -> None:
-        """In a shared database somebody else may ask for trials of the same study."""
+        """Raise StorageError if another program has added trials to the study in its database."""
         stored = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         if stored != trial_id:
             raise StorageError(

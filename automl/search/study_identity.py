@@ -1,6 +1,7 @@
-"""What may not change while a study lasts: kept with it, compared when it is opened again.
+"""The identity of a study: settings that may not change while it lasts.
 
-By what a study asks and judges, and what may not change while it lasts.
+The identity is stored with the study and compared when the study is opened again. `StudyRules`
+bundles it with the space, sampler and pruners. `study.py` uses both to open a study.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from automl.trial import Direction, Params, ParamValue
 STUDY_ATTRIBUTE = "automl"
 """The study's user attribute that holds its uuid and identity."""
 FUNCTION_PARTS_PREFIX = "objective.parts."
-"""What a function that was called from Python is made of."""
-_ACCEPT = "; or have the function go on as it is now, beside the trials of before, by changed=True"
-_OWN = " (or have it go on with its own settings: python -m automl resume)"
-"""A default that has changed, or grown, since is taken back so."""
+"""Prefix of the identity keys that describe the parts of a function called from Python."""
+_ACCEPT_HINT = (
+    "; or have the function go on as it is now, beside the trials of before, by changed=True"
+)
+_RESUME_HINT = " (or have it go on with its own settings: python -m automl resume)"
+"""Remedy where a default has changed or grown since the study was begun."""
 _DIRECTIONS = {
     Direction.minimize: StudyDirection.MINIMIZE,
     Direction.maximize: StudyDirection.MAXIMIZE,
@@ -35,58 +38,57 @@ _DIRECTIONS = {
 
 @dataclass(frozen=True)
 class StudyIdentity:
-    """Nested JSON values."""
+    """The settings that must stay the same, as nested JSON values."""
 
     now: Mapping[str, Any]
     defaults: Mapping[str, Any]
-    """What `now` says of settings that nobody sets: a study that was begun before there was such a
-    setting has the default."""
+    """The entries that `now` has for settings left at their default: a study that is older than a
+    setting has its default."""
     may_change: str | None = None
-    """What begins so may be another, this once; None: nothing."""
+    """Keys with this prefix may change this once; None: nothing may change."""
 
 
 def find_or_create_study(
     storage: BaseStorage, name: str, direction: Direction, identity: StudyIdentity, where: str
 ) -> tuple[int, str]:
-    """The Optuna id and the uuid of study `name`, which is created when it does not exist.
+    """Return the Optuna id and the uuid of study `name`; create it if it does not exist.
 
-    `name` is the storage's, which a renamed study keeps there.
-
-    Raises ConfigError, before anything is written, when it is not the study that was meant.
+    `name` is the name in the storage, which a renamed study keeps there. Raises ConfigError, before
+    anything is written, when the study has another identity or was not made by automl.
     """
     if name not in {study.study_name for study in storage.get_all_studies()}:
         storage.create_new_study([_DIRECTIONS[direction]], name)
     study_id = storage.get_study_id_from_name(name)
-    if (kept := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
-        refuse_identity_changes(name, kept["identity"], identity)
+    if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
+        refuse_identity_changes(name, attribute["identity"], identity)
         if identity.may_change is not None:
-            now = {**kept, "identity": _as_stored(identity.now)}
-            storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, now)
-        return study_id, kept["uuid"]
+            attribute = {**attribute, "identity": _as_stored(identity.now)}
+            storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, attribute)
+        return study_id, attribute["uuid"]
     if storage.get_all_trials(study_id, deepcopy=False):
         raise ConfigError(
             f"study.name={name}: {where} holds a study of this name that automl did not make; "
             "choose another study.name."
         )
-    # Reached too when a kill came between the creation of a study and its attribute.
+    # Also reached if a kill came between the creation of a study and its attribute.
     study_uuid = uuid.uuid4().hex
-    now = {"uuid": study_uuid, "identity": _as_stored(identity.now)}
-    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, now)
+    attribute = {"uuid": study_uuid, "identity": _as_stored(identity.now)}
+    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, attribute)
     return study_id, study_uuid
 
 
 def create_study(
-    storage: BaseStorage, name: str, direction: Direction, kept: Mapping[str, Any]
+    storage: BaseStorage, name: str, direction: Direction, attribute: Mapping[str, Any]
 ) -> None:
-    """A study that is known from elsewhere: `kept` is its uuid and its identity."""
+    """Create a study with `attribute`, which holds its uuid and its identity."""
     study_id = storage.create_new_study([_DIRECTIONS[direction]], name)
-    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, dict(kept))
+    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, dict(attribute))
 
 
 def stored_study_name(storage: BaseStorage, name: str, where: str) -> str:
-    """What a journal calls the study of its folder, which may have been renamed since.
+    """Return the name that a journal has for its study; the folder may have been renamed since.
 
-    Raises ConfigError when it holds several, none of that name.
+    Raises ConfigError when it holds several studies and none of the name `name`.
     """
     names = {study.study_name for study in storage.get_all_studies()}
     if name in names or not names:
@@ -100,7 +102,7 @@ def stored_study_name(storage: BaseStorage, name: str, where: str) -> str:
 
 
 def refuse_lost_study(storage: BaseStorage, name: str, where: str) -> None:
-    """Raises ConfigError when a database lacks the study whose trials the folder has."""
+    """Raise ConfigError when a database lacks the study whose trials the folder has."""
     if name not in {study.study_name for study in storage.get_all_studies()}:
         raise ConfigError(
             f"study.name={name}: {where} holds no study of this name, but its folder holds trials "
@@ -110,13 +112,14 @@ def refuse_lost_study(storage: BaseStorage, name: str, where: str) -> None:
 
 
 def store_study_uuid(storage: BaseStorage, study_id: int, study_uuid: str) -> None:
-    """From now on that is its uuid: a copy becomes a study of its own."""
-    kept = storage.get_study_user_attrs(study_id)[STUDY_ATTRIBUTE]
-    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, {**kept, "uuid": study_uuid})
+    """Store a new uuid for the study: a copy becomes a study of its own."""
+    attribute = storage.get_study_user_attrs(study_id)[STUDY_ATTRIBUTE]
+    storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, {**attribute, "uuid": study_uuid})
 
 
-def refuse_identity_changes(name: str, kept: Mapping[str, Any], identity: StudyIdentity) -> None:
-    before, after = dict(_flat("", kept)), dict(_flat("", _as_stored(identity.now)))
+def refuse_identity_changes(name: str, stored: Mapping[str, Any], identity: StudyIdentity) -> None:
+    """Raise ConfigError, with a line per setting, if `identity` differs from the stored one."""
+    before, after = dict(_flat("", stored)), dict(_flat("", _as_stored(identity.now)))
     defaults = dict(_flat("", _as_stored(identity.defaults)))
     differ = [
         key
@@ -129,31 +132,34 @@ def refuse_identity_changes(name: str, kept: Mapping[str, Any], identity: StudyI
         for key in differ
     ]
     if lines:
-        accept = "" if not all(key.startswith(FUNCTION_PARTS_PREFIX) for key in differ) else _ACCEPT
-        own = _OWN if _may_be_defaults(differ, before) else ""
+        parts_only = all(key.startswith(FUNCTION_PARTS_PREFIX) for key in differ)
+        accept_hint = _ACCEPT_HINT if parts_only else ""
+        resume_hint = _RESUME_HINT if _may_be_defaults(differ, before) else ""
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
             "with new ones:\n"
             + "\n".join(lines)
-            + f"\nTake the changes back to go on with it{own}, or "
-            f"choose another study.name{accept}."
+            + f"\nTake the changes back to go on with it{resume_hint}, or "
+            f"choose another study.name{accept_hint}."
         )
 
 
 def _may_be_defaults(differ: Sequence[str], before: Container[str]) -> bool:
-    """Whether the study may have been begun by the same words, when they meant something else."""
-    grown = any(key.startswith(("space.", "data.columns.")) and key not in before for key in differ)
+    """Return whether the user may have given the same command, with other defaults then."""
+    has_grown = any(
+        key.startswith(("space.", "data.columns.")) and key not in before for key in differ
+    )
     of_model = any(key.startswith("model.") for key in differ)
-    return grown or of_model or all(key.startswith("space.") for key in differ)
+    return has_grown or of_model or all(key.startswith("space.") for key in differ)
 
 
 def _as_stored(values: Mapping[str, Any]) -> Any:
-    """As the storage gives them back."""
+    """Return the values as the storage gives them back, after JSON."""
     return json.loads(json.dumps(values))
 
 
 def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
-    """`{"space": {"lr": {"low": 0.1}}}` → `("space.lr.low", "0.1")`; values as JSON text."""
+    """Yield flat keys with values as JSON: `{"space": {"lr": 1}}` → `("space.lr", "1")`."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
@@ -163,17 +169,17 @@ def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class StudyRules:
-    """Of one study, as its config has them."""
+    """How a study asks for trials and judges them, read from its config."""
 
     space: SearchSpace
     sampler: Sampler
     pruner: Pruner
     identity: StudyIdentity
     asks_for_params: bool = False
-    """Whether trials may have other params than those of the space: the objective asks for them."""
+    """The objective asks for params, so trials may have params that the space lacks."""
     choice: str | None = None
-    """The param that says what kind a trial is of: each is judged among its own."""
+    """The param that tells the kind of a trial; a trial is judged among trials of its kind."""
     pruners: Mapping[ParamValue, Pruner] = field(default_factory=dict)
-    """By which each kind is judged; those that are not here by `pruner`."""
+    """The pruner of each kind of trials; kinds that are missing here have `pruner`."""
     portfolio: Sequence[Params] = ()
-    """Tried after what is enqueued, as far as the space has it."""
+    """Params that are tried after the enqueued ones, if the space has them."""

@@ -1,20 +1,19 @@
-"""How the trials of a study stand: states, counts, ranks, and who stops at which rung.
+"""The standings of a study's trials: states, counts, ranks, and which trials stop at which rung.
 
-Kept in memory beside the storage, so that nothing passes over all trials for one of them: a report
-or an outcome costs O(log n). Values only; no storage and no lock (`study.py` holds one).
+They are kept in memory beside the storage, so that no report passes over all trials: a report or an
+outcome costs O(log n). There are only values here, no storage and no lock (`study.py` holds one).
 
-Which of a trial's reports Optuna's storage is given: all of the first 1,000, then ever fewer.
+`ReportThinning` selects the reports that Optuna's storage gets: the first 1,000 of a trial, then
+ever fewer. The journal storage copies all values of a trial for each one added: with 100,000
+reports in one trial it went from 5,288 a second to 55. The event log has every report. The storage
+gets 500 more each time that their number doubles (4,500 of 128,000), and these in addition:
 
-The journal storage copies all values of a trial for each one added, so that 100,000 reports in one
-trial went from 5,288 a second to 55. The event log has every report; the storage gets 500 more each
-time that their number doubles (4,500 of 128,000), and besides what must not be missed:
-
-- those at a rung, the best before it and the one after it: from these a study that is resumed knows
+- the report at a rung, the best before it and the one after it: from these a resumed study knows
   what each trial had reached at each rung, and which rungs it has passed;
-- at the trial's end the best and the last: TPE learns from a pruned trial's last value.
+- the best and the last report at the trial's end: TPE learns from a pruned trial's last value.
 
-Of more than 1,000 rungs in one trial (the median pruner can have one at each step) the rest is
-thinned like other reports.
+A trial can have more than 1,000 rungs (the median pruner can have one at each step). Reports at
+later rungs are thinned like other reports.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ from automl.trial import Direction, Params, ParamValue, TrialState
 
 ReportPoint: TypeAlias = tuple[int, float]
 """A step and its value."""
-N_WHOLE = 1000
-"""So many reports are given without a gap."""
-_N_PER_DOUBLING = N_WHOLE // 2
+N_WITHOUT_GAP = 1000
+"""The storage gets this many reports of a trial without a gap."""
+_N_PER_DOUBLING = N_WITHOUT_GAP // 2
 _MAX_RUNGS = 1000
 
 
 @dataclass
 class ReportThinning:
-    """Of one trial. Holds no more than two of its reports."""
+    """Selects the reports of one trial that the storage gets; holds at most two of them."""
 
     n_given: int = 0
     _n_since: int = 0
-    """Reports since the last that was given."""
+    """The number of reports since the last one that the storage got."""
     _n_rungs: int = 0
     _follows_rung: bool = False
     _best_key: float | None = None
     _left_out: dict[str, ReportPoint] = field(default_factory=dict)
-    """The best so far and the last report, where they were not given."""
+    """The best and the last report so far, where the storage did not get them."""
 
     def take(self, point: ReportPoint, key: float, *, at_rung: bool) -> list[ReportPoint]:
-        """What the storage is given now; of keys the lower is the better."""
+        """Return the reports that the storage gets now; a lower key is better."""
         is_best = self._best_key is None or key < self._best_key
         at_rung = at_rung and self._n_rungs < _MAX_RUNGS
         self._n_since += 1
@@ -61,33 +60,33 @@ class ReportThinning:
             self._left_out["best"] = point
         if at_rung:
             self._n_rungs += 1
-            given = self.rest()
+            points = self.rest()
         elif self._follows_rung or self._n_since >= self._stride:
-            given = [self._left_out.pop("last")]
+            points = [self._left_out.pop("last")]
             if is_best:
                 del self._left_out["best"]
         else:
             return []
         self._follows_rung = at_rung
         self._n_since = 0
-        self.n_given += len(given)
-        return given
+        self.n_given += len(points)
+        return points
 
     def rest(self) -> list[ReportPoint]:
-        """The best and the last report, where the storage lacks them; by step."""
+        """Return the best and the last report, if the storage lacks them, in order of steps."""
         points = sorted(set(self._left_out.values()))
         self._left_out.clear()
         return points
 
     def replayed(self, n_given: int) -> None:
-        """All that was taken so far, `n_given` reports, came from the storage."""
+        """Note that all reports taken so far, `n_given` in number, came from the storage."""
         self._left_out.clear()
         self.n_given, self._n_since = n_given, 0
 
     @property
     def _stride(self) -> int:
-        """1, and from the 1,000th on 2, from the 1,500th on 4, from the 2,000th on 8 …"""
-        n_doublings = max(0, self.n_given - N_WHOLE + _N_PER_DOUBLING) // _N_PER_DOUBLING
+        """The storage gets every n-th report: 1; 2 from the 1,000th on; 4 from the 1,500th on; …"""
+        n_doublings = max(0, self.n_given - N_WITHOUT_GAP + _N_PER_DOUBLING) // _N_PER_DOUBLING
         return 1 << n_doublings
 
 
@@ -109,16 +108,16 @@ class _ReportCurve:
     last_step: int = -1
     best_key: float = math.inf
     best_finite_key: float = math.inf
-    """What a trial is worth whose objective returns nothing; infinite: nothing yet."""
+    """The trial's value if its objective returns nothing; infinite: there is none yet."""
     unjudged: list[tuple[int, float]] = field(default_factory=list)
-    """Rungs reached and the trial's keys there."""
+    """Rungs that the trial has reached without a verdict yet, with its key at each."""
     pruned: bool = False
-    """The verdict fell; it is repeated until the trial ends."""
+    """The trial was told to stop; the verdict is repeated until it ends."""
     thinning: ReportThinning = field(default_factory=ReportThinning)
 
 
 class StudyStandings:
-    """All trials of a study. Numbers are consecutive from 0."""
+    """The standings of all trials of a study; trial numbers are consecutive from 0."""
 
     def __init__(
         self,
@@ -127,43 +126,46 @@ class StudyStandings:
         choice: str | None = None,
         pruners: Mapping[ParamValue, Pruner] | None = None,
     ) -> None:
-        """`choice` is the param that says what kind a trial is of: rungs compare one kind alone,
-        and stand where the kind's own of `pruners` has them, if there is one."""
+        """Begin without trials.
+
+        `choice` is the param that tells the kind of a trial. Rungs compare trials of one kind, and
+        are placed by the kind's own pruner in `pruners`, if there is one.
+        """
         self._sign = 1.0 if direction is Direction.minimize else -1.0
         self._pruner, self._choice, self._pruners = pruner, choice, pruners or {}
         self._params: list[Params] = []
-        self._courses: dict[int, _ReportCurve] = {}
+        self._curves: dict[int, _ReportCurve] = {}
         self._rungs: dict[Hashable, list[float]] = {}
         self._counts = dict.fromkeys(TrialState, 0)
         self._ranks: dict[TrialState, list[tuple[float, int]]] = {state: [] for state in RANKED}
-        """(key, number) of those with a value, the best first."""
+        """(key, number) of each trial with a value, the best first."""
         self._returned = False
-        """Finished trials have values that they did not report: the objective returned them."""
+        """The objective returns values: finished trials have values that they did not report."""
 
     @property
     def n_trials(self) -> int:
         return len(self._params)
 
     def counts(self) -> Mapping[TrialState, int]:
-        """Trials by state, all states named; RUNNING are those that have not ended."""
+        """Return the number of trials in each state; RUNNING counts all that have not ended."""
         return dict(self._counts)
 
     def params(self, number: int) -> Params:
         return self._params[number]
 
     def set_params(self, number: int, params: Params) -> None:
-        """A running trial has others now."""
+        """Replace the params of a running trial."""
         self._params[number] = params
 
     def is_running(self, number: int) -> bool:
-        return number in self._courses
+        return number in self._curves
 
     @property
     def running(self) -> Iterable[int]:
-        return self._courses.keys()
+        return self._curves.keys()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """The best `n` trials by value, in the order of `judging.rank`."""
+        """Return the best `n` trials by value, in the order of `trial_record.rank`."""
         ranked = [
             (rank(key, state, number, returned=self._returned), key, state, number)
             for state, ranks in self._ranks.items()
@@ -175,67 +177,67 @@ class StudyStandings:
         )
 
     def best(self) -> RankedTrial | None:
-        """The trial that ended with the best value, pruned or not; see `ranking`."""
+        """Return the first trial of the ranking; None: there is none, or it cannot be compared."""
         for first in self.ranking(1):
             return first if may_win(first.state, returned=self._returned) else None
         return None
 
     def start(self, params: Params) -> int:
-        """Add a running trial; returns its number."""
+        """Add a running trial, and return its number."""
         number = len(self._params)
         self._params.append(params)
-        self._courses[number] = _ReportCurve()
+        self._curves[number] = _ReportCurve()
         self._counts[TrialState.RUNNING] += 1
         return number
 
     def end(self, number: int, state: TrialState, value: float | None) -> None:
-        """A running trial ends. A value that is not finite gets no rank."""
-        course = self._courses.pop(number)
+        """End a running trial. A value that is not finite gets no rank."""
+        curve = self._curves.pop(number)
         self._counts[TrialState.RUNNING] -= 1
         self._counts[state] += 1
         if state in self._ranks and value is not None and math.isfinite(value):
             insort(self._ranks[state], (value * self._sign, number))
         if state is TrialState.FINISHED and value is not None:
-            self._returned |= is_returned(value * self._sign, course.best_finite_key)
+            self._returned |= is_returned(value * self._sign, curve.best_finite_key)
 
     def record(self, number: int, step: int, value: float) -> Sequence[ReportPoint]:
-        """Put a report on the rungs it reaches; returns what the storage is given for it, if any.
+        """Put a report on the rungs that it reaches, and return the reports for the storage.
 
-        A step that is known is nothing new, nor is a report of a trial that has ended.
+        A step that was recorded before changes nothing, nor does a report of an ended trial.
         """
-        course = self._courses.get(number)
-        if course is None or step in course.steps:
+        curve = self._curves.get(number)
+        if curve is None or step in curve.steps:
             return ()
         key = math.inf if math.isnan(value) else value * self._sign
-        course.steps.add(step)
-        course.best_key = min(course.best_key, key)
+        curve.steps.add(step)
+        curve.best_key = min(curve.best_key, key)
         if math.isfinite(key):
-            course.best_finite_key = min(course.best_finite_key, key)
-        # A resumed trial repeats steps that the storage was not given: their rungs are behind it.
+            curve.best_finite_key = min(curve.best_finite_key, key)
+        # A resumed trial repeats steps that the storage did not get: it has passed their rungs.
         pruner = self._pruner_of(number)
-        rungs = pruner.rungs(course.last_step, step) if step > course.last_step else ()
+        rungs = pruner.rungs(curve.last_step, step) if step > curve.last_step else ()
         for rung in rungs:
-            # A trial is worth its best report, so one that overfits later is not stopped for it.
-            insort(self._rungs.setdefault(self._place(number, rung), []), course.best_key)
-            course.unjudged.append((rung, course.best_key))
-        course.last_step = max(course.last_step, step)
-        return course.thinning.take((step, value), key, at_rung=bool(rungs))
+            # The best report counts, so that a trial is not stopped for overfitting later.
+            insort(self._rungs.setdefault(self._place(number, rung), []), curve.best_key)
+            curve.unjudged.append((rung, curve.best_key))
+        curve.last_step = max(curve.last_step, step)
+        return curve.thinning.take((step, value), key, at_rung=bool(rungs))
 
     def not_given(self, number: int) -> Sequence[ReportPoint]:
-        """What the storage lacks of a trial that ends: its best and its last report."""
-        return self._courses[number].thinning.rest()
+        """Return what the storage lacks of a trial that ends: its best and its last report."""
+        return self._curves[number].thinning.rest()
 
     def judge(self, number: int) -> bool:
-        """Whether the trial stops; each rung judges it once, with the values there are by then."""
-        course = self._courses.get(number)
-        if course is None:
+        """Return whether the trial stops; each rung judges it once, with the values known then."""
+        curve = self._curves.get(number)
+        if curve is None:
             return False
         pruner = self._pruner_of(number)
-        for rung, key in course.unjudged:
-            if pruner.prunes(key, course.best_key, self._rungs[self._place(number, rung)]):
-                course.pruned = True
-        course.unjudged.clear()
-        return course.pruned
+        for rung, key in curve.unjudged:
+            if pruner.prunes(key, curve.best_key, self._rungs[self._place(number, rung)]):
+                curve.pruned = True
+        curve.unjudged.clear()
+        return curve.pruned
 
     def _kind(self, number: int) -> ParamValue:
         return None if self._choice is None else self._params[number].get(self._choice)
@@ -244,16 +246,16 @@ class StudyStandings:
         return self._pruners.get(self._kind(number), self._pruner)
 
     def _place(self, number: int, rung: int) -> Hashable:
-        """Where a trial meets others: a step means another thing to another kind of trial."""
+        """Return the key of a rung; a step has another meaning for another kind of trials."""
         return rung if self._choice is None else (self._kind(number), rung)
 
     def replay(self, number: int, reports: Iterable[tuple[int, float]]) -> None:
-        """Record what a trial reported to an earlier sweep, whose verdicts it has had.
+        """Record the reports of a trial to an earlier sweep, which judged them.
 
-        But for the last one, after which a kill may have come: that rung judges it again.
+        The last one is judged again, since a kill may have come before its verdict.
         """
-        course, given = self._courses[number], sorted(reports)
-        for step, value in given:
-            course.unjudged.clear()
+        curve, points = self._curves[number], sorted(reports)
+        for step, value in points:
+            curve.unjudged.clear()
             self.record(number, step, value)
-        course.thinning.replayed(len(given))
+        curve.thinning.replayed(len(points))

@@ -1,1 +1,1 @@
-"""Where results go: the event log, and the process that shows it in MLflow."""
+"""Shows studies in MLflow: delivery of the event log, run views, trials' own logging, registry."""

@@ -1,8 +1,7 @@
-"""A step of a command that may take long: announced, followed by the seconds, ended by its time.
+"""Reports a step of a command that may take long: its name, seconds so far, and total time.
 
-A sweep's trials have their own display (`running/display/live_display.py`); this is for what is
-done before and
-after them, and for commands that train nothing.
+It serves the steps before and after a sweep's trials, and commands that train nothing. The trials
+themselves have their own display (`running/display/live_display.py`).
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from dataclasses import dataclass
 from automl.record.texts import Say, say_on_stdout
 
 BEAT_SECONDS = 10.0
-"""Between two lines of a step that goes on."""
+"""Seconds between two lines of a step that goes on."""
 WORTH_SAYING_SECONDS = 2.0
-"""A step that took less ends without a line."""
+"""A step that took fewer seconds ends without a line."""
 
 
 @dataclass
 class LongStep:
-    """A step that goes on; given to the block that does it."""
+    """A step that goes on, handed to the block that carries it out."""
 
     detail: Callable[[], str]
 
     def at(self, text: str) -> None:
-        """Note how far the step is, for the lines that follow."""
+        """Note the step's progress, for the lines that follow."""
         self.detail = lambda: text
 
 
@@ -41,26 +40,28 @@ def long_step(
     beat_seconds: float = BEAT_SECONDS,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[LongStep]:
-    """Say `name` before the block, its seconds so far every `beat_seconds` while it runs, and its
-    seconds in all after it. `detail` tells how far it is, such as `3 of 8`; it is called from a
-    thread, and so is `say`. A block that raises ends without a line.
+    """Say `name` before the block, the seconds so far while it runs, and the total after it.
+
+    The seconds so far are said every `beat_seconds`, with the progress that `detail` returns, such
+    as `3 of 8`. Both `detail` and `say` are called from a thread. A block that raises ends without
+    a line.
     """
     say(name)
-    begun, over = now(), threading.Event()
+    started, has_ended = now(), threading.Event()
     step = LongStep(detail)
 
-    def beat() -> None:
-        while not over.wait(beat_seconds):
-            told = step.detail()
-            with suppress(OSError):  # nobody reads; the main thread finds that out by itself
-                say(f"{name}: {now() - begun:.0f} s so far{f', {told}' * bool(told)}")
+    def report_progress() -> None:
+        while not has_ended.wait(beat_seconds):
+            progress = step.detail()
+            with suppress(OSError):  # the reader is gone; the main thread finds that out by itself
+                say(f"{name}: {now() - started:.0f} s so far{f', {progress}' * bool(progress)}")
 
-    beating = threading.Thread(target=beat, name="long-step", daemon=True)
-    beating.start()
+    reporter = threading.Thread(target=report_progress, name="long-step", daemon=True)
+    reporter.start()
     try:
         yield step
     finally:
-        over.set()
-        beating.join()
-    if (seconds := now() - begun) >= WORTH_SAYING_SECONDS:
+        has_ended.set()
+        reporter.join()
+    if (seconds := now() - started) >= WORTH_SAYING_SECONDS:
         say(f"{name}: done in {seconds:.1f} s")

@@ -1,18 +1,17 @@
-"""How MLflow is set up: by variables that must stand before it is first imported.
+"""Prepares a process to load MLflow: environment variables, optional imports, quick HTTP answers.
 
-MLflow as `mlflow-skinny` installs it, without pandas and numpy, for a process that writes runs.
+MLflow reads its variables when it is first imported. This module sets them and does not import
+MLflow itself.
 
-MLflow loads them for data sets and models, and does without where they are missing. To load them
-takes 0.45 of the 1.55 s of a core that the delivering process needs until its store is open.
+A process that writes runs loads MLflow as `mlflow-skinny` installs it, without pandas and numpy.
+MLflow imports these for data sets and models, and works without them. Loading them takes 0.45 of
+the 1.55 s of a core that the delivering process needs until its store is open.
 
-Answers of a server over kept connections without the wait of a delayed acknowledgement.
-
-uvicorn writes an answer in two pieces, and of several of its workers none sets TCP_NODELAY: the
-second piece waits until the first is acknowledged, which Linux does 40 ms later. TCP_QUICKACK has
-it done at once; it does not last, so it is set before each answer (at the connection's begin, or
-before each request, it changes nothing: `experiments/018-mlflow-server/socket_options.py`).
-
-MLflow tells its users what it is about to do; ours are told by us.
+HTTP answers over kept connections are acknowledged at once. uvicorn writes an answer in two pieces,
+and with several workers none sets TCP_NODELAY: the second piece waits until the first is
+acknowledged, which Linux does 40 ms later. TCP_QUICKACK acknowledges at once. It does not last, so
+it is set before each answer; set when the connection begins, or before each request, it changes
+nothing (`experiments/018-mlflow-server/socket_options.py`).
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.response import HTTPResponse
 
-# A value that the user has set stays.
+# Defaults: a value that the user has set stays.
 _DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_TRUNCATE_LONG_VALUES": "false",  # in silence; we cut ourselves, with a note
+    "MLFLOW_TRUNCATE_LONG_VALUES": "false",  # MLflow cuts in silence; we cut with a note
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -44,49 +43,57 @@ _DEFAULTS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_UV_AUTO_DETECT": "false",  # files of the working directory in a registered model
 }
-# What delivering relies on, whatever the user has set for other uses of MLflow.
-_FOR_DELIVERY = {
-    # The client repeats a POST whose answer is lost: two runs for one trial. We repeat ourselves,
-    # and look first.
+# Delivery relies on these values, whatever the user has set for other uses of MLflow.
+_DELIVERY_SETTINGS = {
+    # The client repeats a POST whose answer is lost, which makes two runs for one trial. We look
+    # for the run first and repeat the call ourselves.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    # One request less at the end of each run, where the store is a server.
+    # This saves one request at the end of each run on a server.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # Its records go through our handler, which masks credentials.
+    # MLflow's log records go through our handler, which masks credentials.
     "MLFLOW_CONFIGURE_LOGGING": "false",
 }
-# What a user's own MLflow, inside a trial, does without; it is otherwise as they have set it up.
-_INSIDE = ("MLFLOW_DISABLE_TELEMETRY", "DO_NOT_TRACK", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
+# Defaults that also apply to the user's own MLflow inside a trial. Everything else stays as the
+# user has set it up.
+_TRIAL_DEFAULTS = (
+    "MLFLOW_DISABLE_TELEMETRY",
+    "DO_NOT_TRACK",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR",
+)
 
 
 def set_mlflow_defaults(environ: MutableMapping[str, str]) -> None:
-    """For every process of ours that uses MLflow."""
+    """Set the defaults for a process of this package that uses MLflow."""
     for name, value in _DEFAULTS.items():
         environ.setdefault(name, value)
 
 
 def set_delivery_environment(environ: MutableMapping[str, str]) -> None:
-    """For the delivering process."""
+    """Set the variables of the delivering process."""
     set_mlflow_defaults(environ)
-    environ.update(_FOR_DELIVERY)
+    environ.update(_DELIVERY_SETTINGS)
 
 
 def set_trial_environment(environ: MutableMapping[str, str], uri: str) -> Sequence[str]:
-    """For an objective, whose MLflow calls go to `uri`. Returns what may differ from then on."""
-    for name in _INSIDE:
+    """Set the variables of an objective whose MLflow calls go to `uri`.
+
+    Return the names of all variables that this may change.
+    """
+    for name in _TRIAL_DEFAULTS:
         environ.setdefault(name, _DEFAULTS[name])
-    environ.pop("MLFLOW_RUN_ID", None)  # of the shell that the sweep was started from
+    environ.pop("MLFLOW_RUN_ID", None)  # set in the shell that started the sweep
     environ["MLFLOW_TRACKING_URI"] = uri
-    return (*_INSIDE, "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_TRACKING_URI")
+    return (*_TRIAL_DEFAULTS, "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_TRACKING_URI")
 
 
 EXTRAS = ("numpy", "pandas", "pyarrow", "pygments", "scipy")
-"""What MLflow, and what it uses to open a database, tries to import and can do without."""
+"""Optional imports of MLflow and of the libraries with which it opens a database."""
 
 
 def load_lean(module: str, extras: Sequence[str] = EXTRAS) -> ModuleType:
-    """Import a module that imports MLflow, and has MLflow do without `extras` for good.
+    """Import a module that imports MLflow, and make MLflow do without `extras` for good.
 
-    One that cannot do without them is imported with them.
+    A module that cannot be imported without them is imported with them.
     """
     try:
         with without_extras(extras):
@@ -97,13 +104,13 @@ def load_lean(module: str, extras: Sequence[str] = EXTRAS) -> ModuleType:
 
 @contextmanager
 def without_extras(extras: Sequence[str] = EXTRAS) -> Iterator[None]:
-    """`extras` that are not loaded yet cannot be imported in the block; afterwards they can.
+    """Make `extras` that are not loaded yet impossible to import within the block.
 
-    Where others have installed a plugin of MLflow's, which may need them, all stays as it is.
+    A plugin of MLflow's that somebody else has installed may need them: then nothing changes.
     """
     absent = [] if _has_foreign_plugin() else [name for name in extras if name not in sys.modules]
     for name in absent:
-        sys.modules[name] = None  # type: ignore[assignment]  # as the import statement knows it
+        sys.modules[name] = None  # type: ignore[assignment]  # None makes the import statement fail
     try:
         yield
     finally:
@@ -112,7 +119,7 @@ def without_extras(extras: Sequence[str] = EXTRAS) -> Iterator[None]:
 
 
 def _has_foreign_plugin() -> bool:
-    """Whether MLflow would import code that is neither its own nor ours."""
+    """Return whether MLflow would import a plugin that is neither its own nor ours."""
     installed = metadata.entry_points()
     return any(
         point.module.partition(".")[0] not in ("mlflow", "automl")
@@ -123,7 +130,7 @@ def _has_foreign_plugin() -> bool:
 
 
 class QuickConnection(HTTPConnection):
-    """Plain HTTP."""
+    """A plain HTTP connection that acknowledges the first piece of each answer at once."""
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as urllib3's own
         _acknowledge_at_once(self.sock)
@@ -131,7 +138,7 @@ class QuickConnection(HTTPConnection):
 
 
 class QuickHttpsConnection(HTTPSConnection):
-    """HTTP over TLS, where the wait is the same."""
+    """A `QuickConnection` over TLS, where the wait is the same."""
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as urllib3's own
         _acknowledge_at_once(self.sock)
@@ -139,7 +146,10 @@ class QuickHttpsConnection(HTTPSConnection):
 
 
 def quicken_answers() -> None:
-    """For all of this process from now on: MLflow makes its sessions where nobody can reach."""
+    """Make all HTTP connections of this process quick from now on.
+
+    The change is global, as MLflow makes its sessions where no caller can reach them.
+    """
     HTTPConnectionPool.ConnectionCls = QuickConnection
     HTTPSConnectionPool.ConnectionCls = QuickHttpsConnection
 
@@ -151,7 +161,7 @@ def _acknowledge_at_once(connection: socket.socket | None) -> None:
 
 @contextmanager
 def mute_mlflow_info() -> Iterator[None]:
-    """Of what MLflow logs."""
+    """Hide MLflow's info messages within the block: this package announces its own steps."""
     logger = logging.getLogger("mlflow")
     before = logger.level
     logger.setLevel(logging.WARNING)

@@ -1,9 +1,10 @@
-"""Opens the MLflow store behind a tracking URI, and makes it first where it is a SQLite file.
+"""Opens the MLflow store behind a tracking URI, and translates MLflow's errors into ours.
 
-Imports mlflow: only the delivering process and the UI load this module, after `mlflow_loading.py`
-has set the variables that must stand before.
+A SQLite store that does not exist yet is made first. The translated errors tell the caller whether
+to try again, to give up, to restore a deleted run, or to begin anew.
 
-What MLflow answers, as errors of ours: try again, never, perhaps never, deleted, gone.
+This module imports mlflow: only the delivering process, the UI and the registry load it, after
+`mlflow_loading.py` has set the environment variables.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from automl.record.texts import redact
 from automl.tracking.tracking_uri import TrackingUri
 
 CONNECT_SECONDS = 5.0
-_UNKNOWN = ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED", "PERMISSION_DENIED")
-"""MLflow's words for 401 and 403."""
-_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_AUTHENTICATION_CODES = ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED", "PERMISSION_DENIED")
+"""MLflow's error codes for the HTTP statuses 401 and 403."""
+_DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 def open_client(uri: TrackingUri) -> MlflowClient:
-    """A client whose store has answered. Raises ConfigError when it does not."""
+    """Return a client whose store has answered. Raise ConfigError when it does not answer."""
     try:
         if uri.sqlite_path is not None:
             make_mlflow_database(uri.sqlite_path)
         if uri.is_database:
-            _knock(uri)
+            _check_database_listens(uri)
         client = MlflowClient(uri.text)
         client.search_experiments(max_results=1)
     except Exception as error:
@@ -45,9 +46,9 @@ def open_client(uri: TrackingUri) -> MlflowClient:
 
 
 def unusable_store_error(uri: TrackingUri, error: BaseException) -> ConfigError:
-    """What went wrong as the store was opened, with the remedy."""
+    """Return the error for a store that could not be opened, with the remedy."""
     cause = explain_error(error, uri)
-    if getattr(error, "error_code", None) in _UNKNOWN:
+    if getattr(error, "error_code", None) in _AUTHENTICATION_CODES:
         return ConfigError(
             f"{uri}: that server does not know who asks, or lets them do nothing ({cause}); set "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN."
@@ -58,19 +59,22 @@ def unusable_store_error(uri: TrackingUri, error: BaseException) -> ConfigError:
     )
 
 
-def _knock(uri: TrackingUri) -> None:
-    """Raises OSError when no database server listens: MLflow would try for 100 s."""
+def _check_database_listens(uri: TrackingUri) -> None:
+    """Raise OSError when no database server listens; MLflow itself would try for 100 s."""
     try:
         parts = urlsplit(uri.text)
-        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme.partition("+")[0])
-    except ValueError:  # several hosts, or what else the driver takes
+        host, port = (
+            parts.hostname,
+            parts.port or _DEFAULT_PORTS.get(parts.scheme.partition("+")[0]),
+        )
+    except ValueError:  # several hosts, or another form that the driver takes
         return
     if host is not None and port is not None:
         socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
 
 
 def explain_error(error: BaseException, uri: TrackingUri) -> str:
-    """One line about an error of MLflow's, without credentials and not longer than a message."""
+    """Return one line of at most 500 characters about MLflow's error, without credentials."""
     root = error
     inner: BaseException | None = error
     while inner is not None:  # `connection refused` says more than the page that MLflow wraps it in
@@ -81,17 +85,18 @@ def explain_error(error: BaseException, uri: TrackingUri) -> str:
 
 
 def make_mlflow_database(path: Path) -> None:
-    """Make MLflow's database unless it is there: complete, or not at all.
+    """Make MLflow's database unless it exists: complete, or not at all.
 
-    MLflow migrates a new file step by step (1.7 s) with no lock: two first openers break it, and a
-    kill leaves it broken. So it is built beside, under a lock, and renamed when it is on disk.
+    MLflow migrates a new file step by step (1.7 s) without a lock: two processes that open it first
+    break it, and a kill leaves it broken. Hence the file is built under another name, under a lock,
+    and renamed when it is on disk.
     """
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.with_name(f".{path.name}.lock")):
-        for remains in path.parent.glob(f".{path.name}.building*"):
-            remains.unlink()  # of a builder that was killed
+        for leftover in path.parent.glob(f".{path.name}.building*"):
+            leftover.unlink()  # left by a process that was killed while it built
         if not path.exists():
             _build(path)
 
@@ -99,8 +104,8 @@ def make_mlflow_database(path: Path) -> None:
 def _build(path: Path) -> None:
     building = path.with_name(f".{path.name}.building")
     MlflowClient(f"sqlite:///{building}")
-    # The store above keeps a connection to its file for life, so the database gets a file of its
-    # own that nobody has open.
+    # The client's store keeps its file open for life, so the database is copied into a file that
+    # no process has open.
     ready = path.with_name(f".{path.name}.building.ready")
     connection = sqlite3.connect(building)
     try:
@@ -124,10 +129,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 _NEVER_STATUSES = (400, 404, 405, 413, 415, 501)
-"""What a server answers to a file that it will take at no time."""
+"""HTTP statuses of a server that will never take the file."""
 _TOO_LARGE = "failed with error code 413"
-"""A proxy's limit, in the words of MLflow's client."""
-_REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
+"""Words of MLflow's client when a proxy finds the request too large."""
+_REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
+"""MLflow's error codes for a value that it will never take."""
 
 
 class ValueNotTakenError(Exception):
@@ -139,7 +145,7 @@ class RunDeletedError(Exception):
 
 
 class RunGoneError(Exception):
-    """Raised when a run or experiment that was there is not: the store was replaced or purged."""
+    """Raised when a run or experiment is gone for good: the store was replaced or purged."""
 
 
 class ValueRefusedError(ValueNotTakenError):
@@ -147,12 +153,12 @@ class ValueRefusedError(ValueNotTakenError):
 
 
 class DoubtfulCallError(ValueNotTakenError):
-    """Raised when MLflow failed over a call that reached it: it may do so for ever, or not."""
+    """Raised when MLflow failed over a call that reached it; a repetition may fail, too, or not."""
 
 
 @contextmanager
 def translate_errors(uri: TrackingUri) -> Iterator[None]:
-    """MLflow's errors as ours, without credentials."""
+    """Raise MLflow's errors within the block as errors of this module, without credentials."""
     try:
         yield
     except MlflowException as error:
@@ -161,22 +167,28 @@ def translate_errors(uri: TrackingUri) -> Iterator[None]:
             raise RunGoneError(text) from error
         if "must be in the 'active' state" in str(error):
             raise RunDeletedError(text) from error
-        if error.error_code in _REFUSALS or _TOO_LARGE in str(error):
+        if error.error_code in _REFUSAL_CODES or _TOO_LARGE in str(error):
             raise ValueRefusedError(text) from error
-        raise (DoubtfulCallError if _has_failed(error) else ValueNotTakenError)(text) from error
+        raise (DoubtfulCallError if _has_store_failed(error) else ValueNotTakenError)(
+            text
+        ) from error
     except OSError as error:
-        answered = getattr(getattr(error, "response", None), "status_code", None)
-        refused = answered in _NEVER_STATUSES
+        status_code = getattr(getattr(error, "response", None), "status_code", None)
+        refused = status_code in _NEVER_STATUSES
         text = explain_error(error, uri)
         raise (ValueRefusedError if refused else ValueNotTakenError)(text) from error
     except (ValueError, TypeError, OverflowError) as error:
-        # Of MLflow's client, over a value that it cannot write down, or an answer it cannot
-        # read: a step beyond 2**63 is the first over HTTP, an internal error in a database.
+        # MLflow's client raises these over a value that it cannot write down, or an answer that
+        # it cannot read. A step beyond 2**63 is the former over HTTP; in a database it is an
+        # internal error.
         raise DoubtfulCallError(explain_error(error, uri)) from error
 
 
-def _has_failed(error: MlflowException) -> bool:
-    """Whether the store was reached and failed by itself: no transport, no lock, no time-out."""
+def _has_store_failed(error: MlflowException) -> bool:
+    """Return whether the store was reached and failed by itself.
+
+    Failures of transport, locks and time-outs do not count.
+    """
     if error.error_code != "INTERNAL_ERROR":
         return False
     if "too many 500 error responses" in str(error):  # the client's words after its last try

@@ -1,5 +1,7 @@
-"""Which store results go to, and whether its URI can work at all. Knows no MLflow: it is asked
-before the delivering process starts, so that a typing error is told at once.
+"""Finds the store that results go to, and checks whether its URI can work at all.
+
+This module does not load MLflow: the check runs before the delivering process starts, so that a
+typing error is reported at once.
 """
 
 from __future__ import annotations
@@ -14,15 +16,14 @@ from urllib.parse import unquote, urlsplit
 from automl.config import TrackingConfig
 from automl.errors import ConfigError
 from automl.record.texts import redact
-from automl.tracking.inside.plugin import TRIAL_SCHEME
-from automl.tracking.inside.plugin import TRIAL_URI as OF_A_TRIAL
+from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 """MLflow's own default in the working directory: a bare `mlflow ui` there shows the runs."""
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
-_SERVERS = ("http", "https")
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-_NAMED = ("databricks", "databricks-uc", "uc")
+_SERVER_SCHEMES = ("http", "https")
+_DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
+_DATABRICKS_SCHEMES = ("databricks", "databricks-uc", "uc")
 _EXAMPLES = "sqlite:///mlflow.db, http://HOST:5000 or postgresql://USER:PASSWORD@HOST/DATABASE"
 _SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
@@ -32,45 +33,51 @@ class TrackingUri:
     """A tracking URI that has passed `resolve_uri`."""
 
     text: str
-    """With credentials; never to be shown."""
+    """The URI with its credentials; never show it."""
     setting: str
-    """What the user would change: `tracking.uri`, or the environment variable."""
+    """The setting that the user would change: `tracking.uri`, or the environment variable."""
 
     def __str__(self) -> str:
-        """`tracking.uri=postgresql://***@host/db`, fit for messages."""
+        """Return a text fit for messages, such as `tracking.uri=postgresql://***@host/db`."""
         return f"{self.setting}={redact(self.text)}"
 
     @property
     def is_server(self) -> bool:
-        """An MLflow server answers there, over HTTP."""
-        return _scheme(self.text) in _SERVERS
+        """Return whether the store is an MLflow server, reached over HTTP."""
+        return _scheme(self.text) in _SERVER_SCHEMES
 
     @property
     def without_credentials(self) -> str:
-        """A server's address fit to be printed and opened: the browser asks who one is."""
+        """Return a server's address to print and open; the browser asks for a password."""
         parts = urlsplit(self.text)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl().rstrip("/")
 
     @property
     def is_remote(self) -> bool:
-        """Somebody else's store: it has a UI of its own."""
+        """Return whether somebody else runs the store, which then has a UI of its own."""
         return not self.is_database and _scheme(self.text) not in ("", "file")
 
     @property
     def is_database(self) -> bool:
-        """We write to the database ourselves; artifacts then lie where its runs say."""
-        return _scheme(self.text) in _DATABASES
+        """Return whether this package writes to the database itself.
+
+        The artifacts then lie where the runs in the database say.
+        """
+        return _scheme(self.text) in _DATABASE_SCHEMES
 
     @property
     def sqlite_path(self) -> Path | None:
-        """The database file, absolute; None for another kind of store."""
+        """Return the absolute path of the database file; None for another kind of store."""
         if _scheme(self.text) != "sqlite":
             return None
         return Path(self.text.partition(":///")[2].partition("?")[0]).absolute()
 
     @property
     def absolute(self) -> TrackingUri:
-        """The same, wherever the process goes: MLflow remembers stores by their text."""
+        """Return the same store by a URI that holds in any working directory.
+
+        MLflow remembers stores by the text of their URI.
+        """
         path = self.sqlite_path
         if path is None:
             return self
@@ -80,7 +87,7 @@ class TrackingUri:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Passwords and tokens that must appear in no message."""
+        """Return the passwords and tokens that must appear in no message."""
         found = [os.environ.get(name) for name in _SECRET_VARIABLES]
         password = urlsplit(self.text).password
         if password is not None:
@@ -89,13 +96,14 @@ class TrackingUri:
 
 
 def resolve_uri(config: TrackingConfig, environ: Mapping[str, str] = os.environ) -> TrackingUri:
-    """From the config, else MLFLOW_TRACKING_URI, else a database in the working directory.
+    """Return the URI of the config, else MLFLOW_TRACKING_URI, else a local database.
 
-    Raises ConfigError when nothing could ever be written there.
+    The local database lies in the working directory. Raise ConfigError when nothing could ever be
+    written to the store.
     """
     if config.uri is not None:
         uri = TrackingUri(config.uri.strip(), "tracking.uri")
-    elif environ.get(TRACKING_URI_VARIABLE) not in (None, "", OF_A_TRIAL):
+    elif environ.get(TRACKING_URI_VARIABLE) not in (None, "", TRIAL_URI):
         uri = TrackingUri(environ[TRACKING_URI_VARIABLE].strip(), TRACKING_URI_VARIABLE)
     else:
         uri = TrackingUri(DEFAULT_URI, "tracking.uri")
@@ -108,9 +116,12 @@ def resolve_uri(config: TrackingConfig, environ: Mapping[str, str] = os.environ)
 
 
 def _scheme(text: str) -> str:
-    """`postgresql+psycopg2://…` → `postgresql`; a name such as `databricks` is its own scheme."""
+    """Return the scheme of a URI: `postgresql` for `postgresql+psycopg2://…`.
+
+    A bare name such as `databricks` is its own scheme.
+    """
     head, colon, _ = text.partition(":")
-    return head.partition("+")[0].lower() if colon or head in _NAMED else ""
+    return head.partition("+")[0].lower() if colon or head in _DATABRICKS_SCHEMES else ""
 
 
 def _check_scheme(uri: TrackingUri, environ: Mapping[str, str]) -> None:
@@ -121,7 +132,7 @@ def _check_scheme(uri: TrackingUri, environ: Mapping[str, str]) -> None:
         raise ConfigError(
             f"{uri}: MLflow keeps no runs in plain folders any more; use {_EXAMPLES}."
         )
-    if scheme in {*_SERVERS, *_DATABASES, *_NAMED}:
+    if scheme in {*_SERVER_SCHEMES, *_DATABASE_SCHEMES, *_DATABRICKS_SCHEMES}:
         return
     if scheme == TRIAL_SCHEME:
         raise ConfigError(f"{uri}: that is where a trial's objective logs to; use {_EXAMPLES}.")
@@ -133,7 +144,7 @@ def _check_server(uri: TrackingUri) -> None:
     try:
         parts = urlsplit(uri.text)
         usable = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is no number
         usable = False
     if not usable:
         raise ConfigError(f"{uri}: a server's address is http://HOST:PORT.")

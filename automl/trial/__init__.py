@@ -71,7 +71,7 @@ from automl.trial.session_protocols import (
     SweepStopping,
     TrialIsolation,
     TrialSource,
-    run_one_by_one,
+    single_event_handler,
 )
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
@@ -164,6 +164,6 @@ __all__ = [
     "node_of_label",
     "number_of",
     "refit_name",
-    "run_one_by_one",
+    "single_event_handler",
     "trial_name",
 ]

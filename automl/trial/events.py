@@ -284,10 +284,10 @@ class RowsKind(enum.Enum):
     GIVEN = "given"
     """A table that came after the study."""
     VALIDATION = "validation"
-    """The validation rows. Trials were chosen by them, so the score is too good."""
+    """The validation rows. Trials were chosen by them, so the score is optimistic."""
     OUT_OF_FOLD = "out_of_fold"
     """All rows of a study with folds, each scored by the models that never saw it. Trials were
-    chosen by them, so the score is too good."""
+    chosen by these scores, so they are optimistic."""
 
     @property
     def unseen(self) -> bool:

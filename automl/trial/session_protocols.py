@@ -25,7 +25,7 @@ OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
 Returns the verdicts by trial number; a trial without a verdict goes on."""
 
 
-def run_one_by_one(on_events: OnEvents) -> OnEvent:
+def single_event_handler(on_events: OnEvents) -> OnEvent:
     """Return a handler of single events that passes each to `on_events` by itself."""
     return lambda event: on_events([event]).get(event.trial, Verdict.GO_ON)
 
@@ -175,7 +175,8 @@ class ObjectiveSession(Protocol):
         """Empty the caches between trials."""
 
     def close(self) -> None:
-        """Release everything; no trial runs any more in this process, which itself goes on."""
+        """Release what the session holds. No trial runs any more in this process, which itself goes
+        on."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """What would who knows everything reach in the same worlds? How much of what a policy is above its
-bound is the bound's, how much is not to know durations, and how much its own? See README.md.
+bound is the bound's, how much is not to know durations, and how much its own? See packing.md.
 
 All trials wait at the start, and their memory is known. They are started by a list: whenever
 something ends, whoever comes first in it and fits. Where all is known, durations too, the best of a

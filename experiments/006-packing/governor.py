@@ -1,5 +1,5 @@
 """What probing alone gives, and what finding the number of trials that share a GPU costs against
-knowing it. See README.md.
+knowing it. See governor.md.
 
 As in `packing.py`: the real loop, policy, ledger, requests, caps and governor decide; devices,
 trials and the clock are simulated.

@@ -3,7 +3,7 @@
 Two errors, each against torch's own `max_memory_reserved`. *Model*: the same allocations, replayed
 through the model; what is left is the model's. *Known before*: what the product knew before the
 trial ran, by a survey of a user's function or by arithmetic on the built-in network; libraries'
-workspaces are in it, too. See README.md.
+workspaces are in it, too. See gpu.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What a process of ours takes of a GPU beside its tensors: the CUDA context and what libraries
-keep, as it grows, once it is idle, and what is left when it has ended. See README.md.
+keep, as it grows, once it is idle, and what is left when it has ended. See gpu.md.
 
 Several workers, one after another; those before are idle meanwhile. By NVML: what it shows of the
 worker's pid, and by how much free memory fell since just before (in a container the first may not

@@ -1,7 +1,7 @@
 """How many small trials share a GPU: as the governor finds it, against 1 to 8 at once.
 
 Whole sweeps of the same trials, whose kernels leave most of a GPU idle. Each has its share of the
-time that is left, and is killed after it; its rate is of the trials that finished. See README.md.
+time that is left, and is killed after it; its rate is of the trials that finished. See gpu.md.
 """
 
 from __future__ import annotations

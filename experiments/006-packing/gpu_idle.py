@@ -3,7 +3,7 @@
 One sweep: trials of many small sizes, side by side, and now and then a large one with the same
 params each time: once it was measured, it asks for 1.05 times that, which is the GPU less 1.5 GiB.
 Does the admission end the idle workers, and run it? Before them all counts what is free at the
-start. See README.md.
+start. See gpu.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A sweep of 40 trials of mixed sizes while another process takes and gives back GPU memory: by
-admission, one at a time, and with fixed numbers at once that nobody admits. See README.md.
+admission, one at a time, and with fixed numbers at once that nobody admits. See gpu.md.
 
 Nothing is declared: admission surveys. Fixed numbers are carried out by the same workers, without
 it; who runs out of memory goes to the end, then alone. Each has its share of the time that is left

@@ -3,7 +3,7 @@
 Each is surveyed as the product does, then trained in a real worker, whose peak is what torch
 reserved. `--json FILE` takes a line for each, as `learning.py --measured FILE` reads them; its
 table, which this prints, too, says how soon requests learned from such peaks suffice. See
-README.md.
+gpu.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How soon does a learned request suffice, and what does it cost? See README.md.
+"""How soon does a learned request suffice, and what does it cost? See learning.md.
 
 Of each family many worlds are drawn (a hidden factor, noise), in each 60 shapes; a footprint learns
 the first few and asks for the others. `--measured FILE` takes real trials instead: a JSON line each

@@ -1,4 +1,4 @@
-"""How full do GPUs become, and what does backfill add? See README.md.
+"""How full do GPUs become, and what does backfill add? See packing.md.
 
 The real loop, policy, ledger, requests, settling and caps decide; devices, trials and the clock are
 simulated: memory that appears late, contexts and caches that stay with idle workers, strangers that

@@ -1,4 +1,4 @@
-"""Trials of 1, 2 and 4 GPUs mixed on 8: does one wait for ever, how good is the plan? README.md.
+"""Trials of 1, 2 and 4 GPUs mixed on 8: does one wait for ever, how good is the plan? several.md.
 
 The real loop, policy, ledger and requests decide; devices, trials and the clock are simulated.
 """

@@ -47,16 +47,7 @@ RUNS: tuple[tuple[str, str, Params], ...] = (
     ("mlp", "default", {}),
     (
         *("trees", "largest of space=trees"),
-        {"kind": "extra_trees", "min_samples_leaf": 1, "max_leaf_nodes": 4096, "max_features": 0.1},
-    ),
-    (
-        *("trees", "largest of its bounds"),
-        {
-            "kind": "extra_trees",
-            "min_samples_leaf": 1,
-            "max_leaf_nodes": 8192,
-            "max_features": 0.1,
-        },
+        {"kind": "extra_trees", "min_samples_leaf": 1, "max_features": 0.1},
     ),
     (
         *("boosting", "largest of space=boosting"),

@@ -22,7 +22,7 @@ from automl.api.fit_call import FittedStudy
 from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR
 from automl.data.scoring import ensemble_selection
-from automl.models.ensemble.ensemble_file import EnsembleCandidates, _said
+from automl.models.ensemble.ensemble_file import EnsembleCandidates, _selection_inputs
 
 FEW = ("horse-colic", "iris", "wine")
 WAYS: Mapping[str, Callable[..., Any]] = {
@@ -123,7 +123,7 @@ def asked_all(split: tables.Split, study: FittedStudy) -> Models:
         amounts = split.task == tables.AMOUNTS
         says = model.predict if amounts else model.predict_probabilities
         numbers.append(number)
-        judged.append(_said(candidates._outputs[number], dataset))
+        judged.append(_selection_inputs(candidates._outputs[number], dataset))
         test.append(np.asarray(says(split.test)))
     y, classes = dataset.judged.y.astype(np.float64), tuple(map(str, study.model.classes))
     return Models(split, np.array(numbers), np.stack(judged), y, np.stack(test), classes)

@@ -108,7 +108,7 @@ def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
         def nothing(told: object) -> None:
             """Nothing is trained here."""
 
-        shared.start(frozenset, stands=nothing, broke=nothing, end=nothing, lend=nothing)
+        shared.start(frozenset, nothing, nothing, nothing, nothing)
         yield study
     finally:
         shared.close()

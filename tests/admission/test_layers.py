@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.accounting.ledger import LayeredMapping
+from automl.admission.accounting.layered_mapping import LayeredMapping
 
 entries = st.dictionaries(st.integers(0, 300), st.integers(), max_size=40)
 

@@ -332,8 +332,12 @@ def test_several_devices_are_asked_for_where_there_are_gpus_and_nowhere_else_the
     for where in ({GPU}, {CPU, GPU}):
         request = requests.request_for(PARAMS, 0, where)
         assert (request.n_devices, request.kinds) == (2, ON_GPU)
-        assert requests.least(where).n_devices == 2
-    assert requests.request_for(PARAMS, 0, {CPU}).n_devices == requests.least({CPU}).n_devices == 1
+        assert requests.least_request(where).n_devices == 2
+    assert (
+        requests.request_for(PARAMS, 0, {CPU}).n_devices
+        == requests.least_request({CPU}).n_devices
+        == 1
+    )
 
 
 def test_one_that_ran_out_asks_for_as_many_devices_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,29 @@ def test_a_frame_that_no_file_can_hold_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="price"):
         automl.fit(frame[["a"]], "price", n_trials=1)
     assert not list((folder / "studies").glob("*")), "nothing is left"
+
+
+def test_what_is_wrong_with_a_frame_is_said_of_the_frame(folder: Path) -> None:
+    rule = r"^target=knid: must be a column of the frame\. Did you mean 'kind'\? Its columns: a, b"
+    with pytest.raises(ConfigError, match=rule):
+        automl.fit(table(), "knid", n_trials=2)
+    with pytest.raises(ConfigError, match=r"^target=kind: there is one class only"):
+        automl.fit(table().assign(kind="up"), "kind", n_trials=2)
+    table().to_csv("kinds.csv")
+    with pytest.raises(ConfigError, match=r"data\.path=kinds\.csv"):
+        automl.fit("kinds.csv", "knid", n_trials=2)
+    with pytest.raises(ConfigError, match=r"fit\(metrik='val_auc'\).*Did you mean metric\?"):
+        automl.fit("kinds.csv", "kind", metrik="val_auc")
+    assert not (folder / "studies").exists() or not list((folder / "studies").iterdir())
+
+
+def test_a_study_that_is_loaded_as_a_file_is_told_its_file(folder: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "stored_studies" / "studies", folder / "studies")
+    own = r"is a study, and no file; load the file of its model: automl\.load\('studies/disc/check"
+    for name in ("disc", "studies/disc"):
+        with pytest.raises(automl.AutoMLError, match=own):
+            automl.load(name)
+    (folder / "empty").mkdir()
+    for name in ("empty", "absent"):
+        with pytest.raises(automl.AutoMLError, match=f"^{name}: there is no such file"):
+            automl.load(name)

@@ -60,11 +60,3 @@ def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
     with pytest.raises(automl.AutoMLError, match="study new: no trial has ended with a value yet"):
         study.best  # noqa: B018
     assert len(study.trials()) == 0
-
-
-def test_the_name_of_a_study_gets_the_file_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(STORED.parent)
-    with pytest.raises(automl.AutoMLError) as refusal:
-        automl.load("disc")
-    best = "studies/disc/checkpoints/trial-00001/best.pt"
-    assert f"the name of a study; its model is {best}." in str(refusal.value)

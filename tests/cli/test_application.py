@@ -17,7 +17,8 @@ from hydra.types import RunMode
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from automl.cli.arguments import CommandLine, conf_dir, parse
+from automl.cli.arguments import CommandLine, parse
+from automl.cli.command_registry import conf_dir
 from automl.cli.compose import ComposedConfig, compose
 from automl.cli.hydra_application import application_base, name_of_study, register
 from automl.cli.schemas import DEFAULT_SPACE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from automl.cli.arguments import conf_dir
+from automl.cli.command_registry import conf_dir
 from automl.cli.schemas import OPTIONS_BY_CLASS
 from automl.config import Config
 from automl.running.setup.identity_settings import to_plain_values

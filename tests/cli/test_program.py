@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli import main
-from automl.cli.arguments import conf_dir
-from automl.cli.command_registry import COMMANDS
+from automl.cli.command_registry import COMMANDS, conf_dir
 from tests.cli.conftest import Compose
 from tests.cli.test_stored import store
 

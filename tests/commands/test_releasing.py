@@ -8,10 +8,10 @@ import pytest
 
 from automl.commands.release import (
     GateError,
-    Made,
     ReleaseLedger,
     ReleaseStep,
     Row,
+    StepProducts,
     carry_out_steps,
     key_of,
     pass_gate,
@@ -44,7 +44,7 @@ class Scene:
         ledger = ReleaseLedger(self.folder / "release.json")
         carry_out_steps(steps, ledger, self.said.append, self.rows.append)
 
-    def do(self, name: str) -> tuple[str, Made]:
+    def do(self, name: str) -> tuple[str, StepProducts]:
         if self.fails == name:
             raise RuntimeError(name)
         self.done.append(name)
@@ -52,7 +52,7 @@ class Scene:
         (self.folder / name).write_text(f"{name} of {source}")
         return f"made {name}", {name: self.text(name)}
 
-    def is_there(self, made: Made) -> bool:
+    def is_there(self, made: StepProducts) -> bool:
         return all(
             (self.folder / name).exists() and self.text(name) == text for name, text in made.items()
         )

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from automl.commands.models.row_scorer import (
-    FREE_BYTES,
+    NEEDED_FREE_BYTES,
     RowScorer,
     ScoringPace,
+    is_worth_gpu_start,
     roomiest_device,
-    worth_a_start,
 )
 from automl.data.tables.chunked_table import TableChunk
 from automl.devices.device_reading import DeviceSnapshot
@@ -150,9 +150,9 @@ def test_rows_that_cannot_be_read_tell_no_pace() -> None:
 
 
 def test_a_start_is_worth_what_is_left() -> None:
-    assert worth_a_start(1.0, 0.1)
-    assert not worth_a_start(1.0, 0.5)
-    assert not worth_a_start(100.0, 1.0)
+    assert is_worth_gpu_start(1.0, 0.1)
+    assert not is_worth_gpu_start(1.0, 0.5)
+    assert not is_worth_gpu_start(100.0, 1.0)
     assert ScoringPace(10, 1.0).is_faster_than(ScoringPace(5, 1.0))
     assert not ScoringPace(10, 2.0).is_faster_than(ScoringPace(5, 1.0))
 
@@ -164,11 +164,11 @@ def gpu(uuid: str, free_bytes: int, **more: Any) -> DeviceSnapshot:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ([gpu("GPU-a", 2 * FREE_BYTES), gpu("GPU-b", 3 * FREE_BYTES)], "cuda:0"),
-        ([gpu("GPU-a", 2 * FREE_BYTES), gpu("GPU-b", FREE_BYTES - 1)], "cuda:1"),
-        ([gpu("GPU-b", 3 * FREE_BYTES, fault="it is lost")], None),
-        ([gpu("GPU-b", 3 * FREE_BYTES, max_processes=0)], None),
-        ([gpu("GPU-c", 3 * FREE_BYTES)], None),
+        ([gpu("GPU-a", 2 * NEEDED_FREE_BYTES), gpu("GPU-b", 3 * NEEDED_FREE_BYTES)], "cuda:0"),
+        ([gpu("GPU-a", 2 * NEEDED_FREE_BYTES), gpu("GPU-b", NEEDED_FREE_BYTES - 1)], "cuda:1"),
+        ([gpu("GPU-b", 3 * NEEDED_FREE_BYTES, fault="it is lost")], None),
+        ([gpu("GPU-b", 3 * NEEDED_FREE_BYTES, max_processes=0)], None),
+        ([gpu("GPU-c", 3 * NEEDED_FREE_BYTES)], None),
         ([DeviceSnapshot(HOST, "host", 2**40, 2**39)], None),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.status import as_recorded, dead, print_view, run
+from automl.commands.status import as_killed, as_recorded, print_view, run
 from automl.record.event_log import EventLog
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_record import fold_events
@@ -134,7 +134,7 @@ def test_what_ended_since_the_picture_was_written_is_told() -> None:
 
 def test_what_ran_and_waited_when_a_sweep_was_killed_is_interrupted() -> None:
     waits = WaitingRow(11, "waiting: 3.0 GiB asked")  # never started
-    view = as_recorded(dead(replace(VIEW, waiting=(waits,)), RECORD), RECORD)
+    view = as_recorded(as_killed(replace(VIEW, waiting=(waits,)), RECORD), RECORD)
     assert (view.running, view.waiting) == ((), ())
     assert view.counts["interrupted"] == 2
     assert "running" not in view.counts

@@ -142,7 +142,7 @@ def test_of_several_the_refit_and_then_the_best_come_first(searched: Config) -> 
 
 def test_an_ensemble_made_without_the_best_trial_is_outdated(searched: Config) -> None:
     nothing = cast("Predictor", None)  # is asked
-    model = TableModel(nothing, Path("ensemble.pt"), 0, None, joined=True)
+    model = TableModel(nothing, Path("ensemble.pt"), 0, None, is_ensemble=True)
     late = "the best trial is trial-00002 by now, and the ensemble was made without it: python"
     assert outdated(searched, model).startswith(late)
     files = StudyFiles(Path(searched.study.dir) / "s")
@@ -153,7 +153,7 @@ def test_an_ensemble_made_without_the_best_trial_is_outdated(searched: Config) -
         assert outdated(searched, model)[: len(late)] == said
 
 
-def joined(config: Config, members: dict[int, float], **scores: float) -> Config:
+def is_ensemble(config: Config, members: dict[int, float], **scores: float) -> Config:
     """The same with an ensemble, no better than the best trial if its loss is above 0.2."""
     files = StudyFiles(Path(config.study.dir) / "s")
     files.ensemble.touch()
@@ -184,7 +184,7 @@ def test_the_ensemble_is_refitted_where_it_is_the_best(
     refit: RefitConfig,
     is_it: bool,
 ) -> None:
-    config = replace(joined(searched, members, **scores), refit=refit)
+    config = replace(is_ensemble(searched, members, **scores), refit=refit)
     files = StudyFiles(Path(config.study.dir) / "s")
     record = read_study(files.path)
     assert ensemble_to_refit(record, config, files.path) == (record.ensemble if is_it else None)
@@ -193,7 +193,7 @@ def test_the_ensemble_is_refitted_where_it_is_the_best(
 
 
 def test_an_ensemble_is_what_every_command_takes_before_a_trial(searched: Config) -> None:
-    joined(searched, TWO, loss=0.1)
+    is_ensemble(searched, TWO, loss=0.1)
     assert meant(searched) == "refit.pt"
     (Path(searched.study.dir) / "s" / "refit.pt").unlink()
     assert meant(searched) == "ensemble.pt"
@@ -201,11 +201,11 @@ def test_an_ensemble_is_what_every_command_takes_before_a_trial(searched: Config
 
 
 def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
-    joined(searched, TWO, loss=0.1)
+    is_ensemble(searched, TWO, loss=0.1)
     nothing = cast("Predictor", None)  # is asked
     for members, late in (((2, 0), ""), ((2, 1), "the ensemble has other members by now than")):
         refitted = RefitFacts(2, "all", 1, "", members)
-        model = TableModel(nothing, Path("refit.pt"), 2, refitted, joined=True)
+        model = TableModel(nothing, Path("refit.pt"), 2, refitted, is_ensemble=True)
         assert (model.name, model.which) == ("refit-ensemble", REFIT)
         assert outdated(searched, model)[:42] == late
 

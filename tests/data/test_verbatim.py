@@ -116,7 +116,7 @@ def test_a_column_of_codes_decides_the_target(coded: DataConfig) -> None:
     (code,) = data.columns.categories
     assert (code.name, code.categories, code.verbatim) == ("code", ("01", "1"), True)
     assert data.kinds == {"code": "category"}
-    (row,) = [row for row in data.taken if row.name == "code"]
+    (row,) = [row for row in data.column_rows if row.name == "code"]
     assert row.why.startswith("codes such as '01', as they are written")
 
 

@@ -11,9 +11,10 @@ import pytest
 from automl.cli.arguments import parse
 from automl.cli.command_dispatch import run
 from automl.cli.compose import compose
-from tests.manuals import ROOT, text
+from tests.manuals import MANUALS, ROOT, section, text
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+PAGES = sorted({*MANUALS, *(ROOT / "experiments").glob("*/*.md")})
 
 
 OF_A_STUDY = (
@@ -43,6 +44,11 @@ def commands() -> list[str]:
     return lines
 
 
+def anchor_of(title: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 @pytest.mark.parametrize("line", sorted(set(commands())))
 def test_the_command_exists(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(line, comments=True)
@@ -65,3 +71,23 @@ def test_the_two_commands_of_the_first_screen_are_there() -> None:
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert re.search(r"^make check slow$", ci, re.MULTILINE)
     assert re.search(r"^check: .*\btest\b", MAKEFILE, re.MULTILINE), "CI runs what a user runs"
+
+
+def test_the_glossary_is_sorted_and_has_words_that_the_pages_use() -> None:
+    words = re.findall(r"^\| (\S[^|]*) \| ", section("Words"), re.MULTILINE)[1:]
+    assert words == sorted(set(words), key=str.lower)
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
+    used = pages.replace(section("Words"), "").lower()
+    assert [word for word in words if word[:-1].lower() not in used] == []  # families, probed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_link_leads_to_a_file_and_a_section_that_are_there(page: Path) -> None:
+    written = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for place, _, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(#([^)\s]*))?\)", written):
+        target = page.parent / place if place else page
+        assert target.exists(), place
+        if anchor:
+            lines = re.sub(r"^```.*?^```", "", target.read_text("utf-8"), flags=re.M | re.S)
+            titles = re.findall(r"^#+ (.*)$", lines, re.MULTILINE)
+            assert anchor in [anchor_of(title) for title in titles], f"{place}#{anchor}"

@@ -16,7 +16,7 @@ from automl.data.columns import NumberColumn, TableColumns
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import ConfigError
-from automl.export import onnx_file
+from automl.export import onnx_file, table_graph
 from automl.export.package import ExportProof, export_model, open_export_reader
 from automl.export.parity import N_BORDERS, border_rows
 from automl.measure.tuning import choice
@@ -147,6 +147,15 @@ def test_a_mean_of_several_families_is_one_graph(
     assert mean.export_formats == (ONNX,)
     check_export(mean, tmp_path / "out")
     assert [path.name for path in tmp_path.joinpath("out").iterdir()].count("model.onnx") == 1
+
+
+def test_a_forest_takes_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And values of leaves are looked up a few trees at a time."""
+    monkeypatch.setattr(table_graph, "_VALUES_AT_ONCE", 7)
+    predictor, _ = trained(tmp_path, "trees", mixed(tmp_path, 3), epochs=10)
+    check_export(predictor, tmp_path / "out")
+    n_nodes = len(predictor.trained.trees.column)  # type: ignore[attr-defined]
+    assert (tmp_path / "out" / "model.onnx").stat().st_size < 20 * n_nodes
 
 
 # --- rows on thresholds ---------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Listener:
     """Takes a trial's events; answers the n-th report with a verdict where one was asked for."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict)
-    """By step."""
+    """Verdict for each step that gets one."""
     events: list[TrialEvent] = field(default_factory=list)
 
     def __call__(self, event: TrialEvent) -> Verdict:
@@ -87,7 +87,10 @@ def make_plan(
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """As in a process that trains: with more, other work on the machine makes each step wait."""
+    """Give torch the one thread of a process that trains.
+
+    With more, other work on the machine makes each step wait.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -28,7 +28,7 @@ OWN: Params = {"depth": 2, "width": 16, "lr": 0.01}
 
 def test_what_is_asked_of_a_trial_is_asked_of_its_family(disc: Dataset) -> None:
     auto, mlp, training = AutoFamily(families=["mlp"]), MLPFamily(), TrainingConfig()
-    assert auto.of(PARAMS) == (mlp, OWN)
+    assert auto.of_trial(PARAMS) == (mlp, OWN)
     assert auto.request(PARAMS, disc, training) == mlp.request(OWN, disc, training)
     assert auto.work(PARAMS, disc, training) == mlp.work(OWN, disc, training)
     key = auto.pack_key(PARAMS, training, on_host=True)
@@ -72,10 +72,10 @@ def test_one_class_weight_is_that_of_all_families() -> None:
     with pytest.raises(ValueError, match="must be one of none, balanced"):
         auto.check_value("class_weight", "heavy")
     for name in auto.families:
-        own = auto.of({"family": name, "class_weight": "balanced"})[1]
+        own = auto.of_trial({"family": name, "class_weight": "balanced"})[1]
         assert own == {"class_weight": "balanced"}
     both = {"family": "mlp", "class_weight": "balanced", "mlp_class_weight": "none"}
-    assert auto.of(both)[1] == {"class_weight": "none"}
+    assert auto.of_trial(both)[1] == {"class_weight": "none"}
 
 
 def test_a_loss_of_ones_own_is_for_networks_alone() -> None:

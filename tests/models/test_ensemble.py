@@ -15,7 +15,7 @@ from automl.data.dataset import Dataset, DatasetPart, RowFold, TableRows
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.models.ensemble.ensemble_figures import N_REPEATS, ensemble_plots, n_shuffle_repeats
-from automl.models.ensemble.ensemble_file import open_growing, write
+from automl.models.ensemble.ensemble_file import open_ensemble_worker, write
 from automl.models.ensemble.ensemble_messages import (
     EnsembleFileJob,
     EnsembleFileResult,
@@ -51,7 +51,7 @@ def model_file(folder: Path, number: int, dataset: Dataset, scale: float = 1.0) 
 
 
 def asked(folder: Path, dataset: Dataset, *scales: float) -> EnsembleFileJob:
-    """Of classes that are drawn by the mean probabilities of the first two."""
+    """Return a job; classes are drawn by the mean probabilities of the first two models."""
     models = {n: model_file(folder, n, dataset, scale) for n, scale in enumerate(scales)}
     if dataset.task is Task.classification:
         rows = dataset.validation.rows
@@ -151,7 +151,7 @@ def test_of_folds_a_column_is_shuffled_among_rows_that_the_model_has_not_seen(
             return np.stack([-rows.numbers[:, 0], rows.numbers[:, 0]], axis=1).astype(np.float64)
 
     class Unasked(Model):
-        """Of the other fold."""
+        """The model of the other fold, which has trained on the rows."""
 
         def outputs(self, columns: TableColumns, rows: TableRows) -> np.ndarray:
             raise AssertionError("it has trained on these rows")
@@ -207,7 +207,7 @@ def test_weights_that_are_none_are_refused(tmp_path: Path, disc: Dataset, weight
 def test_one_that_grew_is_what_is_made_at_once(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
     at_once = write(question)
-    ensemble = open_growing(EnsembleWorkerSetup(question.dataset))
+    ensemble = open_ensemble_worker(EnsembleWorkerSetup(question.dataset))
     two = ensemble(EnsembleQuery({n: question.models[n] for n in (0, 1)}))
     assert isinstance(two, EnsembleQueryResult)
     assert set(two.members) <= {0, 1}
@@ -230,7 +230,7 @@ def load_of(file: bytes, folder: Path) -> list[object]:
 
 def test_a_model_is_asked_once(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0)
-    ensemble = open_growing(EnsembleWorkerSetup(question.dataset))
+    ensemble = open_ensemble_worker(EnsembleWorkerSetup(question.dataset))
     first = ensemble(EnsembleQuery(question.models))
     for path in question.models.values():
         Path(path).unlink()
@@ -242,7 +242,7 @@ def test_a_model_is_asked_once(tmp_path: Path, disc: Dataset) -> None:
 
 def test_what_is_not_among_the_best_any_more_is_forgotten(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
-    ensemble = open_growing(EnsembleWorkerSetup(question.dataset))
+    ensemble = open_ensemble_worker(EnsembleWorkerSetup(question.dataset))
     ensemble(EnsembleQuery(question.models))
     ensemble(EnsembleQuery({n: question.models[n] for n in (0, 1)}))
     made = ensemble(replace(question, models={n: question.models[n] for n in (0, 1)}))

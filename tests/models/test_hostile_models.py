@@ -172,7 +172,7 @@ def without(*keys: str) -> Change:
 
 
 def weights(change: Callable[[torch.Tensor], object]) -> Change:
-    """Each weight replaced."""
+    """Return a change that replaces each weight."""
 
     def changed(content: dict[str, Any]) -> None:
         old = content["state"]["weights"]
@@ -305,7 +305,7 @@ def test_a_pickle_that_makes_other_things_than_ours_is_refused(
 
 
 def test_a_file_with_two_parts_of_one_name_is_refused(write: Callable[..., Path]) -> None:
-    """Whoever looks reads one of them, and torch the other."""
+    """The check would read one of the parts, and torch the other."""
     path = write("mlp")
     with zipfile.ZipFile(path, "a") as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("data.pkl"))

@@ -29,7 +29,7 @@ from tests.models.tables import mixed
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """As a trial has: threads that wait for each other are slow on a busy machine."""
+    """Give tests a trial's one thread: threads that wait for each other slow a busy machine."""
     assert scipy.linalg, "its BLAS is there before it is limited"
     with threadpool_limits(1):
         yield
@@ -55,6 +55,26 @@ def test_the_gradient_is_that_of_the_value(
     for i, one in enumerate(np.eye(len(place)) * step):
         slope = (likelihood(place + one)[0] - likelihood(place - one)[0]) / (2 * step)
         assert gradient[i] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", KERNEL_KINDS)
+@pytest.mark.parametrize("far", [40.0, -40.0, 1e4, -1e4])
+def test_no_place_of_the_search_is_without_a_value(kind: str, far: float) -> None:
+    """The rows occur twice, and the lengths and shares fit no rows."""
+    x, y = (np.repeat(each, 2, axis=0) for each in wave(20))
+    likelihood = length_scales._KernelLikelihood.of(x, y, kind, 1.0)
+    for start in likelihood.starts():
+        for place in (start + far, *(start + far * np.eye(len(start)))):
+            value, gradient = likelihood(place)
+            assert np.isfinite(value)
+            assert np.isfinite(gradient).all()
+
+
+def test_a_likeness_that_rounding_made_indefinite_has_a_factor() -> None:
+    x = wave(50)[0]
+    alike = x @ x.T - 1e-12 * np.eye(len(x))
+    lower = length_scales.lower_factor(alike)
+    np.testing.assert_allclose(lower @ lower.T, alike, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", KERNEL_KINDS)
@@ -93,7 +113,7 @@ def test_of_all_rows_as_landmarks_it_is_the_mean_of_a_gaussian_process(
 
 
 def learned_of(data: Dataset, kind: str) -> length_scales.LearnedKernel:
-    """As the trial does."""
+    """Return the kernel that a trial learns."""
     y = (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
     x = one_hot_features(data.columns, data.train.rows).astype(np.float64)
     return length_scales.learn_kernel(x, y[:, None], kind, 1.0, trial_seed(7, 0))

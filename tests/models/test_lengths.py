@@ -49,21 +49,23 @@ def test_only_several_families_have_lengths_of_their_own() -> None:
 
 def test_a_length_that_is_said_is_it_for_all_families() -> None:
     for family in (MLPFamily(), BoostingFamily(), AutoFamily()):
-        assert family.trained(TrainingConfig(epochs=7)) == TrainingConfig(epochs=7)
+        assert family.with_length(TrainingConfig(epochs=7)) == TrainingConfig(epochs=7)
         assert family.n_reports(TrainingConfig(epochs=7)) == 7
 
 
 def test_networks_train_by_steps_and_others_by_reports() -> None:
-    own = MLPFamily().trained(UNSAID)
+    own = MLPFamily().with_length(UNSAID)
     assert (own.epochs, own.patience_steps) == (MOST_EPOCHS, PATIENCE_STEPS)
-    assert MLPFamily().trained(TrainingConfig(epochs=None, patience_steps=7)).patience_steps == 7
-    assert BoostingFamily().trained(UNSAID) == TrainingConfig(epochs=40, patience_epochs=5)
-    assert BoostingFamily().trained(replace(UNSAID, patience_epochs=7)).patience_epochs == 7
+    assert (
+        MLPFamily().with_length(TrainingConfig(epochs=None, patience_steps=7)).patience_steps == 7
+    )
+    assert BoostingFamily().with_length(UNSAID) == TrainingConfig(epochs=40, patience_epochs=5)
+    assert BoostingFamily().with_length(replace(UNSAID, patience_epochs=7)).patience_epochs == 7
     plan = make_plan(family=AutoFamily(), training=UNSAID)
     assert plan.n_reports == MOST_EPOCHS
     kinds: list[Params] = [{"family": kind} for kind in DEFAULT]
     assert [plan.n_reports_of(params) for params in kinds] == [1, 40, 20, MOST_EPOCHS, 1]
-    assert TrainingPlan.of(Config(model=MLPFamily(), training=UNSAID)).training == own
+    assert TrainingPlan.from_config(Config(model=MLPFamily(), training=UNSAID)).training == own
 
 
 @pytest.mark.parametrize(

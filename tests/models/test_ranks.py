@@ -159,7 +159,7 @@ class Normed:
 
 
 class NormedSide:
-    """See `network.NetworkFactory`."""
+    """A heavy side whose networks normalise batches."""
 
     def network(
         self, family: Any, params: Any, n_inputs: Size, n_outputs: Size, get_edges: object
@@ -168,7 +168,7 @@ class NormedSide:
 
 
 def test_batch_norms_statistics_are_those_of_the_first(tmp_path: Path) -> None:
-    """On CPUs each normalises its own rows; what is kept, and looked with, is one for all."""
+    """Each CPU rank normalises its own rows; all keep and evaluate with the same statistics."""
     first, second = together(2, tmp_path, {}, data(200), NormedSide())
     assert first == second
 

@@ -286,7 +286,7 @@ def state(folder: Path, name: str) -> dict[str, Any]:
 
 
 def test_without_them_a_checkpoint_holds_what_it_held() -> None:
-    """So one that was written before there were such settings goes on."""
+    """Checkpoints from before these settings can be continued."""
     assert Patience(StudyGoal("a", Direction.minimize), None).after({"a": 1.0}).state() == {}
 
 

@@ -16,17 +16,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from automl.config import (
-    DataConfig,
-    DataKind,
-    LearningRateSchedule,
-    Precision,
-    Task,
-    TrainingConfig,
-)
+from automl.config import LearningRateSchedule, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.features import one_hot_features
-from automl.data.load import load_dataset
 from automl.errors import AutoMLError, ConfigError
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.boosting import heavy as boosting
@@ -141,33 +133,13 @@ def of_predictor(predictor: Predictor, frame: pd.DataFrame) -> npt.NDArray[Any]:
 
 @pytest.mark.parametrize("kind", ["extra_trees", "random_forest"])
 def test_a_forest_says_what_the_librarys_says(table: Dataset, kind: str, tmp_path: Path) -> None:
-    params: Params = {"kind": kind, "min_samples_leaf": 2}
+    params: Params = {"kind": kind, "min_samples_leaf": 1, "max_features": 1.0}
     predictor, _ = trained(tmp_path, "trees", table, params)
     asked = fitting("trees", table, params)
-    forest = trees.unfitted_tree(asked, 0).fit(table.view(tree_view)[0], asked.targets)
+    forest = trees.unfitted_forest(asked, 0).fit(table.view(tree_view)[0], asked.targets)
     frame = mixed_frame(len(table.classes) or 1, seed=1)
     rows = tree_view(table.columns, predictor.read(frame))
     check_same(of_predictor(predictor, frame), said(forest, rows, table), table)
-
-
-def test_a_forest_can_have_a_leaf_for_each_row(tmp_path: Path) -> None:
-    """The library's default does, and is the better for it where there is little noise."""
-    rng = np.random.default_rng(0)
-    path, n_rows = tmp_path / "low-noise.csv", 14_000
-    frame = pd.DataFrame({"a": rng.random(n_rows), "b": rng.random(n_rows)})
-    frame.assign(y=np.sin(6 * frame.a) + frame.b).to_csv(path, index=False)
-    data = load_dataset(DataConfig(kind=DataKind.csv, path=str(path), target="y"))
-    params: Params = {"max_features": 1.0, "min_samples_leaf": 1, "max_leaf_nodes": len(data.train)}
-    predictor, _ = trained(tmp_path, "trees", data, params)
-    forest: Any = predictor.trained
-    assert len(data.train) > 8192
-    np.testing.assert_allclose(predictor.outputs(data.train.rows)[:, 0], scaled(data), atol=1e-5)
-    assert len(forest.trees.value) == 3 * len(data.train)
-
-
-def scaled(data: Dataset) -> npt.NDArray[Any]:
-    """Return the target of the training rows with mean 0 and deviation 1."""
-    return (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
 
 
 @pytest.mark.parametrize("encoding", ["plain", "one_hot"])
@@ -194,7 +166,7 @@ def test_a_linear_model_says_what_the_librarys_says(table: Dataset, tmp_path: Pa
 
 
 def check_same(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], data: Dataset) -> None:
-    """To 1e-6 of a probability, or of the target's deviation."""
+    """Check equality to 1e-6 of a probability, or of the target's deviation."""
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).max() / data.target_scale < TOLERANCE
 
@@ -294,7 +266,7 @@ def test_a_model_has_no_network_and_tells_which_columns_matter(tmp_path: Path) -
 
 
 def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
-    """Of `model=auto` each trial's file is as its family writes it."""
+    """With `model=auto`, each trial's file is the one its family writes."""
     table = mixed(tmp_path, 2)
     plan = make_plan(family=AutoFamily(families=["mlp", "trees", "boosting"]))
     session, models = open_session(SessionSetup(plan, table)), {}
@@ -317,7 +289,7 @@ def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["trees", "boosting"])
 def test_a_strangers_tensor_is_no_larger_than_its_file(name: str, tmp_path: Path) -> None:
-    """As torch stores it one number stands for as many as it says."""
+    """A number in a torch file can stand for as many as the file claims."""
     trained(tmp_path, name, mixed(tmp_path, 2))
     content = read_model_file(tmp_path / "trial-00000" / "best.pt")
     as_torch = torch_checkpoint.snapshot({**content, "state": {**content["state"], "trees": {}}})
@@ -359,7 +331,7 @@ def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
         ("trees", {"min_samples_leaf": 0}),
         ("trees", {"min_samples_leaf": 2.5}),
         ("trees", {"max_leaf_nodes": 1}),
-        ("trees", {"max_leaf_nodes": 32_769}),
+        ("trees", {"max_leaf_nodes": 2.5}),
         ("boosting", {"learning_rate": 0}),
         ("boosting", {"max_leaf_nodes": 1025}),
         ("boosting", {"l2_regularization": -1}),
@@ -373,6 +345,17 @@ def test_a_value_that_it_cannot_take_is_refused_by_name(name: str, params: Param
         FAMILIES[name].check_value(param, value)
     with pytest.raises(ValueError, match=rf"^{param}={value!r}: must be "):
         FAMILIES[name].params(params)
+
+
+def test_trees_have_as_many_leaves_as_a_file_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = mixed(tmp_path, 1)
+    free: Any = trained(tmp_path / "free", "trees", data, {"min_samples_leaf": 1})[0].trained
+    monkeypatch.setattr("automl.models.families.trees.family.MAX_TRIAL_LEAVES", 60)
+    bound: Any = trained(tmp_path / "bound", "trees", data, {"min_samples_leaf": 1})[0].trained
+    assert len(free.trees.value) > 0.9 * 3 * len(data.train), "a leaf for nearly each row"
+    assert len(bound.trees.value) == 60
 
 
 @pytest.mark.parametrize(
@@ -408,8 +391,9 @@ def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path
     rows = np.sort(np.concatenate([np.flatnonzero(data.train.y == 0), few]))
     uneven = replace(data, train=data.train.taking(rows))
     frame = mixed_frame(2, seed=1)
+    own: Params = {"min_samples_leaf": 10} if name == "trees" else {}
     shares = [
-        trained(tmp_path / weight, name, uneven, {"class_weight": weight})[0]
+        trained(tmp_path / weight, name, uneven, {"class_weight": weight, **own})[0]
         .predict_probabilities(frame)[:, 1]
         .mean()
         for weight in ("none", "balanced")

@@ -179,7 +179,7 @@ def test_a_strangers_file_is_looked_at(tmp_path: Path, name: str) -> None:
 def test_it_is_one_of_several_families(disc: Dataset) -> None:
     auto, training = AutoFamily(families=["tabm", "linear"]), TrainingConfig()
     params = {"family": "tabm", **{f"tabm_{name}": value for name, value in PARAMS.items()}}
-    assert auto.of(params) == (TabMFamily(), PARAMS)
+    assert auto.of_trial(params) == (TabMFamily(), PARAMS)
     assert auto.pack_key(params, training, on_host=False) is None
     alone = TabMFamily().work(PARAMS, disc, training)
     assert auto.work(params, disc, training) == alone

@@ -143,7 +143,7 @@ def test_of_more_classes_it_is_said_that_there_is_none(tmp_path: Path) -> None:
 
 
 def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:
-    """To an ensemble, which has its own, a refit, which has no rows to find one by, an export."""
+    """An ensemble has its own, a refit has no rows to find one with, an export has the model's."""
     data = uneven(tmp_path)
     files, predictors = {}, []
     for number, name in enumerate(("linear", "boosting")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def random_tree(rng: np.random.Generator, n_inner: int) -> TreeNodes:
 
 
 def walked(nodes: TreeNodes, row: npt.NDArray[np.float32]) -> list[float]:
-    """Node by node."""
+    """Return the values of the leaf that a row reaches, node by node."""
     node = 0
     while not nodes.is_leaf[node]:
         cell = float(row[nodes.column[node]])
@@ -112,6 +113,26 @@ def test_trees_say_what_a_walk_from_node_to_node_says(seed: int) -> None:
     np.testing.assert_array_equal(read.sums(view), trees.sums(view))
 
 
+@pytest.mark.parametrize("n_shares", [3, 1_000_000])
+def test_leaves_that_say_the_same_share_their_values(n_shares: int) -> None:
+    """Also of several trees; a file of before, in which each leaf has its own, is read as well."""
+    rng = np.random.default_rng(0)
+    shares = rng.random((n_shares, 5))
+    forest = [random_tree(rng, 25_000) for _ in range(2)]
+    forest = [replace(one, value=shares[rng.integers(0, n_shares, 50_001)]) for one in forest]
+    trees = join_trees([tree_from_nodes(nodes) for nodes in forest])
+    assert len(trees.value) <= n_shares
+    view = rng.normal(size=(20, 4)).astype(np.float32)
+    plain = trees.plain()
+    assert plain["leaf"].dtype == (np.int16 if n_shares == 3 else np.int32)
+    before = {name: array for name, array in plain.items() if name != "leaf"}
+    before["value"] = trees.value[trees.leaf]
+    for read in (TreeArrays.from_plain(plain, 4), TreeArrays.from_plain(before, 4)):
+        np.testing.assert_array_equal(read.sums(view), trees.sums(view))
+    alone = sum(tree_from_nodes(nodes).sums(view) for nodes in forest)
+    np.testing.assert_allclose(trees.sums(view), alone, atol=1e-12)
+
+
 def changed(**arrays: Any) -> dict[str, Any]:
     return {**join_trees([stump(), stump()]).plain(), **arrays}
 
@@ -130,6 +151,10 @@ BAD: dict[str, dict[str, Any]] = {
     "a way into another tree": changed(column=np.array([1, -1, 1, -1, -1, -1], I2)),
     "a way out": changed(column=np.array([1, -1, -1, 1, -1, 1], I2)),
     "too few values": changed(value=np.ones((3, 1), F4)),
+    "a leaf beyond": changed(leaf=np.array([0, 1, 2, 4], I2)),
+    "a leaf before": changed(leaf=np.array([0, 1, 2, -1], I2)),
+    "too few leaves": changed(leaf=np.array([0, 1, 2], I2)),
+    "leaves that are no places": changed(leaf=np.array([0, 1, 2, 3], F4)),
     "too few thresholds": changed(threshold=np.ones(1, F4)),
     "a threshold that is none": changed(threshold=np.array([np.nan, 0], F4)),
     "an infinite value": changed(value=np.full((4, 1), np.inf, F4)),

@@ -23,7 +23,7 @@ from automl.trial import Params, ParamValue, RequestSource, ResourceRequest
 
 @dataclass
 class MeanFamily(Family):
-    """The light side."""
+    """The light side of the toy family."""
 
     heavy = "tests.models.toy_family"
 
@@ -105,7 +105,7 @@ class MeanEstimator:
 
 
 class MeanSide:
-    """The heavy side."""
+    """The heavy side of the toy family."""
 
     def open_estimator(
         self,

@@ -194,16 +194,18 @@ def test_the_old_names_of_ranges_are_understood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("choices", [(1, 2.5, "a", None, True), [(64,), (64, 64)], [torch.nn.ReLU]])
 def test_a_choice_may_be_any_object_and_comes_back_as_it_was(choices: Any) -> None:
-    categories = CategoricalChoices.of("x", choices)
+    categories = CategoricalChoices.from_choices("x", choices)
     assert all(isinstance(n, int | float | str | None) for n in categories.labels)
     for label, choice in zip(categories.labels, choices, strict=True):
         assert categories.choice(label) is choice
 
 
 def test_an_object_is_called_the_same_in_each_process() -> None:
-    first, second = (CategoricalChoices.of("x", [functools.partial(int, base=2)]) for _ in range(2))
+    first, second = (
+        CategoricalChoices.from_choices("x", [functools.partial(int, base=2)]) for _ in range(2)
+    )
     assert first.labels == second.labels
-    assert CategoricalChoices.of("x", [object()]).labels == ("<object object>",)
+    assert CategoricalChoices.from_choices("x", [object()]).labels == ("<object object>",)
 
 
 def test_choices_that_look_alike_are_refused() -> None:
@@ -212,7 +214,7 @@ def test_choices_that_look_alike_are_refused() -> None:
             return "same"
 
     with pytest.raises(ValueError, match="two choices are both called 'same'"):
-        CategoricalChoices.of("x", [Same(), Same()])
+        CategoricalChoices.from_choices("x", [Same(), Same()])
 
 
 @pytest.mark.parametrize(("low", "high"), [(2**60, 2**63 - 1), (-(2**53) - 1, 0)])

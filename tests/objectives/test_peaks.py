@@ -61,9 +61,9 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.listener = Listener()
-        self.teller = PeakReporter(self.process.get_peak, self.process.clock)
+        self.peak_reporter = PeakReporter(self.process.get_peak, self.process.clock)
         spec, goal = make_spec(self.folder), StudyGoal("val_loss", Direction.minimize)
-        record = TrialReports(spec, goal, self.listener, 0.0, teller=self.teller)
+        record = TrialReports(spec, goal, self.listener, 0.0, peak_reporter=self.peak_reporter)
         self.context = TrialContext(spec, devices=("cpu",), seed=1, record=record)
 
     @property
@@ -81,9 +81,9 @@ def test_it_is_told_with_the_first_report_of_the_metric_and_where_it_grew(tmp_pa
     assert trial.told == [100, 106, 112]
     first = next(e for e in trial.listener.events if isinstance(e, MemoryPeakMeasured))
     assert (first.n_lanes, first.allocated_bytes) == (1, 50)
-    assert [e.peak_bytes for e in trial.teller.last(0)] == [], "nothing new at the end"
+    assert [e.peak_bytes for e in trial.peak_reporter.last(0)] == [], "nothing new at the end"
     trial.process.held = 113
-    assert [e.peak_bytes for e in trial.teller.last(0)] == [113]
+    assert [e.peak_bytes for e in trial.peak_reporter.last(0)] == [113]
 
 
 def test_reports_in_quick_succession_are_not_made_dearer(tmp_path: Path) -> None:
@@ -159,10 +159,10 @@ def on_events(listener: Listener) -> OnEvents:
 
 def test_of_several_devices_each_has_its_peak_and_any_that_grew_is_told() -> None:
     held = [DeviceMemoryPeak(100, 50), DeviceMemoryPeak(80, 70)]
-    teller = PeakReporter(lambda: largest_peak(held))
-    (first,) = teller.grown(0)
+    peak_reporter = PeakReporter(lambda: largest_peak(held))
+    (first,) = peak_reporter.grown(0)
     assert (first.peak_bytes, first.allocated_bytes, first.by_device) == (100, 50, (100, 80))
     held[1] = DeviceMemoryPeak(90, 70)
-    (second,) = teller.last(0)
+    (second,) = peak_reporter.last(0)
     assert (second.peak_bytes, second.by_device) == (100, (100, 90))
-    assert [*teller.last(0)] == []
+    assert [*peak_reporter.last(0)] == []

@@ -1,4 +1,4 @@
-"""Who may write into a trial's folder."""
+"""Only the last attempt may write into a trial's folder."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NAMES = [
     value for name, value in vars(study_files).items() if name.isupper() and type(value) is str
 ]
 DOTTED = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in NAMES if "." in name))
-"""In whatever text; a bare word (`logs`) counts only where it is all of a text."""
+"""Matches a name with a dot in any text; a bare word (`logs`) counts only as a whole text."""
 
 
 def spelled(source: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which study a command means."""
+"""A command finds the study that it is about."""
 
 from __future__ import annotations
 

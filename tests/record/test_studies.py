@@ -1,4 +1,4 @@
-"""Which studies are in a folder, and which of them is the newest."""
+"""The studies of a folder, and the newest of them."""
 
 from __future__ import annotations
 

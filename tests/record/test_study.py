@@ -11,7 +11,7 @@ import pytest
 
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog, encode
-from automl.record.studies import newest, read_study, study_names
+from automl.record.studies import newest_study, read_study, study_names
 from automl.record.study_record import fold_events
 from automl.record.trial_record import StudyMetric
 from automl.trial import (
@@ -190,8 +190,10 @@ def test_an_end_whose_begin_is_lost_is_no_sweep() -> None:
 
 
 def test_a_direction_that_does_not_exist_is_the_default() -> None:
-    assert StudyMetric.of({"study.direction": "up"}) == StudyMetric()
-    assert StudyMetric.of({"study.direction": "maximize"}).direction is Direction.maximize
+    assert StudyMetric.from_settings({"study.direction": "up"}) == StudyMetric()
+    assert (
+        StudyMetric.from_settings({"study.direction": "maximize"}).direction is Direction.maximize
+    )
 
 
 def test_states_are_counted_all_of_them() -> None:
@@ -287,8 +289,8 @@ def test_a_pipe_in_place_of_a_log_is_not_waited_for(study: Path) -> None:
 def test_the_newest_study_is_the_one_at_work_last(study: Path) -> None:
     (study.parent / "no study").mkdir()
     assert study_names(study.parent) == ["otter"]
-    assert newest(study.parent) == study
-    assert newest(study / "none") is None
+    assert newest_study(study.parent) == study
+    assert newest_study(study / "none") is None
 
 
 EVALUATED: dict[str, object] = {

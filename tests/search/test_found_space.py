@@ -112,7 +112,7 @@ TRIALS = st.lists(
 
 @given(TRIALS)
 def test_what_is_known_fits_every_trial(trials: Sequence[tuple[Asked, bool]]) -> None:
-    """So a param that is drawn ahead is one that any trial so far could have used as it is."""
+    """A param that is drawn ahead could have been used as it is by all trials so far."""
     found = FoundSpace(parse_space({}))
     for asked, trained in trials:
         found.take(asked, trained=trained)

@@ -38,7 +38,7 @@ def test_each_kind_gets_its_first_trials() -> None:
 
 
 def shares(n: int, **keys: list[float]) -> Counter[str]:
-    """Of the next `n` trials, which all gain nothing."""
+    """Count the kinds of the next `n` trials, which all gain nothing."""
     given = courses(**keys)
     chosen = []
     for _ in range(n):

@@ -107,7 +107,7 @@ def test_the_seed_decides(studies: Studies) -> None:
 
 
 def test_qmc_is_even_over_restarts(studies: Studies) -> None:
-    """Of 8 points of a Sobol sequence one lies in each eighth of each axis; random ones do not."""
+    """Eight Sobol points lie in different eighths of each axis; random points do not."""
     entries = {"x": {"low": 0.0, "high": 8.0}, "y": {"low": 0.0, "high": 8.0}}
     points: list[Params] = []
     study = studies.open(entries=entries, sampler=QMC())

@@ -33,8 +33,10 @@ def study(join: Join) -> SharedStudy:
 
 
 def asked_in_turn(sweeps: Sequence[Study], n_trials: int) -> list[AskedTrial]:
-    """Of sweeps that ask one after the other and hear of each other only as they ask, so that each
-    finds its number taken; until none gets another."""
+    """Return the trials of sweeps that ask in turn until none gets another.
+
+    They read each other's news only as they ask, so that each finds its number taken.
+    """
     asked: list[AskedTrial] = []
     while found := [trial for sweep in sweeps if (trial := sweep.ask()) is not None]:
         asked += found
@@ -89,7 +91,7 @@ def test_sweeps_share_the_points_of_one_and_none_tries_another_s(
 def test_a_trial_that_ends_elsewhere_while_it_reports_here_troubles_nobody(
     study: SharedStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a sweep that was stopped for long: it hears of its trials' ends while they go on."""
+    """A sweep that was stopped for long learns of its trials' ends while they go on."""
     asked = study.ask()
     assert asked is not None
     reports, has_ended = threading.Event(), threading.Event()

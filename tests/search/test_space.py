@@ -9,7 +9,7 @@ import pytest
 
 from automl.errors import ConfigError
 from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
-from automl.search.search_space import parse_space, space_notes
+from automl.search.search_space import parse_space
 from automl.trial import Params, ParamValue
 from tests.search.conftest import ENTRIES
 
@@ -66,6 +66,7 @@ def test_the_end_of_a_stepped_range_is_one_that_can_be_drawn() -> None:
         ({"x": {"low": 0.1, "high": 1, "step": 0.1, "log": True}}, "log and step exclude"),
         ({"x": {"low": 1, "high": 2, "log": "yes"}}, "space.x.log=yes: must be true or false."),
         ({"x": [1, 2]}, "space.x=[1, 2]: a value is"),
+        ({"1\nx": 1}, "the name of a param is a text of 1 to 250 printable characters"),
         ({"x": {"low": 1, "high": 2, "when": {"y": 1}}}, "space.x.when.y: no such param"),
         ({"x": {"low": 1, "high": 2, "when": "y"}}, "space.x.when=y: names a param and its value"),
         ({"x": {"low": 1, "high": 2, "when": {"y": []}}, "y": 1}, "space.x.when.y=[]: no value"),
@@ -183,47 +184,3 @@ def test_a_value_can_be_had_by_where_it_lies(entry: object, values: tuple[object
     found = parse_space({"x": entry})["x"].domain
     assert tuple(found.at(share) for share in (0.0, 0.5, 1.0)) == values
     assert all(found.contains(found.at(k / 10)) for k in range(11))
-
-
-@pytest.mark.parametrize("name", ["opt.lr", "a b", "é", "x[0]", "lr/head", "1st"])
-def test_a_param_may_have_any_printable_name(name: str) -> None:
-    assert parse_space({name: 1}).names == (name,)
-
-
-@pytest.mark.parametrize("name", ["", " a", "a\nb", "a" * 251])
-def test_a_name_that_cannot_be_shown_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="up to 250 printable characters"):
-        parse_space({name: 1})
-
-
-def test_two_floats_far_apart_come_with_how_a_range_is_written() -> None:
-    space = parse_space({"lr": {"choices": [1e-4, 0.1]}})
-    (note,) = space_notes(space, n_trials=2)
-    assert "space.lr: two choices, 0.0001 and 0.1" in note
-    assert "interval(0.0001,0.1), in Python (0.0001, 0.1)" in note
-
-
-@pytest.mark.parametrize("values", [[0.5, 0.9], [8, 512], ["sgd", "adam"], [1e-4, 1e-3, 1e-2]])
-def test_choices_that_are_meant_as_such_come_with_no_note(values: list[object]) -> None:
-    assert space_notes(parse_space({"x": {"choices": values}}), n_trials=2) == ()
-
-
-@pytest.mark.parametrize(
-    ("entries", "n"),
-    [
-        ({"x": {"choices": [1, 2]}, "n": {"low": 1, "high": 3}}, 6),
-        ({"x": {"low": 0.0, "high": 1.0, "step": 0.25}, "fixed": 3}, 5),
-    ],
-)
-def test_a_space_with_fewer_combinations_than_trials_is_told(
-    entries: dict[str, object], n: int
-) -> None:
-    space = parse_space(entries)
-    assert space_notes(space, n_trials=n) == ()
-    assert space_notes(space, n_trials=None) == ()
-    (note,) = space_notes(space, n_trials=n + 1)
-    assert f"{n} different combinations of params for {n + 1} trials" in note
-
-
-def test_a_range_of_floats_never_runs_out() -> None:
-    assert space_notes(parse_space({"lr": {"low": 0.0, "high": 1.0}}), n_trials=10**6) == ()

@@ -1,4 +1,4 @@
-"""Which trial is the best: by what it reported, or by what the objective returned."""
+"""The best trial, by its reports or by the value that the objective returned."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_a_study_tells_how_its_trials_ended(studies: Studies) -> None:
     assert "memory" in too_large.cause
     assert isinstance(larger, TooLargeOutcome)
     assert (larger.excess, larger.at_least) == (0.5, True)
-    assert [trial.number for trial in study.ended(but={0, 2, 4, 5})] == [1, 3]
+    assert [trial.number for trial in study.ended(excluded={0, 2, 4, 5})] == [1, 3]
     finish(study, begun)
 
 

@@ -64,7 +64,7 @@ def end(study: Study, trial: int) -> None:
 
 
 def run(study: Study, n: int, entries: Entries = ALL) -> list[AskedTrial]:
-    """So many trials that ask for the same; as each began."""
+    """Run `n` trials that ask for the same params; return each as it began."""
     begun = []
     for _ in range(n):
         begun.append(asked := ask(study))
@@ -243,12 +243,12 @@ def test_what_was_drawn_ahead_and_not_asked_for_is_no_param_of_the_trial(
     seen: list[set[str]] = []
 
     class Looking(IndependentSampler):
-        def one(self, search: SamplerInputs) -> Any:
+        def open_for_one_param(self, search: SamplerInputs) -> Any:
             seen.extend(
                 {*trial.params}
                 for trial in search.open_study(optuna.samplers.RandomSampler()).trials
             )
-            return super().one(search)
+            return super().open_for_one_param(search)
 
     study = asking.open(sampler=Looking(), **settings)
     run(study, 3)

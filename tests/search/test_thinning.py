@@ -11,7 +11,7 @@ from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.study import Study
-from automl.search.trial_standings import N_WHOLE, ReportThinning
+from automl.search.trial_standings import N_WITHOUT_GAP, ReportThinning
 from automl.trial import Verdict
 from tests.search.conftest import Studies, ask, finish, report
 
@@ -37,7 +37,7 @@ def test_nothing_that_a_resumed_study_needs_is_left_out(seed: int) -> None:
     given.update(thinning.rest())
     assert thinning.rest() == []
     assert all(values[step] == value for step, value in given.items())
-    assert set(range(N_WHOLE)) < set(given)
+    assert set(range(N_WITHOUT_GAP)) < set(given)
     assert values.index(min(values)) in given
     assert len(values) - 1 in given
 
@@ -45,7 +45,7 @@ def test_nothing_that_a_resumed_study_needs_is_left_out(seed: int) -> None:
 def test_the_number_given_grows_with_the_logarithm() -> None:
     thinning = ReportThinning()
     given = [thinning.take((step, 1 / (step + 1)), 0.0, at_rung=False) for step in range(128_000)]
-    assert sum(map(len, given)) == pytest.approx(N_WHOLE + 7 * N_WHOLE / 2, abs=2)
+    assert sum(map(len, given)) == pytest.approx(N_WITHOUT_GAP + 7 * N_WITHOUT_GAP / 2, abs=2)
 
 
 def test_of_very_many_rungs_the_rest_is_thinned_too() -> None:

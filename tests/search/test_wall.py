@@ -64,7 +64,7 @@ def split(values: list[dict[str, Any]], *, at_least: float | None = None) -> Any
 
 
 def test_memory_that_is_a_product_of_powers_is_learned_from_a_few() -> None:
-    """By how much each is beyond, over a space of excesses from -3.5 to 5.5."""
+    """The excess of each trial is learned, over a space of excesses from -3.5 to 5.5."""
     wall = learn_boundary(SEARCHED, *split(drawn(12)))
     beyond = [values for values in drawn(200)[12:] if excess(values) > 0]
     errors = [abs(wall.excess(values) - excess(values)) for values in beyond]
@@ -73,7 +73,7 @@ def test_memory_that_is_a_product_of_powers_is_learned_from_a_few() -> None:
 
 
 def test_the_excess_tells_more_than_that_there_was_one() -> None:
-    """Of trials that are not sorted rightly by an excess that is known, and by a guess."""
+    """A known excess sorts fewer trials wrongly than a guessed one."""
     known, guessed = (
         learn_boundary(SEARCHED, *split(drawn(30), at_least=guess)) for guess in (None, 0.4)
     )
@@ -82,7 +82,7 @@ def test_the_excess_tells_more_than_that_there_was_one() -> None:
 
 
 def test_an_excess_that_may_be_more_is_no_more_than_a_bound() -> None:
-    """Of trials far beyond the wall, too: the same guess for all does not flatten it."""
+    """Trials may be far beyond the wall: the same guess for all does not flatten it."""
     values = drawn(30)
     fitted, beyond = split(values, at_least=0.4)
     as_exact = learn_boundary(
@@ -153,7 +153,7 @@ def _ended(number: int, params: Params) -> TrialOutcome:
 
 
 class Optunas(TPE):
-    """Without the wall."""
+    """Optuna's TPE without the memory wall."""
 
     def choose_draw(self, draw: Callable[[], dict[str, Any]], *_: object) -> dict[str, Any]:
         return draw()
@@ -169,7 +169,7 @@ def test_tpe_spends_less_beyond_a_wall_than_optuna_s(studies: Studies) -> None:
         study = studies.open(entries=ENTRIES, sampler=sampler, seed=seed, directory=folder)
         for number in range(50):
             study.tell(number, _ended(number, ask(study).params))
-        return sum(excess(trial.params) > 0 for trial in study.ended(but=range(10)))
+        return sum(excess(trial.params) > 0 for trial in study.ended(excluded=range(10)))
 
     ours, theirs = (
         sum(n_beyond(sampler, seed) for seed in range(3)) for sampler in (TPE(), Optunas())

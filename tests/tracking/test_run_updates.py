@@ -324,7 +324,7 @@ def test_the_charts_begin_with_the_metric_of_all_trials() -> None:
 
 def test_a_trial_has_its_final_value_by_the_name_of_the_metric() -> None:
     study = StudyRun(fold_events([sweep_started(**PORTFOLIO)]), StudyRef(UUID, NAME))
-    update = study.own(told(begin(0), finish(0)), 0)
+    update = study.trial_update(told(begin(0), finish(0)), 0)
     assert {p.key: p.value for p in update.metrics} == {"value": 0.25, "best_val_auc": 0.25}
     assert set(update.once) > {"value", "best_val_auc"}, "or one put back would stand twice"
 

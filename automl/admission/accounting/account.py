@@ -150,7 +150,7 @@ def _load(device: DeviceSnapshot) -> float:
 
 
 def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
-    """Whether two snapshots of one device agree in everything but what is only displayed."""
+    """Return whether two snapshots of one device agree in everything but what is only displayed."""
     return device is other or (
         device.free_bytes == other.free_bytes
         and device.total_bytes == other.total_bytes
@@ -175,7 +175,7 @@ def contexts_seen(
         here, pids = device.address, _by_process(device)
         held, before = reading.held_after_on(here), reading.held_before_on(here)
         for process in held.keys() & pids.keys() & before.keys():
-            least = min(held[process], before[process])  # freed meanwhile is not the context
+            least = min(held[process], before[process])  # memory freed meanwhile is no context
             size = max(0, pids[process].low_bytes - least)
             yield here, process, min(size, CONTEXT_BOUND_BYTES)
 

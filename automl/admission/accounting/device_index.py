@@ -3,12 +3,12 @@
 `placement_policy.place_trial` uses it for trials of one device. The result is the same as looking
 at all devices, which it does for trials of several. A device that changes is indexed anew alone.
 
-    rooms       devices that take a known size, by trials and load, then by room: a binary search
-                finds the least room that is enough
-    roomiest    the same devices, the one with the most room first: for trials of unknown size
-    shown       all devices that are not closed, the roomiest first: for the words of a refusal
-    with_idle   devices on which processes of ours are idle, by the room without these processes
-    held        devices that take no more trials because more would be slower together
+    rooms           devices that take a known size, by trials and load, then by room: a binary
+                    search finds the least room that is enough
+    roomiest        the same devices, the one with the most room first: for trials of unknown size
+    open_by_room    all devices that are not closed, the roomiest first: for the words of a refusal
+    with_idle       devices on which processes of ours are idle, by the room without these processes
+    full_by_pace    devices that take no more trials because these are faster among themselves
 
 A machine itself is indexed as if it had no GPUs. What is kept for these (`host_share.py`) is
 considered only where the machine comes into question.
@@ -54,7 +54,7 @@ class DeviceIndex:
             of_kind.sort()
 
     def put(self, account: DeviceAccount) -> None:
-        """Index a device anew, whose account has changed."""
+        """Index anew a device whose account has changed."""
         total_bytes = self._counted.get(account.device.address, (0, 0))[1]
         self._sizes_changed |= total_bytes != account.device.total_bytes
         for entries, entry in self._places_of.pop(account.device.address):
@@ -80,14 +80,16 @@ class DeviceIndex:
             ):
                 self.put(self._accounts[device])
 
-    # --- asking, for one device ---
+    # --- questions about one device ---
 
     def is_open_to(self, request: ResourceRequest) -> bool:
-        """Whether a device that is well could take the request if nothing else were there."""
-        asked = request.memory_bytes
+        """Return whether a device that is well could take the request if nothing else were
+        there."""
+        asked_bytes = request.memory_bytes
         if not request.alone:
             return any(
-                k.well_rooms and (asked or 0) <= max(k.well_rooms) for k in self._of_kinds(request)
+                k.well_rooms and (asked_bytes or 0) <= max(k.well_rooms)
+                for k in self._of_kinds(request)
             )
         least = self.least_of_largest_bytes(request)
         return any(k.well_totals and max(k.well_totals) >= least for k in self._of_kinds(request))
@@ -107,7 +109,7 @@ class DeviceIndex:
         )
 
     def has_places(self, request: ResourceRequest) -> bool:
-        """Whether some device has fewer trials than it may, or the request does not need a
+        """Return whether some device has fewer trials than it may, or the request does not need a
         place."""
         return any(
             bool(k.n_open if self._ignores_places(request, kind) else k.n_with_places)
@@ -128,18 +130,18 @@ class DeviceIndex:
             if request.alone:
                 found.append(self._first_empty(request, kind, fits))
             elif request.memory_bytes is None and kind is DeviceKind.GPU:
-                found.append(self._roomiest(request, kind, fits))
+                found.append(self._roomiest_fitting(request, kind, fits))
             else:
                 least_bytes = request.memory_bytes or 0
-                found.append(self._first(kind, least_bytes, fits, may_be_there))
+                found.append(self._first_fitting(kind, least_bytes, fits, may_be_there))
         return [account for account in found if account is not None]
 
-    def shown(self, request: ResourceRequest) -> DeviceAccount | None:
+    def open_by_room(self, request: ResourceRequest) -> DeviceAccount | None:
         """Return the roomiest device that is not closed and has a place; None: all are closed."""
         least = self.least_of_largest_bytes(request) if request.alone else 0
         found: list[tuple[Any, ...]] = []
         for kind in request.kinds:
-            for entries in self._with_places(request, kind, self._kinds[kind].shown):
+            for entries in self._with_places(request, kind, self._kinds[kind].open_by_room):
                 of_size = (e for e in entries if self._account_at(e).device.total_bytes >= least)
                 found += [entry for entry in [next(of_size, None)] if entry is not None]
         return self._account_at(min(found)) if found else None
@@ -158,18 +160,18 @@ class DeviceIndex:
         found = (self._accounts[self._in_order[position]] for position in sorted(positions))
         return (account for account in found if account.device.total_bytes >= least)
 
-    def held(self, request: ResourceRequest) -> DeviceAccount | None:
+    def full_by_pace(self, request: ResourceRequest) -> DeviceAccount | None:
         """Return the device with the fewest trials among those that take no more because more would
         be slower."""
-        found = [k.held[0] for k in self._of_kinds(request) if k.held]
+        found = [k.full_by_pace[0] for k in self._of_kinds(request) if k.full_by_pace]
         return self._account_at(min(found)) if found else None
 
     def has_gpus(self, request: ResourceRequest) -> bool:
         return DeviceKind.GPU in request.kinds and self._kinds[DeviceKind.GPU].n_left > 0
 
-    # --- walks ---
+    # --- searching ---
 
-    def _first(
+    def _first_fitting(
         self,
         kind: DeviceKind,
         least_bytes: int,
@@ -178,7 +180,7 @@ class DeviceIndex:
     ) -> DeviceAccount | None:
         rooms = self._kinds[kind].rooms
         for where in sorted(rooms):
-            found = self._first_on(rooms[where], least_bytes, fits, may_be_there)
+            found = self._first_fitting_in(rooms[where], least_bytes, fits, may_be_there)
             if found is not None:
                 return found
         return None
@@ -192,11 +194,11 @@ class DeviceIndex:
             return account.device.total_bytes >= least and fits(account)
 
         for where in sorted(where for where in rooms if where[0] == 0):
-            if (found := self._first_on(rooms[where], 0, is_largest)) is not None:
+            if (found := self._first_fitting_in(rooms[where], 0, is_largest)) is not None:
                 return found
         return None
 
-    def _first_on(
+    def _first_fitting_in(
         self,
         entries: _SortedEntries,
         least_bytes: int,
@@ -211,7 +213,7 @@ class DeviceIndex:
                 return account
         return None
 
-    def _roomiest(
+    def _roomiest_fitting(
         self, request: ResourceRequest, kind: DeviceKind, fits: Fits
     ) -> DeviceAccount | None:
         """Return the roomiest device on which the request fits.
@@ -230,7 +232,7 @@ class DeviceIndex:
                     return account
         return None
 
-    # --- filing ---
+    # --- indexing ---
 
     def _largest(self, kind: DeviceKind) -> DeviceId | None:
         """Return the largest device of a kind, lost or not: it stays the same as long as the sizes
@@ -255,7 +257,7 @@ class DeviceIndex:
         return lists if self._ignores_places(request, kind) else lists[:1]
 
     def _ignores_places(self, request: ResourceRequest, kind: DeviceKind) -> bool:
-        """Whether the request needs no free place, because it wants a device to itself."""
+        """Return whether the request needs no free place, because it wants a device to itself."""
         unknown = request.memory_bytes is None and kind is DeviceKind.GPU
         return request.alone or (unknown and request.joins_at_bytes is None)
 
@@ -275,7 +277,7 @@ class DeviceIndex:
         places = [*_entries(of_kind, account, position, full)] if most > 0 else []
         self._places_of[device] = places
         if full and most > 0 and device in self._limits.sharing and not account.device.lost:
-            places.append((of_kind.held, (account.n_trials, position)))
+            places.append((of_kind.full_by_pace, (account.n_trials, position)))
         for entries, entry in places:
             add(entries, entry)
         self._count(of_kind, account, full)
@@ -301,11 +303,11 @@ class _KindIndex:
         self.rooms: dict[tuple[int, float], _SortedEntries] = defaultdict(list)
         self.roomiest: tuple[_SortedEntries, _SortedEntries] = ([], [])
         """Devices without trials, and devices with trials."""
-        self.shown: tuple[_SortedEntries, _SortedEntries] = ([], [])
+        self.open_by_room: tuple[_SortedEntries, _SortedEntries] = ([], [])
         """Devices with places, and devices without."""
         self.with_idle: tuple[_SortedEntries, _SortedEntries] = ([], [])
         """Devices with places, and devices without."""
-        self.held: _SortedEntries = []
+        self.full_by_pace: _SortedEntries = []
         self.well_rooms: Counter[int] = Counter()
         """Number of devices that are well, by their room if nothing else is there."""
         self.well_totals: Counter[int] = Counter()
@@ -316,9 +318,9 @@ class _KindIndex:
         """Number of devices that are not lost; those that take trials; those that take one more."""
 
     def sort(self) -> None:
-        for entries in [*self.rooms.values(), *self.roomiest, *self.shown, *self.with_idle]:
+        for entries in [*self.rooms.values(), *self.roomiest, *self.open_by_room, *self.with_idle]:
             entries.sort()
-        self.held.sort()
+        self.full_by_pace.sort()
 
     def count(self, room: int, total: int, *left_open_places: int, sign: int = 1) -> None:
         left, is_open, places = left_open_places
@@ -347,7 +349,7 @@ def _entries(
 ) -> Iterator[tuple[_SortedEntries, tuple[Any, ...]]]:
     device, room = a.device, a.room_bytes
     if device.fault is None and device.max_processes != 0:
-        yield of_kind.shown[full], (-room, position)
+        yield of_kind.open_by_room[full], (-room, position)
     if device.fault is not None or a.exclusive:
         return
     if not full:

@@ -84,8 +84,8 @@ def _never(
 ) -> AdmissionRefusal | None:
     """Return why the request would not fit even if nothing else were there; None: it would.
 
-    Partial devices tell nothing by their size: with a context that is there already the request may
-    fit on a device that is too small for it and a new context.
+    If `devices_are_partial`, the sizes tell nothing: with a context that is there already the
+    request may fit on a device that is too small for it and a new context.
     """
     teams = teams_of(request, accounts)
     if not teams:
@@ -127,12 +127,12 @@ def with_places(
 
 
 def is_free(request: ResourceRequest, a: DeviceAccount, hosts: HostRooms) -> bool:
-    """Whether the device takes one more trial.
+    """Return whether the device takes one more trial.
 
     A request for a device to itself waits for no place on it, if the device has any places.
     """
-    most = hosts.most(a.device.address)
-    return a.n_trials < most or (_wants_all(request, a) and most > 0)
+    most_trials = hosts.most_trials(a.device.address)
+    return a.n_trials < most_trials or (_wants_all(request, a) and most_trials > 0)
 
 
 def all_full(
@@ -157,7 +157,8 @@ def _wants_all(request: ResourceRequest, a: DeviceAccount) -> bool:
 
 
 def is_unknown(request: ResourceRequest, a: DeviceAccount) -> bool:
-    """Whether the request's size is unknown there; on the host such a trial counts by cores."""
+    """Return whether the request's size is unknown there; on the host such a trial counts by
+    cores."""
     unknown = request.memory_bytes is None and not request.alone
     return unknown and not a.device.address.on_host
 

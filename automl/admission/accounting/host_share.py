@@ -79,8 +79,8 @@ def host_share_of(
         promised: dict[ProcessId, int] = {}
         for r in running:
             promised[r.holder] = promised.get(r.holder, 0) + r.counted_bytes(device)
-        left = sum(max(0, size - held.get(holder, 0)) for holder, size in promised.items())
-        return HostShare(n_on_host=len(running), n_coming=n_coming, promised_bytes=left)
+        missing = sum(max(0, size - held.get(holder, 0)) for holder, size in promised.items())
+        return HostShare(n_on_host=len(running), n_coming=n_coming, promised_bytes=missing)
     coming = sum(max(0, most_bytes - held.get(r.holder, 0)) for r in running)
     return HostShare(n_running=len(running), n_coming=n_coming, coming_bytes=coming)
 
@@ -109,15 +109,15 @@ def kept_for_gpus(
     nothing of ours runs: a machine that is too small for all of them still serves trials that can
     only train on it.
     """
-    left = [d.address for d in reading.on_node(node) if not d.lost and d.closed is None]
-    gpus = [device for device in left if not device.on_host]
+    usable = [d.address for d in reading.on_node(node) if not d.lost and d.closed is None]
+    gpus = [device for device in usable if not device.on_host]
     free = [] if share.is_empty else [d for d in gpus if not ledger.on(d).reservations]
     n_cores = max(share.n_running, len(gpus))
     if in_threads:
         return HostReserve(n_cores)
     held, most_bytes = reading.held_after_on(host_device_of(node)), process_bytes(ledger)
-    there = (max((held.get(p, 0) for p in idle.get((d,), ())), default=0) for d in free)
-    unused_bytes = sum(max(0, most_bytes - size) for size in there)
+    present_bytes = (max((held.get(p, 0) for p in idle.get((d,), ())), default=0) for d in free)
+    unused_bytes = sum(max(0, most_bytes - size) for size in present_bytes)
     return HostReserve(n_cores, share.coming_bytes + unused_bytes)
 
 
@@ -143,10 +143,10 @@ class HostRoom:
     """Main memory that the present processes hold already."""
 
     def takes(self, idle: Sequence[ProcessId]) -> bool:
-        """Whether there is room for one more trial, in one of these idle processes or in a new
-        one."""
-        there = min((self.held_bytes.get(process, 0) for process in idle), default=0)
-        return self.has_cores and max(0, self.process_bytes - there) <= self.room_bytes
+        """Return whether there is room for one more trial, in one of these idle processes or in a
+        new one."""
+        held_already = min((self.held_bytes.get(process, 0) for process in idle), default=0)
+        return self.has_cores and max(0, self.process_bytes - held_already) <= self.room_bytes
 
 
 def host_room(
@@ -218,7 +218,7 @@ class HostRooms:
             )
         return self._rooms[node]
 
-    def most(self, device: DeviceId) -> int:
+    def most_trials(self, device: DeviceId) -> int:
         """Return the most trials on a device; on a machine itself what its GPUs leave."""
         return self._limits.on(device) - self.n_kept(device)
 

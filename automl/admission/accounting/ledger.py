@@ -18,51 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
+from automl.admission.accounting.layered_mapping import LayeredMapping
 from automl.devices.device_reading import DeviceReading
 from automl.trial import DeviceId, Placement, ProcessId
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-_MOST_OVER = 64
-"""Most entries of the upper layer; beyond it both layers are merged."""
-_NONE = object()
-
-
-class LayeredMapping(Mapping[K, V]):
-    """A mapping of many entries that several mappings share, and a few entries that override them.
-
-    It is never changed: `with_these` makes another at a cost that does not grow with the number of
-    entries.
-    """
-
-    def __init__(self, under: dict[K, V] | None = None, over: dict[K, V] | None = None) -> None:
-        self._under: dict[K, V] = {} if under is None else under
-        self._over: dict[K, V] = {} if over is None else over
-
-    def with_these(self, entries: Mapping[K, V]) -> LayeredMapping[K, V]:
-        """Return another mapping with these entries added, or in place of those with the same
-        keys."""
-        over = {**self._over, **entries}
-        if len(over) <= _MOST_OVER:
-            return LayeredMapping(self._under, over)
-        return LayeredMapping({**self._under, **over})
-
-    def __getitem__(self, key: K) -> V:
-        return self._over[key] if key in self._over else self._under[key]
-
-    def get(self, key: K, default: Any = None) -> Any:
-        found = self._over.get(key, _NONE)
-        return self._under.get(key, default) if found is _NONE else found
-
-    def __iter__(self) -> Iterator[K]:
-        yield from self._under
-        yield from (key for key in self._over if key not in self._under)
-
-    def __len__(self) -> int:
-        return len(self._under) + sum(key not in self._under for key in self._over)
 
 
 @dataclass(frozen=True)
@@ -110,7 +70,7 @@ class CudaContext:
         return self.ready_seconds is None
 
     def pending(self, reading_begun_seconds: float) -> bool:
-        """Whether a reading begun at this time may have missed the context."""
+        """Return whether a reading begun at this time may have missed the context."""
         return self.ready_seconds is None or reading_begun_seconds <= self.ready_seconds
 
 
@@ -127,7 +87,7 @@ class DeviceLedgerPage:
     @property
     def n_coming(self) -> int:
         """Number of executions that no process is known to have taken yet."""
-        return sum(held.process is None for held in self.reservations)
+        return sum(reservation.process is None for reservation in self.reservations)
 
     @property
     def n_unmeasured_contexts(self) -> int:
@@ -138,7 +98,7 @@ class DeviceLedgerPage:
         return sum(context.pending(reading_begun_seconds) for context in self.contexts.values())
 
     def has_context(self, process: ProcessId) -> bool:
-        """Whether a trial in that process needs no other context here."""
+        """Return whether a trial in that process needs no other context here."""
         context = self.contexts.get(process)
         return context is not None and not context.in_doubt
 
@@ -165,14 +125,14 @@ class LedgerChanges:
     n: int = 0
     """Number of the journal's entries that belong to this snapshot and earlier ones."""
 
-    def since(self, before: LedgerChanges) -> set[DeviceId] | None:
+    def since(self, earlier: LedgerChanges) -> set[DeviceId] | None:
         """Return the devices on which something changed since `before`.
 
         None: `before` is of another ledger, or was taken later.
         """
-        if before.journal is not self.journal or before.n > self.n:
+        if earlier.journal is not self.journal or earlier.n > self.n:
             return None
-        return set(self.journal[before.n : self.n])
+        return set(self.journal[earlier.n : self.n])
 
 
 @dataclass(frozen=True)
@@ -196,20 +156,22 @@ class LedgerSnapshot:
         host_peak_bytes: int = 0,
     ) -> LedgerSnapshot:
         """Return a ledger as it is expected to be at another moment."""
-        held = [replace(r, number=n) for n, r in enumerate(reservations)]
+        numbered = [replace(r, number=n) for n, r in enumerate(reservations)]
         least = least_foreign or {}
-        there: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
+        contexts_on: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
         for (device, process), context in (contexts or {}).items():
-            there[device][process] = context
-        on: dict[DeviceId, list[Reservation]] = defaultdict(list)
-        for reservation in held:
+            contexts_on[device][process] = context
+        reservations_on: dict[DeviceId, list[Reservation]] = defaultdict(list)
+        for reservation in numbered:
             for device in reservation.placement.devices:
-                on[device].append(reservation)
+                reservations_on[device].append(reservation)
         pages = {
-            device: DeviceLedgerPage(tuple(on[device]), there[device], least.get(device))
-            for device in {*on, *there, *least}
+            device: DeviceLedgerPage(
+                tuple(reservations_on[device]), contexts_on[device], least.get(device)
+            )
+            for device in {*reservations_on, *contexts_on, *least}
         }
-        return cls(pages, len(held), host_peak_bytes, by_node=_with_devices({}, pages))
+        return cls(pages, len(numbered), host_peak_bytes, by_node=_with_devices({}, pages))
 
     def on(self, device: DeviceId) -> DeviceLedgerPage:
         return self.pages.get(device, _EMPTY_PAGE)
@@ -244,9 +206,9 @@ class Ledger:
     """The changing set of reservations. Every reservation is given back exactly once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.Lock()  # guards all fields below
         self._reservations: dict[int, Reservation] = {}
-        self._on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
+        self._reservations_on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
         self._contexts: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
         self._least_foreign: dict[DeviceId, int] = {}
         self._host_peak_bytes = 0
@@ -258,16 +220,16 @@ class Ledger:
         self._snapshot: LedgerSnapshot | None = None
         """The last snapshot, which is valid while nothing has changed."""
 
-    # --- a reservation's life ---
+    # --- the life of a reservation ---
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
             assert key not in self._reservations, f"trial {key} already holds a reservation"
             self._n_made += 1
-            held = Reservation(key, placement, process, number=self._n_made)
-            self._put(held)
-            for device in _gpus_of(held):
-                self._await(device, held.holder, CudaContext())
+            reservation = Reservation(key, placement, process, number=self._n_made)
+            self._put(reservation)
+            for device in _gpus_of(reservation):
+                self._await(device, reservation.holder, CudaContext())
 
     def release(self, key: int, now_seconds: float) -> None:
         """Give a reservation back.
@@ -276,12 +238,12 @@ class Ledger:
         """
         with self._lock:
             assert key in self._reservations, f"trial {key} holds no reservation"
-            held = self._reservations.pop(key)
-            for device in held.placement.devices:
-                del self._on[device][key]
+            reservation = self._reservations.pop(key)
+            for device in reservation.placement.devices:
+                del self._reservations_on[device][key]
                 self._changed.add(device)
-            for device in _gpus_of(held):
-                self._doubt(device, held, now_seconds)
+            for device in _gpus_of(reservation):
+                self._doubt(device, reservation, now_seconds)
 
     @contextmanager
     def held(self, key: int, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
@@ -294,20 +256,20 @@ class Ledger:
     def assign(self, key: int, process: ProcessId) -> None:
         """Note the process that trains it; contexts promised without a process belong to it."""
         with self._lock:
-            before = self._reservations[key]
-            self._put(replace(before, process=process))
-            for device in _gpus_of(before):
-                if (context := self._contexts[device].pop(before.holder, None)) is not None:
+            reservation = self._reservations[key]
+            self._put(replace(reservation, process=process))
+            for device in _gpus_of(reservation):
+                if (context := self._contexts[device].pop(reservation.holder, None)) is not None:
                     self._await(device, process, context)
 
     def observe_peak(self, key: int, *peaks_bytes: int) -> None:
         """Note what it was seen to hold of each of its devices, in their order."""
         with self._lock:
-            seen = self._reservations[key]
-            before = seen.peaks_bytes or (0,) * len(peaks_bytes)
+            reservation = self._reservations[key]
+            before = reservation.peaks_bytes or (0,) * len(peaks_bytes)
             peaks = tuple(map(max, zip(before, peaks_bytes, strict=True)))
-            if peaks != seen.peaks_bytes:
-                self._put(replace(seen, peaks_bytes=peaks))
+            if peaks != reservation.peaks_bytes:
+                self._put(replace(reservation, peaks_bytes=peaks))
 
     def settle(self, key: int, *sizes_bytes: int) -> bool:
         """Shrink the promise to these sizes on its devices, and return whether it was shrunk.
@@ -316,27 +278,27 @@ class Ledger:
         was seen, nor shrunk again.
         """
         with self._lock:
-            seen = self._reservations[key]
-            if seen.settled:
+            reservation = self._reservations[key]
+            if reservation.settled:
                 return False
-            peaks = seen.peaks_bytes or (0,) * len(sizes_bytes)
+            peaks = reservation.peaks_bytes or (0,) * len(sizes_bytes)
             enough = [*map(max, zip(sizes_bytes, peaks, strict=True))]
-            placement = seen.placement.shrunk_to(enough)
-            self._put(replace(seen, placement=placement, settled=True))
+            placement = reservation.placement.shrunk_to(enough)
+            self._put(replace(reservation, placement=placement, settled=True))
             return True
 
     def context_up(self, key: int, now_seconds: float) -> None:
         """Note that CUDA runs in the trial's process; readings begun later show its contexts as
         foreign."""
         with self._lock:
-            held = self._reservations[key]
-            for device in _gpus_of(held):
-                context = self._contexts[device].get(held.holder)
+            reservation = self._reservations[key]
+            for device in _gpus_of(reservation):
+                context = self._contexts[device].get(reservation.holder)
                 if context is not None and context.is_awaited:
-                    self._contexts[device][held.holder] = CudaContext(now_seconds)
+                    self._contexts[device][reservation.holder] = CudaContext(now_seconds)
                     self._changed.add(device)
 
-    # --- what readings tell ---
+    # --- learning from readings ---
 
     def note(
         self,
@@ -350,7 +312,7 @@ class Ledger:
         """
         alive = {process for _, process in reading.reserved_after}
         with self._lock:
-            alive |= {held.holder for held in self._reservations.values()}
+            alive |= {reservation.holder for reservation in self._reservations.values()}
             self._note_host(reading)
             for device, process, size in sizes:
                 context = self._contexts[device].get(process)
@@ -387,7 +349,7 @@ class Ledger:
     def _make(self) -> LedgerSnapshot:
         changed = {
             device: DeviceLedgerPage(
-                tuple(self._on[device].values()),
+                tuple(self._reservations_on[device].values()),
                 dict(self._contexts[device]),
                 self._least_foreign.get(device),
             )
@@ -419,10 +381,10 @@ class Ledger:
         if most != self._host_peak_bytes:
             self._host_peak_bytes, self._snapshot = most, None
 
-    def _put(self, held: Reservation) -> None:
-        self._reservations[held.key] = held
-        for device in held.placement.devices:
-            self._on[device][held.key] = held
+    def _put(self, reservation: Reservation) -> None:
+        self._reservations[reservation.key] = reservation
+        for device in reservation.placement.devices:
+            self._reservations_on[device][reservation.key] = reservation
             self._changed.add(device)
 
     def _await(self, device: DeviceId, process: ProcessId, context: CudaContext) -> None:
@@ -431,21 +393,23 @@ class Ledger:
         if process not in contexts or contexts[process].in_doubt:
             contexts[process] = context
 
-    def _doubt(self, device: DeviceId, held: Reservation, now_seconds: float) -> None:
+    def _doubt(self, device: DeviceId, reservation: Reservation, now_seconds: float) -> None:
         """Decide on a context whose trial has ended, if nobody reported that it is up."""
-        context = self._contexts[device].get(held.holder)
-        shared = any(other.holder == held.holder for other in self._on[device].values())
+        context = self._contexts[device].get(reservation.holder)
+        shared = any(
+            other.holder == reservation.holder for other in self._reservations_on[device].values()
+        )
         if context is None or not context.is_awaited or shared:
             return
-        if held.process is None:
-            del self._contexts[device][held.holder]  # no process ever had it
+        if reservation.process is None:
+            del self._contexts[device][reservation.holder]  # no process ever had it
         else:
-            self._contexts[device][held.process] = CudaContext(now_seconds, in_doubt=True)
+            self._contexts[device][reservation.process] = CudaContext(now_seconds, in_doubt=True)
 
 
-def _gpus_of(held: Reservation) -> list[DeviceId]:
+def _gpus_of(reservation: Reservation) -> list[DeviceId]:
     """Return the GPUs of a reservation, on each of which it brings a CUDA context."""
-    return [device for device in held.placement.devices if not device.on_host]
+    return [device for device in reservation.placement.devices if not device.on_host]
 
 
 def _with_devices(

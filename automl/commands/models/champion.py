@@ -1,13 +1,10 @@
-"""Which alias a version gets. Pure.
+"""Decides which alias a version in MLflow's registry gets, and writes its description. Pure.
 
-The first version is the `champion`: there is nothing to compare it with. A later one is if it is no
-worse than the champion before it on the same rows, which neither has seen. Rows are the same if
-their digests are, and a version carries the digests of those that are known to be new to it. Where
-nobody can tell, it is `challenger`, with what is missing.
-
-By which metric models are judged, and how a score is told. Pure.
-
-What MLflow's registry says of a version, for whoever has to decide on it. Pure.
+The first version is the `champion`: there is no other to compare it with. A later version becomes
+the champion if it is no worse than the present champion on the same rows, which neither has seen.
+Rows are the same if their digests are, and a version carries the digests of the rows that are known
+to be new to it. Where nobody can tell, it is the `challenger`, with what is missing. Scores are
+computed elsewhere (`unseen_rows.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ _NO_ROWS = (
 
 @dataclass(frozen=True)
 class UnseenRows:
-    """Rows that the new model has not learned from."""
+    """Rows that the new model has not learned from, as they are recorded with its version."""
 
     digest: str
     kind: RowsKind
@@ -42,22 +39,22 @@ class UnseenRows:
     """Digest of the data set whose training and validation parts are all that the model can have
     learned from; empty: it learned from more."""
     words: str
-    """For people."""
+    """The rows and the model's score on them, in words for the user."""
     event: ModelsEvaluated | None = None
-    """Its scores there."""
+    """The evaluation that has the model's scores on these rows."""
 
 
 class ChampionComparison(NamedTuple):
-    """The new model beside the champion."""
+    """The difference of the new model from the champion, on rows that neither has seen."""
 
     metric: str
     difference: ScoreDifference
-    """By how much the new one's is above the champion's."""
+    """The amount by which the new model's metric is above the champion's."""
 
 
 @dataclass(frozen=True)
 class ModelAlias:
-    """An alias, and why."""
+    """An alias for a version, with the reason in words for the user."""
 
     alias: str
     why: str
@@ -68,51 +65,54 @@ def choose_alias(
     champion: RegisteredVersion | None,
     compare: Callable[[], ChampionComparison | str],
 ) -> ModelAlias:
-    """`compare` tells how the new one stands beside the champion on these rows, or why nobody can
-    tell."""
+    """Return the alias of a new version. `compare` returns how it does beside the champion on these
+    rows, or why nobody can tell."""
     if champion is None:
         judged = f"scored on {unseen.words}" if unseen else _NO_ROWS
         return ModelAlias(CHAMPION, f"there is no champion yet to compare it with; {judged}")
     if unseen is None:
         return ModelAlias(CHALLENGER, _NO_ROWS)
-    before = f"version {champion.number}"
+    champion_words = f"version {champion.number}"
     if not is_new_to(champion, unseen):
         return ModelAlias(
             CHALLENGER,
-            f"nobody knows whether {before}, the champion, has seen its rows ({unseen.words}); "
-            "register both with the same rows that came later than either: data.test_path=FILE",
+            f"nobody knows whether {champion_words}, the champion, has seen its rows "
+            f"({unseen.words}); register both with the same rows that came later than either: "
+            "data.test_path=FILE",
         )
-    found = compare()
-    if isinstance(found, str):
+    comparison = compare()
+    if isinstance(comparison, str):
         return ModelAlias(
-            CHALLENGER, f"{before}, the champion, cannot be compared with it: {found}"
+            CHALLENGER, f"{champion_words}, the champion, cannot be compared with it: {comparison}"
         )
-    metric, by = found
-    said = (
-        f"{metric} {by.value:+.4g} ({by.low:+.4g} to {by.high:+.4g}) from that of {before} on "
-        f"{unseen.words}: {by.verdict}"
+    metric, difference = comparison
+    reason = (
+        f"{metric} {difference.value:+.4g} ({difference.low:+.4g} to "
+        f"{difference.high:+.4g}) from that of {champion_words} on "
+        f"{unseen.words}: {difference.verdict}"
     )
-    return ModelAlias(CHALLENGER if by.verdict == WORSE else CHAMPION, said)
+    return ModelAlias(CHALLENGER if difference.verdict == WORSE else CHAMPION, reason)
 
 
 def is_new_to(version: RegisteredVersion, rows: UnseenRows) -> bool:
-    """Whether it is known that a version has not seen the rows: they are recorded with it, or they
-    came later, and it learned from the same data set as the model that they are recorded for."""
-    later = rows.kind is RowsKind.GIVEN and version.tags.get(DATA_TAG) == rows.data != ""
-    return version.has_not_seen(rows.digest) or later
+    """Return whether it is known that a version has not seen the rows. It is if they are recorded
+    with it, or if they came later and it learned from the same data set as the model that they are
+    recorded for."""
+    came_later = rows.kind is RowsKind.GIVEN and version.tags.get(DATA_TAG) == rows.data != ""
+    return version.has_not_seen(rows.digest) or came_later
 
 
 LOSS = "loss"
 
 
 def judged_metric(study_metric: str, known: Container[str]) -> str:
-    """The study's own metric (`val_auc` is `auc`) where it is known, else the loss."""
+    """Return the study's own metric (`val_auc` is `auc`) if it is known, else the loss."""
     own = study_metric.removeprefix("val_")
     return own if own in known else LOSS
 
 
 def shown_score(score: ScoreInterval) -> str:
-    """`0.157 (0.0854 to 0.244)`."""
+    """Return a score with its interval: `0.157 (0.0854 to 0.244)`."""
     return f"{score.value:.4g} ({score.low:.4g} to {score.high:.4g})"
 
 
@@ -127,32 +127,36 @@ def about_version(
     own: Mapping[str, float],
     digest: str,
 ) -> str:
-    """Markdown: how good the model is, what it is of, which file it is. `metric` is the study's,
-    `own` what its training reported, `digest` that of its file in hex."""
-    of = f"{task.value} of `{target}`" if target else task.value
-    what = f"`{model}` of the study `{study}`: {of}."
+    """Return a description of a version in Markdown: how good the model is, what it is trained for,
+    and which file it is.
+
+    `metric` is the study's metric, `own` the metrics that the training reported, `digest` the
+    SHA-256 of the file in hex.
+    """
+    task_words = f"{task.value} of `{target}`" if target else task.value
+    subject = f"`{model}` of the study `{study}`: {task_words}."
     scores = {} if unseen is None or unseen.event is None else unseen.event.scores.get(model, {})
     if unseen is not None and unseen.event is not None and scores:
         own_metric = judged_metric(metric, scores)
         judged = f"{own_metric} {shown_score(scores[own_metric])} on {unseen.event.rows}."
-        more = [_table(scores)]
+        tables = [_table(scores)]
     else:
         listed = ", ".join(f"{name} {value:.4g}" for name, value in own.items())
         reported = f" Its training reported {listed}." if own else ""
-        judged, more = f"No rows are known that it has not seen.{reported}", []
-    # What it scores first: a list of versions shows no more than the beginning.
-    return "\n\n".join([judged, what, *more, f"SHA-256 of its ONNX file: `{digest}`"])
+        judged, tables = f"No rows are known that it has not seen.{reported}", []
+    # The score comes first: a list of versions shows no more than the beginning.
+    return "\n\n".join([judged, subject, *tables, f"SHA-256 of its ONNX file: `{digest}`"])
 
 
 def about_model(study: str, task: Task, target: str) -> str:
-    """Likewise of all versions together."""
-    of = f"{task.value} of `{target}`" if target else task.value
-    return f"{of[:1].upper()}{of[1:]}, by the study `{study}` of automl."
+    """Return a description of the registered model, for all versions together."""
+    task_words = f"{task.value} of `{target}`" if target else task.value
+    return f"{task_words[:1].upper()}{task_words[1:]}, by the study `{study}` of automl."
 
 
 def _table(scores: Mapping[str, ScoreInterval]) -> str:
     rows = (
-        f"| {name} | {one.value:.4g} | {one.low:.4g} to {one.high:.4g} |"
-        for name, one in scores.items()
+        f"| {name} | {score.value:.4g} | {score.low:.4g} to {score.high:.4g} |"
+        for name, score in scores.items()
     )
     return "\n".join(["| metric | value | 95 % interval |", "|---|---|---|", *rows])

@@ -1,6 +1,7 @@
-"""Models scored: of a study of a table, or of the user's own rows (`data=python`).
+"""Computes the scores of a study's models, on its table or on the user's own rows (`data=python`).
 
-Which models can be scored on which rows: those that have not learned from them.
+Models are scored only on rows that they have not learned from; this file checks which rows these
+are. It neither prints nor stores the scores.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ if TYPE_CHECKING:
 
 
 class KnownRowsError(ConfigError):
-    """Raised when a refit was to be scored, and there are no rows that it has not seen."""
+    """Raised when a refit is to be scored, and there are no rows that it has not seen."""
 
 
 def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -> None:
-    """Raises ConfigError where the table, or its split, is not what the models learned from: some
-    of its test rows may have trained them."""
+    """Raise ConfigError where the table, or its split, is not the one that the models learned from:
+    some of its test rows may have trained them."""
     for model in models:
         predictor, refitted = model.predictor, model.refitted
         digest = predictor.data_digest if refitted is None else refitted.data
-        # Files that were written before they told it are looked at as far as can be seen.
+        # Old model files have no digest: their columns are compared.
         same = digest == dataset.digest if digest else predictor.columns == dataset.columns
         if not same:
             where = f"data.path={config.data.path}" if config.data.path else "the data"
@@ -68,8 +69,8 @@ def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -
 def check_arrays(
     facts: UserDataFacts, models: Mapping[str, ArrayPredictor], config: Config
 ) -> None:
-    """The same for the user's own rows, of the content of tensors (of a Dataset only sizes are
-    known)."""
+    """Raise ConfigError where the user's own rows are not the ones that the models learned from.
+    Tensors are compared by content; of a Dataset only sizes are known."""
     for name, model in models.items():
         digest = model.data_digest if model.refitted is None else model.refitted.data
         if digest not in ("", facts.digest):
@@ -81,7 +82,8 @@ def check_arrays(
 
 
 def rows_learned_from(refitted: RefitFacts | None, kind: RowsKind) -> bool:
-    """Whether a refit trained on rows of this kind; None: a trial, which did not."""
+    """Return whether a refit trained on rows of this kind; None stands for a trial, which did
+    not."""
     if refitted is None:
         return False
     if kind is RowsKind.OUT_OF_FOLD:
@@ -94,62 +96,64 @@ def rows_learned_from(refitted: RefitFacts | None, kind: RowsKind) -> bool:
 def scorable_models(
     models: Sequence[TableModel], evaluation: EvaluationRows, config: Config
 ) -> tuple[list[TableModel], str]:
-    """Those that have not learned from the rows, and what to say of the one that has. Raises
-    KnownRowsError where that one was asked for."""
-    known = next((m for m in models if rows_learned_from(m.refitted, evaluation.kind)), None)
-    if known is None:
+    """Return the models that have not learned from the rows, and a note on the model that has.
+    Raises KnownRowsError where that model was asked for."""
+    known_model = next((m for m in models if rows_learned_from(m.refitted, evaluation.kind)), None)
+    if known_model is None:
         return list(models), ""
-    assert known.refitted is not None
-    said = known_rows_note(known.refitted, config)
-    return [model for model in models if model is not known], said
+    assert known_model.refitted is not None
+    note = known_rows_note(known_model.refitted, config)
+    return [model for model in models if model is not known_model], note
 
 
 def known_rows_note(refitted: RefitFacts, config: Config) -> str:
-    """What to say of a refit that has learned from the rows. Raises KnownRowsError where it was
+    """Return a note on a refit that has learned from the rows. Raises KnownRowsError where it was
     asked for."""
-    later = "data.test_path=FILE"
+    remedy = "data.test_path=FILE"
     if config.data.kind is DataKind.python:
-        later = f'as part "test" of {config.data.source}'
-    said = (
+        remedy = f'as part "test" of {config.data.source}'
+    note = (
         f"{REFIT} was trained on these rows, too (refit.rows={refitted.rows}): give rows that came "
-        f"later, {later}, to score it"
+        f"later, {remedy}, to score it"
     )
     if config.evaluate.model is WhichModel.refit:
-        raise KnownRowsError(f"evaluate.model=refit: {said}, or refit with fewer rows.")
-    return said
+        raise KnownRowsError(f"evaluate.model=refit: {note}, or refit with fewer rows.")
+    return note
 
 
 Judge: TypeAlias = Callable[[EvaluationRows], ScoredRows]
-WORTH_A_WORD, TOO_MANY = 0.02, 0.2
-"""Shares of the rows that are as others that trained or chose, beyond chance."""
+NOTED_SHARE, REFUSED_SHARE = 0.02, 0.2
+"""Shares of the rows that equal rows that trained or chose, beyond chance: from the first on a note
+says so, from the second on given rows are refused."""
 
 
 @dataclass(frozen=True)
 class ScoringResult:
-    """The scores, and what they are of."""
+    """The scores of models, the rows that they were computed on, and notes on them."""
 
     event: ModelsEvaluated
     source: str
-    """Where the rows are from, for people."""
+    """Where the rows come from, in words for the user."""
     table: EvaluationRows | None = None
-    """None: they are the user's own."""
+    """The scored rows of a table; None for the user's own rows."""
     notes: tuple[str, ...] = ()
-    """What a score does not tell: whose model was left out, or is of another trial than one would
-    think; rows that are known to the models."""
+    """Notes on the scores: a model that was left out, or that is of another trial than expected;
+    rows that the models know."""
 
 
 class JudgedRowsCache:
-    """The rows and their baselines, one of which is fitted, for several evaluations on the same."""
+    """Keeps the rows with their baselines, one of which is fitted, for several evaluations on the
+    same rows."""
 
     def __init__(self) -> None:
-        self._kept: ScoredRows | None = None
-        self._of: tuple[str, str] | None = None
+        self._rows: ScoredRows | None = None
+        self._rows_key: tuple[str, str] | None = None
 
     def __call__(self, table: EvaluationRows) -> ScoredRows:
-        of = table.digest, table.dataset.digest
-        if self._kept is None or self._of != of:
-            self._kept, self._of = table.judged(), of
-        return self._kept
+        key = table.digest, table.dataset.digest
+        if self._rows is None or self._rows_key != key:
+            self._rows, self._rows_key = table.judged(), key
+        return self._rows
 
 
 def score_models(
@@ -159,7 +163,8 @@ def score_models(
     judge: Judge = EvaluationRows.judged,
     at: Callable[[str], None] = lambda stage: None,
 ) -> ScoringResult:
-    """The scores of the models; `at` is told what is done next. Raises AutoMLError."""
+    """Return the scores of the models; `at` is called with the name of each stage. Raises
+    AutoMLError."""
     if config.data.kind is DataKind.python:
         return _score_arrays(config, record, choices)
     return _score_table(config, record, choices, judge, at)
@@ -175,40 +180,55 @@ def _score_table(
     at("reading the table")
     own_test_path = record.settings.get("data.test_path")
     table = open_evaluation(config.data, own_test_path, config.training.value_loss)
-    models = _with_repeated([open_model(config, one) for one in choices], record, config)
+    models = _with_compared_model(
+        [open_model(config, choice) for choice in choices], record, config
+    )
     models, left_out = scorable_models(models, table, config)
     check_data(table.dataset, models, config)
-    repeated = _repeats(table, config)
+    repeats_note = _repeats_note(table, config)
     outputs = []
     for number, model in enumerate(models):
         at(f"asking {model.name}, {number + 1} of {len(models)} models")
         outputs.append(_outputs(model, table))
-    of = list(zip(models, outputs, strict=True))
+    outputs_by_model = list(zip(models, outputs, strict=True))
     at("fitting the baselines")
-    judged = judge(table)
+    scored_rows = judge(table)
     at("finding the intervals")
     event = score_predictions(
-        judged,
-        {m.trial: out for m, out in of if m.refitted is None and not m.joined},
-        refit=next(((m.trial if not m.joined else None, out) for m, out in of if m.refitted), None),
-        ensemble=next((out for m, out in of if m.joined and m.refitted is None), None),
-        thresholds={model.name: _threshold(model.predictor, out, table) for model, out in of},
+        scored_rows,
+        {m.trial: out for m, out in outputs_by_model if m.refitted is None and not m.is_ensemble},
+        refit=next(
+            (
+                (m.trial if not m.is_ensemble else None, out)
+                for m, out in outputs_by_model
+                if m.refitted
+            ),
+            None,
+        ),
+        ensemble=next(
+            (out for m, out in outputs_by_model if m.is_ensemble and m.refitted is None), None
+        ),
+        thresholds={
+            model.name: _threshold(model.predictor, out, table) for model, out in outputs_by_model
+        },
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
-    notes = (left_out, *(outdated(config, model) for model in models), repeated)
+    notes = (left_out, *(outdated(config, model) for model in models), repeats_note)
     return ScoringResult(event, table.source, table, tuple(filter(None, notes)))
 
 
 def _threshold(model: Predictor, outputs: Floats, table: EvaluationRows) -> float | Floats | None:
-    """That of its labels; where it was found on these rows, each row's by the others."""
+    """Return the threshold of the model's labels. If it was found on these rows, each row gets the
+    threshold found on the others."""
     if model.threshold is None or table.kind.unseen:
         return model.threshold
     return thresholds_elsewhere(second_of_two(outputs), table.part.y)
 
 
 def _outputs(model: TableModel, table: EvaluationRows) -> Floats:
-    """What it says of the rows; out-of-fold, by those of its models that never saw them."""
+    """Return the model's outputs for the rows; out-of-fold, the outputs of the folds' models that
+    never saw them."""
     predictor = model.predictor
     if model.refitted is not None or table.kind is not RowsKind.OUT_OF_FOLD:
         return outputs_on_part(predictor, table.dataset, table.part, table.frame)
@@ -221,63 +241,63 @@ def _score_arrays(
     config: Config, record: StudyRecord, choices: Sequence[ModelChoice]
 ) -> ScoringResult:
     from automl.data.load import refuse_table_settings
-    from automl.objectives.user_data.evaluation import open_array_evaluation as open_own
+    from automl.objectives.user_data.evaluation import open_array_evaluation
 
     refuse_table_settings(config.data)
-    own = open_own(TrainingPlan.of(config))
+    user_rows = open_array_evaluation(TrainingPlan.from_config(config))
     opened = [(choice, open_array_model(config, choice)) for choice in choices]
     trials = {choice.trial.number: model for choice, model in opened if choice.trial is not None}
     refits = {m.refitted.trial: m for _, m in opened if m.refitted is not None}
-    if refits and not trials:  # a refit stands beside the trial that it repeats
+    if refits and not trials:  # a refit is compared with the trial that it repeats
         trial = trial_of(record, config.study, "refit.trial", next(iter(refits)))
         choice = ModelChoice(best_file(study_path(config.study), trial), trial)
         trials[trial.number] = open_array_model(config, choice)
     named = {trial_name(number): model for number, model in trials.items()}
     named |= {refit_name(number): model for number, model in refits.items()}
-    check_arrays(own.facts, named, config)
+    check_arrays(user_rows.facts, named, config)
     notes = [
         known_rows_note(model.refitted, config)
         for model in refits.values()
-        if model.refitted is not None and rows_learned_from(model.refitted, own.judged.kind)
+        if model.refitted is not None and rows_learned_from(model.refitted, user_rows.judged.kind)
     ]
     refit = None if notes else next(iter(refits.items()), None)
     event = score_predictions(
-        own.judged,
-        {number: own.outputs(model) for number, model in trials.items()},
-        refit=None if refit is None else (refit[0], own.outputs(refit[1])),
+        user_rows.judged,
+        {number: user_rows.outputs(model) for number, model in trials.items()},
+        refit=None if refit is None else (refit[0], user_rows.outputs(refit[1])),
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
     return ScoringResult(event, f"of {config.data.source}", notes=tuple(notes))
 
 
-def _with_repeated(
+def _with_compared_model(
     models: list[TableModel], record: StudyRecord, config: Config
 ) -> list[TableModel]:
-    """A refit stands beside the trial, or the ensemble, that it repeats, an ensemble beside the
-    best."""
+    """Return the models with the one to compare with added: a refit gets the trial or the ensemble
+    that it repeats, an ensemble gets the best trial."""
     first, path = models[0], study_path(config.study)
-    if len(models) > 1 or (first.refitted is None and not first.joined):
+    if len(models) > 1 or (first.refitted is None and not first.is_ensemble):
         return models
     ensemble = StudyFiles(path).ensemble
-    if first.joined and first.refitted is not None and ensemble.exists():
-        return [*models, open_model(config, ModelChoice(ensemble, None, joined=True))]
-    number = None if first.joined else first.trial
+    if first.is_ensemble and first.refitted is not None and ensemble.exists():
+        return [*models, open_model(config, ModelChoice(ensemble, None, is_ensemble=True))]
+    number = None if first.is_ensemble else first.trial
     trial = trial_of(record, config.study, "refit.trial", number)
     file = best_file(path, trial)
     return [*models, open_model(config, ModelChoice(file, trial))]
 
 
-def _repeats(table: EvaluationRows, config: Config) -> str:
-    """What to say of rows that are as those that trained. Raises ConfigError where the rows that
-    were given are mostly such."""
+def _repeats_note(table: EvaluationRows, config: Config) -> str:
+    """Return a note on rows that equal rows that trained or chose. Raises ConfigError where most of
+    the given rows do."""
     n_repeats, n_rows = table.n_repeats, len(table.part)
-    if config.data.test_path is not None and n_repeats > TOO_MANY * n_rows:
+    if config.data.test_path is not None and n_repeats > REFUSED_SHARE * n_rows:
         raise ConfigError(
             f"data.test_path={config.data.test_path}: {n_repeats:,} of its {n_rows:,} rows are "
             "rows that trained or chose, which the models know: give rows that no sweep saw."
         )
-    if n_repeats <= WORTH_A_WORD * n_rows:
+    if n_repeats <= NOTED_SHARE * n_rows:
         return ""
     return (
         f"{n_repeats:,} of these {n_rows:,} rows are equal, cell by cell, to rows that trained or "

@@ -1,4 +1,8 @@
-"""The export that is registered: the one that is there, if it is of this model, else a new one."""
+"""The export of a model that is registered: the existing one, if it is of this model, else a new
+one.
+
+The export is written by the command `export`; registering it is left to `register`.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +23,19 @@ from automl.record.study_files import StudyFiles
 
 @dataclass(frozen=True)
 class ServedPackage:
-    """An export in ONNX, as it stands on disk."""
+    """An export in ONNX on disk, which MLflow can serve."""
 
     folder: Path
     schema: dict[str, Any]
 
     @property
     def digest(self) -> str:
-        """Of the model's file, in hex."""
+        """The SHA-256 of the model's file, in hex."""
         return str(self.schema["digest"])
 
 
 def refuse_unserved(config: Config) -> None:
-    """Raises ConfigError for a format that cannot be served; of the model `export` says it."""
+    """Raise ConfigError for a format that cannot be served; `export` itself checks the model."""
     if config.export.format is not ExportFormat.onnx:
         raise ConfigError(
             f"export.format={config.export.format.value}: a registered model is served by ONNX "
@@ -40,16 +44,17 @@ def refuse_unserved(config: Config) -> None:
 
 
 def package_folder(config: Config, model: str) -> Path:
-    """Where the export of the model of this name is, or will be."""
-    made = StudyFiles(study_path(config.study)).export(model, ExportFormat.onnx.value)
-    return Path(config.export.to or made).expanduser()
+    """Return the folder of the export of the model with this name, which may not exist yet."""
+    default_folder = StudyFiles(study_path(config.study)).export(model, ExportFormat.onnx.value)
+    return Path(config.export.to or default_folder).expanduser()
 
 
 def find_package(folder: Path, file: Path) -> ServedPackage | None:
-    """The export in the folder, if it is whole, and this version made it of the model `file`."""
+    """Return the export in the folder, if it is complete, and this version made it from the model
+    `file`."""
     try:
         schema = json.loads((folder / "schema.json").read_text("utf-8"))
-        as_told = (
+        is_valid = (
             schema["format"] == ExportFormat.onnx.value
             and schema["model_file"]["sha256"] == sha256(file)
             and schema["versions"]["automl"] == metadata.version("automl-sweep")
@@ -59,29 +64,29 @@ def find_package(folder: Path, file: Path) -> ServedPackage | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return ServedPackage(folder, schema) if as_told else None
+    return ServedPackage(folder, schema) if is_valid else None
 
 
 def make_package(config: Config, model: TableModel, choice: ModelChoice) -> ServedPackage:
-    """The export of the model, made where there is none. Raises AutoMLError."""
+    """Return the export of the model; it is made if there is none. Raises AutoMLError."""
     folder = package_folder(config, model.name)
-    there = find_package(folder, model.file)
-    if there is not None:
-        return there
-    wanted = replace(
+    existing = find_package(folder, model.file)
+    if existing is not None:
+        return existing
+    export_config = replace(
         config.export,
         trial=None if choice.trial is None else choice.trial.number,
         model=model.which,
-        tune=False,  # the fastest may be of a format that is not served
+        tune=False,  # the fastest format may be one that cannot be served
     )
-    export.run(replace(config, export=wanted), "")
-    made = find_package(folder, model.file)
-    if made is None:
+    export.run(replace(config, export=export_config), "")
+    package = find_package(folder, model.file)
+    if package is None:
         raise AutoMLError(f"{folder}: has changed while it was looked at: register again.")
-    return made
+    return package
 
 
 def sha256(file: Path) -> str:
-    """Of the content, in hex. Raises OSError."""
+    """Return the SHA-256 of the file's content, in hex. Raises OSError."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

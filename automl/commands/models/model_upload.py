@@ -1,4 +1,7 @@
-"""A model brought into the registry, step by step; each is left out where it was done before."""
+"""Brings a model into the registry step by step; steps that were done before are left out.
+
+The alias of the version is decided in `champion.py`, before.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from automl.tracking.registry.registry import ModelRegistry
 
 MODEL = "automl.model"
-"""Tag: `trial-00003`, `refit-trial-00003`, `ensemble` or `refit-ensemble`."""
+"""The tag with the model's name: `trial-00003`, `refit-trial-00003`, `ensemble` or
+`refit-ensemble`."""
 N_EXAMPLES = 3
 
 
@@ -37,8 +41,8 @@ def new_model(
     unseen: UnseenRows | None,
     config: Config,
 ) -> NewModel:
-    """What is registered, with all that is recorded with its version. Raises ConfigError for a
-    table that cannot be read."""
+    """Return the model to register, with all that is recorded with its version. Raises ConfigError
+    for a table that cannot be read."""
     names = list(dict.fromkeys(column["name"] for column in package.schema["columns"]))
     tags = {STUDY_TAG: study_uuid, TRIAL_TAG: str(model.trial), MODEL: model.name}
     if unseen is not None:
@@ -67,7 +71,7 @@ def new_model(
 
 
 def _metrics(model: str, unseen: UnseenRows | None) -> tuple[MetricPoint, ...]:
-    """What a study's evaluation says of the model, as its run has it."""
+    """Return the model's metrics in a study's evaluation, as its run has them."""
     return (
         ()
         if unseen is None or unseen.event is None
@@ -76,12 +80,12 @@ def _metrics(model: str, unseen: UnseenRows | None) -> tuple[MetricPoint, ...]:
 
 
 def put_model(
-    registry: ModelRegistry, new: NewModel, known: RegisteredVersion | None, stands: ModelAlias
+    registry: ModelRegistry, new: NewModel, known: RegisteredVersion | None, chosen: ModelAlias
 ) -> RegisteredVersion:
-    """The version with all its tags and then its alias. Raises RegistryError."""
+    """Write the version with all its tags, then its alias, and return it. Raises RegistryError."""
     version = registry.put(new, known)
-    if registry.alias(stands.alias) != version.number:
-        registry.set_alias(stands.alias, version.number)
-    if stands.alias == CHAMPION and registry.alias(CHALLENGER) == version.number:
+    if registry.alias(chosen.alias) != version.number:
+        registry.set_alias(chosen.alias, version.number)
+    if chosen.alias == CHAMPION and registry.alias(CHALLENGER) == version.number:
         registry.drop_alias(CHALLENGER)
     return version

@@ -1,9 +1,9 @@
-"""Which device computes the scores of `predict`: the CPU, or a GPU where that is faster.
+"""Decides which device computes the scores of `predict`: the CPU, or a GPU where that is faster.
 
-Nobody knows it before: to start a GPU takes seconds, which a small table is scored in, and a small
-network waits for its rows wherever it is. So the first rows are scored on the CPU; where the others
-would take longer than the start of a GPU, the next ones are scored on it, and whichever was faster
-has the rest. A GPU that fails is left, with a word, for the CPU.
+This cannot be known before: starting a GPU takes seconds, in which a small table is scored, and a
+small network is limited by reading its rows on any device. The first rows are therefore scored on
+the CPU. If the others would take longer than the start of a GPU, the next rows are scored on it,
+and the faster device scores the rest. If the GPU fails, the CPU goes on, with a message.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
     from automl.models.predictor import Predictor
 
-    Said: TypeAlias = Callable[[Frame], Floats]
-    """(N, C) probabilities, or (N,) values, of raw rows."""
+    ScoreFunction: TypeAlias = Callable[[Frame], Floats]
+    """Scores raw rows: (N, C) probabilities, or (N,) values."""
 
 CPU, AUTO = "cpu", "auto"
 GPU_START_SECONDS = 5.0
-"""What a GPU may take before it computes anything: CUDA's context, its kernels."""
-FREE_BYTES = 2**30
-"""Of a GPU's memory, that it takes: the context, a network, some thousand rows."""
+"""Seconds that a GPU may take before it computes anything: CUDA's context, its kernels."""
+NEEDED_FREE_BYTES = 2**30
+"""Free memory in bytes that a GPU needs: for the context, a network, some thousand rows."""
 N_WARM_UP = 256
 FAILURES = (RuntimeError, AutoMLError)
-"""What torch raises of a GPU that is broken, busy or has no room, and of a network that cannot
-compute there."""
+"""The errors that torch raises for a GPU that is broken, busy or full, and for a network that
+cannot compute there."""
 
 
 @dataclass(frozen=True)
 class ScoringPace:
-    """How fast rows were scored."""
+    """The speed at which a device scored some rows."""
 
     n_rows: int
     seconds: float
@@ -50,91 +50,93 @@ class ScoringPace:
         return self.n_rows * other.seconds > other.n_rows * self.seconds
 
 
-def worth_a_start(seconds: float, share: float) -> bool:
-    """Whether what is left takes longer than a GPU takes to start, where `share` of the table, 0 to
-    1, took these seconds."""
+def is_worth_gpu_start(seconds: float, share: float) -> bool:
+    """Return whether the rest of the table takes longer than a GPU takes to start, where `share` of
+    the table, 0 to 1, took these seconds."""
     return share > 0 and seconds * (1 - share) / share > GPU_START_SECONDS
 
 
 class RowScorer:
-    """Scores chunks of a table, the first ones on several devices where it may choose."""
+    """Scores chunks of a table; if it may choose, the first chunks on several devices to compare
+    them."""
 
     def __init__(
         self,
-        said: Said,
-        on: Callable[[str], Said],
+        score: ScoreFunction,
+        score_on: Callable[[str], ScoreFunction],
         find_gpu: Callable[[], str | None] | None,
         *,
         now: Callable[[], float],
         say: Callable[[str], None],
     ) -> None:
-        """`said` scores on the CPU, `on` gives what does on a GPU. `find_gpu` names one with room,
-        or none; None: there is nothing to choose."""
-        self._said, self._on, self._find_gpu = said, on, find_gpu
+        """Take the functions that score: `score` on the CPU, and `score_on`, which returns one for
+        a GPU. `find_gpu` returns a GPU with free memory, or None; without `find_gpu` there is no
+        choice."""
+        self._score_on_cpu, self._score_on, self._find_gpu = score, score_on, find_gpu
         self._now, self._say = now, say
-        self._on_cpu: ScoringPace | None = None
-        self._gpu: tuple[str, Said] | None = None
-        """The one that has the rest."""
+        self._cpu_pace: ScoringPace | None = None
+        self._chosen_gpu: tuple[str, ScoreFunction] | None = None
+        """The GPU that scores all further chunks, with its function."""
 
     def __call__(self, chunk: TableChunk) -> Floats | None:
-        """The scores of its rows; None: it has none that can be read."""
+        """Return the scores of the chunk's rows; None if no row can be read."""
         if not len(chunk.frame):
             return None
-        if self._gpu is not None:
-            return self._rest(chunk, *self._gpu)
+        if self._chosen_gpu is not None:
+            return self._rest(chunk, *self._chosen_gpu)
         if self._find_gpu is None:
-            return self._said(chunk.frame)
-        if self._on_cpu is None:
+            return self._score_on_cpu(chunk.frame)
+        if self._cpu_pace is None:
             return self._first(chunk, self._find_gpu)
-        return self._second(chunk, self._find_gpu, self._on_cpu)
+        return self._second(chunk, self._find_gpu, self._cpu_pace)
 
     def _first(self, chunk: TableChunk, find_gpu: Callable[[], str | None]) -> Floats:
-        scores, pace = self._timed(self._said, chunk)
-        if worth_a_start(pace.seconds, chunk.share):
-            self._on_cpu = pace
+        scores, pace = self._timed(self._score_on_cpu, chunk)
+        if is_worth_gpu_start(pace.seconds, chunk.share):
+            self._cpu_pace = pace
         else:
             self._find_gpu = None
         return scores
 
     def _second(
-        self, chunk: TableChunk, find_gpu: Callable[[], str | None], on_cpu: ScoringPace
+        self, chunk: TableChunk, find_gpu: Callable[[], str | None], cpu_pace: ScoringPace
     ) -> Floats:
         self._find_gpu, gpu = None, None
         try:
             gpu = find_gpu()
             if gpu is None:
-                return self._said(chunk.frame)
-            said = self._on(gpu)
-            said(chunk.frame.head(N_WARM_UP))
-            scores, pace = self._timed(said, chunk)
+                return self._score_on_cpu(chunk.frame)
+            score = self._score_on(gpu)
+            score(chunk.frame.head(N_WARM_UP))
+            scores, pace = self._timed(score, chunk)
         except FAILURES as error:
             return self._without(gpu or "the GPU", error, chunk)
-        if pace.is_faster_than(on_cpu):
-            self._gpu = gpu, said
-            times = pace.n_rows / pace.seconds / (on_cpu.n_rows / on_cpu.seconds)
+        if pace.is_faster_than(cpu_pace):
+            self._chosen_gpu = gpu, score
+            times = pace.n_rows / pace.seconds / (cpu_pace.n_rows / cpu_pace.seconds)
             self._say(f"on {gpu}, {times:.1f} times as fast as on the CPU")
         else:
             self._say(f"on the CPU, which is faster than {gpu}")
         return scores
 
-    def _rest(self, chunk: TableChunk, gpu: str, said: Said) -> Floats:
+    def _rest(self, chunk: TableChunk, gpu: str, score: ScoreFunction) -> Floats:
         try:
-            return said(chunk.frame)
+            return score(chunk.frame)
         except FAILURES as error:
-            self._gpu = None
+            self._chosen_gpu = None
             return self._without(gpu, error, chunk)
 
     def _without(self, gpu: str, error: Exception, chunk: TableChunk) -> Floats:
-        """On the CPU from now on, whose model stands as it was; what is wrong there too is raised
-        there."""
+        """Score the chunk on the CPU, as all later ones; the CPU's model is unchanged. An error of
+        the rows themselves is raised there again."""
         first, *_ = str(error).splitlines() or [type(error).__name__]
         full = is_out_of_memory(error)
         self._say(f"on the CPU: {gpu} {'has no room' if full else f'failed: {fit_line(first)}'}")
-        return self._said(chunk.frame)
+        return self._score_on_cpu(chunk.frame)
 
-    def _timed(self, said: Said, chunk: TableChunk) -> tuple[Floats, ScoringPace]:
+    def _timed(self, score: ScoreFunction, chunk: TableChunk) -> tuple[Floats, ScoringPace]:
         began = self._now()
-        scores = said(chunk.frame)
+        scores = score(chunk.frame)
         return scores, ScoringPace(len(chunk.frame), max(self._now() - began, 1e-9))
 
 
@@ -146,27 +148,28 @@ def make_scorer(
     now: Callable[[], float],
     say: Callable[[str], None],
 ) -> RowScorer:
-    """That of a model, by `predict.device`. Raises ConfigError for a device that is not there."""
+    """Return the scorer of a model, by `predict.device`. Raises ConfigError for a device that does
+    not exist."""
     if device == AUTO:
         find = (lambda: roomiest_gpu(devices)) if predictor.has_network else None
 
-        def on(gpu: str) -> Said:
-            return _said_by(predictor.copied_to(gpu))
+        def on(gpu: str) -> ScoreFunction:
+            return _score_function(predictor.copied_to(gpu))
 
-        return RowScorer(_said_by(predictor), on, find, now=now, say=say)
+        return RowScorer(_score_function(predictor), on, find, now=now, say=say)
     if device != CPU:
         _refuse_absent(predictor, device)
-    said = _said_by(predictor.to(device))
-    return RowScorer(said, lambda _: said, None, now=now, say=say)
+    score = _score_function(predictor.to(device))
+    return RowScorer(score, lambda _: score, None, now=now, say=say)
 
 
-def _said_by(predictor: Predictor) -> Said:
+def _score_function(predictor: Predictor) -> ScoreFunction:
     return predictor.predict_probabilities if predictor.classes else predictor.predict
 
 
 def roomiest_gpu(devices: DevicesConfig) -> str | None:
-    """The GPU, as torch names it, with the most memory free, of those that trials may use; None:
-    there is none with room, or none can be read."""
+    """Return the GPU, as torch names it, with the most free memory of those that trials may use;
+    None if none has enough, or none can be read."""
     from automl.models.cuda_uuids import cuda_uuids
 
     uuids = cuda_uuids()
@@ -176,7 +179,7 @@ def roomiest_gpu(devices: DevicesConfig) -> str | None:
 
     try:
         reader = open_reader(devices)
-    except AutoMLError:  # it can be done without one
+    except AutoMLError:  # the CPU can score everything
         return None
     try:
         return roomiest_device(reader.read(), uuids)
@@ -184,25 +187,26 @@ def roomiest_gpu(devices: DevicesConfig) -> str | None:
         reader.close()
 
 
-def roomiest_device(found: Sequence[DeviceSnapshot], uuids: Sequence[str]) -> str | None:
-    """Likewise, of what was read; `uuids` are the GPUs in the order in which torch counts."""
+def roomiest_device(devices: Sequence[DeviceSnapshot], uuids: Sequence[str]) -> str | None:
+    """Return the GPU with the most free memory among the readings, as torch names it; `uuids` are
+    the GPUs in torch's order."""
     numbers = {
-        one.address: number
-        for one in found
+        device.address: number
+        for device in devices
         for number, uuid in enumerate(uuids)
-        if not one.address.on_host and same_device(uuid, one.address.uuid)
+        if not device.address.on_host and same_device(uuid, device.address.uuid)
     }
-    takes = [
-        one
-        for one in found
-        if one.address in numbers
-        and one.fault is None
-        and one.free_bytes >= FREE_BYTES
-        and (one.max_processes is None or len(one.processes) < one.max_processes)
+    candidates = [
+        device
+        for device in devices
+        if device.address in numbers
+        and device.fault is None
+        and device.free_bytes >= NEEDED_FREE_BYTES
+        and (device.max_processes is None or len(device.processes) < device.max_processes)
     ]
-    if not takes:
+    if not candidates:
         return None
-    best = max(takes, key=lambda one: one.free_bytes)
+    best = max(candidates, key=lambda device: device.free_bytes)
     return f"cuda:{numbers[best.address]}"
 
 
@@ -215,5 +219,5 @@ def _refuse_absent(predictor: Predictor, device: str) -> None:
     n_gpus = len(cuda_uuids())
     number = int(device.partition(":")[2] or 0)
     if number >= n_gpus:
-        there = f"cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "no GPU"
-        raise ConfigError(f"{key}: torch sees {there} here: leave it out, or take another.")
+        available = f"cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "no GPU"
+        raise ConfigError(f"{key}: torch sees {available} here: leave it out, or take another.")

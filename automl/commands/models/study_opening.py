@@ -1,9 +1,8 @@
-"""A study that is not at work, for a command: its record as it stands, and what is added to it.
+"""Opens the record of a study that is not at work, for a command that reads or extends it.
 
-Where an evaluation is kept: in the study's event log, and from there in MLflow.
-
-The log is what MLflow is rebuilt from, so that the scores come back with the runs. Whoever writes
-to it holds the study: while a sweep does, the scores are shown and kept nowhere.
+Evaluations are stored in the study's event log, and from there in MLflow. The log is what MLflow is
+rebuilt from, so that the scores come back with the runs. Writing needs the study's lock: while a
+sweep holds it, scores are printed and not stored.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from automl.record.sharing.study_fetch import FetchedStudy
 
 
-def bring_up(study: StudyConfig) -> FetchedStudy | None:
-    """Take over what others have done of a shared study; None: this folder has all there is. Raises
-    AutoMLError."""
+def fetch_shared_study(study: StudyConfig) -> FetchedStudy | None:
+    """Take over the results of other sweeps of a shared study; None: this folder has all there is.
+    Raises AutoMLError."""
     if not study.shared or study.name is None:
         return None
     from automl.record.sharing.study_fetch import fetch_study
@@ -40,7 +39,8 @@ def bring_up(study: StudyConfig) -> FetchedStudy | None:
 
 @contextmanager
 def open_log(study: StudyConfig, directory: StudyDirectory) -> Iterator[EventLog]:
-    """What is appended is in the database, too, where the study is shared. Raises AutoMLError."""
+    """Yield the study's event log; appended events are written to the database, too, if the study
+    is shared. Raises AutoMLError."""
     if not study.shared:
         with EventLog.open(directory.files.events) as log:
             yield log
@@ -56,7 +56,8 @@ def open_log(study: StudyConfig, directory: StudyDirectory) -> Iterator[EventLog
 
 
 def record_evaluation(event: ModelsEvaluated | ExportTuned, config: Config) -> bool:
-    """Append it to the event log; False: a sweep works on the study. Raises AutoMLError."""
+    """Append the event to the event log. Returns False if a sweep works on the study. Raises
+    AutoMLError."""
     try:
         with (
             StudyDirectory.open(config.study, must_exist=True) as directory,
@@ -69,7 +70,8 @@ def record_evaluation(event: ModelsEvaluated | ExportTuned, config: Config) -> b
 
 
 def deliver_evaluation(directory: Path, config: Config, place: StudyPlace | None, say: Say) -> None:
-    """Give it to MLflow, where results go there. Raises AutoMLError, with the remedy."""
+    """Deliver the study's events to MLflow, if results go there. Raises AutoMLError, with the
+    remedy."""
     if config.tracking.store is TrackingStore.none:
         return
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
@@ -77,7 +79,7 @@ def deliver_evaluation(directory: Path, config: Config, place: StudyPlace | None
         shared = SharedDeliveryJob.of(config.study, config.tracking)
         deliver_study(directory, config.tracking, say, study=ref, shared=shared)
     except AutoMLError as error:
-        again = command_line("sync", config.study)
+        command = command_line("sync", config.study)
         raise AutoMLError(
-            f"the figures are kept in the study, and not yet in MLflow: {error} Then: {again}"
+            f"the figures are kept in the study, and not yet in MLflow: {error} Then: {command}"
         ) from error

@@ -1,4 +1,8 @@
-"""The rows that a model is compared on, which it has not learned from, and its scores there."""
+"""The rows that a model to register has not learned from, its scores there, and the comparison
+there.
+
+The decision about the alias is made in `champion.py`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,8 @@ from automl.trial import ModelsEvaluated
 def rows_unseen_by(
     model: TableModel, evaluation: EvaluationRows, config: Config
 ) -> UnseenRows | None:
-    """The rows, as they stand beside a version; None: the model knows them. Raises AutoMLError."""
+    """Return the rows, as they are recorded with a version; None if the model knows them. Raises
+    AutoMLError."""
     check_data(evaluation.dataset, [model], config)
     if not evaluation.kind.unseen or rows_learned_from(model.refitted, evaluation.kind):
         return None
@@ -40,49 +45,52 @@ def rows_unseen_by(
     metric = judged_metric(config.study.metric, event.scores[model.name])
     score = shown_score(event.scores[model.name][metric])
     words = f"{event.rows} ({evaluation.source}): {metric} {score}"
-    all_of_it = model.refitted is not None and model.refitted.rows == ALL
-    data = "" if all_of_it else evaluation.dataset.digest
+    saw_all_rows = model.refitted is not None and model.refitted.rows == ALL
+    data = "" if saw_all_rows else evaluation.dataset.digest
     return UnseenRows(evaluation.digest, evaluation.kind, data, words, event)
 
 
 def score_on_unseen(
     model: TableModel, evaluation: EvaluationRows, config: Config
 ) -> ModelsEvaluated:
-    """Its scores on these rows: those that the study has, or `evaluate`'s. Raises AutoMLError."""
+    """Return the model's scores on these rows: from the study if it has them, else from a new
+    evaluation. Raises AutoMLError."""
     for event in reversed(read_study(study_path(config.study)).evaluations):
         if event.digest == evaluation.digest and model.name in event.scores:
             return event
-    trials = [] if model.joined else [model.trial]
-    asked = replace(config.evaluate, trials=trials, model=model.which)
-    # MLflow is given them with the runs, right after (run_of.py).
-    return evaluate(replace(config, evaluate=asked), lambda line: None, show=False, to_mlflow=False)
+    trials = [] if model.is_ensemble else [model.trial]
+    evaluate_config = replace(config.evaluate, trials=trials, model=model.which)
+    # `register` delivers the scores to MLflow with the runs, right after.
+    return evaluate(
+        replace(config, evaluate=evaluate_config), lambda line: None, show=False, to_mlflow=False
+    )
 
 
 def compare_with_champion(
     package: Path, download: Callable[[Path], Path], evaluation: EvaluationRows, config: Config
 ) -> ChampionComparison | str:
-    """By how much the study's metric of the export in `package` is above that of the one that
-    `download` brings into a folder; or why nobody can tell. Raises AutoMLError."""
+    """Return by how much the study's metric of the export in `package` is above that of the
+    champion, which `download` brings into a folder; or why nobody can tell. Raises AutoMLError."""
     data, y = evaluation.dataset, evaluation.part.y
     rows = records_of_rows(evaluation.frame())
     try:
         with tempfile.TemporaryDirectory() as folder:
-            said = {
+            scored = {
                 "new": score_export(package, rows, data),
                 "champion": score_export(download(Path(folder)), rows, data),
             }
     except NotComparableError as error:
         return str(error)
     scale = data.target_mean, data.target_scale
-    named = {
-        name: make_predictions(data.task, of.outputs, y, *scale, data.loss, of.threshold)
-        for name, of in said.items()
+    predictions = {
+        name: make_predictions(data.task, found.outputs, y, *scale, data.loss, found.threshold)
+        for name, found in scored.items()
     }
-    samples = bootstrap(named, config.evaluate.n_resamples, config.study.seed)
-    scores = {name: of.scored() for name, of in named.items()}
+    samples = bootstrap(predictions, config.evaluate.n_resamples, config.study.seed)
+    scores = {name: predicted.scored() for name, predicted in predictions.items()}
     metric = judged_metric(config.study.metric, scores["new"])
-    if not all(math.isfinite(of[metric]) for of in scores.values()):
-        metric = LOSS  # an AUC of rows of one class is none
+    if not all(math.isfinite(values[metric]) for values in scores.values()):
+        metric = LOSS  # an AUC of rows of one class does not exist
     above = scores["new"][metric] - scores["champion"][metric]
     resampled = samples["new"][metric] - samples["champion"][metric]
     return ChampionComparison(metric, bootstrap_difference(metric, above, resampled))

@@ -1,9 +1,9 @@
-"""Which of a study's models a command means, and the model: nobody else chooses or opens one.
+"""Chooses which of a study's models a command means, and opens it; no other module does.
 
 A model is a trial's `best.pt`, `refit.pt`, the winner trained again (a trial, or each member of the
-ensemble), or `ensemble.pt`, the mean of several. Where the user names none it is the refit if there
+ensemble), or `ensemble.pt`, the mean of several. If the user names none, it is the refit if there
 is one, else the ensemble if there is one, else the best trial. Choosing loads nothing heavy, so
-that a wrong word is said at once; what was chosen is opened later.
+that a wrong name is reported at once; the chosen model is opened later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, WhichModel
 from automl.errors import AutoMLError, ConfigError
-from automl.models.family import Family, NetworkBuilder
+from automl.models.family import NetworkBuilder, family_of
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import command_line
 from automl.record.study_files import StudyFiles
@@ -40,13 +40,14 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model that is meant, and is there."""
+    """A model that a command means, whose file exists."""
 
     file: Path
     trial: TrialRecord | None
-    """None: the refit, which tells its trial when it is opened, or the ensemble."""
-    joined: bool = False
-    """The ensemble itself, and not its refit."""
+    """The trial; None for the refit, which names its trial when it is opened, and for the
+    ensemble."""
+    is_ensemble: bool = False
+    """Whether it is the ensemble itself, and not its refit."""
 
 
 @dataclass(frozen=True)
@@ -56,34 +57,36 @@ class TableModel:
     predictor: Predictor
     file: Path
     trial: int
-    """Whose it is; of a refit the one that was trained again, of an ensemble the heaviest."""
+    """Number of the model's trial: of a refit the repeated trial, of an ensemble its heaviest
+    member."""
     refitted: RefitFacts | None
-    """None: it is the trial's own, or the ensemble itself."""
-    joined: bool = False
-    """The ensemble, or its refit."""
+    """Facts about the refit; None for the trial's own model, and for the ensemble itself."""
+    is_ensemble: bool = False
+    """Whether it is the ensemble, or its refit."""
 
     @property
     def which(self) -> WhichModel:
-        """What `export.model` and the like mean it by."""
+        """The value of `export.model` and its like that means this model."""
         if self.refitted is not None:
             return WhichModel.refit
-        return WhichModel.ensemble if self.joined else WhichModel.trial
+        return WhichModel.ensemble if self.is_ensemble else WhichModel.trial
 
     @property
     def name(self) -> str:
-        """`trial-00003`, `refit-trial-00003`, `ensemble` or `refit-ensemble`."""
+        """The model's name: `trial-00003`, `refit-trial-00003`, `ensemble` or `refit-ensemble`."""
         if self.refitted is not None:
-            return refit_name(None if self.joined else self.trial)
-        return ENSEMBLE_NAME if self.joined else trial_name(self.trial)
+            return refit_name(None if self.is_ensemble else self.trial)
+        return ENSEMBLE_NAME if self.is_ensemble else trial_name(self.trial)
 
 
 # --- choosing -------------------------------------------------------------------------------------
 
 
 def choose_model(config: Config, command: str) -> ModelChoice:
-    """What `export.model` and `export.trial` mean, or those of another command. Raises ConfigError.
+    """Return the model that `export.model` and `export.trial`, or those of another command, mean.
+    Raises ConfigError.
 
-    Where they name nothing it is the refit, else the ensemble, else the best trial.
+    If they name none it is the refit, else the ensemble, else the best trial.
     """
     _refuse_unknown_models(config, command)
     settings = getattr(config, command)
@@ -94,33 +97,33 @@ def choose_model(config: Config, command: str) -> ModelChoice:
             f"of what was refitted, an ensemble of several trials."
         )
     path = study_path(config.study)
-    meant = _meant(which, StudyFiles(path), named=number is not None)
-    if meant is not WhichModel.trial:
-        return _without_trial(config, command, meant)
+    which_model = _resolve_auto(which, StudyFiles(path), named=number is not None)
+    if which_model is not WhichModel.trial:
+        return _choose_refit_or_ensemble(config, command, which_model)
     trial = trial_of(read_study(path), config.study, f"{command}.trial", number)
     return ModelChoice(best_file(path, trial), trial)
 
 
 def choose_models(config: Config) -> list[ModelChoice]:
-    """What `evaluate.model` and `evaluate.trials` mean: the refit first, then trials, the best of
-    the study before the others. Raises ConfigError."""
+    """Return the models that `evaluate.model` and `evaluate.trials` mean: the refit first, then
+    trials, the best of the study before the others. Raises ConfigError."""
     _refuse_unknown_models(config, "evaluate", takes_arrays=True)
     path, numbers = study_path(config.study), config.evaluate.trials
     record, files = read_study(path), StudyFiles(path)
-    meant = _meant(config.evaluate.model, files, named=bool(numbers))
-    own = meant is WhichModel.trial
-    found = [] if own else [_without_trial(config, "evaluate", meant)]
+    which_model = _resolve_auto(config.evaluate.model, files, named=bool(numbers))
+    is_trial = which_model is WhichModel.trial
+    found = [] if is_trial else [_choose_refit_or_ensemble(config, "evaluate", which_model)]
     best = trial_of(record, config.study, "evaluate.trials")
-    if not own and not numbers:
+    if not is_trial and not numbers:
         return found
-    named = [trial_of(record, config.study, "evaluate.trials", number) for number in numbers]
+    named_trials = [trial_of(record, config.study, "evaluate.trials", number) for number in numbers]
     places = {trial.number: place for place, trial in enumerate(record.ranking())}
-    named.sort(key=lambda trial: places.get(trial.number, len(places)))
-    return found + [ModelChoice(best_file(path, trial), trial) for trial in named or [best]]
+    named_trials.sort(key=lambda trial: places.get(trial.number, len(places)))
+    return found + [ModelChoice(best_file(path, trial), trial) for trial in named_trials or [best]]
 
 
-def _meant(which: WhichModel, files: StudyFiles, *, named: bool) -> WhichModel:
-    """What is meant, which is not `auto`; a trial may be `named`."""
+def _resolve_auto(which: WhichModel, files: StudyFiles, *, named: bool) -> WhichModel:
+    """Return the model that is meant, with `auto` resolved; `named` says that a trial is named."""
     if which is not WhichModel.auto:
         return which
     if not named and files.refit.exists():
@@ -133,14 +136,14 @@ def _meant(which: WhichModel, files: StudyFiles, *, named: bool) -> WhichModel:
 def trial_of(
     record: StudyRecord, study: StudyConfig, key: str, number: int | None = None
 ) -> TrialRecord:
-    """The best trial, or the one that the setting `key` numbers, which has a value. Raises
-    ConfigError."""
+    """Return the best trial, or the trial with the number that the setting `key` has, which must
+    have a value. Raises ConfigError."""
     best = record.best()
     if best is None:
-        counted = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
+        counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         raise ConfigError(
             f"study.name={study.name}: no trial of it has ended with a value yet "
-            f"({counted or 'it has none'}), so that there is no model. Go on with it first: "
+            f"({counts or 'it has none'}), so that there is no model. Go on with it first: "
             f"{command_line('resume', study)}"
         )
     if number is None:
@@ -156,7 +159,7 @@ def trial_of(
 
 
 def best_file(path: Path, trial: TrialRecord) -> Path:
-    """Its `best.pt`. Raises ConfigError where it has none."""
+    """Return the trial's `best.pt`. Raises ConfigError where it does not exist."""
     file = StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST)
     if not file.exists():
         raise ConfigError(
@@ -166,21 +169,22 @@ def best_file(path: Path, trial: TrialRecord) -> Path:
     return file
 
 
-def _without_trial(config: Config, command: str, meant: WhichModel) -> ModelChoice:
-    """The refit, or the ensemble."""
+def _choose_refit_or_ensemble(config: Config, command: str, which_model: WhichModel) -> ModelChoice:
+    """Return the choice of the refit, or of the ensemble. Raises ConfigError if its file is
+    missing."""
     files = StudyFiles(study_path(config.study))
-    file = files.refit if meant is WhichModel.refit else files.ensemble
+    file = files.refit if which_model is WhichModel.refit else files.ensemble
     if not file.exists():
         raise ConfigError(
-            f"{command}.model={meant.value}: {file} is not there yet; make it first: "
-            f"{command_line(meant.value, config.study)}"
+            f"{command}.model={which_model.value}: {file} is not there yet; make it first: "
+            f"{command_line(which_model.value, config.study)}"
         )
-    return ModelChoice(file, None, joined=meant is WhichModel.ensemble)
+    return ModelChoice(file, None, is_ensemble=which_model is WhichModel.ensemble)
 
 
 def _refuse_unknown_models(config: Config, command: str, *, takes_arrays: bool = False) -> None:
-    """Raises ConfigError for a study of whose models only its author knows what they are, or whose
-    rows are no table where the command needs one."""
+    """Raise ConfigError for a study whose models only its author knows, or whose rows are no table
+    where the command needs one."""
     kind, name = config.objective.kind, config.study.name
     if kind is not ObjectiveKind.builtin:
         raise ConfigError(
@@ -214,27 +218,29 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def open_model(config: Config, choice: ModelChoice) -> TableModel:
-    """The model, whose network the study's own `model.target` builds where there is one. Raises
-    AutoMLError."""
+    """Open the model; its network is built by the study's own `model.target`, if there is one.
+    Raises AutoMLError."""
     from automl.models.predictor import load_table_model
 
     predictor = load_table_model(choice.file, build=network_builder(config))
     if choice.trial is not None:
         return TableModel(predictor, choice.file, choice.trial.number, None)
-    if choice.joined:
+    if choice.is_ensemble:
         heaviest = number_of(next(iter(predictor.params)))
-        return TableModel(predictor, choice.file, heaviest, None, joined=True)
+        return TableModel(predictor, choice.file, heaviest, None, is_ensemble=True)
     if predictor.refitted is None:
         raise AutoMLError(
             f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
             f"it again: {command_line('refit', config.study)}, or take a trial's own: model=trial"
         )
-    of = predictor.refitted
-    return TableModel(predictor, choice.file, of.trial, of, joined=bool(of.members))
+    refitted = predictor.refitted
+    return TableModel(
+        predictor, choice.file, refitted.trial, refitted, is_ensemble=bool(refitted.members)
+    )
 
 
 def open_array_model(config: Config, choice: ModelChoice) -> ArrayPredictor:
-    """That of a study of the user's own rows (`data=python`). Raises AutoMLError."""
+    """Open the model of a study of the user's own rows (`data=python`). Raises AutoMLError."""
     from automl.models.array_predictor import ArrayPredictor
     from automl.models.predictor import load
 
@@ -245,15 +251,15 @@ def open_array_model(config: Config, choice: ModelChoice) -> ArrayPredictor:
 
 
 def outdated(config: Config, model: TableModel) -> str:
-    """What to say where a trial has become better than the one that the refit is of, or than those
-    that the ensemble was chosen from; empty: it is of the best."""
+    """Return a warning if a trial is better now than the one that the refit repeats, or than those
+    that the ensemble was chosen from; empty if the model is of the best."""
     record = read_study(study_path(config.study))
     best = record.best()
     if best is None:
         return ""
-    if model.joined:
-        late = _late_ensemble(config, record.ensemble, best)
-        return late or _late_members(config, record.ensemble, model.refitted)
+    if model.is_ensemble:
+        warning = _ensemble_warning(config, record.ensemble, best)
+        return warning or _members_warning(config, record.ensemble, model.refitted)
     if model.refitted is None or best.number == model.trial:
         return ""
     return (
@@ -262,8 +268,8 @@ def outdated(config: Config, model: TableModel) -> str:
     )
 
 
-def _late_ensemble(config: Config, made: EnsembleBuilt | None, best: TrialRecord) -> str:
-    if made is not None and best.number in made.rows_per_second:
+def _ensemble_warning(config: Config, ensemble: EnsembleBuilt | None, best: TrialRecord) -> str:
+    if ensemble is not None and best.number in ensemble.rows_per_second:
         return ""
     return (
         f"the best trial is {trial_name(best.number)} by now, and the ensemble was made without "
@@ -271,8 +277,10 @@ def _late_ensemble(config: Config, made: EnsembleBuilt | None, best: TrialRecord
     )
 
 
-def _late_members(config: Config, made: EnsembleBuilt | None, refitted: RefitFacts | None) -> str:
-    if made is None or refitted is None or set(refitted.members) == set(made.members):
+def _members_warning(
+    config: Config, ensemble: EnsembleBuilt | None, refitted: RefitFacts | None
+) -> str:
+    if ensemble is None or refitted is None or set(refitted.members) == set(ensemble.members):
         return ""
     return (
         f"the ensemble has other members by now than the refit of it: "
@@ -281,9 +289,10 @@ def _late_members(config: Config, made: EnsembleBuilt | None, refitted: RefitFac
 
 
 def network_builder(config: Config) -> NetworkBuilder | None:
-    """What builds a network of the user's own; None: the model file tells all."""
+    """Return the function that builds a network of the user's own; None if the model file says
+    all."""
     from automl.objectives.user_code import resolve_builder
 
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    target = config.model.users_target
+    family = family_of(config)
+    target = family.users_target
     return None if target is None else resolve_builder(target[1])

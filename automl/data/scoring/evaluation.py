@@ -1,9 +1,7 @@
-"""Models scored on rows that no sweep saw, or, where there are none, on those that chose.
+"""Scores models on rows that no sweep saw, or else on the rows that chose among trials.
 
-A study's table is split again as it was for its trials, so that its own test part is known. A table
-that comes later needs no part of it.
-
-The rows that chose among trials, as a model reads them.
+A study's table is split again as it was for its trials, so that its own test part is known. A test
+table that comes later is scored whole.
 """
 
 from __future__ import annotations
@@ -44,42 +42,42 @@ from automl.trial import (
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """Rows whose targets are known, and what a model of them has to beat."""
+    """Rows whose targets are known, with the baselines that a model has to beat."""
 
     kind: RowsKind
     digest: str
-    """Equal ones are the same rows."""
+    """Digest of the rows: equal digests mean the same rows."""
     y: Targets
     task: Task
     unit: tuple[float, float]
     """Mean and scale of the target; 0 and 1 for classes."""
     baselines: Mapping[str, Floats]
-    """Outputs like a model's (`family.Model.outputs`), by name."""
+    """Outputs of each baseline, like a model's (`family.Model.outputs`), by its name."""
     loss: ValueLoss = SQUARED_ERROR
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationRows:
-    """The data set of a study, and rows to score its models on."""
+    """The data set of a study, and the rows that its models are scored on."""
 
     dataset: Dataset
     kind: RowsKind
     part: DatasetPart
     digest: str
-    """Equal ones are the same rows."""
+    """Digest of the rows: equal digests mean the same rows."""
     source: str
-    """Where they are from, for people."""
+    """The origin of the rows, in words."""
     frame: Callable[[], Frame] = field(repr=False)
-    """The same rows as they came, in the same order."""
+    """Returns the rows of `part` as raw cells, in the same order."""
 
-    def some(self, n_rows: int) -> tuple[Frame, npt.NDArray[Any]]:
-        """So many of the rows at most, by chance, as they came, and their labels or values."""
+    def sample(self, n_rows: int) -> tuple[Frame, npt.NDArray[Any]]:
+        """Return at most `n_rows` random rows as raw cells, and their labels or values."""
         places = np.sort(np.random.default_rng(0).permutation(len(self.part))[:n_rows])
         y, classes = self.part.y[places], self.dataset.classes
         return self.frame().iloc[places], np.array(classes, dtype=object)[y] if classes else y
 
     def judged(self) -> ScoredRows:
-        """The rows, with baselines that learned from those that train."""
+        """Return the rows with their baselines, which learn from the rows that train."""
         data = self.dataset
         unit = data.target_mean, data.target_scale
         if self.kind is RowsKind.OUT_OF_FOLD:
@@ -90,15 +88,18 @@ class EvaluationRows:
 
     @property
     def n_repeats(self) -> int:
-        """How many more of the rows are rows that trained or chose, cell by cell, than chance would
-        have: as often as a row of validation is one that trained, by how many there are."""
+        """Return how many more rows than by chance equal a row that trained or chose.
+
+        Rows are equal if all cells and the target are. Chance is estimated from the share of
+        validation rows that equal a training row, in proportion to the number of known rows.
+        """
         if not self.kind.unseen:
             return 0
-        one = self.dataset.of_one_model
-        train, validation = set(_hashes(one.train)), _hashes(one.validation)
+        model_data = self.dataset.of_one_model
+        train, validation = set(_hashes(model_data.train)), _hashes(model_data.validation)
         share = sum(row in train for row in validation) / len(validation)
         known = _hashes(self.dataset.train) + _hashes(self.dataset.validation)
-        by_chance = min(1.0, share * len(known) / len(one.train))
+        by_chance = min(1.0, share * len(known) / len(model_data.train))
         known_rows = set(known)
         n_found = sum(row in known_rows for row in _hashes(self.part))
         return max(0, n_found - round(by_chance * len(self.part)))
@@ -107,10 +108,10 @@ class EvaluationRows:
 def open_evaluation(
     config: DataConfig, own_test_path: str | None, loss: ValueLoss = SQUARED_ERROR
 ) -> EvaluationRows:
-    """The rows to score on, by the `config` of now; `own_test_path` is what `data.test_path` said
-    when the study was searched, which decides how its table is split.
+    """Return the rows to score on, by the present `config`.
 
-    Raises ConfigError for a table that cannot be used, or does not match.
+    `own_test_path` is the value of `data.test_path` when the study was searched, which decides how
+    its table is split. Raises ConfigError for a table that cannot be used, or does not match.
     """
     found = load_with_test(config, own_test_path)
     dataset, part, digest = replace(found.dataset, loss=loss), found.test, found.digest
@@ -138,22 +139,26 @@ def score_predictions(
     ensemble: Floats | None = None,
     thresholds: Mapping[str, float | Floats | None] | None = None,
 ) -> ModelsEvaluated:
-    """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
-    of the folds that left a row out), by trial, of the refit of a trial (None: of the ensemble)
-    and of the ensemble; baselines beside them. The first is what the others are compared with: the
-    refit, else the ensemble, where there is one. `thresholds` are of those models that have one, by
-    name."""
+    """Return the scores of models and baselines with intervals, and differences from the first.
+
+    `outputs` are those of trials' models, by trial number (`family.Model.outputs`). Out-of-fold,
+    each row has the outputs of the folds that left it out. `refit` is the number of the trial that
+    was trained again (None: the ensemble was) and the outputs of that refit; `ensemble` has the
+    outputs of the ensemble. The first model, with which the others are compared, is the refit, else
+    the ensemble, else the first trial's. `thresholds` has the threshold of each model that has one,
+    by name.
+    """
     named = {} if refit is None else {refit_name(refit[0]): refit[1]}
     named |= {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
-    named |= {trial_name(number): of for number, of in outputs.items()}
+    named |= {trial_name(number): trial_outputs for number, trial_outputs in outputs.items()}
     first, *others = named
     predicted = {
         name: make_predictions(
-            rows.task, of, rows.y, *rows.unit, rows.loss, (thresholds or {}).get(name)
+            rows.task, model_outputs, rows.y, *rows.unit, rows.loss, (thresholds or {}).get(name)
         )
-        for name, of in {**named, **rows.baselines}.items()
+        for name, model_outputs in {**named, **rows.baselines}.items()
     }
-    scores = {name: of.scored() for name, of in predicted.items()}
+    scores = {name: predictions.scored() for name, predictions in predicted.items()}
     samples = bootstrap(predicted, n_resamples, seed)
 
     def against_first(name: str) -> dict[str, ScoreDifference]:
@@ -175,8 +180,11 @@ def score_predictions(
         digest=rows.digest,
         trials=tuple(outputs),
         scores={
-            name: {metric: bootstrap_interval(of[metric], samples[name][metric]) for metric in of}
-            for name, of in scores.items()
+            name: {
+                metric: bootstrap_interval(value, samples[name][metric])
+                for metric, value in model_scores.items()
+            }
+            for name, model_scores in scores.items()
         },
         differences={name: against_first(name) for name in scores if name != first},
         refit_of=None if refit is None else refit[0],
@@ -186,22 +194,25 @@ def score_predictions(
 
 
 def loss_of(evaluation: EvaluationRows, outputs: Floats) -> float:
-    """The loss of a model by what it gives for the rows."""
+    """Return the loss of a model with these outputs for the rows."""
     data = evaluation.dataset
     scale = data.target_mean, data.target_scale
-    told = make_predictions(data.task, outputs, evaluation.part.y, *scale, data.loss)
-    return told.scored(["loss"])["loss"]
+    predictions = make_predictions(data.task, outputs, evaluation.part.y, *scale, data.loss)
+    return predictions.scored(["loss"])["loss"]
 
 
 def with_share(evaluation: EvaluationRows, share: float, seed: int) -> EvaluationRows:
-    """The same with a share of the training rows, evenly by class, and as they were encoded."""
+    """Return the evaluation with a share of the training rows, evenly by class.
+
+    The columns stay those that were learned from all training rows.
+    """
     train = evaluation.dataset.train
     places = part_of_rows(train.y, share, seed)
     return replace(evaluation, dataset=replace(evaluation.dataset, train=train.taking(places)))
 
 
 def _hashes(part: DatasetPart) -> list[int]:
-    """Of each row's cells and target, alike for rows that are equal; within this process."""
+    """Return a hash of each row's cells and target, equal for equal rows within this process."""
     numbers = np.nan_to_num(part.rows.numbers, nan=np.inf) + 0.0  # one NaN, and no negative zero
     cells = (numbers, part.rows.codes.astype(np.float64), part.y.astype(np.float64)[:, None])
     return [hash(row.tobytes()) for row in np.column_stack(cells)]
@@ -210,9 +221,9 @@ def _hashes(part: DatasetPart) -> list[int]:
 def validation_part(
     config: DataConfig, read: Callable[[Any], TableRows]
 ) -> tuple[DatasetPart, tuple[Label, ...]]:
-    """The validation rows (with folds all that train and judge) as a model reads them
-    (`Predictor.read`), and the classes that the targets number.
+    """Return the validation rows, and the classes that their targets number.
 
+    With folds they are all rows that train and judge. `read` is the model's `Predictor.read`.
     Raises ConfigError for a table that cannot be read, or lacks columns.
     """
     if config.kind is DataKind.disc:

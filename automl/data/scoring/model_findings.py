@@ -1,11 +1,8 @@
-"""How much a model goes by each column: its loss with the column's cells shuffled among the rows.
+"""Findings about a model and its table: important columns, confusion, calibration, giveaways.
 
-The cells are shuffled as they were before any encoding, a category's features together.
-
-What predictions show of a model, as figures that are drawn: errors by class, and calibration.
-
-Columns that tell the target by themselves, which most often are the target in other words, or
-known only after it. They are named, not left out: that is for the user to say.
+The importance of a column is the rise of the loss when its cells, unencoded, are shuffled among the
+rows. Giveaways are columns that tell the target by themselves: mostly the target in other words, or
+facts known only after it. They are named and not left out; the user decides. Nothing is drawn here.
 """
 
 from __future__ import annotations
@@ -31,7 +28,10 @@ def importances(
     n_repeats: int,
     seed: int,
 ) -> Frame:
-    """By `column`: `importance`, the mean rise of the loss, and its `std`; the largest first."""
+    """Return the mean rise of the loss by shuffling each column, and its standard deviation.
+
+    The frame has the columns `importance` and `std`, and the index `column`; the largest is first.
+    """
     rng, before = np.random.default_rng(seed), loss(rows)
     found: list[tuple[float, float, str]] = []
     kinds: dict[str, Sequence[Column]] = {"numbers": columns.numbers, "codes": columns.categories}
@@ -51,7 +51,7 @@ def importances(
 def _shuffled(
     rows: TableRows, places: Sequence[tuple[str, int]], order: npt.NDArray[np.int64]
 ) -> TableRows:
-    """With all that is made of one column of the table shuffled alike."""
+    """Return the rows with all that is made of one column of the table shuffled in one order."""
     cells = {kind: getattr(rows, kind).copy() for kind, _ in places}
     for kind, place in places:
         cells[kind][:, place] = cells[kind][order, place]
@@ -63,24 +63,28 @@ N_BINS = 10
 
 
 class ConfusionCounts(NamedTuple):
-    """What rows of each class were taken for."""
+    """The numbers of rows of each class by the class that a model predicts for them."""
 
     names: tuple[str, ...]
-    """The classes, the most frequent of many; the last may stand for all others."""
+    """The classes, or the most frequent of many; the last name may stand for all others."""
     n_rows: npt.NDArray[np.int64]
-    """(C, C): of the class by line, taken for the class by column."""
+    """(C, C) numbers of rows: lines are true classes, columns predicted classes."""
 
     @property
     def shares(self) -> Floats:
-        """Likewise, of the rows of each class; 0 for one without rows."""
+        """Return (C, C) shares of the rows of each true class; 0 for a class without rows."""
         shares: Floats = self.n_rows / np.maximum(1, self.n_rows.sum(axis=1, keepdims=True))
         return shares
 
 
 def confusion(
-    taken: Targets, y: Targets, classes: Sequence[Label], *, n_most: int
+    predicted: Targets, y: Targets, classes: Sequence[Label], *, n_most: int
 ) -> ConfusionCounts:
-    """`taken` and `y` (N,) are places in `classes`; up to `n_most` of these stand by themselves."""
+    """Count the rows of each class by the class that a model predicts for them.
+
+    `predicted` and `y` (N,) are places in `classes`. The `n_most` most frequent classes stand by
+    themselves; all others are counted together.
+    """
     frequent = np.argsort(-np.bincount(y, minlength=len(classes)), kind="stable")[:n_most]
     kept = np.sort(frequent)
     names = [str(classes[place]) for place in kept]
@@ -89,63 +93,70 @@ def confusion(
     places = np.full(len(classes), len(kept))
     places[kept] = np.arange(len(kept))
     n_rows = np.zeros((len(names), len(names)), np.int64)
-    np.add.at(n_rows, (places[y], places[taken]), 1)
+    np.add.at(n_rows, (places[y], places[predicted]), 1)
     return ConfusionCounts(tuple(names), n_rows)
 
 
 class CalibrationBins(NamedTuple):
-    """Of rows (and classes) with like probabilities: bins of equal width, less the empty ones."""
+    """The rows (and classes) in B bins of equal width by predicted probability; empty bins are left
+    out."""
 
-    said: Floats
-    """(B,) mean probability."""
-    seen: Floats
-    """(B,) share of those that are of the class."""
-    n: npt.NDArray[np.int64]
-    """(B,) how many they are."""
+    predicted: Floats
+    """(B,) mean predicted probability of a bin."""
+    observed: Floats
+    """(B,) share of a bin's rows that are of the class."""
+    n_rows: npt.NDArray[np.int64]
+    """(B,) number of rows (and classes) in a bin."""
 
 
 def calibration(probabilities: Floats, y: Targets) -> CalibrationBins:
-    """Of two classes that of the second; of more each class against the rest, all together.
-    `probabilities` (N, C)."""
-    is_of = y[:, None] == np.arange(probabilities.shape[1])
-    said, hit = (_told(each) for each in (probabilities, is_of))
-    bins = np.minimum((said * N_BINS).astype(np.int64), N_BINS - 1)
+    """Return the calibration of `probabilities` (N, C) for the true classes `y` (N,).
+
+    With two classes, only the second is looked at. With more, each class against the rest is, all
+    in the same bins.
+    """
+    is_class = y[:, None] == np.arange(probabilities.shape[1])
+    predicted, hit = (_in_one_line(values) for values in (probabilities, is_class))
+    bins = np.minimum((predicted * N_BINS).astype(np.int64), N_BINS - 1)
     n = np.bincount(bins, minlength=N_BINS)
-    sums = [np.bincount(bins, values, minlength=N_BINS)[n > 0] for values in (said, hit)]
+    sums = [np.bincount(bins, values, minlength=N_BINS)[n > 0] for values in (predicted, hit)]
     return CalibrationBins(sums[0] / n[n > 0], sums[1] / n[n > 0], n[n > 0])
 
 
-def _told(each: npt.NDArray[Any]) -> Floats:
-    """Of (N, C) what is looked at, as one line; of two classes the first tells nothing more."""
-    told: Floats = (each[:, 1] if each.shape[1] == 2 else each).ravel().astype(np.float64)
-    return told
+def _in_one_line(by_class: npt.NDArray[Any]) -> Floats:
+    """Return the values (N, C) in one line; of two classes only the second, which says it all."""
+    second = by_class[:, 1] if by_class.shape[1] == 2 else by_class
+    line: Floats = second.ravel().astype(np.float64)
+    return line
 
 
 MIN_ROWS = 50
-"""Of fewer, one column in many tells the target by chance."""
+"""Fewest rows to look for giveaways in: with fewer, one column in many tells the target by
+chance."""
 MAX_ROWS = 2000
-"""That are looked at."""
+"""Largest number of rows that are looked at for giveaways."""
 _SHARE = 0.999
+"""Share of rows whose class a giveaway tells."""
 _ALIKE = 0.9999
-"""Of rank correlation."""
+"""Rank correlation of a giveaway with a target of values."""
 
 
 def find_giveaways(columns: TableColumns, part: DatasetPart) -> list[str]:
-    """Names of the table's columns that nearly always tell the target of a row of `part`."""
+    """Return the names of the table's columns that nearly always tell the target of a row."""
     if len(part) < MIN_ROWS:
         return []
     places = np.linspace(0, len(part) - 1, min(MAX_ROWS, len(part))).astype(int)
-    some = part.taking(places)
+    sample = part.taking(places)
     kinds: tuple[tuple[tuple[Column, ...], npt.NDArray[np.float64]], ...] = (
-        (columns.numbers, some.rows.numbers),
-        (columns.categories, some.rows.codes.astype(np.float64)),
+        (columns.numbers, sample.rows.numbers),
+        (columns.categories, sample.rows.codes.astype(np.float64)),
     )
     tells = _tells_class if part.y.dtype == np.int64 else _tells_value
     found = [
         source_of(column)
         for group, values in kinds
         for place, column in enumerate(group)
-        if tells(values[:, place], some.y, ordered=isinstance(column, NumberColumn))
+        if tells(values[:, place], sample.y, ordered=isinstance(column, NumberColumn))
     ]
     return list(dict.fromkeys(found))
 
@@ -153,7 +164,10 @@ def find_giveaways(columns: TableColumns, part: DatasetPart) -> list[str]:
 def _tells_class(
     values: npt.NDArray[np.float64], y: npt.NDArray[np.generic], *, ordered: bool
 ) -> bool:
-    """Whether each value goes with one class, or, in order, the classes follow one another."""
+    """Return whether each value goes with one class.
+
+    Ordered values that hardly repeat tell the class if each class is one range of them.
+    """
     known = ~np.isnan(values)
     values, y = values[known], y[known]
     if len(values) < MIN_ROWS or len(np.unique(y)) < 2:
@@ -174,12 +188,12 @@ def _tells_class(
 def _tells_value(
     values: npt.NDArray[np.float64], y: npt.NDArray[np.generic], *, ordered: bool
 ) -> bool:
-    """Whether values and targets are ordered alike, or the other way round."""
+    """Return whether values and targets have the same order, or the reverse."""
     known = ~np.isnan(values)
     targets = y.astype(np.float64)[known]
     if not ordered or len(targets) < MIN_ROWS:
         return False
-    own, wanted = (np.unique(of, return_inverse=True)[1] for of in (values[known], targets))
-    if min(own.max(), wanted.max()) < MIN_ROWS / 5:
+    ranks, target_ranks = (np.unique(v, return_inverse=True)[1] for v in (values[known], targets))
+    if min(ranks.max(), target_ranks.max()) < MIN_ROWS / 5:
         return False
-    return bool(abs(np.corrcoef(own, wanted)[0, 1]) >= _ALIKE)
+    return bool(abs(np.corrcoef(ranks, target_ranks)[0, 1]) >= _ALIKE)

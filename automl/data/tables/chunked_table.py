@@ -1,8 +1,8 @@
-"""A table of any size, some thousand rows at a time; rows that cannot be read are named.
+"""A table of any size, read some thousand rows at a time; rows that cannot be read are named.
 
-A CSV is cut into blocks of whole rows (`csv_blocks.py`), and each is parsed as `table.py` parses a
-file, without the rows that have too few or too many cells; or sooner (`csv_blocks.py`), where no
-cell is quoted and each row has all of them.
+A CSV is cut into blocks of whole rows (`csv_blocks.py`). Arrow parses a block in which no cell is
+quoted and each row has all cells. pandas parses the others as `table_file.py` does, without rows
+that have too few or too many cells.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from automl.data.tables.csv_blocks import BLOCK_BYTES, NEWLINE, CsvBlock, CsvRow
 from automl.data.tables.table_file import TableFile
 
 CELLS_AT_ONCE = 1_000_000
-"""Of a Parquet file."""
+"""Number of cells of a Parquet file that are read at once."""
 
 
 @dataclass(frozen=True)
 class UnreadRow:
-    """A row that is left out, and why."""
+    """A row that cannot be read and is left out, with the reason."""
 
     number: int
     reason: str
     kind: str = "line"
-    """Of number: `row` of a Parquet file."""
+    """The meaning of `number`: a `line` of a CSV, or a `row` of a Parquet file."""
 
     @property
     def where(self) -> str:
@@ -41,42 +41,45 @@ class UnreadRow:
 
 @dataclass(frozen=True, eq=False)
 class TableChunk:
-    """Some rows of the table, in its order."""
+    """Consecutive rows of the table, in its order."""
 
     n_rows: int
-    """Those that cannot be read among them."""
+    """Number of rows in the chunk, unreadable ones included."""
     frame: pd.DataFrame
-    """Those that can."""
+    """The readable rows of the chunk."""
     places: npt.NDArray[np.int64]
-    """Which of the chunk's rows they are."""
+    """Places in the chunk, from 0, of the readable rows."""
     unread: tuple[UnreadRow, ...]
     share: float
-    """How much of the file is read by now, 0 to 1."""
+    """Share of the file that is read so far, 0 to 1."""
 
-    def without(self, bad: npt.NDArray[np.bool_], unread: Sequence[UnreadRow]) -> TableChunk:
-        """Without some rows of the frame, which these lines name."""
+    def drop_rows(self, bad: npt.NDArray[np.bool_], unread: Sequence[UnreadRow]) -> TableChunk:
+        """Return the chunk without the `bad` rows of its frame, which `unread` names."""
         good = ~bad
-        together = tuple(sorted((*self.unread, *unread), key=lambda row: row.number))
-        return TableChunk(self.n_rows, self.frame[good], self.places[good], together, self.share)
+        all_unread = tuple(sorted((*self.unread, *unread), key=lambda row: row.number))
+        return TableChunk(self.n_rows, self.frame[good], self.places[good], all_unread, self.share)
 
 
 @dataclass(frozen=True)
 class ChunkedTable:
-    """A table on disk, its header checked."""
+    """A table on disk whose header is checked, to be read in chunks."""
 
     file: TableFile
     columns: tuple[str, ...]
-    """Those that are read."""
+    """Names of the columns that are read."""
     texts: tuple[str, ...]
-    """Those of them that are kept as they were written."""
+    """Names of the columns, among those read, that are kept as they were written."""
     block_bytes: int = BLOCK_BYTES
-    """Of a CSV that are read at once."""
+    """Bytes of a CSV that are read at once."""
 
     @classmethod
     def at(
         cls, key: str, path: str, columns: Sequence[str], texts: Sequence[str] = ()
     ) -> ChunkedTable:
-        """Raises ConfigError for a file that is no table, or lacks columns."""
+        """Open the table at `path`, which messages call by its setting `key`.
+
+        Raises ConfigError for a file that is no table, or lacks columns.
+        """
         file = TableFile.at(key, path)
         names = file.column_names()
         wanted = tuple(dict.fromkeys((*columns, *texts)))
@@ -99,17 +102,20 @@ class ChunkedTable:
         categories: Sequence[str] = (),
         verbatim: Sequence[str] = (),
     ) -> Iterator[TableChunk]:
-        """All rows, in their order. A text that is no number in one of `numbers` makes its row
-        one that cannot be read; of `categories` only the spelling counts; `verbatim`, some of
-        these or others, hold codes, which stay as they are written. Raises ConfigError where the
-        file is none any more."""
+        """Yield all rows, in their order.
+
+        A text that is no number in a column of `numbers` makes its row unreadable. Cells of
+        `categories` are compared by their spelling alone. The columns `verbatim`, of these or
+        others, hold codes, which stay as they are written. Raises ConfigError where the file is no
+        table any more.
+        """
         with self.file.reading():
             if self.file.is_parquet:
                 found = self._parquet()
             else:
                 found = self._csv(numbers, categories, verbatim)
-            for chunk, line_of in found:
-                yield _without_texts(chunk, [n for n in numbers if n in self.columns], line_of)
+            for chunk, row_names in found:
+                yield _without_texts(chunk, [n for n in numbers if n in self.columns], row_names)
 
     def _parquet(self) -> Iterator[tuple[TableChunk, _RowNames]]:
         import pyarrow.parquet as pq
@@ -151,8 +157,11 @@ class ChunkedTable:
             yield chunk, _RowNames("line", rows.lines)
 
     def _types(self, numbers: Sequence[str], categories: Sequence[str]) -> dict[str, Any]:
-        """Of each column that is read, for Arrow; none where another kind of column is among them
-        (dates, say, whose meaning may hang on what pandas takes them for)."""
+        """Return the Arrow type of each column that is read.
+
+        The result is empty where a column of another kind is read, such as one of dates: its
+        meaning may depend on the type that pandas finds.
+        """
         if not set(self.columns) <= {*numbers, *categories, *self.texts}:
             return {}
         types = dict.fromkeys(categories, csv_blocks.category_type())
@@ -163,7 +172,11 @@ class ChunkedTable:
     def _readable(
         self, block: CsvBlock, names: list[str], verbatim: Sequence[str]
     ) -> tuple[CsvRowIndex, pd.DataFrame]:
-        """Counted again, row by row, where pandas reads quotes otherwise. Raises ConfigError."""
+        """Return the readable rows of a block, and their frame.
+
+        Where pandas reads quotes in another way, cells are counted again, row by row. Raises
+        ConfigError for quotes that remain unclear.
+        """
         for exactly in (False, True):
             rows = block.rows(len(names), exactly=exactly)
             try:
@@ -193,14 +206,14 @@ class ChunkedTable:
             index_col=False,
             na_values={name: missing for name in self.columns if name not in self.texts},
             keep_default_na=False,
-            skipinitialspace=b" " in block,  # to look costs a third of the time
+            skipinitialspace=b" " in block,  # the search for spaces costs a third of the time
             low_memory=False,
         )[list(self.columns)]
 
 
 @dataclass(frozen=True, eq=False)
 class _RowNames:
-    """What the rows of a frame are called."""
+    """The numbers by which messages name the rows of a frame."""
 
     kind: str
     numbers: npt.NDArray[np.int64]
@@ -210,7 +223,7 @@ class _RowNames:
 
 
 def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) -> TableChunk:
-    """Without rows that hold a text where a number was."""
+    """Return the chunk without rows that hold a text in a column of `numbers`."""
     bad: dict[int, str] = {}
     for name in numbers:
         column = chunk.frame[name]
@@ -225,4 +238,4 @@ def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) 
         return chunk
     mask = np.zeros(len(chunk.frame), dtype=bool)
     mask[list(bad)] = True
-    return chunk.without(mask, [names.unread(place, why) for place, why in bad.items()])
+    return chunk.drop_rows(mask, [names.unread(place, why) for place, why in bad.items()])

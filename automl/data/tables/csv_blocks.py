@@ -1,15 +1,14 @@
-"""A CSV cut into blocks of whole rows, as bytes, and which of their rows have all cells.
+"""Cuts a CSV into blocks of whole rows, as bytes, and finds the rows that have all their cells.
 
-Cells are counted on all bytes of a block at once. Where no cell is quoted and every row has all of
-them, newlines and separators alternate as they must, and that is all. Else: a newline or separator
-with an even number of quotes before it is in no quoted cell. Where quotes stand in cells that are
-not quoted, that counts wrongly; such a block is counted again, row by row, by Python's csv.
+Cells are counted on all bytes of a block at once. Where no cell is quoted and every row has all
+cells, it is enough that newlines and separators alternate as they must. Else, a newline or
+separator with an even number of quotes before it is outside quoted cells. Quotes within an unquoted
+cell make this count wrong; such a block is counted again, row by row, by Python's csv.
 
-Blocks of a CSV in which no cell is quoted, parsed by Arrow: the usual case, and the fast one.
-
-Arrow counts the cells of each row itself, and parses without Python's lock, so that others compute
-meanwhile. Whatever it will not take (a row with too few cells, a text in a column of numbers) is
-left to pandas, which finds out which row it is. Both mean the same by a cell: `cells.py` decides.
+Arrow parses blocks without quoted cells, which is the usual and fast case: it counts the cells of
+each row itself, and holds no lock of Python's, so that other threads compute meanwhile. Blocks that
+it refuses (a row with too few cells, a text in a column of numbers) are left to pandas, by which
+the row is found. `cells.py` decides for both what a cell means.
 """
 
 from __future__ import annotations
@@ -30,28 +29,29 @@ from automl.data import cells
 
 BLOCK_BYTES = 4 * 2**20
 LONGEST_ROW_BYTES = 64 * 2**20
-"""A quote that is never closed would else take all of the file into memory."""
+"""Longest row that is waited for: a quote that is never closed would else take the whole file into
+memory."""
 NEWLINE, _QUOTE = b"\n", b'"'
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class CsvRowIndex:
-    """What a block holds, blank lines left out."""
+    """The rows of a block, blank lines left out, sorted into good and bad ones."""
 
     good: bytes
     """The rows with all their cells, one after the other."""
     lines: Ints
-    """Where each of them begins in the file, from 1."""
+    """The line of the file, from 1, in which each good row begins."""
     places: Ints
-    """Which of all rows of the block they are."""
+    """Places in the block, from 0, of the good rows among all rows."""
     bad: tuple[tuple[int, str], ...]
-    """Line and reason of the others."""
+    """Line and reason of each bad row."""
 
 
 @dataclass(frozen=True, eq=False)
 class _CutRows:
-    """Rows, blank ones among them, by where they end, and how many cells each has."""
+    """The ends of rows in a block, blank ones included, and the number of cells of each."""
 
     ends: Ints
     n_cells: Ints
@@ -59,20 +59,20 @@ class _CutRows:
 
 @dataclass(frozen=True)
 class CsvBlock:
-    """Whole rows of a CSV."""
+    """Consecutive whole rows of a CSV, as bytes."""
 
     content: bytes
     first_line: int
     separator: str
     n_bytes: int
-    """Of the file that are read with it."""
+    """Bytes of the file that this block stands for, its header included."""
 
     @property
     def is_utf8(self) -> bool:
         return _is_utf8(self.content)
 
     def without_header(self) -> CsvBlock:
-        """Its first row that is no blank line stands for no row of the table."""
+        """Return the block without its header, which is the first row that is no blank line."""
         ends = self._cut().ends
         begin = 0
         for end in ends.tolist():
@@ -84,7 +84,10 @@ class CsvBlock:
         return CsvBlock(self.content[begin:], line, self.separator, self.n_bytes)
 
     def rows(self, n_cells: int, *, exactly: bool = False) -> CsvRowIndex:
-        """Which rows have so many cells, and can be read; `exactly`: each is looked at."""
+        """Return the rows that have `n_cells` cells and can be read, and the others with reasons.
+
+        With `exactly`, Python's csv counts the cells row by row.
+        """
         if not exactly and self._is_flawless(n_cells):
             places = np.arange(self.content.count(NEWLINE))
             return CsvRowIndex(self.content, self.first_line + places, places, ())
@@ -96,23 +99,23 @@ class CsvBlock:
         wrong = np.flatnonzero(filled & (cut.n_cells != n_cells))
         if len(wrong) and not exactly and _QUOTE in self.content:
             return self.rows(n_cells, exactly=True)
-        why = {r: f"cells: {cut.n_cells[r]}, and {n_cells} columns" for r in wrong.tolist()}
-        why |= self._undecodable(begins, cut.ends, filled)
+        reasons = {r: f"cells: {cut.n_cells[r]}, and {n_cells} columns" for r in wrong.tolist()}
+        reasons |= self._undecodable(begins, cut.ends, filled)
         good = filled.copy()
-        good[list(why)] = False
+        good[list(reasons)] = False
         newlines = np.flatnonzero(np.frombuffer(self.content, dtype=np.uint8) == NEWLINE[0])
         lines = self.first_line + np.searchsorted(newlines, begins)
         return CsvRowIndex(
             good=self.content if good.all() else self._joined(begins[good], cut.ends[good]),
             lines=lines[good],
             places=(np.cumsum(filled) - 1)[good],
-            bad=tuple((int(lines[row]), why[row]) for row in sorted(why)),
+            bad=tuple((int(lines[row]), reasons[row]) for row in sorted(reasons)),
         )
 
     def _is_flawless(self, n_cells: int) -> bool:
-        """Whether each line is a row with so many cells, two or more, and none is quoted."""
+        """Return whether each line is a row with `n_cells` cells, two or more, and none quoted."""
         if n_cells < 2 or not self.content.endswith(NEWLINE):
-            return False  # of one cell, a blank line would count as a row
+            return False  # with one column, a blank line would count as a row
         separator = self.separator.encode()
         marks = self.content.translate(None, delete=_others(NEWLINE + separator + _QUOTE))
         row = separator * (n_cells - 1) + NEWLINE
@@ -130,8 +133,11 @@ class CsvBlock:
         return _CutRows(ends, np.diff(np.searchsorted(separators, ends), prepend=0) + 1)
 
     def _cut_exactly(self, n_cells: int) -> _CutRows:
-        """Row by row. Of one of several lines that has not all cells, a quote was never closed: its
-        first line alone is a row, and the next line begins another."""
+        """Return the rows as Python's csv finds them.
+
+        A row of several lines without all cells has a quote that was never closed: its first line
+        alone is taken as a row, and the next line begins another.
+        """
         lines = [line + "\n" for line in self.content.decode("latin-1").split("\n")]
         line_ends = np.cumsum([len(line) for line in lines])
         line_ends[-1] = len(self.content)
@@ -162,10 +168,10 @@ class CsvBlock:
 
 
 def read_blocks(path: Path, separator: str, n_bytes: int = BLOCK_BYTES) -> Iterator[CsvBlock]:
-    """The file, cut where rows end, every so many bytes. Raises OSError."""
+    """Yield the file in blocks of about `n_bytes`, cut where rows end. Raises OSError."""
     line, rest = 1, b""
     with path.open("rb") as file:
-        if file.read(3) != b"\xef\xbb\xbf":  # what Windows begins UTF-8 with
+        if file.read(3) != b"\xef\xbb\xbf":  # the byte order mark, with which Windows begins UTF-8
             file.seek(0)
         while read := file.read(n_bytes):
             rest += read
@@ -181,12 +187,12 @@ def read_blocks(path: Path, separator: str, n_bytes: int = BLOCK_BYTES) -> Itera
 
 
 def _others(letters: bytes) -> bytes:
-    """All bytes but these."""
+    """Return all bytes except `letters`."""
     return bytes(set(range(256)).difference(letters))
 
 
 def _end_of_rows(content: bytes) -> int:
-    """Behind the last newline that is in no quoted cell; 0: there is none."""
+    """Return the place behind the last newline outside quoted cells; 0: there is none."""
     if _QUOTE not in content:
         return content.rfind(NEWLINE) + 1
     ends = _outside(content, NEWLINE)
@@ -194,7 +200,7 @@ def _end_of_rows(content: bytes) -> int:
 
 
 def _outside(content: bytes, byte: bytes) -> Ints:
-    """Where it stands and is part of no quoted cell."""
+    """Return the places at which `byte` stands outside quoted cells."""
     letters = np.frombuffer(content, dtype=np.uint8)
     found: Ints = np.flatnonzero(letters == byte[0])
     if _QUOTE not in content:
@@ -205,7 +211,10 @@ def _outside(content: bytes, byte: bytes) -> Ints:
 
 
 def _next_row(rows: Any) -> list[str] | None:
-    """None: it is longer than Python's csv reads, which an open quote makes it."""
+    """Return the next row, or None where it is longer than Python's csv reads.
+
+    An open quote makes a row so long.
+    """
     try:
         row: list[str] = next(rows)
     except csv.Error:
@@ -224,27 +233,30 @@ def _is_utf8(row: bytes) -> bool:
 
 
 def number_type() -> Any:
-    """Of a column of numbers; a cell that is none makes its block one for pandas."""
+    """Return the Arrow type of number columns; another cell leaves its block to pandas."""
     return pa.float64()
 
 
 def category_type() -> Any:
-    """Of a column of which each different cell is looked at once."""
+    """Return the Arrow type of columns whose different cells are looked at once each."""
     return pa.dictionary(pa.int32(), pa.string())
 
 
 def text_type() -> Any:
-    """Of a column that is kept as it was written."""
+    """Return the Arrow type of columns that are kept as they were written."""
     return pa.string()
 
 
 def parse_plain_block(
     block: CsvBlock, names: Sequence[str], types: Mapping[str, Any]
 ) -> pd.DataFrame | None:
-    """The columns of `types`, a row for each line; None: rows have to be looked at one by one."""
+    """Return the columns of `types` with a row for each line, as Arrow parses them.
+
+    The result is None for a block whose rows have to be looked at one by one.
+    """
     content = block.content
     if len(names) < 2 or b'"' in content or not content.endswith(NEWLINE) or not block.is_utf8:
-        return None  # of one cell, a blank line would count as a row
+        return None  # with one column, a blank line would count as a row
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(content),
@@ -253,11 +265,11 @@ def parse_plain_block(
             ),
             pyarrow.csv.ParseOptions(delimiter=block.separator, quote_char=False),
             pyarrow.csv.ConvertOptions(
-                check_utf8=False,  # it was looked at
+                check_utf8=False,  # the block is checked already
                 column_types=dict(types),
                 include_columns=list(types),
                 null_values=sorted(cells.MISSING),
-                strings_can_be_null=False,  # what of a text is missing, `cells` says
+                strings_can_be_null=False,  # `cells` decides which texts are missing
             ),
         )
     except pa.ArrowInvalid:
@@ -265,7 +277,7 @@ def parse_plain_block(
     if table.num_rows != content.count(NEWLINE):
         return None  # a blank line is no row
     frame: pd.DataFrame = table.to_pandas()
-    if b" " in content:  # as pandas is told to
+    if b" " in content:  # pandas skips spaces behind separators, too
         for name, kind in types.items():
             if kind == text_type():
                 frame[name] = frame[name].str.lstrip(" ")

@@ -1,6 +1,6 @@
-"""Rows of plain values as a pandas DataFrame, for people.
+"""pandas DataFrames for people: made of rows of plain values, or written as a study's table.
 
-A frame in memory as a file that a study can be begun with, and gone on with.
+pandas is imported only where a frame is made. Tables are read in `table_file.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Frame: TypeAlias = "pd.DataFrame"
-"""For those who return one."""
+"""The type of a DataFrame, for annotations in modules that do not import pandas."""
 
 
 def frame_of_cells(cells: Any) -> Frame:
-    """Of an array (N, D): columns x0, x1, …; those of objects by what they hold."""
+    """Return an array (N, D) as a frame with the columns x0, x1, …
+
+    Columns of objects get the type of the cells that they hold.
+    """
     import pandas as pd
 
     names = [f"x{place}" for place in range(cells.shape[1])]
@@ -31,11 +34,11 @@ def frame_of_cells(cells: Any) -> Frame:
 def frame_of(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str | list[str]
 ) -> Frame:
-    """A row each, with these columns first and whatever else the rows have behind them.
+    """Return a frame with a line for each row: `columns` first, then all other keys of the rows.
 
     Columns of Unix seconds whose names are `started` or `ended` become times in UTC.
     """
-    import pandas as pd  # 0.4 s, and whoever asks for no frame need not wait
+    import pandas as pd  # takes 0.4 s, which only callers that want a frame should wait
 
     names = dict.fromkeys((*columns, *(name for row in rows for name in row)))
     frame = pd.DataFrame(list(rows), columns=list(names)).set_index(index)
@@ -48,9 +51,9 @@ def frame_of(
 
 
 def write_frame(frame: Any, folder: Path) -> Path:
-    """Write `folder/table-DIGEST.parquet`, or find it there: the same rows have the same file.
+    """Write `folder/table-DIGEST.parquet` unless it is there: the same rows have the same file.
 
-    The index is no column. Raises ConfigError for what is no DataFrame, and for columns that
+    The index is not written. Raises ConfigError for anything but a DataFrame, and for columns that
     a file cannot hold.
     """
     import pandas as pd
@@ -67,7 +70,7 @@ def write_frame(frame: Any, folder: Path) -> Path:
         raise ConfigError(f"table: two of its columns are called {twice}; rename one of them.")
     try:
         content = rows.to_parquet(None, index=False)
-    except (TypeError, ValueError) as error:  # pyarrow's are both
+    except (TypeError, ValueError) as error:  # pyarrow's errors are one or the other
         raise ConfigError(f"table: it cannot be written as Parquet ({error}).") from error
     path = folder / f"table-{hashlib.sha256(content).hexdigest()[:8]}.parquet"
     if not path.exists():

@@ -1,6 +1,6 @@
-"""The scores of a table, written as they come: a row for each row of the table.
+"""Writes the scores of a table chunk by chunk, as CSV or Parquet, with a row for each of its rows.
 
-Of a row that could not be read all cells are empty.
+A row that could not be read has empty cells alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PREDICTION = "prediction"
 
 
 class ScoresWriter:
-    """Columns: those that are kept, the prediction, and a probability for each class."""
+    """Writes chunks of scored rows: the columns kept, the prediction, a probability per class."""
 
     def __init__(
         self,
@@ -38,7 +38,11 @@ class ScoresWriter:
         self.schema = schema_of(classes, kept)
 
     def write(self, chunk: TableChunk, scores: npt.NDArray[np.float64] | None) -> None:
-        """`scores` of the rows that could be read: (N, classes), or (N,) values; None: of none."""
+        """Write the rows of a chunk.
+
+        `scores` are those of the readable rows: (N, classes), or (N,) values. None: no row of the
+        chunk is readable.
+        """
         if scores is None:
             scores = np.empty((0,) if self._labels is None else (0, len(self._labels)))
         columns = [_texts(chunk.frame[name]) for name in self._kept]
@@ -64,7 +68,7 @@ def scores_writer(
     parquet: bool,
     threshold: float | None = None,
 ) -> Iterator[ScoresWriter]:
-    """Writes into `file`: Parquet, or CSV with a header."""
+    """Yield a writer into `file`, of Parquet or of CSV with a header."""
     schema = schema_of(classes, kept)
     if parquet:
         with pa.parquet.ParquetWriter(file, schema) as writer:
@@ -75,7 +79,7 @@ def scores_writer(
 
 
 def schema_of(classes: Sequence[object], kept: Sequence[str]) -> Any:
-    """Names and types of the columns."""
+    """Return the names and types of the columns that are written."""
     labels = _labels(classes)
     return pa.schema(
         [
@@ -87,14 +91,17 @@ def schema_of(classes: Sequence[object], kept: Sequence[str]) -> Any:
 
 
 def _texts(column: pd.Series[Any]) -> Any:
-    """Numbers and times, which Parquet has, as pandas writes them."""
+    """Return the column's cells as texts; numbers and times, which Parquet has, as in pandas."""
     texts = column.astype(str).where(column.notna(), None)
     return pa.array(texts, type=pa.string(), from_pandas=True)
 
 
 def _labels(classes: Sequence[object]) -> Any:
-    """As they are, or as texts where they are of several kinds, or truths, which CSV would spell
-    anew; None: there are none."""
+    """Return the labels as an Arrow array, or None where there are none.
+
+    They become texts where they are of several types, and where they are truth values, which CSV
+    would spell in another way.
+    """
     if not classes:
         return None
     kinds = {type(label) for label in classes}

@@ -1,7 +1,8 @@
-"""Reads a CSV or Parquet file into a DataFrame, or says what is wrong with it.
+"""Reads a CSV or Parquet file whole into a DataFrame, or raises ConfigError naming the fault.
 
-A file is Parquet when it begins like one, else CSV: UTF-8, a header line, cells separated by
-commas (semicolons or tabs where the header holds no comma).
+A file is Parquet if it begins with Parquet's magic bytes, else CSV: UTF-8, a header line, cells
+separated by commas (semicolons or tabs where the header holds no comma). Files of any size are read
+in `chunked_table.py`.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _MAX_LISTED = 40
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table on disk. Messages name it by the setting that it came from."""
+    """A table on disk, CSV or Parquet. Messages name it by the setting that it came from."""
 
     key: str
-    """`data.path` or `data.test_path`."""
+    """The setting that names the file, such as `data.path`."""
     path: Path
 
     @classmethod
     def at(cls, key: str, path: str) -> TableFile:
-        """Raises ConfigError when there is no readable, non-empty file."""
+        """Return the file at `path`. Raises ConfigError unless it is readable and not empty."""
         file = cls(key, Path(path).expanduser())
         if file.path.is_dir():
             raise file.error("is a folder: name the CSV or Parquet file in it.")
@@ -54,7 +55,7 @@ class TableFile:
         return file
 
     def error(self, rest: str) -> ConfigError:
-        """`data.path=x.csv: ` and the rest."""
+        """Return an error whose message is `data.path=x.csv: ` and the rest."""
         return ConfigError(f"{self.key}={self.path}: {rest}")
 
     def empty(self) -> ConfigError:
@@ -66,35 +67,35 @@ class TableFile:
             return file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
 
     def column_names(self) -> list[str]:
-        """The header alone, without spaces around the names. Raises ConfigError."""
+        """Return the names in the header, without spaces around them. Raises ConfigError."""
         with self.reading():
             names = self.parquet_names() if self.is_parquet else self._csv_header()[0]
         return self._unique(names)
 
     def separator(self) -> str:
-        """What stands between the cells of a CSV. Raises ConfigError."""
+        """Return the separator between the cells of a CSV. Raises ConfigError."""
         with self.reading():
             return self._csv_header()[1]
 
     def check_target(self, target: str) -> list[str]:
-        """The column names, the target among them. Raises ConfigError."""
+        """Return the column names. Raises ConfigError where the target is not among them."""
         names = self.column_names()
         if target not in names:
             raise self._no_target(target, names)
         return names
 
     def digest(self) -> str:
-        """SHA-256 of the file, in hex."""
+        """Return the SHA-256 of the file, in hex."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def read(
         self, target: str, *, detect_verbatim: bool = False, verbatim: Sequence[str] = ()
     ) -> pd.DataFrame:
-        """All rows, the target among the columns. Raises ConfigError for what makes no table.
+        """Return all rows and columns. Raises ConfigError for a file that is no table.
 
-        Cells of a CSV's columns `verbatim`, and with `detect_verbatim` of all columns that hold
-        codes (see `cells.py`), stay texts as they are written.
+        Cells in a CSV's columns `verbatim`, and with `detect_verbatim` in all columns that hold
+        codes (`cells.py`), stay texts as they are written.
         """
         names = self.check_target(target)
         with self.reading():
@@ -133,8 +134,8 @@ class TableFile:
         )
 
     def _csv_header(self) -> tuple[list[str], str]:
-        """The names, and what separates them."""
-        # Rows behind it are decoded along with it; whoever reads them says what is wrong with them.
+        """Return the names in the header of a CSV, and the separator between them."""
+        # Rows behind the header are decoded with it. Errors in them are left to their readers.
         with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             position, line = 0, file.readline()
             while line and not line.strip():
@@ -144,16 +145,18 @@ class TableFile:
             file.seek(position)
             rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
             header = [n.encode(errors="surrogateescape").decode() for n in next(rows, [])]
-            if len(first := _first_row(rows)) > len(header):
+            if len(first_row := _first_row(rows)) > len(header):
                 raise self.error(
-                    f"its first row has {len(first)} cells and its header {len(header)} names: "
+                    f"its first row has {len(first_row)} cells and its header {len(header)} names: "
                     "name every column (pandas: to_csv(index=False))."
                 )
         return header, separator
 
     def _restore_codes(self, frame: pd.DataFrame, target: str) -> None:
-        """Replace columns in which pandas made numbers of codes, or of integers that floats do not
-        tell apart, by their texts."""
+        """Replace columns by their texts where pandas has made numbers of codes.
+
+        Integers so large that floats do not tell them apart are codes, too.
+        """
         suspects = [name for name in frame.columns if frame[name].dtype.kind in "iuf"]
         if not may_hold_codes(self.path, self._csv_header()[1]):
             suspects = [name for name in suspects if loses_digits(frame[name])]
@@ -172,7 +175,7 @@ class TableFile:
         texts: Sequence[str] = (),
         only: list[str] | None = None,
     ) -> pd.DataFrame:
-        """The columns `only`, or all; `texts` as they are written."""
+        """Return the columns `only`, or all; the columns `texts` stay as they are written."""
         missing = {n: sorted(MISSING_TARGET if n == target else MISSING) for n in names}
         with self.path.open("rb") as file:
             return pd.read_csv(
@@ -190,7 +193,7 @@ class TableFile:
             )
 
     def parquet_names(self) -> list[str]:
-        """Of its columns, as they are written there."""
+        """Return the names of a Parquet file's columns, as they are written in the file."""
         import pyarrow.parquet as pq
 
         schema = pq.read_schema(self.path)
@@ -207,18 +210,18 @@ class TableFile:
         return frame
 
     def _other_encoding(self) -> str:
-        """What to do about a text that is not UTF-8, by its first bytes."""
+        """Return the message about a text that is not UTF-8, by its first bytes."""
         with self.path.open("rb") as file:
             is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        found, encoding = ("UTF-16", "UTF-16") if is_utf16 else ("not UTF-8", "LATIN1")
+        kind, encoding = ("UTF-16", "UTF-16") if is_utf16 else ("not UTF-8", "LATIN1")
         return (
-            f"is {found} text: save it as UTF-8, for example with "
+            f"is {kind} text: save it as UTF-8, for example with "
             f"iconv -f {encoding} -t UTF-8 {self.path.name} > utf8.csv (or give Parquet)."
         )
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turns what the libraries raise for a bad file into our error."""
+        """Turn errors of the libraries about a bad file into ConfigError."""
         import pyarrow as pa
 
         try:
@@ -236,7 +239,10 @@ class TableFile:
 
 
 def _first_row(rows: Iterator[list[str]]) -> list[str]:
-    """Empty where there is none, or a cell is longer than Python's csv reads; pandas reads it."""
+    """Return the first row behind the header, or no cell where there is none.
+
+    A row with a cell longer than Python's csv reads counts as none: pandas reads it.
+    """
     try:
         return next(rows, [])
     except csv.Error:

@@ -1,11 +1,9 @@
-"""A table with its target decided, before it is split: a file, or scikit-learn's digits.
+"""Tables before they are split, with their target decided: a file, or scikit-learn's digits.
 
-Rows of a table as they came, before anything is learned of them.
-
-The parts of a table as files, for other tools: `data.split_to=DIR`.
-
-`train.csv`, `validation.csv`, `test.csv`; `left.csv` has the training rows that `data.sweep_rows`
-leaves out. Cells are as they were read, rows in the table's order.
+Nothing is learned of the columns here. Raw rows are handed out by `raw_rows`. `data.split_to=DIR`
+writes the parts of a table for other tools: `train.csv`, `validation.csv` and `test.csv`, and
+`left.csv` with the training rows that `data.sweep_rows` leaves out. Cells are as they were read,
+rows in the table's order.
 """
 
 from __future__ import annotations
@@ -45,26 +43,26 @@ from automl.record.disk import make_folder, write_durably
 
 @dataclass(frozen=True, eq=False)
 class TableSource:
-    """All rows that have a target, as they came, and what is known of them without a split."""
+    """All rows of a table that have a target, with raw cells, before they are split."""
 
     name: str
     frame: pd.DataFrame
     """The columns to learn from."""
     y: Targets
     cells: pd.Series[Any]
-    """The target's, as they came."""
+    """The raw cells of the target column."""
     target: TargetColumn
     content_digest: str
     """SHA-256 of the content, in hex."""
     notes: tuple[str, ...]
     preprocessing: Preprocessing | None = field(default=None)
-    """None: to be learned from the training part."""
+    """Preprocessing known beforehand; None: it is learned from the training part."""
     related: RelatedRows = BY_CHANCE
-    """What of its rows is not by chance."""
+    """Relations among the rows that a split must respect."""
 
 
 def table_source(config: DataConfig) -> TableSource:
-    """The table of `data.path`. Raises ConfigError for one that cannot be learned from."""
+    """Return the table of `data.path`. Raises ConfigError where it cannot be learned from."""
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"
     file = TableFile.at("data.path", config.path)
@@ -88,7 +86,7 @@ def table_source(config: DataConfig) -> TableSource:
         target = verbatim_target(column, config.target, config.task)
     else:
         target = decide_target(column, config.target, config.task, reading)
-    related, said = take_related(frame, config)
+    related, related_notes = take_related(frame, config)
     row_numbers = _row_numbers(frame)
     if row_numbers:
         notes.append(f"left out, being row numbers: {', '.join(row_numbers)}.")
@@ -100,7 +98,7 @@ def table_source(config: DataConfig) -> TableSource:
         cells=column,
         target=target,
         content_digest=file.digest(),
-        notes=(*notes, target.taken_as, *said),
+        notes=(*notes, target.taken_as, *related_notes),
         related=related,
     )
 
@@ -108,9 +106,10 @@ def table_source(config: DataConfig) -> TableSource:
 def read_test_table(
     config: DataConfig, target: TargetColumn, verbatim: Sequence[str]
 ) -> tuple[pd.DataFrame, Targets, str]:
-    """The rows of `data.test_path` that have a target, their `y`, and the file's digest in hex.
+    """Return the rows of `data.test_path` that have a target, their `y`, and the file's digest.
 
-    The columns `verbatim` hold codes, which are read as they are written. Raises ConfigError.
+    The columns `verbatim` hold codes, which are read as they are written. The digest is in hex.
+    Raises ConfigError for a table without targets, or with unknown ones.
     """
     file = open_test_table(config)
     codes = [*verbatim, target.name] if target.verbatim else verbatim
@@ -123,7 +122,7 @@ def read_test_table(
 
 
 def open_test_table(config: DataConfig) -> TableFile:
-    """The table of `data.test_path`, its header checked. Raises ConfigError."""
+    """Return the table of `data.test_path`, its header checked. Raises ConfigError."""
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"
     assert config.test_path is not None, "asked for only where it is set"
@@ -137,7 +136,7 @@ def open_test_table(config: DataConfig) -> TableFile:
 
 
 def digits_source() -> TableSource:
-    """scikit-learn's 8×8 images, 1,797 rows; grey values 0 to 16 become 0 to 1."""
+    """Return scikit-learn's 8×8 images, 1,797 rows; grey values 0 to 16 become 0 to 1."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
@@ -156,21 +155,22 @@ def digits_source() -> TableSource:
 
 
 def dropped_note(target: str, column: pd.Series[Any], known: npt.NDArray[np.bool_]) -> list[str]:
-    """What is said of rows without a target: nothing where there are none. Rows count from 1."""
+    """Return a line about rows without a target; none where there are none. Rows count from 1."""
     dropped = np.flatnonzero(~known)
     if not len(dropped):
         return []
     rows = "1 row" if len(dropped) == 1 else f"{len(dropped):,} rows"
-    there = column.iloc[dropped]
-    n_large = int((pd.to_numeric(there, errors="coerce").abs() > cells.LARGEST).sum())
-    said = f", {n_large:,} of them infinite or too large" if n_large else ""
-    return [f"dropped {rows} without a value of {target}{said} ({named_rows(dropped)})."]
+    numbers = pd.to_numeric(column.iloc[dropped], errors="coerce")
+    n_large = int((numbers.abs() > cells.LARGEST).sum())
+    large = f", {n_large:,} of them infinite or too large" if n_large else ""
+    return [f"dropped {rows} without a value of {target}{large} ({named_rows(dropped)})."]
 
 
 def _row_numbers(frame: pd.DataFrame) -> list[str]:
-    """Columns that count the rows, as `to_csv` writes them: in a sorted table they tell the target.
+    """Return the columns that count the rows, as `to_csv` writes them.
 
-    Dropped rows leave gaps, hence rising and not 0, 1, 2.
+    In a sorted table they tell the target. Dropped rows leave gaps, so that the numbers need only
+    rise.
     """
     return [
         str(name)
@@ -182,7 +182,7 @@ def _row_numbers(frame: pd.DataFrame) -> list[str]:
 
 
 def raw_rows(config: DataConfig, n_rows: int) -> list[dict[str, Any]]:
-    """So many rows, evenly spread over the table, or all: a value by column.
+    """Return `n_rows` rows, evenly spread over the table, or all: a value by column for each.
 
     Raises ConfigError for a table that cannot be read.
     """
@@ -192,8 +192,10 @@ def raw_rows(config: DataConfig, n_rows: int) -> list[dict[str, Any]]:
 
 
 def plain_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Frame:
-    """These columns of the rows, with cells as JSON has them: None where one is missing, seconds
-    for times."""
+    """Return these columns of the rows, with cells as JSON has them.
+
+    A missing cell is None; times are seconds.
+    """
     cells = [[_plain(row[name]) for name in names] for row in rows]
     return pd.DataFrame(cells, columns=pd.Index(list(names), dtype=object), dtype=object)
 
@@ -210,13 +212,13 @@ def _plain(cell: Any) -> Any:
 
 
 def records_of_rows(frame: Frame) -> list[dict[str, Any]]:
-    """A value by column each."""
+    """Return a value by column for each row of the frame."""
     names = [str(name).strip() for name in frame.columns]
     return [dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> Frame:
-    """As `predict` takes them."""
+    """Return a frame of the rows, which `predict` takes."""
     return pd.DataFrame(list(rows))
 
 
@@ -236,9 +238,9 @@ PARTS = ("train", "validation", "test", "left")
 
 
 def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
-    """Write the parts that have rows; a file that holds them already is left as it is.
+    """Write the parts that have rows; a file that holds its part already is left as it is.
 
-    Raises ConfigError for one that holds something else, and where it cannot be written.
+    Raises ConfigError for a file that holds something else, and where none can be written.
     """
     frame = source.frame.assign(**{source.target.name: source.cells})
     texts = {
@@ -260,7 +262,10 @@ def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
 
 
 def _check_free(path: Path, text: str) -> None:
-    """A table of the user's may have that name: `data.path` itself, even."""
+    """Raise ConfigError where a file of that name holds something else.
+
+    It may be a table of the user's, even `data.path` itself.
+    """
     if path.exists() and path.read_bytes() != text.encode():
         raise ConfigError(
             f"data.split_to={path.parent}: {path.name} is there and holds something else, which is "

@@ -131,7 +131,10 @@ class ClaimedResources(WatchedCluster):
         end_idle: Callable[[DeviceId], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`end_idle` makes idle processes leave a device, and returns whether they have left."""
+        """Prepare to request claims with `ask`.
+
+        `end_idle` makes idle processes leave a device, and returns whether they have left.
+        """
         super().__init__("claims")
         self._ask, self._end_idle, self._clock = ask, end_idle, clock
         self._asked: list[tuple[DeviceKind, ResourceClaim]] = []

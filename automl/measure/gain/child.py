@@ -32,7 +32,7 @@ from automl.models.networks.network_family import NetworkFamily, fill_from_setti
 from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
 from automl.objectives.training_session import TrainingSession, open_objective
 from automl.record.texts import fit_line
-from automl.trial import TrialSpec, run_one_by_one
+from automl.trial import TrialSpec, single_event_handler
 
 
 class DataCopiedPerStep:
@@ -199,7 +199,7 @@ class _WayProbe:
         with watch.watching():
             if self._way.n_lanes == 1:
                 self._session.run(
-                    feed.spec(0), self._setup.placement, run_one_by_one(watch.on_events)
+                    feed.spec(0), self._setup.placement, single_event_handler(watch.on_events)
                 )
             else:
                 self._session.run_pack(feed, self._setup.placement, watch.on_events)

@@ -1,7 +1,7 @@
-"""What an ensemble found, as pictures: all from rows that none of the models asked has seen.
+"""Draws pictures of an ensemble from rows that none of the models asked has seen.
 
-Pictures: the only module that knows matplotlib. Nothing of it is global, so that threads and
-notebooks that draw themselves are not disturbed.
+It is the only module that knows matplotlib. It uses no global state of matplotlib, so that it does
+not disturb threads and notebooks that draw, too.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from automl.record.study_files import (
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """In inches."""
+    """Return an empty figure; `width` and `height` are in inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def png_bytes(figure: Figure) -> bytes:
-    """The file of a figure."""
+    """Return the PNG file of a figure."""
     file = BytesIO()
-    with warnings.catch_warnings():  # a name in letters that the font lacks gets boxes
+    with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes
         warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(file, format="png", dpi=120)
     return file.getvalue()
 
 
 MAX_ROWS = 2_000
-"""That columns are shuffled among; a score of so many is within 1 % of the share of errors."""
+"""Largest number of rows to shuffle columns in. A share of errors of this many is within 1 %."""
 N_REPEATS = 5
 IMPORTANCE_SECONDS = 20.0
-"""What asking for importances may take about; fewer repeats are made of more columns, and none of
-so many that one would take longer."""
+"""About the longest time to compute importances. More columns get fewer repeats; so many that one
+repeat takes longer get none."""
 N_BARS = 25
 N_CLASSES = 12
 N_POINTS = 5_000
@@ -68,37 +68,42 @@ def ensemble_plots(
     *,
     by_threshold: bool = False,
 ) -> dict[str, bytes]:
-    """PNGs by the names of their files; no importances of too many columns. `outputs` are the
-    ensemble's for `data.judged`; `models` and `weights` of its members by trial. `by_threshold`:
-    its labels are."""
-    drawn = {}
+    """Return PNGs by the names of their files; without importances if there are too many columns.
+
+    `outputs` are the ensemble's for `data.judged`; `models` and `weights` are its members', by
+    trial. `by_threshold`: labels are chosen by a threshold.
+    """
+    pngs = {}
     if data.task is Task.regression:
-        drawn[PREDICTED_PLOT] = _predicted(data, outputs)
+        pngs[PREDICTED_PLOT] = _draw_predictions(data, outputs)
     else:
-        drawn[ERRORS_PLOT] = _errors(data, _labels(data, outputs, by_threshold=by_threshold))
-        drawn[CALIBRATION_PLOT] = _calibration(data, outputs)
-    part, asked = _unseen(data, models)
-    joined = MeanModel(list(asked.values()), data.task, [weights[trial] for trial in asked])
-    if (matter := _importances(data, part, joined)) is not None:
-        drawn[IMPORTANCES_PLOT] = matter
-    return drawn
+        pngs[ERRORS_PLOT] = _draw_errors(data, _labels(data, outputs, by_threshold=by_threshold))
+        pngs[CALIBRATION_PLOT] = _draw_calibration(data, outputs)
+    part, asked_models = _unseen_rows(data, models)
+    asked_weights = [weights[trial] for trial in asked_models]
+    ensemble = MeanModel(list(asked_models.values()), data.task, asked_weights)
+    if (png := _draw_importances(data, part, ensemble)) is not None:
+        pngs[IMPORTANCES_PLOT] = png
+    return pngs
 
 
-def _unseen(
+def _unseen_rows(
     data: Dataset, models: Mapping[int, TrainedModel]
 ) -> tuple[DatasetPart, dict[int, TrainedModel]]:
-    """Up to `MAX_ROWS`, and the models that they are asked of: of a trial with folds the one that
-    has not trained on them."""
-    part, asked = data.validation, dict(models)
+    """Return up to `MAX_ROWS` rows, and the models to ask for them.
+
+    For a trial with folds, it is the model that has not trained on them.
+    """
+    part, asked_models = data.validation, dict(models)
     if data.folds:
         part = data.train.taking(data.folds[0].judged)
-        asked = {n: m.members[0] for n, m in models.items() if isinstance(m, MeanModel)}
+        asked_models = {n: m.members[0] for n, m in models.items() if isinstance(m, MeanModel)}
     order = np.random.default_rng(0).permutation(len(part))[:MAX_ROWS]
-    return part.taking(np.sort(order)), asked
+    return part.taking(np.sort(order)), asked_models
 
 
-def _importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> bytes | None:
-    """None: there are too many columns to ask about them all."""
+def _draw_importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> bytes | None:
+    """Return the picture of the columns' importances; None: there are too many columns."""
     unit = data.target_mean, data.target_scale
 
     def loss(rows: TableRows) -> float:
@@ -109,8 +114,8 @@ def _importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> bytes
 
     begun = time.perf_counter()
     before = loss(part.rows)
-    every: list[Column] = [*data.columns.numbers, *data.columns.categories]
-    columns = set(map(source_of, every))
+    encoded: list[Column] = [*data.columns.numbers, *data.columns.categories]
+    columns = set(map(source_of, encoded))
     n_repeats = n_shuffle_repeats(time.perf_counter() - begun, len(columns))
     if n_repeats < 1:
         return None
@@ -130,7 +135,7 @@ def _importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> bytes
 
 
 def n_shuffle_repeats(one_seconds: float, n_columns: int) -> int:
-    """How often each column may be shuffled; asking once takes so long."""
+    """Return how often each column may be shuffled, if one evaluation takes `one_seconds`."""
     if not n_columns:
         return 0
     return min(N_REPEATS, int(IMPORTANCE_SECONDS / max(one_seconds * n_columns, 1e-9)))
@@ -144,8 +149,8 @@ def _labels(data: Dataset, outputs: Floats, *, by_threshold: bool) -> Targets:
     return labels_by(np.stack([1 - second, second], axis=1), above)
 
 
-def _errors(data: Dataset, taken: Targets) -> bytes:
-    found = confusion(taken, data.judged.y, data.classes, n_most=N_CLASSES)
+def _draw_errors(data: Dataset, predicted: Targets) -> bytes:
+    found = confusion(predicted, data.judged.y, data.classes, n_most=N_CLASSES)
     n, names = len(found.names), [_short(name) for name in found.names]
     figure = new_figure(3.5 + 0.55 * n, 2.5 + 0.5 * n)
     axes = figure.add_subplot(
@@ -154,37 +159,39 @@ def _errors(data: Dataset, taken: Targets) -> bytes:
         ylabel="class, and how many rows",
     )
     axes.imshow(found.shares, cmap="Blues", vmin=0, vmax=1)
-    counted = [f"{name}  {rows:,}" for name, rows in zip(names, found.n_rows.sum(1), strict=True)]
+    row_names = [f"{name}  {rows:,}" for name, rows in zip(names, found.n_rows.sum(1), strict=True)]
     axes.set_xticks(range(n), names, rotation=45, ha="right", parse_math=False)
-    axes.set_yticks(range(n), counted, parse_math=False)
-    for (line, column), share in np.ndenumerate(found.shares):
+    axes.set_yticks(range(n), row_names, parse_math=False)
+    for (row, column), share in np.ndenumerate(found.shares):
         colour = "white" if share > 0.5 else "black"
-        axes.text(column, line, f"{share:.0%}", ha="center", va="center", color=colour)
+        axes.text(column, row, f"{share:.0%}", ha="center", va="center", color=colour)
     return png_bytes(figure)
 
 
-def _calibration(data: Dataset, outputs: Floats) -> bytes:
+def _draw_calibration(data: Dataset, outputs: Floats) -> bytes:
     shares = np.exp(outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True))
     found = calibration(shares, data.judged.y)
-    of = f"of {_short(str(data.classes[1]))}" if len(data.classes) == 2 else "of each class"
+    of_class = f"of {_short(str(data.classes[1]))}" if len(data.classes) == 2 else "of each class"
     figure = new_figure(6, 6)
     axes = figure.add_subplot(
         title=_title("Calibration", len(data.judged)),
-        xlabel=f"probability {of} that is predicted",
+        xlabel=f"probability {of_class} that is predicted",
         ylabel="share that is of the class",
         aspect="equal",
     )
     axes.xaxis.label.set_parse_math(False)
     axes.plot([0, 1], [0, 1], color="gray", linestyle="--", label="as it should be")
-    axes.plot(found.said, found.seen, color="tab:blue")
-    sizes = 20 + 180 * found.n / found.n.max()
-    axes.scatter(found.said, found.seen, s=sizes, color="tab:blue", label="larger: more rows")
+    axes.plot(found.predicted, found.observed, color="tab:blue")
+    sizes = 20 + 180 * found.n_rows / found.n_rows.max()
+    axes.scatter(
+        found.predicted, found.observed, s=sizes, color="tab:blue", label="larger: more rows"
+    )
     axes.legend(loc="upper left")
     axes.grid(alpha=0.3)
     return png_bytes(figure)
 
 
-def _predicted(data: Dataset, outputs: Floats) -> bytes:
+def _draw_predictions(data: Dataset, outputs: Floats) -> bytes:
     values = outputs[:, 0] * data.target_scale + data.target_mean
     true = data.judged.y.astype(np.float64)
     places = np.random.default_rng(0).permutation(len(true))[:N_POINTS]

@@ -1,4 +1,7 @@
-"""What the process that makes an ensemble is asked, and what it answers."""
+"""Defines the questions to the process that makes an ensemble, and its answers.
+
+It is a file of its own because the asking process must not load what asks the models.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +13,48 @@ from automl.data.dataset import Dataset
 
 @dataclass(frozen=True)
 class EnsembleFileJob:
-    """What is written, and of what. Picklable."""
+    """Describes an `ensemble.pt` to write, and the models to choose from. Picklable."""
 
     path: str
+    """Path of the file to write."""
     models: Mapping[int, str]
     """The `best.pt` of each trial, the best first."""
     dataset: Dataset
     study: str
     build: str | None = None
-    """What builds a network of the user's."""
+    """Target (`module:function`) that builds a network of the user; None: there is none."""
     plots: str | None = None
-    """The folder for pictures of what it found; None: none are drawn."""
+    """Folder for pictures of the findings; None: none are drawn."""
 
 
 @dataclass(frozen=True)
 class EnsembleFileResult:
-    """What was written."""
+    """Describes the ensemble that was written."""
 
     members: Mapping[int, float]
-    """Weights by trial, the heaviest first."""
+    """Weights of the members by trial, the heaviest first."""
     scores: Mapping[str, float]
-    """On the rows by which they were chosen."""
+    """Metrics of the ensemble on the rows by which its members were chosen."""
     alone: Mapping[int, Mapping[str, float]]
-    """Likewise of the best trial by itself."""
+    """Metrics of the best trial by itself on the same rows, by trial."""
     rows_per_second: Mapping[int, float]
-    """How fast each model predicts that could be chosen."""
+    """How many rows each model that could be chosen predicts per second, by trial."""
     not_drawn: str = ""
-    """Which pictures that were asked for there are not, and why."""
+    """Pictures that were asked for and not drawn, with the reason; empty: all were drawn."""
 
 
 @dataclass(frozen=True)
 class EnsembleWorkerSetup:
-    """What the process is given that makes the ensemble again and again."""
+    """Starts the process that previews an ensemble during a sweep, and writes it at the end."""
 
     dataset: Dataset
     build: str | None = None
-    """As of `EnsembleFileJob`."""
+    """Target (`module:function`) that builds a network of the user; None: there is none."""
 
 
 @dataclass(frozen=True)
 class EnsembleQuery:
-    """A question to it: how good are these together?"""
+    """Asks how good an ensemble of these models is."""
 
     models: Mapping[int, str]
     """The `best.pt` of each trial, the best first."""
@@ -58,11 +62,11 @@ class EnsembleQuery:
 
 @dataclass(frozen=True)
 class EnsembleQueryResult:
-    """Its answer."""
+    """Answers an `EnsembleQuery` with the members that were chosen."""
 
     members: Mapping[int, float]
-    """Weights by trial, the heaviest first; none where no model gives numbers."""
+    """Weights of the members by trial, the heaviest first; empty if no model gives numbers."""
     scores: Mapping[str, float]
-    """On the rows by which they were chosen."""
+    """Metrics of the ensemble on the rows by which its members were chosen."""
     seconds: float
-    """That it took."""
+    """Time that the choice of the members took."""

@@ -1,7 +1,8 @@
-"""Trains what scikit-learn fits, round by round, written against a user's `TrialContext`: what the
-heavy sides of such families share. No torch.
+"""Holds what the heavy sides of scikit-learn's families share: training and prediction. No torch.
 
-What families share that fit one-hot features in one go, and report once. No torch.
+`TableSide` is for families that fit a table round by round and report each round. `FeatureSide` is
+for families that fit one-hot features in one go and report once. Trials report through the same
+`TrialContext` that a user's function gets.
 """
 
 from __future__ import annotations
@@ -36,34 +37,35 @@ from automl.objectives.trial_context import TrialContext
 
 
 class CpuModel:
-    """The part of a `family.TrainedModel` that says: numpy predicts, and no network."""
+    """The part of a `family.TrainedModel` that predicts with numpy and has no network."""
 
     @property
     def module(self) -> None:
         return None
 
     def to(self, device: str) -> None:
-        """It computes on the CPU wherever it is asked to."""
+        """Do nothing: the model always computes on the CPU."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrialFit:
-    """What one trial is to fit."""
+    """What a family needs to fit the model of one trial."""
 
     family: Any
     data: Dataset
     params: Any
-    """As the family's `params` gave them."""
+    """The trial's params, as the family's `params` returned them."""
     seed: int
     n_rounds: int
+    """Number of reports of a whole trial."""
     n_threads: int
     state: Mapping[str, Any] | None = None
-    """Of the last checkpoint, to go on from; None: it starts anew."""
+    """State of the last checkpoint, to continue from; None: the trial starts."""
 
     @property
     def targets(self) -> npt.NDArray[Any]:
-        """(N,) of the training rows: class numbers, or float64 in units of the target's scale;
-        counts as they are."""
+        """Targets (N,) of the training rows: class numbers, or float64 values in units of the
+        target's scale. Counts (Poisson) are not scaled."""
         data = self.data
         if data.task is Task.classification:
             return data.train.y
@@ -73,40 +75,40 @@ class TrialFit:
 
     @property
     def class_weight(self) -> str | None:
-        """As scikit-learn's classifiers take it."""
+        """The argument `class_weight` of scikit-learn's classifiers."""
         weight: str = self.params.class_weight
         return None if weight == "none" else weight
 
     @property
     def n_done(self) -> int:
-        """Rounds that were reported before the trial was interrupted."""
+        """Number of rounds that were reported before the trial was interrupted."""
         return 0 if self.state is None else int(self.state["epoch"]) + 1
 
 
 @dataclass(frozen=True, eq=False)
 class FittedRound:
-    """A model after another round."""
+    """A model after a round, with its outputs for the report."""
 
     round: int
     train: tuple[Floats, Targets]
-    """Its outputs for training rows, or for some of them, and their targets."""
+    """Outputs for the training rows, or for a sample of them, and their targets."""
     validation: Floats
-    """Its outputs for the validation rows."""
+    """Outputs for the validation rows."""
     get_model: Callable[[], Mapping[str, Any]]
-    """What `HeavySide.read_model` takes."""
+    """Returns the model as the state that `HeavySide.read_model` takes."""
     get_state: Callable[[], Mapping[str, Any]] = dict
-    """What the family needs to go on; nothing where it trains anew."""
+    """Returns what the family needs to continue; empty if it trains anew up to there."""
 
 
 OnRound: TypeAlias = Callable[[FittedRound], None]
 
 
 class _FitStoppedError(Exception):
-    """Raised to end a fit from within: nothing better came for too long."""
+    """Raised to end a fit from within, when the patience for a better value is over."""
 
 
 class TableEstimator:
-    """See `family.TrialEstimator`."""
+    """A `family.TrialEstimator` that lets a `TableSide` fit trials and limits their threads."""
 
     def __init__(
         self,
@@ -125,56 +127,61 @@ class TableEstimator:
     def __call__(self, trial: TrialContext) -> None:
         params = self._family.params(trial.params)
         state = trial.restore()
-        fitting = TrialFit(
+        trial_fit = TrialFit(
             *(self._family, self._data, params, trial.seed, self._n_rounds, self._n_threads, state)
         )
         patience = self._patience.restored(state or {})
-        if fitting.n_done >= self._n_rounds or patience.is_over:
+        if trial_fit.n_done >= self._n_rounds or patience.is_over:
             return
         with suppress(_FitStoppedError), threadpool_limits(self._n_threads):
-            self._side.fit(fitting, _RoundReporter(trial, fitting, patience))
+            self._side.fit(trial_fit, _RoundReporter(trial, trial_fit, patience))
 
     def open_pack(self, key: PackKey, device: str) -> Any:
         raise NotImplementedError("such families have no key")
 
 
 class _RoundReporter:
-    """Tells a trial's rounds."""
+    """Reports the rounds of a fit to its trial, and ends the fit when patience is over."""
 
-    def __init__(self, trial: TrialContext, fitting: TrialFit, patience: Patience) -> None:
-        self._trial, self._fitting, self._patience = trial, fitting, patience
+    def __init__(self, trial: TrialContext, trial_fit: TrialFit, patience: Patience) -> None:
+        self._trial, self._trial_fit, self._patience = trial, trial_fit, patience
 
-    def __call__(self, grown: FittedRound) -> None:
-        """Raises what `TrialContext.report` raises, and _Enough."""
-        if grown.round < self._fitting.n_done:
-            return  # it trains anew what was reported before
-        judged = JudgedTargets.of(self._fitting.data, self._patience.goal.metric)
-        metrics = _metrics(self._fitting.data, grown, judged)
+    def __call__(self, fitted: FittedRound) -> None:
+        """Report a round. Raises what `TrialContext.report` raises, and _FitStoppedError."""
+        if fitted.round < self._trial_fit.n_done:
+            return  # reported before the interruption; the fit only repeats it
+        judged = JudgedTargets.of(self._trial_fit.data, self._patience.goal.metric)
+        metrics = _metrics(self._trial_fit.data, fitted, judged)
         self._patience = patience = self._patience.after(metrics)
         self._trial.report(
-            grown.round,
+            fitted.round,
             metrics,
-            checkpoint=lambda: {"epoch": grown.round, **patience.state(), **grown.get_state()},
+            checkpoint=lambda: {"epoch": fitted.round, **patience.state(), **fitted.get_state()},
             best=lambda: {
-                **make_model_state(self._fitting.family, self._fitting.data, grown.get_model()),
-                **judged.beside(grown.validation),
+                **make_model_state(
+                    self._trial_fit.family, self._trial_fit.data, fitted.get_model()
+                ),
+                **judged.beside(fitted.validation),
             },
-            scores=ReportScores(judged, lambda: grown.validation),
+            scores=ReportScores(judged, lambda: fitted.validation),
         )
         if patience.is_over:
             raise _FitStoppedError
 
 
-def _metrics(data: Dataset, grown: FittedRound, judged: JudgedTargets) -> dict[str, float]:
-    """As networks report them; a final training may have no validation rows."""
+def _metrics(data: Dataset, fitted: FittedRound, judged: JudgedTargets) -> dict[str, float]:
+    """Return the metrics that networks report, too. A final training may lack validation rows."""
     unit = (data.target_mean, data.target_scale)
-    outputs, targets = grown.train
-    of_train = make_predictions(data.task, outputs, targets, *unit, data.loss).scored(["loss"])
-    return {"train_loss": of_train["loss"], **judged.each_epoch(grown.validation)}
+    outputs, targets = fitted.train
+    predictions = make_predictions(data.task, outputs, targets, *unit, data.loss)
+    return {
+        "train_loss": predictions.scored(["loss"])["loss"],
+        **judged.each_epoch(fitted.validation),
+    }
 
 
 class TableSide(ABC):
-    """See `family.HeavySide`."""
+    """A `family.HeavySide` whose models scikit-learn fits to a table."""
 
     def open_estimator(
         self,
@@ -189,24 +196,23 @@ class TableSide(ABC):
         return TableEstimator(self, family, dataset, training, goal, n_threads)
 
     @abstractmethod
-    def fit(self, fitting: TrialFit, on_round: OnRound) -> None:
-        """Fit, and call `on_round` after each round; what it raises ends the fit."""
+    def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
+        """Fit, and call `on_round` after each round; an exception of it ends the fit."""
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None
     ) -> TrainedModel:
-        check_unpacked_size(
-            [state], file_bytes
-        )  # of a torch file, whose tensors may be views of one number
-        return self.model_of(tensors_to_arrays(state))
+        # Tensors of a torch file may be views of a single number.
+        check_unpacked_size([state], file_bytes)
+        return self.model_from_state(tensors_to_arrays(state))
 
     @abstractmethod
-    def model_of(self, state: Mapping[str, Any]) -> TrainedModel:
-        """See `family.HeavySide.read_model`. Loads no scikit-learn."""
+    def model_from_state(self, state: Mapping[str, Any]) -> TrainedModel:
+        """Return the model of a checked state without tensors, without loading scikit-learn."""
 
 
 class FeatureModel(CpuModel, ABC):
-    """See `family.Model`."""
+    """A `family.TrainedModel` that predicts from one-hot features of a table."""
 
     classes: ClassScoreLayout
 
@@ -217,12 +223,12 @@ class FeatureModel(CpuModel, ABC):
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """D."""
+        """Number D of features that the model takes."""
 
     @property
     @abstractmethod
     def n_rows_at_once(self) -> int:
-        """As many as are encoded together: all may be too many."""
+        """Number of rows that are encoded together, because all may need too much memory."""
 
     def check_columns(self, columns: TableColumns) -> None:
         check_content(n_features(columns) == self.n_features, "not its columns", len(columns.all))
@@ -231,40 +237,40 @@ class FeatureModel(CpuModel, ABC):
         at_once = self.n_rows_at_once
         begins = range(0, max(1, len(rows)), at_once)
         parts = [one_hot_features(columns, rows[begin:][:at_once]) for begin in begins]
-        return np.concatenate([self.of_features(part) for part in parts])
+        return np.concatenate([self.outputs_from_features(part) for part in parts])
 
     @abstractmethod
-    def of_features(self, x: npt.NDArray[np.float32]) -> Floats:
-        """(N, n_outputs) of (N, D)."""
+    def outputs_from_features(self, x: npt.NDArray[np.float32]) -> Floats:
+        """Return outputs (N, n_outputs) for features (N, D)."""
 
     @abstractmethod
     def plain(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the model as plain values for a checkpoint."""
 
 
 class FeatureSide(TableSide):
-    """See `family.HeavySide`."""
+    """A `family.HeavySide` that fits one-hot features in one go and reports once."""
 
-    def fit(self, fitting: TrialFit, on_round: OnRound) -> None:
-        data = fitting.data
+    def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
+        data = trial_fit.data
         x, x_validation = data.view(one_hot_features)
-        model = self.solved(fitting, x)
+        model = self.fit_features(trial_fit, x)
         on_round(
             FittedRound(
                 round=0,
-                train=(model.of_features(x), data.train.y),
-                validation=model.of_features(x_validation),
+                train=(model.outputs_from_features(x), data.train.y),
+                validation=model.outputs_from_features(x_validation),
                 get_model=model.plain,
             )
         )
 
     @abstractmethod
-    def solved(self, fitting: TrialFit, x: npt.NDArray[np.float32]) -> FeatureModel:
-        """The model of the training rows' features (N, D)."""
+    def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> FeatureModel:
+        """Return the model that is fitted to the training rows' features (N, D)."""
 
 
 def finite_array(state: Mapping[str, Any], name: str, dtype: type, n_dimensions: int) -> Any:
-    """Of finite numbers. Raises ValueError."""
+    """Return an array of a state. Raises ValueError unless it has finite numbers of `dtype`."""
     array = state[name]
     fits = isinstance(array, np.ndarray) and array.dtype == dtype
     check_content(fits and array.ndim == n_dimensions, f"no {name}", type(array))

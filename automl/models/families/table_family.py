@@ -1,6 +1,6 @@
-"""The light side of what families share that scikit-learn fits to a table, on the CPU.
+"""Holds what the light sides of scikit-learn's families share: checks, settings, and memory.
 
-How wide the views are that trees take of a table (`tree_arrays.py`). No numpy.
+It also tells how many columns trees see of a table; `tree_arrays.py` makes these views. No numpy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ON_CPU = frozenset({DeviceKind.CPU})
 _BASE_BYTES = 64 * 2**20
-"""What scikit-learn and its libraries take besides the data, and small change."""
+"""Memory of scikit-learn and its libraries, besides the data."""
 _FOR_NETWORKS = (
     "precision",
     "schedule",
@@ -35,17 +35,17 @@ _FOR_NETWORKS = (
 
 @dataclass
 class TableFamily(Family):
-    """It trains round by round, an epoch each, and reports after each."""
+    """A family that scikit-learn fits on the CPU, with a report after each round (epoch)."""
 
     library: ClassVar[str] = "sklearn"
     weighs_classes = True
     export_formats: ClassVar[tuple[ExportFormat, ...]] = (ExportFormat.onnx,)
     rules: ClassVar[Mapping[str, ParamRule]]
-    """Of its params, which are these."""
+    """Rule of each param, by name; the family has no other params."""
 
     fits_with: ClassVar[str] = "sklearn.ensemble"
-    """What a process that fits imports, and one that only predicts does not. Workers are forked
-    from one that has it: else each would load it in its first trial."""
+    """Name of the module that fits; a process that only predicts does not import it. Workers are
+    forked from a process that has it: else each would load it in its first trial."""
 
     @property
     def modules(self) -> Sequence[str]:
@@ -56,12 +56,12 @@ class TableFamily(Family):
         return None
 
     @abstractmethod
-    def params(self, given: Params) -> Any:
-        """A trial's params, checked. Raises ValueError or TypeError."""
+    def params(self, trial_params: Params) -> Any:
+        """Return a trial's params, checked. Raises ValueError or TypeError."""
 
     @abstractmethod
     def size_bytes(self, params: Any, dataset: Dataset, training: TrainingConfig) -> int:
-        """What a trial takes besides what any of them does."""
+        """Return the memory of a trial, without what every trial needs."""
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return tuple(self.rules), ()
@@ -73,7 +73,7 @@ class TableFamily(Family):
         return None
 
     def check_training(self, training: TrainingConfig) -> None:
-        """Raises ConfigError for what is about gradients."""
+        """Raise ConfigError for settings that only training by gradients uses."""
         default = TrainingConfig()
         changed = [n for n in _FOR_NETWORKS if getattr(training, n) != getattr(default, n)]
         changed += ["loss"] if training.loss_target is not None else []
@@ -88,10 +88,10 @@ class TableFamily(Family):
     def request(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> ResourceRequest:
-        """Memory by arithmetic; scikit-learn trains on the CPU alone."""
+        """Return the memory by arithmetic, and the CPU: scikit-learn trains nowhere else."""
         try:
             checked = self.params(params)
-        except (TypeError, ValueError):  # no trial can have such: it will fail and say so
+        except (TypeError, ValueError):  # a trial with these params will fail with a message
             return ResourceRequest(None, RequestSource.UNKNOWN, kinds=ON_CPU)
         size_bytes = _BASE_BYTES + self.size_bytes(checked, dataset, training)
         return ResourceRequest(size_bytes, RequestSource.ESTIMATED, kinds=ON_CPU)
@@ -101,34 +101,34 @@ class TableFamily(Family):
 
 
 MAX_COLUMNS = 2**15 - 1
-"""Nodes name them by int16."""
+"""Largest number of columns: a node stores its column as int16."""
 FEW_KINDS = range(3, 65)
-"""A category of so many kinds is spread: of two its code tells the same."""
+"""Numbers of kinds of a category that is spread. With two kinds, its code tells the same."""
 MAX_SPREAD = 1024
-"""Columns that all of them may become, else none is spread."""
+"""Largest number of columns of all spread categories together; with more, none is spread."""
 
 
 def n_tree_columns(columns: TableColumns) -> int:
-    """F, the width of what `tree_view` gives."""
+    """Return the width F of the array that `tree_view` makes."""
     return len(columns.all)
 
 
 def spread_categories(columns: TableColumns) -> list[int]:
-    """Which of the categories `spread_view` spreads."""
+    """Return the positions of the categories that `spread_view` spreads."""
     sizes = {i: column.n_codes for i, column in enumerate(columns.categories)}
-    places = [i for i, size in sizes.items() if size in FEW_KINDS]
-    return places if sum(sizes[i] for i in places) <= MAX_SPREAD else []
+    positions = [i for i, size in sizes.items() if size in FEW_KINDS]
+    return positions if sum(sizes[i] for i in positions) <= MAX_SPREAD else []
 
 
 def n_spread_columns(columns: TableColumns) -> int:
-    """F', the width of what `spread_view` gives."""
+    """Return the width F' of the array that `spread_view` makes."""
     return n_tree_columns(columns) + sum(
         columns.categories[i].n_codes - 1 for i in spread_categories(columns)
     )
 
 
 def check_tree_width(width: int) -> None:
-    """Raises AutoMLError for more columns than a node can name."""
+    """Raise AutoMLError for more columns than a node can name."""
     if width > MAX_COLUMNS:
         raise AutoMLError(
             f"{width:,} columns: trees take {MAX_COLUMNS:,} at most. Take fewer, or model=linear."

@@ -1,17 +1,16 @@
-"""Decision trees as plain arrays of narrow types, and what they say of rows. numpy alone.
+"""Stores decision trees as narrow arrays, makes the views of a table that they take, and predicts.
 
-The nodes of a tree stand level by level, the children of one node beside each other, so that where
-they stand follows from which nodes have any: no node names another. A node sends a row to its left
-child where its column is at most the threshold. Columns and thresholds are float32
-(`tree_arrays.py`): a float64 threshold rounded down tells the same float32 numbers apart.
+It uses only numpy, and fits nothing. The nodes of a tree stand level by level, the children of a
+node beside each other. Their positions follow from which nodes have children, so that no node names
+another. A node sends a row to its left child if its column is at most the threshold.
 
-The views of a table that trees take: a column each, numbers scaled and categories as codes; or
-categories of few kinds spread, a column of 0 and 1 for each kind.
-
-Float32, as scikit-learn's forests compare in: what a threshold tells apart in training it tells
-apart in every later row. Numbers are scaled in float64 first, which changes no tree and keeps of a
-time in seconds since 1970 what float32 would round away. Missing cells, and texts that training
-never saw, are NaN; trees learn where to send it.
+A view has a column for each column of the table: scaled numbers, and codes of categories. In a
+spread view, a category of few kinds has a column of 0 and 1 for each kind. Views and thresholds are
+float32, in which scikit-learn's forests compare: a threshold separates later rows as it separated
+the training rows, and a float64 threshold rounded down separates the same float32 numbers. Numbers
+are scaled in float64 first. That changes no tree, and keeps the digits of a time in seconds since
+1970 that float32 would round away. Missing cells, and texts that training never saw, are NaN; trees
+learn where to send them.
 """
 
 from __future__ import annotations
@@ -31,79 +30,97 @@ from automl.models.model_file import check_content
 
 Floats = npt.NDArray[np.float64]
 Borders: TypeAlias = "tuple[npt.NDArray[np.int64], Floats]"
-"""Columns of the view, and at which of their numbers what a model says may jump."""
+"""Type of a pair: columns of the view, and the numbers in them where a model's output may jump."""
 NO_BORDERS: Borders = (np.empty(0, dtype=np.int64), np.empty(0))
 
 
 @runtime_checkable
 class BorderedModel(Protocol):
-    """A model that has such, or might."""
+    """A model whose outputs may jump at borders, near which exports are compared, too."""
 
     def borders(self) -> Borders:
-        """Of all its trees."""
+        """Return the borders of all trees of the model."""
 
 
 _ROWS_AT_ONCE = 65536
-"""Of 4,096 the steps down a tree took 1.7 times as long, as each costs some µs however few rows go
-on (560 trees of Adult); of 200,000 1.2 times, as the arrays no longer stay in a core's cache."""
+"""Number of rows that go down the trees together. With 4,096 the steps took 1.7 times as long,
+because each costs some µs however few rows are left (560 trees of Adult); with 200,000 they took
+1.2 times as long, because the arrays no longer fit a core's cache."""
 LEAF = -1
-"""In place of a leaf's column."""
+"""Stands in place of the column of a node that is a leaf."""
 
 
 @dataclass(frozen=True, eq=False)
 class TreeArrays:
-    """Several trees, whose nodes stand one tree after another. Nobody writes to the arrays."""
+    """Several trees, whose nodes stand one tree after another. The arrays are never written to."""
 
     n_nodes: npt.NDArray[np.int32]
-    """(T,) of each tree."""
+    """Number of nodes of each tree (T,)."""
     column: npt.NDArray[np.int16]
-    """(nodes,) by which a node tells rows apart; -1: it is a leaf."""
+    """Column of the view that each node compares (nodes,); -1: the node is a leaf."""
     threshold: npt.NDArray[np.float32]
-    """(inner nodes,)."""
+    """Threshold of each inner node (inner nodes,)."""
     missing_right: npt.NDArray[np.bool_]
-    """(inner nodes,) whether a row without the column goes right."""
+    """Whether a row with a missing cell goes right (inner nodes,)."""
     value: npt.NDArray[np.float32]
-    """(leaves, V) what a leaf says."""
+    """Values of the leaves (U, V). If leaves have several values, equal rows occur once."""
+    leaf: npt.NDArray[np.int32]
+    """Row of `value` that each leaf has (leaves,)."""
 
     @property
     def n_values(self) -> int:
-        """V."""
+        """Number V of values of a leaf."""
         return int(self.value.shape[1])
 
     def plain(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """Return the trees as plain arrays for a checkpoint.
+
+        `leaf` has a narrow type, and is left out if leaves have one value.
+        """
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        del plain["leaf"]
+        if self.n_values > 1:
+            is_narrow = len(self.value) <= np.iinfo(np.int16).max
+            plain["leaf"] = self.leaf.astype(np.int16 if is_narrow else np.int32)
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], n_columns: int) -> TreeArrays:
-        """What `plain` gave, of a view of so many columns. Raises ValueError for what are no trees:
-        the file that they stand in may be a stranger's."""
-        arrays = {entry.name: plain[entry.name] for entry in fields(cls)}
-        for name, (dtype, n_dimensions) in _KINDS.items():
+        """Read what `plain` returned, for a view of `n_columns`.
+
+        Raises ValueError for arrays that are no trees: their file may be a stranger's.
+        """
+        arrays = {name: plain[name] for name in _KINDS}
+        arrays["leaf"] = plain.get("leaf")
+        if arrays["leaf"] is None:
+            arrays["leaf"] = np.arange(len(arrays["value"]), dtype=np.int32)
+        for name, (dtypes, n_dimensions) in (*_KINDS.items(), ("leaf", _LEAF_KIND)):
             array = arrays[name]
-            fits = isinstance(array, np.ndarray) and array.dtype == dtype
+            fits = isinstance(array, np.ndarray) and array.dtype in dtypes
             check_content(fits and array.ndim == n_dimensions, f"{name} of no tree", type(array))
-        trees = cls(**arrays)
+        trees = cls(**{**arrays, "leaf": arrays["leaf"].astype(np.int32)})
         _check_trees(trees, n_columns)
         return trees
 
     def borders(self) -> Borders:
-        """Every threshold."""
+        """Return the column and threshold of each inner node."""
         columns = self.column[self.column != LEAF]
         return columns.astype(np.int64), self.threshold.astype(np.float64)
 
     def sums(self, view: npt.NDArray[np.float32], n_groups: int = 1) -> Floats:
-        """(N, n_groups · V) for the rows of a view (N, F): the sum of what the trees say, of each
-        group its own; a tree is of the group of its number modulo `n_groups`."""
+        """Return the sums (N, n_groups · V) of the trees' values, for the rows of a view (N, F).
+
+        Each group of trees has its own sums; tree i belongs to group i modulo `n_groups`.
+        """
         out = np.zeros((len(view), n_groups * self.n_values))
         walk = self._walk
         for begin in range(0, len(view), _ROWS_AT_ONCE):
             rows = np.ascontiguousarray(view[begin : begin + _ROWS_AT_ONCE])
-            some = out[begin : begin + _ROWS_AT_ONCE]
+            block_sums = out[begin : begin + _ROWS_AT_ONCE]
             for number, root in enumerate(walk.roots):
-                at = number % n_groups * self.n_values
+                first = number % n_groups * self.n_values
                 leaves = walk.leaves(rows, root)
-                some[:, at : at + self.n_values] += self.value[walk.leaf_number[leaves]]
+                block_sums[:, first : first + self.n_values] += self.value[walk.value_place[leaves]]
         return out
 
     @cached_property
@@ -111,21 +128,26 @@ class TreeArrays:
         return _TreeWalk(self)
 
 
-_KINDS: Mapping[str, tuple[type[np.generic], int]] = {
-    "n_nodes": (np.int32, 1),
-    "column": (np.int16, 1),
-    "threshold": (np.float32, 1),
-    "missing_right": (np.bool_, 1),
-    "value": (np.float32, 2),
+_KINDS: Mapping[str, tuple[tuple[type[np.generic], ...], int]] = {
+    "n_nodes": ((np.int32,), 1),
+    "column": ((np.int16,), 1),
+    "threshold": ((np.float32,), 1),
+    "missing_right": ((np.bool_,), 1),
+    "value": ((np.float32,), 2),
 }
+_LEAF_KIND = ((np.int16, np.int32), 1)
+"""Types and number of dimensions of `leaf`. In files of earlier versions, which lack it, each leaf
+has its own row."""
 
 
 def join_trees(parts: Sequence[TreeArrays]) -> TreeArrays:
-    """All trees of the parts, which are one at least, one part after another."""
+    """Return the trees of all parts, one part after another; there is at least one part."""
     if len(parts) == 1:
         return parts[0]
-    names = [entry.name for entry in fields(TreeArrays)]
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _KINDS}
+    begins = np.cumsum([0, *(len(part.value) for part in parts)])
+    leaf = [part.leaf + begin for part, begin in zip(parts, begins, strict=False)]
+    arrays["value"], arrays["leaf"] = _merge_equal_values(arrays["value"], np.concatenate(leaf))
     for array in arrays.values():
         array.flags.writeable = False
     return TreeArrays(**arrays)
@@ -133,8 +155,10 @@ def join_trees(parts: Sequence[TreeArrays]) -> TreeArrays:
 
 @dataclass(frozen=True, eq=False)
 class TreeNodes:
-    """One tree as libraries keep it: nodes in any order, the root first, that name their children.
-    All arrays are (nodes,)."""
+    """One tree in the layout of libraries: nodes in any order, the root first, name their children.
+
+    All arrays but `value` are (nodes,).
+    """
 
     left: npt.NDArray[Any]
     right: npt.NDArray[Any]
@@ -143,11 +167,11 @@ class TreeNodes:
     threshold: npt.NDArray[np.float64]
     missing_right: npt.NDArray[np.bool_]
     value: Floats
-    """(nodes, V)."""
+    """Values of each node (nodes, V); only those of leaves are used."""
 
 
 def tree_from_nodes(nodes: TreeNodes) -> TreeArrays:
-    """The one tree."""
+    """Return the tree as `TreeArrays` of one tree."""
     order = _level_by_level(nodes)
     inner = order[~nodes.is_leaf[order]]
     leaves = order[nodes.is_leaf[order]]
@@ -156,15 +180,27 @@ def tree_from_nodes(nodes: TreeNodes) -> TreeArrays:
         "column": np.where(nodes.is_leaf, LEAF, nodes.column)[order].astype(np.int16),
         "threshold": round_down_to_float32(nodes.threshold[inner]),
         "missing_right": nodes.missing_right[inner].astype(np.bool_),
-        "value": nodes.value[leaves].astype(np.float32),
     }
+    values = nodes.value[leaves].astype(np.float32)
+    arrays["value"], arrays["leaf"] = _merge_equal_values(values, np.arange(len(leaves)))
     for array in arrays.values():
         array.flags.writeable = False
     return TreeArrays(**arrays)
 
 
+def _merge_equal_values(
+    value: npt.NDArray[np.float32], leaf: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    """Return `TreeArrays.value` and `TreeArrays.leaf`, with equal rows of several values merged."""
+    if value.shape[1] > 1:
+        value, places = np.unique(value, axis=0, return_inverse=True)
+        leaf = places.ravel()[leaf]
+    return value, leaf.astype(np.int32)
+
+
 def round_down_to_float32(thresholds: Floats) -> npt.NDArray[np.float32]:
-    """The largest float32 numbers that are not above: x ≤ t says the same of each float32 x."""
+    """Return the largest float32 numbers not above `thresholds`: x ≤ t stays the same for float32
+    x."""
     near = thresholds.astype(np.float32)
     below = np.nextafter(near, np.float32(-np.inf))
     return np.where(near.astype(np.float64) > thresholds, below, near)
@@ -180,7 +216,7 @@ def _level_by_level(nodes: TreeNodes) -> npt.NDArray[np.int64]:
 
 
 def _check_trees(trees: TreeArrays, n_columns: int) -> None:
-    """Raises ValueError unless every way from a root ends at a leaf that has a value."""
+    """Raise ValueError unless every path from a root ends at a leaf that has a value."""
     inner = trees.column != LEAF
     columns = trees.column[inner]
     sizes = trees.n_nodes.astype(np.int64)
@@ -194,35 +230,38 @@ def _check_trees(trees: TreeArrays, n_columns: int) -> None:
     )
     check_content(len(trees.missing_right) == n_inner, "not a way for each node", n_inner)
     n_leaves = len(trees.column) - n_inner
-    check_content(len(trees.value) == n_leaves, "not a value for each leaf", len(trees.value))
+    check_content(len(trees.leaf) == n_leaves, "not a value for each leaf", len(trees.leaf))
+    known = bool(((trees.leaf >= 0) & (trees.leaf < len(trees.value))).all())
+    check_content(known, "a leaf without a value", len(trees.value))
     check_content(not np.isnan(trees.threshold).any(), "a threshold that is no number", n_inner)
     check_content(bool(np.isfinite(trees.value).all()), "a value that is no number", n_leaves)
     child, own, last = child_positions(trees)
-    # Behind it and in its tree: so a way ends, and at a node that is there.
+    # A child stands behind its parent and in the same tree, so every path ends at a node.
     check_content(bool((child[inner] > own[inner]).all()), "a node that leads back", n_inner)
     check_content(bool((child[inner] + 1 <= last[inner]).all()), "a node that leads out", n_inner)
 
 
 def child_positions(trees: TreeArrays) -> tuple[npt.NDArray[np.int64], ...]:
-    """Of each node where its left child stands, where it stands itself, and its tree's last."""
+    """Return the positions of each node's left child, of the node, and of its tree's last node."""
     sizes = trees.n_nodes.astype(np.int64)
     roots = np.cumsum(sizes) - sizes
     inner = (trees.column != LEAF).astype(np.int64)
-    before = np.cumsum(inner) - inner  # inner nodes before each, of all trees
+    before = np.cumsum(inner) - inner  # number of inner nodes before each node, of all trees
     root = np.repeat(roots, sizes)
     child = root + 1 + 2 * (before - np.repeat(before[roots], sizes))
     return child, np.arange(len(inner)), np.repeat(roots + sizes - 1, sizes)
 
 
 class _TreeWalk:
-    """The trees made ready to be walked down."""
+    """Walks rows down trees, with arrays that have a cell for each node."""
 
     def __init__(self, trees: TreeArrays) -> None:
         child, _, _ = child_positions(trees)
         inner = trees.column != LEAF
         sizes = trees.n_nodes.astype(np.int64)
         self.roots = (np.cumsum(sizes) - sizes).tolist()
-        self.leaf_number = np.cumsum(~inner) - 1
+        self.value_place = np.zeros(len(inner), dtype=np.intp)
+        self.value_place[~inner] = trees.leaf
         self._inner = inner
         self._child = child.astype(np.int32 if len(child) < 2**31 else np.int64)
         self._column = np.where(inner, trees.column, 0).astype(np.intp)
@@ -232,16 +271,16 @@ class _TreeWalk:
         self._missing_right[inner] = trees.missing_right
 
     def leaves(self, rows: npt.NDArray[np.float32], root: int) -> npt.NDArray[np.intp]:
-        """(N,) the leaf that each row (N, F) comes to from this root."""
+        """Return the leaf (N,) that each row (N, F) reaches from `root`."""
         found = np.full(len(rows), root, dtype=np.intp)
         if not self._inner[root] or not len(rows):
             return found
         cells, n_columns = rows.ravel(), rows.shape[1]
         has_missing = bool(np.isnan(cells).any())
-        at = np.arange(len(rows)) * n_columns  # where a row's cells begin
+        first_cell = np.arange(len(rows)) * n_columns
         going, node = np.arange(len(rows)), found.copy()
         while len(going):
-            cell = cells.take(at + self._column.take(node))
+            cell = cells.take(first_cell + self._column.take(node))
             right = cell > self._threshold.take(node)
             if has_missing:
                 right |= np.isnan(cell) & self._missing_right.take(node)
@@ -250,16 +289,16 @@ class _TreeWalk:
             if not goes_on.all():
                 ended = ~goes_on
                 found[going[ended]] = node[ended]
-                going, node, at = going[goes_on], node[goes_on], at[goes_on]
+                going, node, first_cell = going[goes_on], node[goes_on], first_cell[goes_on]
         return found
 
 
 LARGEST_TREE_NUMBER = 1e30
-"""Scaled numbers end here: scikit-learn refuses infinite ones."""
+"""Largest absolute value of a scaled number in a view: scikit-learn refuses infinite numbers."""
 
 
 def tree_view(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float32]:
-    """(N, F): numbers, then codes of categories."""
+    """Return the view (N, F): scaled numbers, then codes of categories."""
     n_numbers = len(columns.numbers)
     view = np.empty((len(rows), n_tree_columns(columns)), dtype=np.float32)
     mean, scale = (
@@ -275,8 +314,11 @@ def tree_view(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float32]
 
 
 def spread_view(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float32]:
-    """(N, F'): numbers, codes of the categories that stay, then the kinds of each other one, all of
-    them 0 where its cell is missing."""
+    """Return the spread view (N, F').
+
+    It has numbers, codes of the categories that are not spread, then the kinds of each spread
+    category, which are all 0 if its cell is missing.
+    """
     places = spread_categories(columns)
     plain = np.delete(tree_view(columns, rows), [len(columns.numbers) + i for i in places], axis=1)
     kinds = [rows.codes[:, [i]] == np.arange(columns.categories[i].n_codes) for i in places]

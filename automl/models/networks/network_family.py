@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from automl.config import ExportFormat, LearningRateSchedule, Precision, TrainingConfig
-from automl.config.metrics import EVERYBODYS
+from automl.config.metrics import COMMON_LOSSES
 from automl.models.family import Family
 from automl.trial import Params, ParamValue
 
@@ -184,7 +184,7 @@ class NetworkFamily(Family):
     """Networks that are trained by gradients on the one-hot view of a table."""
 
     export_formats: ClassVar[tuple[ExportFormat, ...]] = tuple(ExportFormat)
-    losses = (*EVERYBODYS, "absolute_error", "quantile")
+    losses = (*COMMON_LOSSES, "absolute_error", "quantile")
 
     @abstractmethod
     def params(self, given: Params) -> TrainingParams:
@@ -200,7 +200,7 @@ class NetworkFamily(Family):
         except (TypeError, ValueError):
             return None
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
         if training.epochs is not None:
             return training
         steps = training.patience_steps or PATIENCE_STEPS

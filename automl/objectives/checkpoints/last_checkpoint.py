@@ -1,4 +1,8 @@
-"""What a trial keeps of its reports in its checkpoints: the best, and what it goes on from."""
+"""Values that a trial stores in its checkpoints: the best report, and the state to continue from.
+
+It reads the content of a `last.pt` and chooses the module for its file format. The formats are in
+`torch_checkpoint.py` and `plain_checkpoint.py`.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +25,19 @@ GetScores: TypeAlias = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class BestReport:
-    """The best report so far; `content` waits for `best.pt` to be written."""
+    """The best report so far. `content` is kept until `best.pt` is written."""
 
     step: int
     value: float
     content: dict[str, Any] | None = None
     has_state: bool = False
-    """It came with a state, written or not."""
+    """The report came with a state, whether that is written yet or not."""
     get_scores: GetScores | None = None
-    """More of its metrics, to be told when `content` is written."""
+    """Returns more metrics of the report, which are logged when `content` is written."""
 
 
 class ReportGetters(NamedTuple):
-    """What a report gives its states by."""
+    """The functions that return the states and scores of a report, called only when needed."""
 
     checkpoint: GetState | None = None
     own_best: GetState | None = None
@@ -44,15 +48,15 @@ class ReportGetters(NamedTuple):
         return self.own_best or self.checkpoint
 
     def or_else(self, earlier: ReportGetters) -> ReportGetters:
-        """With those of an earlier part of the same report where this one has none."""
+        """Return these getters, completed by the ones of an earlier part of the same report."""
         return ReportGetters(*(own or before for own, before in zip(self, earlier, strict=True)))
 
 
 class CheckpointFiles(Protocol):
-    """The module that knows a kind of checkpoint files: `checkpoint` or `plain_checkpoint`."""
+    """A module for one format of checkpoint files: `torch_checkpoint` or `plain_checkpoint`."""
 
     def snapshot(self, state: object) -> Any:
-        """A copy that later training does not change. Raises TypeError."""
+        """Return a copy that later training does not change. Raises TypeError."""
 
     def save(
         self,
@@ -60,20 +64,26 @@ class CheckpointFiles(Protocol):
         contents: Mapping[str, Mapping[str, Any]],
         fence: TrialFolderFence | None = None,
     ) -> None:
-        """Write files into the folder, whole. Raises StorageError, OthersFolderError."""
+        """Write files into the folder, each whole or not at all.
+
+        Raises StorageError and OthersFolderError.
+        """
 
     def load(self, path: Path) -> dict[str, Any]:
-        """What a file holds. Raises FileNotFoundError, ValueError."""
+        """Return the content of a file. Raises FileNotFoundError and ValueError."""
 
 
 def checkpoint_files(*, without_torch: bool) -> CheckpointFiles:
-    """Loaded when there is a checkpoint: a program as objective has none."""
+    """Return the module for a format, imported only when there is a checkpoint.
+
+    A trial whose objective is a program has none.
+    """
     name = "plain_checkpoint" if without_torch else "torch_checkpoint"
     return cast(CheckpointFiles, importlib.import_module(f"automl.objectives.checkpoints.{name}"))
 
 
 class LastCheckpoint(NamedTuple):
-    """What a `last.pt` holds."""
+    """The content of a `last.pt`, checked."""
 
     reports: dict[int, dict[str, float]]
     n_reports: int
@@ -84,7 +94,10 @@ class LastCheckpoint(NamedTuple):
 
 
 def find_last_checkpoint(folder: Path, files: CheckpointFiles, trial: int) -> LastCheckpoint | None:
-    """What the `last.pt` of a trial holds; None: there is none of ours, which is said."""
+    """Return the content of a trial's `last.pt`; None if there is no file that automl wrote.
+
+    A file that cannot be read is logged as a warning.
+    """
     path = folder / LAST
     try:
         content = files.load(path)
@@ -104,7 +117,10 @@ def find_last_checkpoint(folder: Path, files: CheckpointFiles, trial: int) -> La
 
 
 def read_last_checkpoint(content: Mapping[str, Any]) -> LastCheckpoint:
-    """Raises KeyError, TypeError, ValueError or AttributeError for what is no `last.pt`."""
+    """Return the checked content of a `last.pt`.
+
+    Raises KeyError, TypeError, ValueError or AttributeError if it is no such content.
+    """
     reports = {
         int(step): {
             parse_metric_name(name): parse_metric_value(name, value)
@@ -114,7 +130,8 @@ def read_last_checkpoint(content: Mapping[str, Any]) -> LastCheckpoint:
     }
     return LastCheckpoint(
         reports=reports,
-        n_reports=int(content.get("n_reports", len(reports))),  # none before all were counted
+        # Files of earlier versions have no "n_reports": all their reports are in the file.
+        n_reports=int(content.get("n_reports", len(reports))),
         metric_names=frozenset(map(parse_metric_name, content.get("metric_names", ()))),
         best=None if content["best"] is None else BestReport(*content["best"]),
         verdict=Verdict(str(content["verdict"])),

@@ -1,17 +1,15 @@
-"""Checkpoint files of families that train without torch: a zip of arrays and what says where they
-belong, written and read by numpy alone.
+"""Writes and reads checkpoint files of families that train without torch, with numpy alone.
 
-`state.json` is the content as JSON, in which `{"array": n, "dtype": …, "shape": …}` stands for the
-bytes of `arrays/n`. The JSON is stored as it is and the arrays are compressed, so what is read is
-bounded by the file: nothing in it is code, no array is of another size than it says, and all of
-them are at most `MAX_RATIO` times as large as the file. It stands where `torch_checkpoint.py`
-stands for
-torch's files: the same three functions, the same errors.
+A file is a zip. Its `state.json` is the content as JSON, in which
+`{"array": n, "dtype": …, "shape": …}` stands for the bytes of `arrays/n`. The JSON is stored
+uncompressed and the arrays are compressed. The size of the file bounds the memory for reading it:
+nothing in it is code, each array has the size that the JSON says, and all arrays together are at
+most `MAX_RATIO` times as large as the file. The module has the same three functions and errors as
+`torch_checkpoint.py`.
 
-Checkpoint files put in place: each whole or not there, whatever is in them.
-
-A file written straight to its name under `kill -9` was unreadable in 10 of 12 kills; written
-beside, flushed and renamed in none.
+`write_files` puts checkpoint files of any format in place, each whole or not at all. A file written
+straight to its name was unreadable after 10 of 12 `kill -9`; a file written beside it, flushed and
+renamed was unreadable after none.
 """
 
 from __future__ import annotations
@@ -37,18 +35,19 @@ def write_files(
     write: Callable[[Mapping[str, Any], BinaryIO], object],
     fence: TrialFolderFence | None = None,
 ) -> None:
-    """Write checkpoints into `folder` under their names, one after another: each beside, flushed,
-    renamed. When it returns they are on disk, names included, for which all share one flush.
+    """Write checkpoints into `folder` under their names, one after another.
 
-    Raises StorageError where the disk does not take one, and OthersFolderError where the folder is
-    not this attempt's any more; the file of before then still stands.
+    Each file is written beside its name, flushed and renamed. After the return, files and names are
+    on disk; one flush of the folder serves all names. Raises StorageError if a file cannot be
+    written, and OthersFolderError if the folder no longer belongs to this attempt; the earlier file
+    then remains.
     """
     path, fence = folder, fence or TrialFolderFence(folder, 0)
     try:
         parents = make_folder(folder)
         for name, content in contents.items():
             path = folder / name
-            fence.check()  # or what another writes beside it would be removed
+            fence.check()  # else the unfinished file of another attempt would be removed
             with open_replacing(path, fence.check) as file:
                 write(content, file)
         for changed in (folder, *parents):
@@ -61,23 +60,24 @@ def write_files(
 
 
 FORMAT = "automl-arrays-1"
-"""Stands in each file; a change of its layout is a new number."""
+"""The format's name, which each file contains; a changed layout gets a new number."""
 MAX_RATIO = 32
-"""Arrays may be so many times as large as their file, and this much more:"""
+"""The arrays of a file may take this many times the size of the file, plus `SPARE_BYTES`."""
 SPARE_BYTES = 2**20
+"""Bytes that arrays may take beyond `MAX_RATIO` times the size of their file."""
 _STATE, _ARRAYS = "state.json", "arrays/"
 _LEVEL = 1
-"""Of zlib. Thresholds and values hardly shrink at any; the others do at the first."""
+"""The level of zlib. Thresholds and values hardly shrink at any level; the rest does at level 1."""
 _DTYPES = ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8", "<f4", "<f8")
 _PLAIN = (bool, int, float, str, type(None))
 _KEYS = {"array", "dtype", "shape"}
 
 
 def snapshot(state: object, where: str = "checkpoint") -> Any:
-    """A copy of `state` that later training does not change. Arrays that cannot be written to are
-    taken as they are.
+    """Return a copy of `state` that later training does not change.
 
-    Raises TypeError naming the place of a value that is neither an array nor plain.
+    Read-only arrays are not copied. Raises TypeError, with the place, for a value that is neither
+    an array nor plain.
     """
     if isinstance(state, np.ndarray):
         return state.copy() if state.flags.writeable else state
@@ -98,23 +98,25 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
 def save(
     folder: Path, contents: Mapping[str, Mapping[str, Any]], fence: TrialFolderFence | None = None
 ) -> None:
-    """Write checkpoints into `folder` under their names; see `write_files`, which says what is
-    raised."""
+    """Write checkpoints into `folder` under their names; `write_files` documents the exceptions."""
     write_files(folder, contents, _write, fence)
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What a file holds. Raises FileNotFoundError, and ValueError for one that is no such file."""
+    """Return the content of a file, its arrays restored.
+
+    Raises FileNotFoundError, and ValueError for a file that `save` did not write.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             _refuse_foreign(archive, path.stat().st_size)
             written = json.loads(archive.read(_STATE))
             if not isinstance(written, dict) or written.get("format") != FORMAT:
                 raise ValueError(f"its {_STATE} is not of {FORMAT}")
-            content = _ArchivedArrays(archive).put_back(written["content"])
+            content = _ArchivedArrays(archive).restore(written["content"])
     except FileNotFoundError:
         raise
-    except Exception as error:  # a stranger's file brings about whatever zipfile and json raise
+    except Exception as error:  # zipfile and json may raise anything for a stranger's file
         line = next(iter(str(error)[:300].splitlines()), type(error).__name__)
         raise ValueError(f"{path}: not a readable checkpoint ({line}).") from error
     if not isinstance(content, dict):
@@ -123,7 +125,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def is_plain_checkpoint(path: Path) -> bool:
-    """Whether a file is one of these, by the names of its parts; of what cannot be read: no."""
+    """Return whether a file is of this format, by the names of its parts.
+
+    Returns False for a file that cannot be read.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return _STATE in archive.namelist()
@@ -140,7 +145,7 @@ def _write(content: Mapping[str, Any], file: BinaryIO) -> None:
     begin = file.tell()
     _write_zip(file, text, arrays, zipfile.ZIP_DEFLATED)
     if not _is_bounded(sum(array.nbytes for array in arrays), file.tell() - begin):
-        file.seek(begin)  # of zeros, say: `load` would take it for a bomb
+        file.seek(begin)  # it shrank too much (zeros, say): `load` would take it for a zip bomb
         file.truncate()
         _write_zip(file, text, arrays, zipfile.ZIP_STORED)
 
@@ -154,7 +159,7 @@ def _write_zip(file: BinaryIO, text: str, arrays: list[npt.NDArray[Any]], compre
 
 
 def _without_arrays(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
-    """The value as JSON takes it; its arrays go to `arrays`."""
+    """Return the value as JSON takes it, and append its arrays to `arrays`."""
     if isinstance(value, np.ndarray):
         dtype = value.dtype.newbyteorder("<").str
         assert dtype in _DTYPES, f"no array of a checkpoint: {dtype}"
@@ -172,7 +177,7 @@ def _without_arrays(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
 
 
 def _refuse_foreign(archive: zipfile.ZipFile, file_bytes: int) -> None:
-    """Raises ValueError for what `save` did not write."""
+    """Raise ValueError for an archive that `save` did not write."""
     infos = archive.infolist()
     names = [info.filename for info in infos]
     if sorted(names) != sorted([_STATE, *(f"{_ARRAYS}{n}" for n in range(len(infos) - 1))]):
@@ -184,7 +189,7 @@ def _refuse_foreign(archive: zipfile.ZipFile, file_bytes: int) -> None:
 
 
 def max_array_bytes(file_bytes: int) -> int:
-    """That arrays of a file may take in memory."""
+    """Return the largest number of bytes that the arrays of a file may take in memory."""
     return MAX_RATIO * file_bytes + SPARE_BYTES
 
 
@@ -193,30 +198,33 @@ def _is_bounded(n_bytes: int, file_bytes: int) -> bool:
 
 
 class _ArchivedArrays:
-    """Those of a file, each for one place: else a small file could ask for one a million times."""
+    """The arrays of a file, each for one place in the content.
+
+    Otherwise a small file could ask for one array a million times.
+    """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
-        self._taken: set[int] = set()
+        self._used: set[int] = set()
 
-    def put_back(self, value: Any) -> Any:
-        """The value with its arrays."""
+    def restore(self, value: Any) -> Any:
+        """Return the value with its arrays in place."""
         if isinstance(value, dict):
             if set(value) == _KEYS:
                 return self._array(value)
-            return {key: self.put_back(inner) for key, inner in value.items()}
+            return {key: self.restore(inner) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self.put_back(inner) for inner in value]
+            return [self.restore(inner) for inner in value]
         return value
 
-    def _array(self, said: Mapping[str, Any]) -> npt.NDArray[Any]:
-        """zipfile checks its CRC."""
-        number, dtype, shape = said["array"], said["dtype"], said["shape"]
-        if dtype not in _DTYPES or type(number) is not int or number in self._taken:
+    def _array(self, header: Mapping[str, Any]) -> npt.NDArray[Any]:
+        """Return the array that `header` describes. zipfile checks the CRC of its bytes."""
+        number, dtype, shape = header["array"], header["dtype"], header["shape"]
+        if dtype not in _DTYPES or type(number) is not int or number in self._used:
             raise ValueError("an array of no known type, or that stands in two places")
         if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError("an array of no shape")
-        self._taken.add(number)
+        self._used.add(number)
         content = self._archive.read(f"{_ARRAYS}{number}")
         if math.prod(shape) * np.dtype(dtype).itemsize != len(content):
             raise ValueError("an array of another size than it says")

@@ -1,10 +1,10 @@
-"""Checkpoint files of torch's: whole or not there, and readable with `weights_only=True`.
+"""Writes and reads checkpoint files in torch's format, readable with `weights_only=True`.
 
-What a checkpoint file may consist of, looked at before torch opens it: anyone may have made it.
-
-`weights_only` lets a pickle run no code. It still makes what the pickle asks for, `bytearray(n)`
-or `torch.Tensor(n)`, and unpacks what was compressed: a file of a kilobyte could take all memory.
-Ours hold stored tensors and plain values, and no other file is read.
+The parts of a file are checked before torch opens it, because anyone may have made it. With
+`weights_only` a pickle runs no code. But torch still makes what the pickle asks for, `bytearray(n)`
+or `torch.Tensor(n)`, and unpacks compressed parts: a file of a kilobyte could take all memory. The
+files of this module hold uncompressed tensors and plain values, and no other file is read. Placing
+files whole is the work of `plain_checkpoint.write_files`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _WRITTEN = re.compile(
     r"collections (OrderedDict|Counter)|_codecs encode|torch (device|Size|\w+Storage)|"
     r"torch\.storage UntypedStorage|torch\._utils _rebuild_\w+|torch\.serialization _get_layout"
 )
-"""What the pickles that `checkpoint.save` writes ask for, besides torch's dtypes."""
+"""The names that pickles written by `save` import, besides torch's dtypes."""
 _IMPORTS = ("GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4")
 
 
 def refuse_foreign_archive(path: Path) -> None:
-    """Raises ValueError, saying why, for a file that `checkpoint.save` did not write; OSError."""
+    """Raise ValueError, with the reason, for a file that `save` did not write; OSError, too."""
     try:
         with zipfile.ZipFile(path) as archive:
             _check_parts(archive.infolist())
@@ -65,17 +65,19 @@ def _is_ours(name: str) -> bool:
 
 
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
-# Kept as they are, because weights_only knows them; other mappings become dict.
+# torch reads these types with weights_only; other mappings become dict.
 _MAPPINGS: tuple[type[dict[Any, Any]], ...] = (OrderedDict, Counter)
 
 
 def snapshot(state: object, where: str = "checkpoint") -> Any:
-    """A copy of `state` that later training does not change: tensors on the CPU, values plain.
+    """Return a copy of `state` that later training does not change.
 
-    Raises TypeError naming the place of a value that `weights_only=True` would refuse to read.
+    Its tensors are on the CPU and its values plain. Raises TypeError, with the place, for a value
+    that `weights_only=True` would refuse to read.
     """
     if isinstance(state, torch.Tensor):
-        own = state.detach() if state.requires_grad else state  # a state_dict's are detached
+        # Tensors of a state_dict are detached already.
+        own = state.detach() if state.requires_grad else state
         return own.clone() if own.is_cpu else own.cpu()
     if type(state) in _PLAIN:
         return state
@@ -85,7 +87,7 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
         copied = {_key(k, where): snapshot(v, f"{where}[{k!r}]") for k, v in state.items()}
         return next((kind(copied) for kind in _MAPPINGS if isinstance(state, kind)), copied)
     if isinstance(state, list | tuple) and all(type(v) in _PLAIN for v in state):
-        # A table's categories come by the hundred: one by one they cost 90 µs a report.
+        # A table has hundreds of categories; a recursive call for each costs 90 µs a report.
         return list(state) if isinstance(state, list) else tuple(state)
     if isinstance(state, list | tuple):
         items = [snapshot(v, f"{where}[{i}]") for i, v in enumerate(state)]
@@ -98,19 +100,19 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
 
 
 def _key(key: object, where: str) -> Any:
-    """The key of a mapping, plain. Raises TypeError."""
+    """Return the key of a mapping as a plain value. Raises TypeError."""
     return key if type(key) in _PLAIN else snapshot(key, f"{where}: the key {key!r}")
 
 
 def _plain(state: object) -> object:
-    """What tells the whole of a value and is plain; the value itself where nothing does.
+    """Return a plain value with all that `state` holds; `state` itself if there is none.
 
-    A dataclass becomes a dict of its fields, unless it has more than these.
+    A dataclass becomes a dict of its fields, unless the object has more attributes than these.
     """
     if isinstance(state, PurePath):
         return str(state)
     if isinstance(state, np.ndarray):
-        return _of_array(state)
+        return _array_to_tensor(state)
     if isinstance(state, np.generic):
         item = state.item()
         return item if type(item) in _PLAIN else state
@@ -122,9 +124,9 @@ def _plain(state: object) -> object:
     return {name: getattr(state, name) for name in names}
 
 
-def _of_array(array: np.ndarray[Any, Any]) -> object:
-    """A tensor of the same type and values; the array where torch has no such type."""
-    if array.dtype == np.uint64:  # a tensor's cannot be read above 2**63; Philox keeps such
+def _array_to_tensor(array: np.ndarray[Any, Any]) -> object:
+    """Return a tensor of the same type and values; the array itself if torch lacks the type."""
+    if array.dtype == np.uint64:  # tensors fail above 2**63, and Philox's state has such numbers
         return array.tolist()
     try:
         return torch.from_numpy(np.array(array, order="C"))
@@ -147,13 +149,12 @@ def _remedy(state: object) -> str:
 def save(
     folder: Path, contents: Mapping[str, Mapping[str, Any]], fence: TrialFolderFence | None = None
 ) -> None:
-    """Write checkpoints into `folder` under their names; see `write_files`, which says what is
-    raised."""
+    """Write checkpoints into `folder` under their names; `write_files` documents the exceptions."""
     write_files(folder, contents, torch.save, fence)
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What a checkpoint file holds, tensors on the CPU.
+    """Return the content of a checkpoint file, tensors on the CPU.
 
     Raises FileNotFoundError, and ValueError for a file that is no checkpoint.
     """

@@ -1,1 +1,1 @@
-"""Objectives written for Optuna (`objective=optuna`): what they see of a trial, without Optuna."""
+"""Runs objectives written for Optuna (`objective=optuna`) without importing Optuna."""

@@ -1,12 +1,8 @@
-"""What an objective written for Optuna is called with: `optuna.trial.Trial` as far as it uses it.
+"""Calls an objective written for Optuna with a trial that behaves like `optuna.trial.Trial`.
 
-Optuna is not imported here: the worker has it where the objective's own module imports it.
-
-What of Optuna cannot be had in a trial, said with the rule and the remedy.
-
-What `trial.study` is where the study is in another process: its direction, and no more.
-
-An objective written for Optuna, as a session calls it: with a `TrialContext`.
+The trial and its `study` have what an objective uses in a process of its own. An attribute that
+needs Optuna's study raises an error with the rule and the remedy. Optuna is not imported here: the
+worker has it only if the objective's own module imports it.
 """
 
 from __future__ import annotations
@@ -46,9 +42,9 @@ from automl.trial import (
 
 
 class NotInATrialError(AttributeError):
-    """Raised when an objective looks for what its process does not have.
+    """Raised when an objective uses an attribute of Optuna's that its process does not have.
 
-    An AttributeError, so that `hasattr` says that it is not there.
+    It is an AttributeError, so that `hasattr` returns False.
     """
 
 
@@ -77,7 +73,7 @@ _REMEDIES = {
 
 
 def not_in_trial_error(name: str, there: str) -> NotInATrialError:
-    """For `name` (`trial.storage`), in place of which there is what is `there`."""
+    """Return the error for `name` (`trial.storage`); `there` lists the attributes that exist."""
     remedy = _REMEDIES.get(name)
     return NotInATrialError(
         f"{name}: a trial trains in a process of its own, away from Optuna's study, and has "
@@ -86,14 +82,17 @@ def not_in_trial_error(name: str, there: str) -> NotInATrialError:
 
 
 class OptunaStudyView:
-    """Callbacks of Optuna's compare the direction with their metric's."""
+    """Stands for `trial.study`, whose study is in another process, and has its direction alone.
+
+    Callbacks of Optuna's compare the direction with the one of their metric.
+    """
 
     def __init__(self, direction: Direction) -> None:
         self._direction = direction
 
     @property
     def direction(self) -> Any:
-        """Optuna's own `StudyDirection`: who compares with it has imported it."""
+        """The direction as Optuna's `StudyDirection`, if the process has imported Optuna."""
         optuna_study = sys.modules.get("optuna.study")
         if optuna_study is None:
             return self._direction
@@ -108,11 +107,11 @@ class OptunaStudyView:
 
 
 class OptunaTrial:
-    """One trial; for one thread. A `suggest_…` that the sweep has not foreseen is a question to it.
+    """One trial with the methods of `optuna.trial.Trial`, for use in one thread.
 
-    Reports are those of `study.metric`. Intermediate values are compared with other trials' at the
-    pruner's rungs only; between them `should_prune` costs next to nothing, and at one it waits for
-    the verdict on the report just made.
+    A `suggest_…` that the sweep has not foreseen asks the sweep. Reports are values of
+    `study.metric`. They are compared with other trials only at the pruner's rungs. Between rungs
+    `should_prune` costs next to nothing; at a rung it waits for the verdict on the last report.
     """
 
     def __init__(self, record: TrialReports) -> None:
@@ -152,30 +151,36 @@ class OptunaTrial:
         return int(self._suggest(name, int_entry(low, high, step=step, log=log)))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        categories = CategoricalChoices.of(name, choices)
+        categories = CategoricalChoices.from_choices(name, choices)
         return self._suggest(name, categories.entry, categories)
 
     @property
     def params(self) -> dict[str, Any]:
-        """Those that were suggested so far."""
+        """The params that were suggested so far, by name."""
         return dict(self._params)
 
     # --- reports ---
 
     def report(self, value: float, step: int) -> None:
-        """Raises only what ends a trial because the sweep does, and for what is no number."""
-        number, at = _value(value), _step(step)
-        if at in self._reported:
-            warnings.warn(f"step {at} was reported before: this value is ignored", stacklevel=2)
+        """Report a value of `study.metric`.
+
+        Raises TypeError for a value or step that is no number, and TrialInterrupted if the sweep
+        stops. Pruning raises nothing here.
+        """
+        number, parsed_step = _value(value), _step(step)
+        if parsed_step in self._reported:
+            warnings.warn(
+                f"step {parsed_step} was reported before: this value is ignored", stacklevel=2
+            )
             return
-        self._reported.add(at)
+        self._reported.add(parsed_step)
         try:
-            self._record.report(at, {self._record.goal.metric: number}, None, None)
-        except TrialPruned:  # the objective asks for it, or goes on
-            self._hear_of_pruning()
+            self._record.report(parsed_step, {self._record.goal.metric: number}, None, None)
+        except TrialPruned:  # the objective asks `should_prune`, or continues
+            self._remember_pruning()
 
     def should_prune(self) -> bool:
-        """Whether to raise `optuna.TrialPruned`, by all that was reported."""
+        """Return whether to raise `optuna.TrialPruned`, judged by all reports so far."""
         verdict = Verdict.GO_ON
         if not self._pruned and self._record.line is not None:
             verdict = self._record.line.verdict(self.number)
@@ -191,11 +196,11 @@ class OptunaTrial:
         return self._record.spec.number
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """A tag of the trial's run in MLflow, as text; what is too long for one is cut."""
+        """Set a tag of the trial's run in MLflow, as text; a text that is too long is cut."""
         self._user_attrs[key] = value
         try:
             self._record.set_tag(key, cut(str(value), MAX_TAG_CHARACTERS))
-        except ValueError as error:  # to Optuna it is no error
+        except ValueError as error:  # Optuna accepts such a key or value
             warnings.warn(f"set_user_attr({key!r}) is not kept: {error}", stacklevel=2)
 
     @property
@@ -214,16 +219,16 @@ class OptunaTrial:
         )
 
     def __reduce__(self) -> Any:
-        """It belongs to this process; Lightning would pickle it for ranks in others."""
+        """Raise an error: the trial stays in this process, and Lightning's ranks have others."""
         raise not_in_trial_error("pickling trial", "its line to the sweep there alone")
 
     # --- for the session ---
 
-    def tell_unasked(self) -> None:
-        """The objective has trained: of what was drawn for it, what it did not ask for."""
-        unasked = tuple(n for n in self._record.spec.params if n not in self._params)
-        if unasked and self._record.line is not None:
-            self._record.line.ask(ParamsNotSuggested(self.number, unasked))
+    def report_unused_params(self) -> None:
+        """Tell the sweep, after training, which params were drawn but never asked for."""
+        unused = tuple(n for n in self._record.spec.params if n not in self._params)
+        if unused and self._record.line is not None:
+            self._record.line.ask(ParamsNotSuggested(self.number, unused))
 
     def _suggest(
         self, name: str, entry: SpaceEntry, categories: CategoricalChoices | None = None
@@ -231,15 +236,15 @@ class OptunaTrial:
         if not isinstance(name, str):
             raise TypeError(f"suggest({name!r}): the name of a param is a string.")
         if name not in self._params:
-            value = self._given(name, entry)
+            value = self._param_value(name, entry)
             self._params[name] = value if categories is None else categories.choice(value)
         return self._params[name]
 
-    def _given(self, name: str, entry: SpaceEntry) -> ParamValue:
+    def _param_value(self, name: str, entry: SpaceEntry) -> ParamValue:
         spec = self._record.spec
         if spec.entries.get(name) == entry or (self._record.line is None and name in spec.params):
             if self._record.line is not None and name in spec.drawn_ahead:
-                self._record.tell_asked(name)
+                self._record.emit_suggested(name)
             return spec.params[name]
         if self._record.line is None:
             raise ValueError(
@@ -254,13 +259,13 @@ class OptunaTrial:
                 raise ValueError(cause)
         raise TrialInterrupted("the sweep stops")
 
-    def _hear_of_pruning(self) -> None:
+    def _remember_pruning(self) -> None:
         self._pruned = True
-        self._record.verdict = Verdict.GO_ON  # what it reports from here on counts all the same
+        self._record.verdict = Verdict.GO_ON  # later reports of the objective still count
 
 
 def register_as_optuna_trial() -> None:
-    """Have `isinstance(trial, optuna.trial.Trial)` hold, where somebody has imported that."""
+    """Make `isinstance(trial, optuna.trial.Trial)` hold, if the process has imported Optuna."""
     optuna_trial = sys.modules.get("optuna.trial")
     if optuna_trial is not None:
         optuna_trial.Trial.register(OptunaTrial)
@@ -284,33 +289,33 @@ def _step(step: object) -> int:
 
 
 class OptunaObjective:
-    """Calls `function(trial)` with a trial of Optuna's kind."""
+    """Calls the user's function with an `OptunaTrial`, made from a session's `TrialContext`."""
 
     def __init__(self, function: Callable[[Any], object]) -> None:
         self._function = function
         register_as_optuna_trial()
 
     def __call__(self, context: TrialContext) -> object:
-        """What the function returns, one number of it. Raises what it raises."""
+        """Call the function, and return the one value that it returned. Raises what it raises."""
         record = cast(TrialReports, context._record)
         trial = OptunaTrial(record)
         try:
             returned = self._function(trial)
-        except TrialPruned:  # of a callback of ours
-            trial.tell_unasked()
+        except TrialPruned:  # a callback of `automl.integrations` raised it
+            trial.report_unused_params()
             raise
         except Exception as error:
             if not is_optuna_pruning(error):
                 raise
             if not record.n_reports:
                 raise PrunedWithoutReports(str(error)) from error
-            trial.tell_unasked()
+            trial.report_unused_params()
             raise
-        trial.tell_unasked()
-        return _one(returned)
+        trial.report_unused_params()
+        return _single_value(returned)
 
 
-def _one(returned: object) -> object:
+def _single_value(returned: object) -> object:
     """Return the one value that an objective returned.
 
     Optuna also takes a sequence of one value, and a text or a truth value as the number it is.

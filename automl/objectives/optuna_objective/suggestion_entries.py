@@ -1,6 +1,7 @@
-"""What `trial.suggest_…` asks for, as entries of a search space and back. No Optuna.
+"""Turns the arguments of `trial.suggest_…` into entries of a search space, and values back.
 
-What is known of an objective written for Optuna before its first trial. No torch.
+It also says what is known of an objective written for Optuna before its first trial. Neither Optuna
+nor torch is imported.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from automl.trial import LARGEST_INTEGER, ParamValue, SpaceEntry
 
 @dataclass(frozen=True)
 class CategoricalChoices:
-    """Choices by the texts and numbers that a study can keep.
+    """The choices of a categorical param, with a label for each that a study can store.
 
-    Optuna lets a choice be any object. One that is no number, text, true, false or None goes by its
-    name or its `repr`, and the objective is given the object itself.
+    Optuna allows any object as a choice. An object that is no number, text, truth value or None
+    gets its name or its `repr` as label, and the objective gets the object itself.
     """
 
     labels: tuple[ParamValue, ...]
     choices: tuple[Any, ...]
 
     @classmethod
-    def of(cls, name: str, choices: Sequence[Any]) -> CategoricalChoices:
-        """Raises ValueError where two choices have one name."""
+    def from_choices(cls, name: str, choices: Sequence[Any]) -> CategoricalChoices:
+        """Label the choices of the param `name`. Raises ValueError if two get the same label."""
         choices = tuple(choices)
         labels = tuple(map(_label, choices))
         repeated = [label for i, label in enumerate(labels) if label in labels[:i]]
@@ -47,7 +48,10 @@ class CategoricalChoices:
         return {"choices": list(self.labels)}
 
     def choice(self, value: ParamValue) -> Any:
-        """The choice of this label; a value of the space that was written may be none of them."""
+        """Return the choice with this label, or the value itself if it is no label.
+
+        A value that the user wrote into the space may be none of the labels.
+        """
         for label, choice in zip(self.labels, self.choices, strict=True):
             if label == value and isinstance(label, bool) == isinstance(value, bool):
                 return choice
@@ -55,12 +59,12 @@ class CategoricalChoices:
 
 
 def float_entry(low: float, high: float, *, step: float | None, log: bool) -> SpaceEntry:
-    """As `suggest_float` takes them."""
+    """Return the space entry for the arguments of `suggest_float`."""
     return _entry(float(low), float(high), None if step is None else float(step), log)
 
 
 def int_entry(low: int, high: int, *, step: int, log: bool) -> SpaceEntry:
-    """As `suggest_int` takes them: every whole number is one in steps of 1.
+    """Return the space entry for the arguments of `suggest_int`; a step of 1 is left out.
 
     Raises UnfitObjectiveError for a range whose values a study cannot store exactly.
     """
@@ -81,7 +85,7 @@ def _is_plain(choice: object) -> bool:
 
 
 def _label(choice: object) -> ParamValue:
-    """Of any object, the same in each process."""
+    """Return a label for any object, the same in each process."""
     if choice is None or type(choice) in (bool, int, float, str):
         return choice  # type: ignore[return-value]  # it is one of these
     if isinstance(choice, str):
@@ -101,10 +105,10 @@ def _label(choice: object) -> ParamValue:
 def declaration_of_optuna_objective(
     function: Callable[..., Any], what: str
 ) -> ObjectiveDeclaration:
-    """It may ask for any params, and needs none to be written.
+    """Return the declaration of an objective for Optuna: any params, none of them required.
 
-    Raises ConfigError, with `what` as the setting that names the function, where it cannot be
-    called with a trial alone.
+    Raises ConfigError if it cannot be called with a trial alone; `what` is the setting that names
+    the function.
     """
     try:
         inspect.signature(function).bind(object())

@@ -1,1 +1,1 @@
-"""Any program as objective: how it is told its params, and its metrics found in what it prints."""
+"""Runs any program as objective: passes it its params, and finds metrics in what it prints."""

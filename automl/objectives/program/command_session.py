@@ -1,9 +1,8 @@
-"""A worker's side of `objective=command`: starts the program of one trial after another.
+"""Runs the program of one trial after another in a worker, for `objective=command`.
 
-No torch here: what a program needs it loads itself.
-
-When people should hear that a program tells nothing: one that never ends looks like one that
-trains. Pure.
+It warns if a program reports nothing for long, because a program that hangs looks like one that
+trains. No torch is imported: a program loads for itself what it needs. Processes are started and
+read in `running_program.py`.
 """
 
 from __future__ import annotations
@@ -45,30 +44,30 @@ from automl.trial import (
     TrialOutcome,
     TrialSource,
     TrialSpec,
-    run_one_by_one,
+    single_event_handler,
 )
 
 
 class SilenceMonitor:
-    """Of one program; what it is asked and when is passed in."""
+    """Decides when to warn that a program reports nothing; the time is passed in, in seconds."""
 
     def __init__(self, limit_seconds: float, now: float) -> None:
-        self._limit_seconds, self._since = limit_seconds, now
+        self._limit_seconds, self._silent_since = limit_seconds, now
         self._n_reports = 0
-        self._said = False
+        self._has_warned = False
 
-    def is_news(self, n_reports: int, now: float) -> bool:
-        """Whether it has reported nothing for as long as the limit; true once."""
+    def warning_is_due(self, n_reports: int, now: float) -> bool:
+        """Return True once, when the program has reported nothing for as long as the limit."""
         if n_reports != self._n_reports:
-            self._n_reports, self._since = n_reports, now
-        if self._said or now - self._since < self._limit_seconds:
+            self._n_reports, self._silent_since = n_reports, now
+        if self._has_warned or now - self._silent_since < self._limit_seconds:
             return False
-        self._said = True
+        self._has_warned = True
         return True
 
     @property
-    def words(self) -> str:
-        """The same of all programs, so that they need be said once."""
+    def warning(self) -> str:
+        """The warning, the same for all programs, so that a sweep shows it once."""
         limit = self._limit_seconds
         return (
             f"a program has told no metric for {limit / 60:g} minutes. If it never ends, Ctrl-C "
@@ -78,19 +77,22 @@ class SilenceMonitor:
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.1
-"""So often a program that prints nothing is looked after."""
-_GRACE_SHARE = 0.9
-"""Of the sweep's grace: after all of it the worker itself is ended."""
+_POLL_SECONDS = 0.1
+"""Seconds between two checks of a program that prints nothing."""
+_GRACE_FRACTION = 0.9
+"""Fraction of the sweep's grace that a program gets; after all of it the worker itself is ended."""
 
 
 def open_session(setup: CommandSetup) -> CommandSession:
-    """See `automl.trial.ProcessEntry`."""
+    """Open the session of a worker; a `ProcessEntry` names this function."""
     return CommandSession(setup)
 
 
 class CommandSession:
-    """See `automl.trial.ObjectiveSession`. `run` may be called from many threads at once."""
+    """An `automl.trial.ObjectiveSession` whose objective is a program.
+
+    `run` may be called from many threads at once.
+    """
 
     def __init__(self, setup: CommandSetup) -> None:
         self._setup = setup
@@ -99,12 +101,12 @@ class CommandSession:
         self._inside = open_inside(setup.inside)
         self._folder = Path.cwd()
         sweep = multiprocessing.parent_process()
-        self._printed_into = shared_files.output_files(
+        self._output_files = shared_files.output_files(
             os.getpid() if sweep is None or sweep.pid is None else sweep.pid
         )
         self._lock = threading.Lock()  # guards the two below
         self._keepers: list[ProgramKeeper] = []
-        """Those that have no program now."""
+        """Keepers that run no program now."""
         self._running: set[RunningProgram] = set()
 
     def run(
@@ -116,26 +118,27 @@ class CommandSession:
     ) -> None:
         """Carry out one trial; its last event is its outcome. Raises what `on_event` raised.
 
-        A program asks for nothing: its line is not used."""
+        `line` is not used, because a program asks for nothing.
+        """
         trial = ProgramTrial(spec, placement, self._setup, on_event)
-        ended = self._carry_out(trial)
+        outcome = self._carry_out(trial)
         if trial.record.broken is not None:
             raise trial.record.broken
-        for event in (*trial.teller.last(spec.number), ended):
+        for event in (*trial.peak_reporter.last(spec.number), outcome):
             on_event(event)
 
     def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
-        """Programs run one by one."""
+        """Run the feed's trials one by one: programs form no packs."""
         while (spec := feed.next()) is not None:
-            self.run(spec, placement, run_one_by_one(on_events))
+            self.run(spec, placement, single_event_handler(on_events))
 
     def held_bytes(self) -> Sequence[int]:
-        """The driver tells what programs hold, and of which of our processes they are."""
+        """Return nothing: the driver knows the GPU memory of programs, and whose they are."""
         return ()
 
     @property
     def n_steps(self) -> int:
-        """Reports."""
+        """Number of reports of all programs, which count as steps."""
         return step_counter.n_steps_taken()
 
     @property
@@ -144,16 +147,16 @@ class CommandSession:
             return sum(program.held_bytes for program in self._running)
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
-        """A program cannot be held to it."""
+        """Do nothing: a program's GPU memory cannot be capped."""
 
     def keep_apart(self, apart: TrialIsolation) -> None:
-        """Programs are processes of their own."""
+        """Do nothing: programs are processes of their own."""
 
     def give_back_memory(self) -> None:
-        """A program that has ended holds none."""
+        """Do nothing: a program that has ended holds no memory."""
 
     def close(self) -> None:
-        """End what starts programs."""
+        """End the processes that start programs."""
         with self._lock:
             keepers, self._keepers = self._keepers, []
         for keeper in keepers:
@@ -165,31 +168,31 @@ class CommandSession:
             trial.prepare()
             began = time.time()
             try:
-                ended = self._run(trial)
+                end = self._run(trial)
             finally:
-                self._name_shared_files(trial.spec, began)
+                self._warn_of_shared_files(trial.spec, began)
         except KeeperDiedError as error:
             return InterruptedOutcome(
                 record.spec.number, time.time(), str(error), by_worker_death=True, killed=True
             )
-        except BaseException as error:  # noqa: BLE001  pruned and interrupted, or our own defect
+        except BaseException as error:  # noqa: BLE001  pruned, interrupted, or a defect of automl
             return outcomes.outcome_of_exception(error, record)
-        if ended.left_behind:
-            names = ", ".join(name.rpartition(" (pid")[0] for name in ended.left_behind)
+        if end.left_behind:
+            names = ", ".join(name.rpartition(" (pid")[0] for name in end.left_behind)
             logger.warning("a program left processes behind, which were ended: %s", names)
-        return outcome_of_program(ended, trial.last, record)
+        return outcome_of_program(end, trial.last_lines, record)
 
-    def _name_shared_files(self, spec: TrialSpec, began: float) -> None:
+    def _warn_of_shared_files(self, spec: TrialSpec, began: float) -> None:
         try:
             for text in shared_files.shared_file_warnings(
-                self._folder, spec, began, self._printed_into
+                self._folder, spec, began, self._output_files
             ):
                 logger.warning("%s", text)
-        except OSError as error:  # a picture only
+        except OSError as error:  # the warnings are a help only; the trial is unharmed
             logger.warning("what programs write is not looked at: %s", error.strerror)
 
     def _run(self, trial: ProgramTrial) -> ProgramEnd:
-        argv = program_arguments(self._words, trial.spec.params, trial.given, self._setup.flags)
+        argv = program_arguments(self._words, trial.spec.params, trial.inputs, self._setup.flags)
         trial.write(f"$ {mask_credentials(shlex.join(argv))}\n".encode(errors="replace"))
         env = os.environ | trial.environment
         with (
@@ -210,7 +213,7 @@ class CommandSession:
 
     @contextmanager
     def _keeper(self) -> Iterator[ProgramKeeper]:
-        """One that has no program. It lives as long as this process, unless it broke."""
+        """Yield a keeper that runs no program. It lives as long as this process, unless it died."""
         with self._lock:
             keeper = self._keepers.pop() if self._keepers else None
         keeper = keeper or ProgramKeeper()
@@ -230,25 +233,25 @@ class CommandSession:
 def _follow(
     program: RunningProgram, trial: ProgramTrial, find: FindMetrics, setup: CommandSetup
 ) -> ProgramEnd:
-    """What a program prints becomes reports, until it ends or need not go on."""
+    """Turn what a program prints into reports, until it ends or the trial must end."""
     streams = LineSplitter(), LineSplitter()
     silence = SilenceMonitor(setup.silent_seconds, time.monotonic())
     try:
         while program.ended is None:
-            for number, chunk in program.read(_LOOK_SECONDS):
+            for number, chunk in program.read(_POLL_SECONDS):
                 trial.write(chunk)
                 for line in streams[number].feed(chunk):
                     trial.take_line(line, find)
             trial.peak_bytes = max(trial.peak_bytes, program.held_bytes)
             trial.record.ask()
-            if silence.is_news(trial.record.n_reports, time.monotonic()):
-                logger.warning("%s", silence.words)
+            if silence.warning_is_due(trial.record.n_reports, time.monotonic()):
+                logger.warning("%s", silence.warning)
         for stream in streams:
             for line in stream.rest():
                 trial.take_line(line, find)
         trial.end()
     except TrialStopped:
-        for _, chunk in program.stop(_GRACE_SHARE * setup.grace_seconds):
+        for _, chunk in program.stop(_GRACE_FRACTION * setup.grace_seconds):
             trial.write(chunk)
         raise
     trial.peak_bytes = max(trial.peak_bytes, program.ended.peak_bytes)

@@ -1,14 +1,13 @@
-"""Metrics in what a program prints. Pure, and linear in the length of a line.
+"""Finds metrics in what a program prints, and groups them into one report for each step.
 
-Taken for a metric: `val_loss: 0.31` and `val_loss=0.31`, JSON objects, Python's dicts as they are
-printed, and a number behind words of which one says what it is (`val loss 2.53`). With a pattern
-its named groups are metrics, and nothing else is.
+These count as metrics: `val_loss: 0.31` and `val_loss=0.31`, JSON objects, printed dicts of
+Python's, and a number behind words of which one names a measure (`val loss 2.53`). With a pattern
+only its named groups are metrics.
 
-Lines with metrics put together into reports: one of each step. Pure.
-
-A line with the study's metric ends a report, which is told at once, so that it can be judged. What
-other lines tell is told with it, or when another step begins. A step is the line's own where it is
-larger than that of the last report; without one reports are counted.
+A line with the study's metric ends a report at once, so that the sweep can judge it. Metrics in
+other lines join that report, or form one when another step begins. The step is the number in the
+line if it is larger than the last report's; without a number, reports are counted. All is pure,
+and linear in the length of a line.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from automl.config.objective import STEP_NAMES
 from automl.trial import MAX_STEP
 
 MAX_LINE_BYTES = 4096
-"""Of a longer line the rest is not looked at: a user's pattern may take time that grows with it."""
+"""Bytes of a line that are searched. A user's pattern may take time that grows with the length."""
 _MAX_NAME_CHARACTERS = 100
 _MAX_WORDS = 4
 _MAX_DEPTH = 3
@@ -41,7 +40,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _UNIT = re.compile(r"[\w]|[.:,-]\d")
-"""What follows a number that is none: `12ms`, `11:39`, `2026-11-22`, `2.13.0`."""
+"""Text behind digits that make no number: `12ms`, `11:39`, `2026-11-22`, `2.13.0`."""
 _FRACTION = re.compile(r" ?/")
 _NORMAL = re.compile(r"[\s/.-]+")
 _NOISE = frozenset(("debug", "info", "warning", "warn", "error", "critical"))
@@ -86,29 +85,29 @@ _MEASURES = frozenset(
         "kl",
     ]
 )
-"""Words behind which a number is a metric without `:` or `=` between."""
+"""Words after which a number is a metric even without `:` or `=`."""
 
 
 @dataclass(frozen=True)
 class PrintedMetrics:
-    """What a line tells."""
+    """The metrics in one line of a program's output, and the step that they belong to."""
 
     metrics: Mapping[str, float]
     step: int | None = None
-    """Epoch, step or iteration, where the line says it as a whole number."""
+    """The epoch, step or iteration, if the line has it as a whole number."""
 
 
 FindMetrics: TypeAlias = "Callable[[str], PrintedMetrics]"
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines, each at most 4 KiB of it; empty ones are left out."""
+    """Cuts a stream of bytes into lines. Empty lines are dropped, and lines end after 4 KiB."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()
+        self._unfinished = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[str]:
-        """The lines that end in `chunk`, whatever bytes they are of."""
+        """Yield the lines that end in `chunk`; bytes that are no UTF-8 are replaced."""
         *ended, rest = _LINE_END.split(chunk)
         for piece in ended:
             self._add(piece)
@@ -116,17 +115,20 @@ class LineSplitter:
         self._add(rest)
 
     def rest(self) -> Iterator[str]:
-        """The line that has begun, as if it ended here."""
-        line, self._begun = self._begun.decode(errors="replace"), bytearray()
+        """Yield the unfinished line, as if it ended here."""
+        line, self._unfinished = self._unfinished.decode(errors="replace"), bytearray()
         if line.strip():
             yield line
 
     def _add(self, piece: bytes) -> None:
-        self._begun += piece[: MAX_LINE_BYTES - len(self._begun)]
+        self._unfinished += piece[: MAX_LINE_BYTES - len(self._unfinished)]
 
 
 def make_metric_finder(metric: str, pattern: str | None) -> FindMetrics:
-    """What finds metrics in a line; `metric` is spelt so whatever the program makes of it."""
+    """Return a function that finds metrics in a line.
+
+    The study's metric is always called `metric`, however the program spells it.
+    """
     if pattern is None:
         return lambda line: find_metrics(line, metric)
     compiled = re.compile(pattern)
@@ -134,19 +136,21 @@ def make_metric_finder(metric: str, pattern: str | None) -> FindMetrics:
 
 
 def find_metrics(line: str, metric: str) -> PrintedMetrics:
-    """By the usual ways to print metrics."""
-    pairs = _of_json(line)
-    return _found(_scanned(line, metric) if pairs is None else pairs, metric)
+    """Find the metrics in a line by the usual ways to print metrics."""
+    pairs = _numbers_in_json(line)
+    if pairs is None:
+        pairs = _numbers_in_text(line, metric)
+    return _printed_metrics(pairs, metric)
 
 
 def find_metrics_by_pattern(pattern: re.Pattern[str], line: str, metric: str) -> PrintedMetrics:
-    """By the named groups of a pattern, wherever it matches."""
+    """Find the metrics in a line by the named groups of a pattern, wherever it matches."""
     texts = ((k, v) for match in pattern.finditer(line) for k, v in match.groupdict().items() if v)
     pairs = ((name, _number(text.rstrip("%"))) for name, text in texts)
-    return _found([(name, value) for name, value in pairs if value is not None], metric)
+    return _printed_metrics([(name, value) for name, value in pairs if value is not None], metric)
 
 
-def _found(pairs: list[tuple[str, float]], metric: str) -> PrintedMetrics:
+def _printed_metrics(pairs: list[tuple[str, float]], metric: str) -> PrintedMetrics:
     metrics: dict[str, float] = {}
     steps: dict[str, int] = {}
     for name, value in pairs:
@@ -164,7 +168,7 @@ def _found(pairs: list[tuple[str, float]], metric: str) -> PrintedMetrics:
 
 @lru_cache(maxsize=1024)
 def normalize_name(name: str) -> str:
-    """`Val EvaluatedLoss`, `val/loss` and `val-loss` are `val_loss`."""
+    """Return the common form of a name: `Val Loss`, `val/loss` and `val-loss` are `val_loss`."""
     return _NORMAL.sub("_", name).lower()
 
 
@@ -178,8 +182,8 @@ def _number(text: str) -> float | None:
 # --- JSON ---------------------------------------------------------------------------------------
 
 
-def _of_json(line: str) -> list[tuple[str, float]] | None:
-    """Numbers of a JSON object; None: the line is none."""
+def _numbers_in_json(line: str) -> list[tuple[str, float]] | None:
+    """Return the numbers of a JSON object; None if the line is none."""
     text = line.strip()
     if not (text.startswith("{") and text.endswith("}")):
         return None
@@ -187,13 +191,13 @@ def _of_json(line: str) -> list[tuple[str, float]] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return list(_flat(value, "", 0)) if isinstance(value, dict) else None
+    return list(_flatten(value, "", 0)) if isinstance(value, dict) else None
 
 
-def _flat(value: Mapping[str, object], prefix: str, depth: int) -> Iterator[tuple[str, float]]:
+def _flatten(value: Mapping[str, object], prefix: str, depth: int) -> Iterator[tuple[str, float]]:
     for key, inner in value.items():
         if isinstance(inner, dict) and depth < _MAX_DEPTH:
-            yield from _flat(inner, f"{prefix}{key}/", depth + 1)
+            yield from _flatten(inner, f"{prefix}{key}/", depth + 1)
         elif isinstance(inner, int | float) and not isinstance(inner, bool):
             try:
                 yield f"{prefix}{key}", float(inner)
@@ -204,8 +208,8 @@ def _flat(value: Mapping[str, object], prefix: str, depth: int) -> Iterator[tupl
 # --- all other lines ----------------------------------------------------------------------------
 
 
-def _scanned(line: str, metric: str) -> list[tuple[str, float]]:
-    """Numbers with the name that stands before them, from left to right."""
+def _numbers_in_text(line: str, metric: str) -> list[tuple[str, float]]:
+    """Return the numbers in a line with the names before them, from left to right."""
     pairs: list[tuple[str, float]] = []
     words: list[str] = []
     equals = False
@@ -226,7 +230,10 @@ def _scanned(line: str, metric: str) -> list[tuple[str, float]]:
 
 
 def _is_number(line: str, end: int, name: str) -> bool:
-    """Whether what stands there is a number to its end; of steps the first of two: `3/10`."""
+    """Return whether the digits before `end` are a whole number or fraction of their own.
+
+    In a fraction such as `3/10` the first number counts if it is a step.
+    """
     if _FRACTION.match(line, end):
         return _is_step(name)
     return _UNIT.match(line, end) is None
@@ -237,7 +244,7 @@ def _is_step(word: str) -> bool:
 
 
 def _name(words: list[str], metric: str, *, equals: bool) -> str | None:
-    """What a number behind these words is called; None: it is no metric."""
+    """Return the name of a number behind these words; None if it is no metric."""
     words = [word for word in words if word.lower() not in _NOISE] or words
     if not words:
         return None
@@ -260,7 +267,7 @@ def _measures(word: str) -> bool:
 
 
 MAX_METRICS = 200
-"""Of a report: a program may print names without end."""
+"""Largest number of metrics in a report, since a program may print new names without end."""
 
 
 class PrintedReport(NamedTuple):
@@ -269,17 +276,17 @@ class PrintedReport(NamedTuple):
 
 
 class ReportGrouping:
-    """The lines of one program, from its first."""
+    """Groups the metrics of a program's lines, from the first line on, into reports."""
 
     def __init__(self, metric: str) -> None:
         self._metric = metric
         self._last = -1
         self._step: int | None = None
-        """Of what is still to be told, where a line said it."""
+        """The step of the unfinished report, if a line named it."""
         self._metrics: dict[str, float] = {}
 
     def take(self, found: PrintedMetrics) -> Iterator[PrintedReport]:
-        """The reports that this line ends."""
+        """Add the metrics of a line, and yield the reports that it ends."""
         if found.step is not None and self._step not in (None, found.step):
             yield from self.rest()
         if found.step is not None and self._last < found.step <= MAX_STEP:
@@ -291,7 +298,7 @@ class ReportGrouping:
             yield from self.rest()
 
     def rest(self) -> Iterator[PrintedReport]:
-        """What was not told yet."""
+        """Yield the unfinished report, if it has metrics."""
         if self._metrics:
             self._last = self._last + 1 if self._step is None else self._step
             metrics, self._metrics = self._metrics, {}

@@ -1,7 +1,7 @@
-"""What a program is given: its arguments and its environment. Pure.
+"""Builds the arguments and the environment of a trial's program. Pure.
 
-The words of `objective.command` with their places filled in. A place that is a word by itself may
-become several; within a word it stays one, quoted as a shell would want it.
+The placeholders in the words of `objective.command` are filled in. A placeholder that is a whole
+word may become several words. Within a word it stays one, quoted for a shell. Nothing is started.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
 FLAGS, OVERRIDES, JSON = "params", "overrides", "json"
 OWN = ("seed", "trial", "checkpoint_dir", "trial_dir", "n_devices")
 _ALL = (FLAGS, OVERRIDES, JSON)
-"""Places for all params that have none of their own."""
+"""Placeholders for all params that have no placeholder of their own."""
 RESERVED = (*OWN, *_ALL)
 _PREFIX = "AUTOML_"
 _NOT_IN_A_NAME = re.compile(r"\W")
 _PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)
-"""Texts that Hydra takes for themselves."""
+"""Texts that Hydra reads as strings without quotes."""
 _WORDS_OF_HYDRA = frozenset(("null", "true", "false", "yes", "no", "on", "off", "nan", "inf"))
 
 
 @dataclass(frozen=True)
 class ProgramFlags:
-    """How a program spells its flags, as far as it was asked."""
+    """The spelling of a program's flags, as far as it is known from its help or source."""
 
     by_param: Mapping[str, str] = field(default_factory=dict)
-    """`batch_size` → `--batch-size`; of others `--name` is assumed."""
+    """The flag of each param (`batch_size` → `--batch-size`); other params get `--name`."""
     switches: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    """Of params whose flag takes no value: what says true, and what false; None: nothing does."""
+    """The flags without a value, by param: the flag for true and the flag for false; None: the
+    program has no such flag."""
 
-    def of(self, name: str, value: ParamValue) -> list[str]:
-        """`--name=value`, or a switch."""
+    def words(self, name: str, value: ParamValue) -> list[str]:
+        """Return the words for a param: `--name=value`, a switch, or no word."""
         if isinstance(value, bool) and name in self.switches:
             flag = self.switches[name][0 if value else 1]
             return [] if flag is None else [flag]
-        return [f"{self.by_param.get(name, f'--{name}')}={written(value)}"]
+        return [f"{self.by_param.get(name, f'--{name}')}={value_text(value)}"]
 
 
 @dataclass(frozen=True)
 class ProgramInputs:
-    """What a trial gives to its program besides params."""
+    """The values that a trial passes to its program besides the params."""
 
     seed: int
     trial: int
@@ -55,72 +56,74 @@ class ProgramInputs:
     trial_dir: str
     n_devices: int
     json: str
-    """The path of the file with the params."""
+    """The path of the JSON file that holds the params."""
 
 
 def command_words(command: str) -> list[str]:
-    """The words of a command, with their places."""
+    """Split a command into words, with their placeholders."""
     return shlex.split(command)
 
 
 def placeholders_in(words: Iterable[str]) -> set[str]:
-    """What stands in braces."""
+    """Return the names in braces in the words of a command."""
     return {match[1] for word in words for match in _PLACE.finditer(word) if match[1]}
 
 
 def appended_params(words: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
-    """The params that are given as flags: those without a place of their own, where no `{json}` or
-    `{overrides}` holds them."""
-    there = placeholders_in(words)
-    if FLAGS not in there and not there.isdisjoint(_ALL):
+    """Return the params that are passed as flags.
+
+    A param is no flag if it has a placeholder of its own, or `{json}` or `{overrides}` passes all.
+    """
+    places = placeholders_in(words)
+    if FLAGS not in places and not places.isdisjoint(_ALL):
         return ()
-    return tuple(name for name in names if name not in there)
+    return tuple(name for name in names if name not in places)
 
 
 def program_arguments(
-    words: Sequence[str], params: Params, given: ProgramInputs, flags: ProgramFlags | None = None
+    words: Sequence[str], params: Params, inputs: ProgramInputs, flags: ProgramFlags | None = None
 ) -> list[str]:
-    """The program and its arguments. Raises ConfigError for a place that nothing fills."""
-    flags, there = flags or ProgramFlags(), placeholders_in(words)
-    rest = {name: value for name, value in params.items() if name not in there}
+    """Return the program and its arguments. Raises ConfigError for an unfilled placeholder."""
+    flags, places = flags or ProgramFlags(), placeholders_in(words)
+    rest = {name: value for name, value in params.items() if name not in places}
     lists = {
-        FLAGS: [word for name, value in rest.items() for word in flags.of(name, value)],
+        FLAGS: [word for name, value in rest.items() for word in flags.words(name, value)],
         OVERRIDES: [f"{name}={override_text(value)}" for name, value in rest.items()],
     }
-    texts = _texts(params, given) | {name: shlex.join(items) for name, items in lists.items()}
-    found: list[str] = []
+    texts = _texts(params, inputs) | {name: shlex.join(items) for name, items in lists.items()}
+    argv: list[str] = []
     for word in words:
         match = _PLACE.fullmatch(word)
         if match and match[1] in lists:
-            found += lists[match[1]]
+            argv += lists[match[1]]
         else:
-            found.append(_filled(word, texts))
-    return found if not there.isdisjoint(_ALL) else [*found, *lists[FLAGS]]
+            argv.append(_fill_placeholders(word, texts))
+    return argv if not places.isdisjoint(_ALL) else [*argv, *lists[FLAGS]]
 
 
-def program_environment(params: Params, given: ProgramInputs) -> dict[str, str]:
-    """The variables that say the same: `AUTOML_LR`, `AUTOML_TRIAL_DIR`, …"""
-    texts = _texts(params, given) | {FLAGS: json.dumps(dict(params))}
-    return {variable(name): text.replace("\0", "") for name, text in texts.items()}
+def program_environment(params: Params, inputs: ProgramInputs) -> dict[str, str]:
+    """Return the environment variables with the same values: `AUTOML_LR`, `AUTOML_TRIAL_DIR`, …"""
+    texts = _texts(params, inputs) | {FLAGS: json.dumps(dict(params))}
+    return {variable_name(name): text.replace("\0", "") for name, text in texts.items()}
 
 
-def _texts(params: Params, given: ProgramInputs) -> dict[str, str]:
-    own = {name: str(getattr(given, name)) for name in (*OWN, JSON)}
-    return {name: written(value) for name, value in params.items()} | own
+def _texts(params: Params, inputs: ProgramInputs) -> dict[str, str]:
+    own = {name: str(getattr(inputs, name)) for name in (*OWN, JSON)}
+    return {name: value_text(value) for name, value in params.items()} | own
 
 
-def variable(name: str) -> str:
-    """`batch_size` → `AUTOML_BATCH_SIZE`."""
+def variable_name(name: str) -> str:
+    """Return the environment variable of a name: `batch_size` → `AUTOML_BATCH_SIZE`."""
     return _PREFIX + _NOT_IN_A_NAME.sub("_", name).upper()
 
 
-def written(value: ParamValue) -> str:
-    """Numbers as Python writes them: some programs tell 0.0 from 0."""
+def value_text(value: ParamValue) -> str:
+    """Return a value as text, numbers as Python writes them: some programs tell 0.0 from 0."""
     return value if isinstance(value, str) else repr(value)
 
 
 def override_text(value: ParamValue) -> str:
-    """A value in Hydra's grammar of overrides."""
+    """Return a value in Hydra's grammar of overrides."""
     if value is None:
         return "null"
     if not isinstance(value, str):
@@ -133,9 +136,9 @@ def override_text(value: ParamValue) -> str:
 
 
 def check_command_params(command: str, names: Iterable[str], optional: Iterable[str] = ()) -> None:
-    """Raise ConfigError where a command and the params of a space contradict each other.
+    """Raise ConfigError if a command and the params of a space contradict each other.
 
-    `optional` are those that some trials lack.
+    `optional` are the params that some trials lack.
     """
     words, names, optional = command_words(command), tuple(names), tuple(optional)
     key = f"objective.command={command}"
@@ -169,15 +172,15 @@ def check_command_params(command: str, names: Iterable[str], optional: Iterable[
 def _check_variables(names: Iterable[str]) -> None:
     seen: dict[str, str] = {}
     for name in names:
-        before = seen.setdefault(variable(name), name)
+        before = seen.setdefault(variable_name(name), name)
         if before != name:
             raise ConfigError(
                 f"space.{name}: the program could not tell it from {before}, both are "
-                f"{variable(name)} in its environment. Call one otherwise."
+                f"{variable_name(name)} in its environment. Call one otherwise."
             )
 
 
-def _filled(word: str, texts: Mapping[str, str]) -> str:
+def _fill_placeholders(word: str, texts: Mapping[str, str]) -> str:
     def text(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]  # {{ and }}

@@ -1,11 +1,9 @@
-"""Asks a program for its flags, where asking is safe: `--help`, before the first trial.
+"""Checks the command of `objective=command` before the first trial, and learns its program's flags.
 
-A script that parses no arguments runs its training on `--help`. So its source is read first, and it
-is asked only where that imports a library that answers; in an empty folder, for ten seconds.
-
-A command made ready by the sweep: its words checked, its program asked; for those who start it.
-
-No torch here, as the sweep's own process has none.
+A Python program is asked with `--help`, if that is safe. A script that parses no arguments would
+start its training. Its source is therefore read first, and it is asked only if it imports a library
+that answers `--help`; in an empty folder, for at most ten seconds. No torch is imported, because
+the sweep's own process has none. No trial is started here.
 """
 
 from __future__ import annotations
@@ -51,30 +49,31 @@ _CLICKS_SWITCH = re.compile(r"(--[A-Za-z][\w-]*+) ?/ ?(--no-[\w-]++)")
 
 @dataclass(frozen=True)
 class PythonScript:
-    """A Python program's source, as a command names it."""
+    """The source of a Python program, and the place of its name in the command."""
 
     path: Path
     n_words: int
-    """Of the command, up to and with its name."""
+    """Number of words of the command up to the script's name, that name included."""
     as_module: bool = False
-    """Named by `-m`."""
+    """The command names a module by `-m`."""
 
 
 @dataclass(frozen=True)
 class FlagInquiry:
-    """What is known of a program's flags."""
+    """The flags of a program, as far as they were found, and a note if they are unchecked."""
 
     flags: ProgramFlags = field(default_factory=ProgramFlags)
     note: str | None = None
-    """Why they were not checked, for people; None: they were, or nothing could be asked."""
+    """The reason, for the user, why the flags are unchecked; None: they are checked, or the program
+    cannot be asked."""
 
 
 def ask_program_flags(
     command: str, names: Sequence[str], folder: Path, seconds: float = ASK_SECONDS
 ) -> FlagInquiry:
-    """How the program of a command spells the params that it is given as flags.
+    """Return how the program of a command spells the params that are passed as flags.
 
-    Raises ConfigError where there is no such program or script, or it lacks such a param.
+    Raises ConfigError if there is no such program or script, or if it lacks a flag for a param.
     """
     words = command_words(command)
     program = _program(command, words, folder)
@@ -82,26 +81,26 @@ def ask_program_flags(
     if script is None:
         return FlagInquiry()
     libraries = imported_packages(script.path)
-    given = appended_params(words, names)
+    as_flags = appended_params(words, names)
     if _HYDRA in libraries and not libraries & _ANSWERING:
-        if given:
+        if as_flags:
             raise ConfigError(
                 f"objective.command={command}: {script.path.name} uses hydra, which takes params "
                 f"as name=value: write {{{OVERRIDES}}} where they go."
             )
         return FlagInquiry()
-    if not given or not libraries & _ANSWERING:
+    if not as_flags or not libraries & _ANSWERING:
         return FlagInquiry()
-    argv = _question(words, script, program)
-    text = _answer(argv, folder, seconds)
-    found = None if text is None else parse_help(text, given)
+    argv = _help_command(words, script, program)
+    text = _help_output(argv, folder, seconds)
+    found = None if text is None else parse_help(text, as_flags)
     if found is None:
-        spelt = by_name(written_in(script.path), given)
+        spelt = flags_by_param(flags_in_source(script.path), as_flags)
         how = f"{Path(argv[-2]).name} --help told no flags within {seconds:g} s"
         return FlagInquiry(
             ProgramFlags(spelt), f"{how}: they are as its source has them, and not checked"
         )
-    _check(command, given, found)
+    _check_flags(command, as_flags, found)
     return FlagInquiry(found.flags)
 
 
@@ -120,11 +119,11 @@ def _program(command: str, words: Sequence[str], folder: Path) -> str:
         raise ConfigError(f"{key}: {name} is no program: chmod +x {name}, or name what runs it.")
     raise ConfigError(
         f"{key}: there is no program {name} {f'in {folder}' if '/' in name else 'on the PATH'}. "
-        f"{_instead(name)}"
+        f"{_remedy(name)}"
     )
 
 
-def _instead(name: str) -> str:
+def _remedy(name: str) -> str:
     if name.endswith(".py"):
         return f"A script is run by Python: python {name}"
     if name.startswith("python"):
@@ -133,7 +132,10 @@ def _instead(name: str) -> str:
 
 
 def _script(command: str, words: Sequence[str], program: str, folder: Path) -> PythonScript | None:
-    """The first word that is a script or follows `-m`, else a program that is a script itself."""
+    """Return the first word that is a script or follows `-m`, else the program if it is a script.
+
+    Returns None if the command runs no Python script.
+    """
     for n, word in enumerate(words):
         if placeholders_in([word]):
             continue
@@ -168,7 +170,7 @@ def _is_python(path: Path) -> bool:
 
 
 def imported_packages(path: Path) -> frozenset[str]:
-    """The packages that a source imports, wherever; none where it cannot be read as Python."""
+    """Return the packages that a source imports anywhere; none if it is not valid Python."""
     names: list[str] = []
     for node in _nodes(path):
         if isinstance(node, ast.Import):
@@ -178,8 +180,8 @@ def imported_packages(path: Path) -> frozenset[str]:
     return frozenset(name.partition(".")[0] for name in names)
 
 
-def written_in(path: Path) -> tuple[str, ...]:
-    """The flags that stand in a source as an argument of some call."""
+def flags_in_source(path: Path) -> tuple[str, ...]:
+    """Return the flags that are arguments of any call in a source."""
     arguments = (arg for node in _nodes(path) if isinstance(node, ast.Call) for arg in node.args)
     texts = (arg.value for arg in arguments if isinstance(arg, ast.Constant))
     return tuple(text for text in texts if isinstance(text, str) and _FLAG.fullmatch(text))
@@ -197,8 +199,8 @@ def _nodes(path: Path) -> list[ast.AST]:
 # --- the question -------------------------------------------------------------------------------
 
 
-def _question(words: Sequence[str], script: PythonScript, program: str) -> list[str]:
-    """The command up to its first flag, then `--help`; without what launches several of it."""
+def _help_command(words: Sequence[str], script: PythonScript, program: str) -> list[str]:
+    """Return the command up to its first flag, with `--help`, and without a launcher of ranks."""
     argv = list(words[: script.n_words])
     name = "-m " + argv[-1] if script.as_module else str(script.path.absolute())
     if script.n_words == 1:
@@ -215,8 +217,8 @@ def _question(words: Sequence[str], script: PythonScript, program: str) -> list[
     return [*argv, "--help"]
 
 
-def _answer(argv: Sequence[str], project: Path, seconds: float) -> str | None:
-    """What it says in an empty folder; None: nothing in time, or an error."""
+def _help_output(argv: Sequence[str], project: Path, seconds: float) -> str | None:
+    """Run a command in an empty folder, and return its output; None: it failed or took too long."""
     path = os.pathsep.join(filter(None, (str(project), os.environ.get("PYTHONPATH"))))
     env = os.environ | {
         "PYTHONPATH": path,
@@ -225,7 +227,7 @@ def _answer(argv: Sequence[str], project: Path, seconds: float) -> str | None:
         "COLUMNS": "200",
         "NO_COLOR": "1",
     }
-    said = bytearray()
+    output = bytearray()
     ends = time.monotonic() + seconds
     with (
         tempfile.TemporaryDirectory(prefix="automl-help-") as empty,
@@ -234,10 +236,10 @@ def _answer(argv: Sequence[str], project: Path, seconds: float) -> str | None:
     ):
         while program.ended is None and time.monotonic() < ends:
             for number, chunk in program.read(max(0.0, ends - time.monotonic())):
-                if number == 0 and len(said) < _MAX_HELP_BYTES:
-                    said += chunk
+                if number == 0 and len(output) < _MAX_HELP_BYTES:
+                    output += chunk
         is_good = program.ended is not None and program.ended.status == 0
-    return said.decode(errors="replace") if is_good else None
+    return output.decode(errors="replace") if is_good else None
 
 
 # --- the answer ---------------------------------------------------------------------------------
@@ -245,19 +247,19 @@ def _answer(argv: Sequence[str], project: Path, seconds: float) -> str | None:
 
 @dataclass(frozen=True)
 class HelpFlags:
-    """A help text's flags."""
+    """The flags in a help text, and the ones among them that belong to params."""
 
     known: tuple[str, ...]
-    """All that there are, as they are written."""
+    """All flags in the help text, as they are spelt there."""
     flags: ProgramFlags
 
 
 def parse_help(text: str, names: Iterable[str]) -> HelpFlags | None:
-    """The flags of a help text, and how those of these params are written; None: there are none."""
+    """Return the flags in a help text, and the spelling for these params; None: it has no flags."""
     known = tuple(dict.fromkeys(_FLAG.findall(text)))
     if set(known) <= {"--help", "--version"}:
         return None
-    by_param = by_name(known, names)
+    by_param = flags_by_param(known, names)
     switches = dict(_switches(text))
     return HelpFlags(
         known,
@@ -267,8 +269,11 @@ def parse_help(text: str, names: Iterable[str]) -> HelpFlags | None:
     )
 
 
-def by_name(known: Sequence[str], names: Iterable[str]) -> dict[str, str]:
-    """The flag of each param that has one, be it dashes or underscores; its own name goes first."""
+def flags_by_param(known: Sequence[str], names: Iterable[str]) -> dict[str, str]:
+    """Return the flag of each param that has one, with dashes or underscores.
+
+    A flag that is spelt exactly as the param wins.
+    """
     by_normal = {_normal(flag): flag for flag in reversed(known)}
     return {
         name: f"--{name}" if f"--{name}" in known else by_normal[_normal(name)]
@@ -278,13 +283,13 @@ def by_name(known: Sequence[str], names: Iterable[str]) -> dict[str, str]:
 
 
 def _switches(text: str) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
-    """Flags without a value, as argparse's usage and click's list show them."""
+    """Yield the flags without a value, as the help of argparse and of click shows them."""
     for match in (*_SWITCH.finditer(text), *_CLICKS_SWITCH.finditer(text)):
         yield match[1], (match[1], match[2])
 
 
-def _check(command: str, given: Sequence[str], found: HelpFlags) -> None:
-    missing = [name for name in given if name not in found.flags.by_param]
+def _check_flags(command: str, as_flags: Sequence[str], found: HelpFlags) -> None:
+    missing = [name for name in as_flags if name not in found.flags.by_param]
     if missing:
         known = ", ".join(flag for flag in found.known if flag != "--help")
         raise ConfigError(
@@ -300,7 +305,7 @@ def _normal(name: str) -> str:
 
 @dataclass(frozen=True)
 class CommandSetup:
-    """What a process that starts programs is given. Picklable."""
+    """The arguments of a process that starts programs. Picklable."""
 
     command: str
     pattern: str | None
@@ -310,18 +315,21 @@ class CommandSetup:
     n_threads: int = 1
     flags: ProgramFlags = field(default_factory=ProgramFlags)
     inside: ProcessEntry | None = None
-    """See `SessionSetup.inside`."""
+    """Makes the stand-ins for libraries that the program logs through; None: it logs through none.
+    """
     silent_seconds: float = 600.0
-    """A program that reports nothing for so long is spoken of."""
+    """Seconds without a report after which a warning is logged."""
     refit: bool = False
-    """It is the final training of a study's winner, which the program is told."""
+    """The trials are the final training of a study's winner, which the program learns."""
 
 
 def prepare_program_flags(
     config: Config, names: Sequence[str], optional: Sequence[str]
 ) -> tuple[ProgramFlags, tuple[str, ...]]:
-    """How the program spells its params, and lines for people. Raises ConfigError for a command
-    that cannot be started so, or does not fit space and metric; `optional` params some trials lack.
+    """Return how the program spells its params, and notes for the user.
+
+    `optional` are the params that some trials lack. Raises ConfigError for a command that cannot be
+    started, or does not fit the space or the metric.
     """
     command, pattern = config.objective.command, config.objective.pattern
     assert command is not None, "ObjectiveConfig refuses kind command without one"
@@ -335,14 +343,14 @@ def prepare_program_flags(
             f"objective.pattern names only {', '.join(groups)}. Set study.metric to one of these, "
             f"or call a group so.",
         )
-    asked = ask_program_flags(command, names, Path.cwd())
-    return asked.flags, () if asked.note is None else (asked.note,)
+    inquiry = ask_program_flags(command, names, Path.cwd())
+    return inquiry.flags, () if inquiry.note is None else (inquiry.note,)
 
 
 def make_command_setup(
     config: Config, flags: ProgramFlags, inside: ProcessEntry | None
 ) -> CommandSetup:
-    """What a process that starts programs is given."""
+    """Return the arguments of a process that starts programs."""
     assert config.objective.command is not None, "ObjectiveConfig refuses kind command without one"
     return CommandSetup(
         config.objective.command,

@@ -1,15 +1,16 @@
-"""Starts programs for one worker, and lets nothing of them outlive it. A program of its own.
+"""Starts programs for one worker, and ends all their processes with it. Runs as its own process.
 
-    python -I -S keeper.py FD        started once for a worker, in a session of its own
+    python -I -S program_keeper.py FD    started once for a worker, in a session of its own
 
-It stands between the worker and the program because a worker may be killed at any moment, with its
-process group, while what the program started may be in other groups and sessions (the ranks of
-`torchrun` are). The end of the socket is the worker's death: then all is killed. Whatever loses its
-parent becomes the keeper's child (Linux), so that nothing escapes by forking twice.
+The keeper stands between worker and program, because a worker may be killed at any moment with its
+process group, while the program's children may be in other groups and sessions (the ranks of
+`torchrun` are). When the socket closes, the worker is dead, and the keeper kills everything. A
+process that loses its parent becomes the keeper's child (Linux), so that none escapes by forking
+twice.
 
-It imports nothing of the package, which would take longer than to start a program. What is said
-over the socket is a JSON object behind its length: worker → {"argv", "env", "cwd"} with two
-descriptors for standard output and error, then {"signal": 15} as often as wanted; keeper →
+It imports nothing of the package, because that would take longer than to start a program. Messages
+on the socket are JSON objects after their length. The worker sends {"argv", "env", "cwd"} with two
+descriptors for standard output and error, then any number of {"signal": 15}. The keeper sends
 {"held": bytes} about once a second, and {"status", "peak", "left"} when the program and all that it
 started are gone.
 """
@@ -28,15 +29,16 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-"""From <linux/prctl.h>."""
-_THE_SWEEPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""They are its business (`record/stopping.py`); programs hear them as usual."""
+"""Numbers of options of `prctl`, which <linux/prctl.h> defines."""
+_SWEEP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""Signals that only the sweep handles (`record/stop_signals.py`). The keeper ignores them, and a
+program gets them as usual."""
 _MEASURE_SECONDS = 1.0
-_MEASURE_SHARE = 50
-"""Measuring takes at most one part in so many of the time."""
+_MEASURE_RATIO = 50
+"""The time between two measurements is at least this many times the time of one."""
 _LINGER_SECONDS = 0.5
-"""How long what a program started may take to end after it, as helpers of Python's do."""
-_LOOK_SECONDS = 0.01
+"""Seconds that a program's children get to end after it, as helper processes of Python's do."""
+_POLL_SECONDS = 0.01
 _CANNOT_START = 127
 _HEAD_BYTES = 4
 _LINUX = sys.platform.startswith("linux")
@@ -48,18 +50,18 @@ class SupervisedProgram:
     def __init__(self, start: dict[str, Any], fds: list[int]) -> None:
         self.pid = os.fork()
         if self.pid == 0:
-            _become(start, fds)
-        with suppress(OSError):  # it has done so itself, or is gone
+            _exec_program(start, fds)
+        with suppress(OSError):  # the child has done so itself, or is gone
             os.setpgid(self.pid, self.pid)
         for fd in fds:
             os.close(fd)
         self.status: int | None = None
-        """As `os.waitstatus_to_exitcode` says; None: it runs."""
+        """The exit code, as `os.waitstatus_to_exitcode` returns it; None: the program runs."""
         self.peak = self.held = 0
         self._measure_at = time.monotonic() + _MEASURE_SECONDS
 
     def reap(self) -> None:
-        """Take note of what has ended."""
+        """Collect the exit status of all children that have ended."""
         with suppress(ChildProcessError):
             while True:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -74,18 +76,18 @@ class SupervisedProgram:
         return self.status is not None
 
     def measure(self) -> bool:
-        """Main memory, of it and all that it started; whether it was time to."""
+        """Measure the main memory of the program and its children if due; return whether so."""
         now = time.monotonic()
         if now < self._measure_at:
             return False
         self.held = sum(map(_proportional_bytes, (self.pid, *_descendants(self.pid))))
         self.peak = max(self.peak, self.held)
         took = time.monotonic() - now
-        self._measure_at = now + max(_MEASURE_SECONDS, _MEASURE_SHARE * took)
+        self._measure_at = now + max(_MEASURE_SECONDS, _MEASURE_RATIO * took)
         return True
 
     def signal(self, number: int) -> None:
-        """To its process group; SIGKILL to all that it started besides."""
+        """Send a signal to the program's process group; SIGKILL also to all that it started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
         if number == signal.SIGKILL:
@@ -95,25 +97,25 @@ class SupervisedProgram:
 
 
 def main(fd: int) -> None:
-    """Until the worker is gone."""
+    """Run one program after another until the worker is gone."""
     worker = socket.socket(fileno=fd)
-    worker.set_inheritable(False)  # its end is this process's end, whatever programs live on
+    worker.set_inheritable(False)  # a program that lives on must not keep the socket open
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for number in _THE_SWEEPS:
+    for number in _SWEEP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    while (start := _started(worker)) is not None:
+    while (start := _next_start(worker)) is not None:
         program = SupervisedProgram(*start)
-        told = _follow(program, worker)
+        worker_is_there = _follow(program, worker)
         left = _end_rest(program)
-        if not told:
+        if not worker_is_there:
             return
-        _say(worker, status=program.status, peak=program.peak, left=left)
+        _send(worker, status=program.status, peak=program.peak, left=left)
 
 
 def _follow(program: SupervisedProgram, worker: socket.socket) -> bool:
-    """Until the program has ended; false: the worker has."""
+    """Wait until the program has ended. Returns False if the worker ended first."""
     wakeup, woken = os.pipe()
     for end in (wakeup, woken):
         os.set_blocking(end, False)
@@ -130,7 +132,7 @@ def _follow(program: SupervisedProgram, worker: socket.socket) -> bool:
                     return False
                 program.signal(message[0]["signal"])
             if program.measure():
-                _say(worker, held=program.held)
+                _send(worker, held=program.held)
     finally:
         signal.set_wakeup_fd(before)
         os.close(wakeup)
@@ -139,14 +141,14 @@ def _follow(program: SupervisedProgram, worker: socket.socket) -> bool:
 
 
 def _end_rest(program: SupervisedProgram) -> list[str]:
-    """Kill what is left, and wait until it is gone; the names of those that did not go alone."""
+    """Kill all remaining processes, wait until they are gone, and return the killed ones' names."""
     until = time.monotonic() + _LINGER_SECONDS
     named: dict[int, str] = {}
     while rest := _rest(program):
         if program.status is None or time.monotonic() >= until:
             named |= {pid: _name(pid) for pid in rest if pid not in named}
             program.signal(signal.SIGKILL)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return [f"{name} (pid {pid})" for pid, name in named.items() if pid != program.pid]
 
 
@@ -161,13 +163,13 @@ def _rest(program: SupervisedProgram) -> list[int]:
     return [program.pid]
 
 
-def _become(start: dict[str, Any], fds: list[int]) -> NoReturn:
-    """In the child: nothing that is open here is, but the two streams."""
+def _exec_program(start: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Replace the child by the program, which inherits no descriptors but the two streams."""
     try:
         os.setpgid(0, 0)
         if _LINUX:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for number in (*_THE_SWEEPS, signal.SIGPIPE, signal.SIGCHLD):
+        for number in (*_SWEEP_SIGNALS, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         nowhere = os.open(os.devnull, os.O_RDONLY)
         for fd, own in zip((nowhere, *fds), (0, 1, 2), strict=True):
@@ -180,84 +182,87 @@ def _become(start: dict[str, Any], fds: list[int]) -> NoReturn:
         os._exit(_CANNOT_START)
 
 
-# --- what is said ---
+# --- messages ---
 
 
-def _started(worker: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """What to start; words about a program that has ended are passed over."""
+def _next_start(worker: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Return the next program to start; messages about a program that has ended are skipped."""
     while (message := receive_message(worker)) is not None:
-        word, fds = message
+        start, fds = message
         for fd in fds:
             os.set_inheritable(fd, False)
         if fds:
-            return word, fds
+            return start, fds
     return None
 
 
 def receive_message(peer: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next message, with descriptors that came with it; None: nobody is there any more."""
+    """Return the next message and the descriptors sent with it; None: the peer is gone."""
     try:
         head, fds, _, _ = socket.recv_fds(peer, _HEAD_BYTES, 2)
-        body = _exactly(peer, int.from_bytes(_exactly(peer, _HEAD_BYTES, head), "big"))
+        body = _receive_bytes(peer, int.from_bytes(_receive_bytes(peer, _HEAD_BYTES, head), "big"))
     except (OSError, EOFError):
         return None
-    word: dict[str, Any] = json.loads(body)
-    return word, fds
+    message: dict[str, Any] = json.loads(body)
+    return message, fds
 
 
-def send_message(peer: socket.socket, word: object, fds: list[int] | None = None) -> None:
-    """One message. Raises OSError where nobody is there any more."""
-    body = json.dumps(word).encode()
+def send_message(peer: socket.socket, message: object, fds: list[int] | None = None) -> None:
+    """Send one message, with descriptors. Raises OSError if the peer is gone."""
+    body = json.dumps(message).encode()
     socket.send_fds(peer, [len(body).to_bytes(_HEAD_BYTES, "big")], fds or [])
     peer.sendall(body)
 
 
-def _exactly(peer: socket.socket, n_bytes: int, begun: bytes = b"") -> bytes:
-    got = bytearray(begun)
-    while len(got) < n_bytes:
-        more = peer.recv(n_bytes - len(got))
+def _receive_bytes(peer: socket.socket, n_bytes: int, first: bytes = b"") -> bytes:
+    received = bytearray(first)
+    while len(received) < n_bytes:
+        more = peer.recv(n_bytes - len(received))
         if not more:
             raise EOFError
-        got += more
-    return bytes(got)
+        received += more
+    return bytes(received)
 
 
-def _say(worker: socket.socket, **word: object) -> None:
-    with suppress(OSError):  # it is gone, as the next word from it will tell
-        send_message(worker, word)
+def _send(worker: socket.socket, **message: object) -> None:
+    with suppress(OSError):  # the worker is gone, as the next `receive_message` will show
+        send_message(worker, message)
 
 
-# --- what runs (Linux; elsewhere a process group is all that can be seen) ---
+# --- processes (Linux; elsewhere only the process group can be seen) ---
 
 
 def _descendants(pid: int) -> list[int]:
-    """All that a process started and that lives, parents first."""
+    """Return all living descendants of a process, parents first."""
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _text(f"/proc/{pid}/task/{task}/children").split())
+            found += map(int, _read_text(f"/proc/{pid}/task/{task}/children").split())
     alive = [child for child in found if _state(child) not in ("Z", "X", "")]
     return [p for child in alive for p in (child, *_descendants(child))]
 
 
 def _state(pid: int) -> str:
-    return (_text(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]
+    return (_read_text(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]
 
 
 def _name(pid: int) -> str:
-    words = _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-    return words[:80] or _text(f"/proc/{pid}/comm").strip() or "a process"
+    words = _read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+    return words[:80] or _read_text(f"/proc/{pid}/comm").strip() or "a process"
 
 
 def _proportional_bytes(pid: int) -> int:
-    """What several share is divided among them: workers of a DataLoader hold the same pages."""
-    for line in _text(f"/proc/{pid}/smaps_rollup").splitlines():
+    """Return the memory of a process, in bytes, with shared pages divided among their users.
+
+    The workers of a DataLoader share pages.
+    """
+    for line in _read_text(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
     return 0
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path, errors="replace") as file:
             return file.read()

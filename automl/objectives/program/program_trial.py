@@ -1,6 +1,7 @@
-"""One trial whose objective is a program: what it is given, and what becomes of what it prints.
+"""Runs one trial whose objective is a program: its inputs, its printed reports, and its outcome.
 
-How a trial ended whose objective is a program: from its exit to one `TrialOutcome`. Pure.
+The exit of the program becomes one `TrialOutcome` by pure functions. The process itself is started
+and read by `running_program.py`.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from automl.trial import (
 )
 
 N_LAST_LINES = 20
-_N_SHOWN = 3
-_N_SEEN = 20
-_SHELLS_OFFSET = 128
-"""A shell says so of a signal that ended its command."""
+_N_SHOWN_LINES = 3
+_N_SHOWN_METRICS = 20
+_SHELL_SIGNAL_OFFSET = 128
+"""A shell exits with this number plus the signal that ended its command."""
 _DEADLY = frozenset((signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV))
 _MAX_SHOWN_CHARACTERS = 300
 _NO_TERMINAL_TEXTS = (
@@ -56,14 +57,14 @@ _NO_TERMINAL_TEXTS = (
     "_curses.error",
 )
 _MARKERS = frozenset("^~ ")
-"""Of the lines below those of a traceback, which say nothing without them."""
+"""Characters of the marker lines in a traceback, which say nothing without the line above."""
 _KILLED_TEXTS = ("Signal 9 (SIGKILL)", "killed by signal: Killed")
-"""torchrun's words for a rank, and torch's for a DataLoader's worker, that somebody killed."""
+"""The messages of torchrun about a killed rank, and of torch about a killed DataLoader worker."""
 _NO_MEMORY_TEXTS = ("OutOfMemoryError", "MemoryError")
 
 
 class LastOutputLines:
-    """The end of what a program printed."""
+    """The last lines that a program printed, for causes and for the search of known errors."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=N_LAST_LINES)
@@ -71,50 +72,50 @@ class LastOutputLines:
     def add(self, line: str) -> None:
         self._lines.append(line)
 
-    def say(self, *texts: str) -> bool:
-        """Whether one of these stands there."""
+    def contain(self, *texts: str) -> bool:
+        """Return whether any of these texts is in the lines."""
         return any(text in line for line in self._lines for text in texts)
 
     @property
-    def all(self) -> str:
+    def text(self) -> str:
         return "\n".join(self._lines)
 
     @property
-    def shown(self) -> str:
-        """For a cause: the last few, on one line."""
-        told = [line for line in self._lines if not _MARKERS.issuperset(line)]
-        lines = [fit_line(line, _MAX_SHOWN_CHARACTERS) for line in told]
-        return " / ".join(lines[-_N_SHOWN:]) or "none"
+    def summary(self) -> str:
+        """The last three lines joined into one, for the cause of a failure."""
+        telling = [line for line in self._lines if not _MARKERS.issuperset(line)]
+        lines = [fit_line(line, _MAX_SHOWN_CHARACTERS) for line in telling]
+        return " / ".join(lines[-_N_SHOWN_LINES:]) or "none"
 
 
 def outcome_of_program(
-    ended: ProgramEnd, last: LastOutputLines, record: TrialReports
+    end: ProgramEnd, last: LastOutputLines, record: TrialReports
 ) -> TrialOutcome:
-    """The outcome of a program that ended by itself."""
+    """Return the outcome of a program that ended by itself."""
     number, now = record.spec.number, time.time()
-    if ended.status == 0:
+    if end.status == 0:
         if record.best_value is not None:
             return FinishedOutcome(number, now, record.best_value)
-        cause = f"{_no_value(record, last)}{_left_behind(ended.left_behind)}"
+        cause = f"{_no_value(record, last)}{_left_behind(end.left_behind)}"
         return FailedOutcome(
             number, now, cause, hopeless=record.goal.metric not in record.metric_names
         )
-    how = _how(ended.status)
-    cause = f"{how}; last lines: {last.shown}"
-    if outcomes.mentions_out_of_memory(last.all) or last.say(*_NO_MEMORY_TEXTS):
+    how = _exit_text(end.status)
+    cause = f"{how}; last lines: {last.summary}"
+    if outcomes.mentions_out_of_memory(last.text) or last.contain(*_NO_MEMORY_TEXTS):
         return OutOfMemoryOutcome(number, now, cause)
-    if record.on_gpu and outcomes.mentions_device_failure(last.all):
+    if record.on_gpu and outcomes.mentions_device_failure(last.text):
         return InterruptedOutcome(number, now, f"its GPU failed: {cause}", by_worker_death=True)
-    killed = how == "SIGKILL" or last.say(*_KILLED_TEXTS)
+    killed = how == "SIGKILL" or last.contain(*_KILLED_TEXTS)
     if killed or how.startswith("SIG"):
         died = f"its program died: {cause}"
         return InterruptedOutcome(number, now, died, by_worker_death=True, killed=killed)
     return FailedOutcome(number, now, f"{cause}{_hint(last)}")
 
 
-def _how(status: int) -> str:
-    """`SIGSEGV`, or `exit status 3`."""
-    for number in (-status, status - _SHELLS_OFFSET):
+def _exit_text(status: int) -> str:
+    """Return `SIGSEGV`, or `exit status 3`."""
+    for number in (-status, status - _SHELL_SIGNAL_OFFSET):
         if number in _DEADLY or number == -status > 0:
             return how_it_ended(-number)
     return how_it_ended(status)
@@ -122,19 +123,19 @@ def _how(status: int) -> str:
 
 def _no_value(record: TrialReports, last: LastOutputLines) -> str:
     metric, seen = record.goal.metric, sorted(record.metric_names)
-    shown = ", ".join(seen[:_N_SEEN]) + (", …" if len(seen) > _N_SEEN else "")
-    ended = "exit status 0, but "
+    shown = ", ".join(seen[:_N_SHOWN_METRICS]) + (", …" if len(seen) > _N_SHOWN_METRICS else "")
+    prefix = "exit status 0, but "
     if metric in seen:
-        return f"{ended}{metric} was never a finite number; last lines: {last.shown}"
-    say = (
+        return f"{prefix}{metric} was never a finite number; last lines: {last.summary}"
+    remedy = (
         f"Have it print `{metric}: 0.31` or {{{metric!r}: 0.31}}, or say where it stands: "
         f"objective.pattern='… (?P<{_identifier(metric)}>[0-9.]+)'"
     )
     if not seen:
-        return f"{ended}it printed no metric. {say}. Last lines: {last.shown}"
+        return f"{prefix}it printed no metric. {remedy}. Last lines: {last.summary}"
     return (
-        f"{ended}study.metric={metric} was never printed; seen: {shown}. Set "
-        f"study.metric to one of these. {say}. Last lines: {last.shown}"
+        f"{prefix}study.metric={metric} was never printed; seen: {shown}. Set "
+        f"study.metric to one of these. {remedy}. Last lines: {last.summary}"
     )
 
 
@@ -149,7 +150,7 @@ def _left_behind(names: Sequence[str]) -> str:
 
 
 def _hint(last: LastOutputLines) -> str:
-    if not last.say(*_NO_TERMINAL_TEXTS):
+    if not last.contain(*_NO_TERMINAL_TEXTS):
         return ""
     return " (nobody answers it: there is no terminal, and standard input is closed)"
 
@@ -158,14 +159,14 @@ _PARAMS = "params.json"
 
 
 class ProgramTrial:
-    """One trial: what its program is given, and what becomes of what it prints."""
+    """One trial whose objective is a program: its inputs, and the reports from its output."""
 
     def __init__(
         self, spec: TrialSpec, placement: Placement, setup: CommandSetup, on_event: OnEvent
     ) -> None:
         self.spec, self._placement, self._setup = spec, placement, setup
         self._directory = Path(spec.checkpoint_dir).absolute()
-        self.given = ProgramInputs(
+        self.inputs = ProgramInputs(
             seed=trial_seed(spec.study_seed, spec.number),
             trial=spec.number,
             checkpoint_dir=str(self._directory),
@@ -173,16 +174,16 @@ class ProgramTrial:
             n_devices=len(placement.shares),
             json=str(self._directory / _PARAMS),
         )
-        self.last = LastOutputLines()
+        self.last_lines = LastOutputLines()
         self.peak_bytes = 0
-        """The most main memory that its program was seen to hold."""
-        self.teller = PeakReporter(self._get_peak)
+        """The largest main memory that its program was measured to hold, in bytes."""
+        self.peak_reporter = PeakReporter(self._get_peak)
         self.record = TrialReports(
             spec=spec,
             goal=StudyGoal(setup.metric, setup.direction, tuple(spec.params)),
             on_event=on_event,
             checkpoint_every_seconds=math.inf,
-            teller=self.teller,
+            peak_reporter=self.peak_reporter,
             on_gpu=not placement.on_host,
         )
         self._grouping = ReportGrouping(setup.metric)
@@ -190,7 +191,7 @@ class ProgramTrial:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What differs for its program."""
+        """The environment variables that differ for its program."""
         visible = (
             ""
             if self._placement.on_host
@@ -199,32 +200,34 @@ class ProgramTrial:
         own = {"CUDA_VISIBLE_DEVICES": visible, "PYTHONUNBUFFERED": "1"}
         defaults = {"OMP_NUM_THREADS": str(self._setup.n_threads), "PET_STANDALONE": "1"}
         unset = {name: text for name, text in defaults.items() if name not in os.environ}
-        again = {"AUTOML_REFIT": "1"} if self._setup.refit else {}
-        return unset | own | program_environment(self.spec.params, self.given) | again
+        refit = {"AUTOML_REFIT": "1"} if self._setup.refit else {}
+        return unset | own | program_environment(self.spec.params, self.inputs) | refit
 
     def prepare(self) -> None:
-        """Make its folders, and take up what is known from before an interruption."""
-        self._unflushed = make_folder(Path(self.given.trial_dir))
-        write_atomically(Path(self.given.json), json.dumps(dict(self.spec.params)))
+        """Make the trial's folders, and restore the best report from before an interruption."""
+        self._unflushed = make_folder(Path(self.inputs.trial_dir))
+        write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             best = json.loads((self._directory / BEST_REPORT).read_text())
-            self.record.know_best(int(best["step"]), float(best["value"]))
+            self.record.set_best(int(best["step"]), float(best["value"]))
         self.record.ask()
 
     def flush(self) -> None:
-        """A power cut does not take the folder from under a checkpoint of the program's; while that
-        begins, since it may take as long as a short program."""
+        """Flush the new folders, so that a power cut cannot lose them with a program's checkpoint.
+
+        The program already runs meanwhile: a flush may take as long as a short program.
+        """
         for folder in self._unflushed:
             flush_folder(folder)
 
     def report(self, report: PrintedReport) -> None:
-        """Raises TrialPruned or TrialInterrupted."""
+        """Take a printed report. Raises TrialPruned or TrialInterrupted."""
         with self.keeping_best():
             self.record.report(report.step, report.metrics, None, None)
 
     @contextmanager
     def keeping_best(self) -> Iterator[None]:
-        """While something is reported, by whatever thread."""
+        """Store the best report in a file if the block changes it. Any thread may use it."""
         with self.record.lock:
             before = self.record.best_step, self.record.best_value
             try:
@@ -236,24 +239,24 @@ class ProgramTrial:
                     write_atomically(self._directory / BEST_REPORT, text)
 
     def take_line(self, line: str, find: FindMetrics) -> None:
-        self.last.add(line)
+        self.last_lines.add(line)
         for report in self._grouping.take(find(line)):
             self.report(report)
 
     def end(self) -> None:
-        """What its program printed last is a report, too."""
+        """Report the metrics that the program printed last."""
         for report in self._grouping.rest():
             self.report(report)
 
     def write(self, chunk: bytes) -> None:
-        """To where this process prints."""
+        """Write bytes to this process's standard output."""
         sys.stdout.flush()
         left = memoryview(chunk)
         while left:
             left = left[os.write(1, left) :]
 
     def _get_peak(self) -> DeviceMemoryPeak | None:
-        """Of a GPU the driver knows it."""
+        """Return the peak of main memory; None on a GPU, whose memory the driver knows."""
         return (
             DeviceMemoryPeak(self.peak_bytes)
             if self._placement.on_host and self.peak_bytes
@@ -262,7 +265,7 @@ class ProgramTrial:
 
 
 class ProgramLogSide(LoggedSide):
-    """What a program logs through another library, beside what it prints."""
+    """The trial that a program logs to through another library, besides what it prints."""
 
     def __init__(self, trial: ProgramTrial) -> None:
         super().__init__(trial.record)

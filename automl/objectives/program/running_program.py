@@ -1,8 +1,8 @@
-"""A program of the user's as this process sees it: started, read, told to end; never outlives it.
+"""Starts, reads and ends a user's program, which never outlives this process.
 
-What actually starts it is the keeper, a process of ours beside this one (see `keeper.py`).
-
-Whose environment a program is of: another's Python does not know this package.
+A second process starts it, the keeper in `program_keeper.py`. The module also finds out whether a
+program belongs to this Python's environment; another Python cannot import this package. What the
+program prints is not interpreted here.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from automl.objectives.program import program_keeper
 _CHUNK_BYTES = 1 << 16
 _CLOSE_SECONDS = 5.0
 _KILL_SECONDS = 30.0
-"""A process that is killed may take so long to be gone, while the kernel takes its memory back."""
+"""Seconds that a killed process gets to disappear, while the kernel takes its memory back."""
 
 
 class KeeperDiedError(AutoMLError):
-    """Raised when the process that starts programs is gone, and what it had started with it."""
+    """Raised when the process that starts programs is gone, and its program with it."""
 
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program came to its end."""
+    """The end of a program: its exit status, its memory peak, and the processes that it left."""
 
     status: int
-    """Of its exit; below 0 the signal that ended it."""
+    """The exit status; below 0, minus the signal that ended the program."""
     peak_bytes: int
-    """The most main memory that it held, with all that it started."""
+    """The largest main memory of the program and its children, in bytes."""
     left_behind: tuple[str, ...]
-    """What it had started and that ran on, until it was ended: names with pids."""
+    """Names with pids of the children that ran on and were killed."""
 
 
 class ProgramKeeper:
-    """Starts one program after another; one at a time. Ends with this process, or `close`."""
+    """Starts one program after another, one at a time. It ends with this process or by `close`."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        with theirs:
+        self._socket, keeper_socket = socket.socketpair()
+        with keeper_socket:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", program_keeper.__file__, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
+                [sys.executable, "-I", "-S", program_keeper.__file__, str(keeper_socket.fileno())],
+                pass_fds=(keeper_socket.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                start_new_session=True,  # what kills this process's group is not to kill it
+                start_new_session=True,  # a signal to this process's group must not kill it
                 cwd="/",
             )
 
     def close(self) -> None:
-        """Kill what runs."""
+        """End the keeper, which kills the program that still runs."""
         self._socket.close()
         try:
             self._process.wait(_CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:  # it waits for a program that the kernel does not let go
+        except subprocess.TimeoutExpired:  # it waits for a program that the kernel cannot end
             self._process.kill()
             self._process.wait()
 
@@ -73,11 +73,11 @@ class ProgramKeeper:
     def running(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: Path
     ) -> Iterator[RunningProgram]:
-        """A program that has begun; killed, if it still runs, when the block is left."""
+        """Start a program for the block. If it still runs at the end of the block, it is killed."""
         pipes = [os.pipe(), os.pipe()]
         try:
-            word = {"argv": list(argv), "env": dict(env), "cwd": str(cwd)}
-            self._send(word, [write for _, write in pipes])
+            start = {"argv": list(argv), "env": dict(env), "cwd": str(cwd)}
+            self._send(start, [write for _, write in pipes])
         finally:
             for _, write in pipes:
                 os.close(write)
@@ -92,7 +92,7 @@ class ProgramKeeper:
         return self._socket.fileno()
 
     def receive(self) -> dict[str, object]:
-        """Its next word. Raises KeeperDiedError."""
+        """Return the keeper's next message. Raises KeeperDiedError."""
         message = program_keeper.receive_message(self._socket)
         if message is None:
             raise KeeperDiedError(
@@ -105,9 +105,9 @@ class ProgramKeeper:
         with suppress(KeeperDiedError):  # `receive` says so
             self._send({"signal": int(number)}, [])
 
-    def _send(self, word: object, fds: list[int]) -> None:
+    def _send(self, message: object, fds: list[int]) -> None:
         try:
-            program_keeper.send_message(self._socket, word, fds)
+            program_keeper.send_message(self._socket, message, fds)
         except OSError as error:
             raise KeeperDiedError(
                 f"the process that keeps programs (pid {self._process.pid}) was killed"
@@ -115,23 +115,23 @@ class ProgramKeeper:
 
 
 class RunningProgram:
-    """One program, for the thread that started it."""
+    """One program that runs, for use in the thread that started it."""
 
     def __init__(self, keeper: ProgramKeeper, streams: Sequence[int]) -> None:
         self._keeper, self._streams = keeper, list(streams)
         self._numbers = {fd: number for number, fd in enumerate(streams)}
         self.ended: ProgramEnd | None = None
-        """None: it runs, or what it printed was not read to its end."""
+        """The end of the program; None: it runs, or its output is not yet read to the end."""
         self._gone: ProgramEnd | None = None
         self.held_bytes = 0
-        """Main memory, of it and all that it started, as it was measured last."""
+        """Main memory of the program and its children at the last measurement, in bytes."""
         for fd in streams:
             os.set_blocking(fd, False)
 
     def read(self, seconds: float) -> Iterator[tuple[int, bytes]]:
-        """What it printed since, to standard output (0) or error (1); waits so long for some.
+        """Yield what the program printed to standard output (0) or error (1) since the last call.
 
-        Raises KeeperDiedError.
+        Waits up to `seconds` for output. Raises KeeperDiedError.
         """
         was_gone = self._gone
         fds = self._streams if was_gone else [*self._streams, self._keeper.fd]
@@ -139,13 +139,15 @@ class RunningProgram:
         for fd in [fd for fd in self._streams if fd in ready]:
             yield from self._chunk(fd)
         if self._keeper.fd in ready:
-            self._take(self._keeper.receive())
+            self._handle(self._keeper.receive())
         if was_gone and not ready:
             self.ended = was_gone
 
     def stop(self, grace_seconds: float) -> Iterator[tuple[int, bytes]]:
-        """End it: SIGTERM to its process group, and SIGKILL to whatever is left after the grace;
-        meanwhile what it prints."""
+        """End the program, and yield what it prints meanwhile.
+
+        Its process group gets SIGTERM, and whatever is left after the grace gets SIGKILL.
+        """
         if self._gone is None:
             self._keeper.signal(signal.SIGTERM)
             yield from self._until(time.monotonic() + grace_seconds)
@@ -181,8 +183,8 @@ class RunningProgram:
             self._streams.remove(fd)
             os.close(fd)
 
-    def _take(self, word: Mapping[str, object]) -> None:
-        match word:
+    def _handle(self, message: Mapping[str, object]) -> None:
+        match message:
             case {"held": int(held)}:
                 self.held_bytes = held
             case {"status": int(status), "peak": int(peak), "left": list(left)}:
@@ -193,14 +195,14 @@ class RunningProgram:
 _STARTERS = frozenset(
     ("env", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "taskset", "time", "timeout")
 )
-"""What starts the program that is named behind it, as it is."""
+"""Programs that start the program named after them, in the same environment."""
 _PATH = "PATH="
 
 
 def foreign_program(argv: Sequence[str]) -> Path | None:
-    """The program that a command runs, where it is not of this Python's environment; None: it is.
+    """Return a command's program if it is outside of this Python's environment, else None.
 
-    A shell, or what sets up an environment of its own, is not of this one, whatever it runs.
+    A shell, or a program that sets up its own environment, counts as outside, whatever it runs.
     """
     program = _program(argv)
     return None if program.parent == Path(sys.executable).parent else program
@@ -211,5 +213,5 @@ def _program(argv: Sequence[str]) -> Path:
     first = Path(shutil.which(argv[0]) or argv[0])
     if first.name not in _STARTERS:
         return first
-    behind = (shutil.which(word, path=path) for word in argv[1:])
-    return next((Path(found) for found in behind if found is not None), first)
+    others = (shutil.which(word, path=path) for word in argv[1:])
+    return next((Path(found) for found in others if found is not None), first)

@@ -1,9 +1,10 @@
-"""Files of the project's folder that more than one trial wrote, of which the last one's remains.
+"""Finds files in the project's folder that several trials wrote, so that the last one's remains.
 
-Nobody tells which process wrote a file. But what changed while a trial ran, and changed again after
-its end while another ran, is that file of both, unless its name could be one trial's alone: a name
-with a digit or with a param's value in it is believed to be, until no single trial ran through all
-of its changes. What trials saw is kept in a file beside their checkpoints, a line for each.
+The system does not say which process wrote a file. A file that changed while a trial ran, and again
+after its end while another ran, counts as written by both. A name with a digit or a param's value
+may belong to one trial alone; it counts only if no single trial ran during all of its changes.
+The changes that each trial saw are kept as a line in a file beside the checkpoints. Nothing is
+prevented here: the module only makes warnings.
 """
 
 from __future__ import annotations
@@ -23,60 +24,63 @@ from automl.record.texts import fit_line, printable
 from automl.trial import Params, TrialSpec
 
 MAX_ENTRIES = 2_000
-"""Of the project's folder and those in it; where there are more, nothing is looked at."""
+"""Largest number of entries in the project's folder and its folders; with more, none is checked."""
 _MAX_FILES = 50
 _SLACK_SECONDS = 0.05
-"""The kernel's clock for files is behind by some milliseconds."""
-_NOT_LOOKED_INTO = frozenset(("__pycache__", "node_modules", "mlruns", "mlartifacts"))
-_TAKES_MANY = (".db", ".db-journal", ".db-wal", ".db-shm", ".sqlite", ".sqlite3", ".pyc", ".lock")
+"""Tolerance in seconds: the kernel's clock for files is behind by some milliseconds."""
+_SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "mlruns", "mlartifacts"))
+_MULTI_WRITER = (".db", ".db-journal", ".db-wal", ".db-shm", ".sqlite", ".sqlite3", ".pyc", ".lock")
 _EDITED = (".py", ".ipynb", ".md", ".sh", ".log", ".out")
-"""Ends of the names of files that are made to be written by several, and of those that people write
-meanwhile, or have written for them."""
+"""Name endings of skipped files: the first are made for several writers, the second are written by
+people, or on their behalf, during a sweep."""
 
 
 FileId: TypeAlias = tuple[int, int]
-"""Device and inode."""
+"""Device and inode of a file."""
 
 
 @dataclass(frozen=True)
 class TrialFileChanges:
-    """What a trial saw change, from its begin or after an interruption. Times are Unix seconds."""
+    """The file changes since a trial began or continued; times are in Unix seconds."""
 
     trial: int
     began: float
     ended: float
     changed: Mapping[str, float]
-    """The last change by path, below the project's folder."""
+    """The time of the last change, by path below the project's folder."""
     values: tuple[str, ...] = ()
-    """Texts among its params."""
+    """The param values of the trial that are texts."""
 
     def covers(self, time: float) -> bool:
         return self.began - _SLACK_SECONDS <= time <= self.ended
 
 
 def is_written_twice(path: str, seen: Sequence[TrialFileChanges]) -> bool:
-    """Whether more than one of these trials wrote the file."""
+    """Return whether more than one of these trials wrote the file."""
     by_trial: dict[int, list[TrialFileChanges]] = {}
-    for one in seen:
-        if path in one.changed:
-            by_trial.setdefault(one.trial, []).append(one)
-    times = {one.changed[path] for own in by_trial.values() for one in own}
+    for changes in seen:
+        if path in changes.changed:
+            by_trial.setdefault(changes.trial, []).append(changes)
+    times = {changes.changed[path] for own in by_trial.values() for changes in own}
     if len(times) < 2 or len(by_trial) < 2:
         return False
     if not any(all(any(o.covers(t) for o in own) for t in times) for own in by_trial.values()):
         return True
     return not any(map(str.isdigit, path)) and not any(
-        value in path for one in seen for value in one.values if value
+        value in path for changes in seen for value in changes.values if value
     )
 
 
 def shared_file_warnings(
-    folder: Path, spec: TrialSpec, began: float, ours: Set[FileId]
+    folder: Path, spec: TrialSpec, began: float, own_outputs: Set[FileId]
 ) -> Iterator[str]:
-    """Words on each file or folder that this trial, which has just ended, and others wrote; the
-    same as those of other trials, so that they need be said once. Raises OSError."""
+    """Yield a warning for each file or folder that a trial, which has just ended, and others wrote.
+
+    The text is the same for all trials, so that the sweep shows it once. `own_outputs` are the
+    files that the sweep prints into. Raises OSError.
+    """
     checkpoints = Path(spec.checkpoint_dir).absolute().parent
-    changed = files_changed_since(folder, began, checkpoints, ours)
+    changed = files_changed_since(folder, began, checkpoints, own_outputs)
     seen = TrialFileChanges(spec.number, began, time.time(), changed, param_texts(spec.params))
     every = add_file_changes(checkpoints / WRITTEN_FILES, seen)
     twice = [Path(path) for path in changed if is_written_twice(path, every)]
@@ -89,23 +93,25 @@ def shared_file_warnings(
 
 
 def files_changed_since(
-    folder: Path, began: float, without: Path, ours: Set[FileId] = frozenset()
+    folder: Path, began: float, without: Path, own_outputs: Set[FileId] = frozenset()
 ) -> dict[str, float]:
-    """Files of a folder and of those in it that changed, and when; `without` and what the sweep
-    prints into (`ours`) are left out."""
+    """Return the files in a folder, and in its folders, that changed, with the times.
+
+    `without` and the files that the sweep prints into (`own_outputs`) are left out.
+    """
     found: dict[str, float] = {}
     for n, (path, status) in enumerate(_files(folder, without)):
         if n >= MAX_ENTRIES:
             return {}
-        is_ours = (status.st_dev, status.st_ino) in ours
+        is_own_output = (status.st_dev, status.st_ino) in own_outputs
         changed = status.st_mtime
-        if changed >= began - _SLACK_SECONDS and not is_ours and len(found) < _MAX_FILES:
+        if changed >= began - _SLACK_SECONDS and not is_own_output and len(found) < _MAX_FILES:
             found[path] = changed
     return found
 
 
 def output_files(pid: int) -> frozenset[FileId]:
-    """The files behind a process's standard output and error (Linux)."""
+    """Return the files behind a process's standard output and error (Linux)."""
     found: set[FileId] = set()
     for number in (1, 2):
         with suppress(OSError):
@@ -115,7 +121,7 @@ def output_files(pid: int) -> frozenset[FileId]:
 
 
 def add_file_changes(file: Path, seen: TrialFileChanges) -> list[TrialFileChanges]:
-    """Add what a trial saw to what those before it did; all of that."""
+    """Append the changes of a trial to the file, and return the changes of all trials in it."""
     line = json.dumps([seen.trial, seen.began, seen.ended, dict(seen.changed), list(seen.values)])
     with open(file, "ab", opener=opener) as out:
         out.write(line.encode() + b"\n")
@@ -123,7 +129,7 @@ def add_file_changes(file: Path, seen: TrialFileChanges) -> list[TrialFileChange
 
 
 def param_texts(params: Params) -> tuple[str, ...]:
-    """Values that a name could hold."""
+    """Return the param values that could be part of a file's name."""
     return tuple(value for value in params.values() if isinstance(value, str))
 
 
@@ -134,7 +140,7 @@ def _read(file: Path) -> Iterator[TrialFileChanges]:
             yield TrialFileChanges(
                 int(trial), float(began), float(ended), dict(changed), tuple(values)
             )
-        except (ValueError, TypeError):  # torn by a kill; it is a picture only
+        except (ValueError, TypeError):  # a kill tore the line; only warnings depend on it
             continue
 
 
@@ -155,8 +161,8 @@ def _entries(folder: Path, without: Path) -> list[os.DirEntry[str]]:
                 entry
                 for entry in entries
                 if not entry.name.startswith(".")
-                and entry.name not in _NOT_LOOKED_INTO
-                and not entry.name.endswith(_TAKES_MANY + _EDITED)
+                and entry.name not in _SKIPPED_FOLDERS
+                and not entry.name.endswith(_MULTI_WRITER + _EDITED)
                 and not without.is_relative_to(entry.path)
             ]
     except OSError:

@@ -1,4 +1,7 @@
-"""What an objective logs through another library becomes events, and its metric a report."""
+"""Turns what an objective logs through another library into events, and its metric into reports.
+
+The redirection of those libraries is `automl.trial.library_redirect`; this is its side of a trial.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class LoggedSide:
-    """See `automl.trial.library_redirect.LoggingTrial`. Made in the trial's own thread."""
+    """The trial that a redirected library logs to: a `LoggingTrial` of `library_redirect`.
+
+    An instance must be made in the trial's own thread.
+    """
 
     def __init__(self, record: TrialReports) -> None:
         self._record = record
@@ -49,43 +55,49 @@ class LoggedSide:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """See `LoggingTrial.log`."""
+        """Log points, params and tags; points of the study's metric become reports.
+
+        Raises TrialPruned or TrialInterrupted in the trial's own thread if the trial must end.
+        """
         own_thread = threading.get_ident() == self._thread
         with self._record.lock:
             if own_thread:
                 self._record.raise_verdict()
-            others = [other for point in points if (other := self._take(point)) is not None]
+            others = [other for point in points if (other := self._report_or_keep(point))]
             if others or params:
                 self._record.log(
                     ValuesLogged(self.number, time.time(), tuple(others), params or {})
                 )
             for name, text in (tags or {}).items():
                 self._tag(name, text)
-            if own_thread:  # elsewhere a checkpoint would be asked for in the midst of training
+            if own_thread:  # another thread would ask for a checkpoint in the midst of training
                 self._record.write_if_due()
                 self._record.raise_verdict()
 
-    def _take(self, point: LoggedPoint) -> LoggedPoint | None:
-        """What is left to be logged: the study's own metric is reported.
+    def _report_or_keep(self, point: LoggedPoint) -> LoggedPoint | None:
+        """Report a point of the study's metric; return the point to log, or None.
 
-        Where the objective reports it itself, the library's values of it are no second reports:
-        those that it has reported are told already, others stand under a name of their own.
+        If the objective reports the metric itself, the library's values of it are no second
+        reports. A value that the objective has reported is dropped; another one is logged under the
+        name `logged.` and the metric.
         """
         record, metric = self._record, self._record.goal.metric
         if point.name != metric:
             return point
         if record.reports_itself:
             steps = (point.step, record.last_step)
-            told = [record.reports.get(step, {}).get(metric) for step in steps if step is not None]
-            known = any(
-                value is not None and is_same_metric_value(value, point.value) for value in told
+            reported = [
+                record.reports.get(step, {}).get(metric) for step in steps if step is not None
+            ]
+            is_known = any(
+                value is not None and is_same_metric_value(value, point.value) for value in reported
             )
-            return None if known else point._replace(name=f"logged.{metric}")
-        record.take_part(self._free_step(point.step), {metric: point.value})
+            return None if is_known else point._replace(name=f"logged.{metric}")
+        record.report_without_state(self._free_step(point.step), {metric: point.value})
         return None
 
     def _free_step(self, step: int) -> int:
-        """One that has no value of the metric: reports are counted on, where it has."""
+        """Return the step, or the next one that has no value of the metric yet."""
         reports, metric = self._record.reports, self._record.goal.metric
         if 0 <= step <= MAX_STEP and metric not in reports.get(step, {}):
             return step
@@ -95,11 +107,12 @@ class LoggedSide:
         return step
 
     def _tag(self, name: str, text: str) -> None:
-        """Unlike `TrialContext.set_tag` it refuses nothing: the library did not."""
+        """Set a tag if there is room; unlike `TrialContext.set_tag`, this raises no error."""
         if name.startswith(RESERVED_TAGS) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
             return
-        room = len(self._tags) < MAX_TAGS // 2 and self._record.n_tags < MAX_TAGS
-        if name in self._tags or room:  # as many are left for `set_tag`
+        # The library gets half of the tags; the other half is left for `set_tag`.
+        has_room = len(self._tags) < MAX_TAGS // 2 and self._record.n_tags < MAX_TAGS
+        if name in self._tags or has_room:
             self._tags.add(name)
             self._record.set_tag(name, cut(text, MAX_TAG_CHARACTERS))
         else:

@@ -1,9 +1,8 @@
-"""The most memory that a trial held: of GPUs as torch counts it, of the host as the kernel does.
+"""Measures the most memory that a trial held, and caps the memory that this process may take.
 
-Both count by process, so a trial is measured only where it was alone in its own meanwhile. Memory
-that torch does not count on a GPU (JAX, CuPy) is none of this; admission sees it through NVML.
-
-Holds this process to what it may take of its GPUs.
+torch counts the memory on GPUs and the kernel the main memory. Both count by process, so a trial is
+measured only if it was alone in its process all the time. GPU memory that torch does not count
+(JAX, CuPy) is left out; admission sees it through NVML.
 """
 
 from __future__ import annotations
@@ -24,27 +23,27 @@ from typing import NamedTuple, TypeAlias
 from automl.trial import MemoryPeakMeasured
 
 GROWTH = 1.05
-"""A peak that grew by so much is told again."""
-_LOOK_SECONDS = 0.1
-"""Between two looks while a trial reports: torch takes 0.1 ms to say its peak."""
+"""A peak is reported again when it has grown by this factor."""
+_CHECK_SECONDS = 0.1
+"""Seconds between two checks while a trial reports: torch takes 0.1 ms to return its peak."""
 _RESET_PEAK = "5"
-"""To clear_refs: proc_pid_clear_refs(5)."""
+"""The text that resets the peak when written to clear_refs: proc_pid_clear_refs(5)."""
 
 
 class DeviceMemoryPeak(NamedTuple):
-    """On the device where most was held."""
+    """The peak of a trial's memory, on the device where the trial held most."""
 
     held_bytes: int
-    """Of a GPU what torch took of it, of the host what the process has grown."""
+    """Memory that torch took on a GPU, or growth of the process in main memory."""
     allocated_bytes: int = 0
-    """Of a GPU the part that tensors had."""
+    """The part of a GPU's `held_bytes` that tensors used."""
     on_each_bytes: tuple[int, ...] = ()
-    """What was held of each of several GPUs, in their order."""
+    """The held memory on each of several GPUs, in their order."""
 
-    def exceeds(self, told: DeviceMemoryPeak, factor: float) -> bool:
-        """Whether more is held than so many times what was told, on any device."""
-        now, before = self._by_device, told._by_device
-        if len(before) < len(now):  # nothing was told yet
+    def exceeds(self, reported: DeviceMemoryPeak, factor: float) -> bool:
+        """Return whether the peak is above `factor` times the reported one, on any device."""
+        now, before = self._by_device, reported._by_device
+        if len(before) < len(now):  # nothing was reported yet
             before = (0,) * len(now)
         return any(new > factor * old for new, old in zip(now, before, strict=True))
 
@@ -54,11 +53,14 @@ class DeviceMemoryPeak(NamedTuple):
 
 
 GetPeak: TypeAlias = Callable[[], "DeviceMemoryPeak | None"]
-"""The peak so far; None: it cannot be had."""
+"""Returns the peak so far; None: it cannot be measured."""
 
 
 class MemoryPeakMeter:
-    """Measures the trials of this process, one after another or (then in vain) side by side."""
+    """Measures the trials of this process, one after another.
+
+    Trials that run side by side get no peak.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,19 +70,22 @@ class MemoryPeakMeter:
 
     @contextmanager
     def watching(self, devices: Sequence[str], *, on_host: bool) -> Iterator[GetPeak]:
-        """Gives what tells the peak of the trial (or pack) that trains in the block. `on_host`: its
-        placement says so; what trains on the CPU for want of a GPU is not measured."""
+        """Yield a function that returns the peak of the trial (or pack) that trains in the block.
+
+        `on_host` means that the trial was placed on the host. A trial that trains on the CPU
+        because torch cannot use its GPU is not measured.
+        """
         if not on_host and devices[0] == "cpu":
             yield lambda: None
             return
         with self._lock:
             self._n_started += 1
-            ours = self._n_started
+            own_number = self._n_started
             alone = not any(self._running[device] for device in devices)
             self._running.update(devices)
         get_peak = self._begin(devices, on_host=on_host, alone=alone)
         try:
-            yield lambda: get_peak() if alone and self._n_started == ours else None
+            yield lambda: get_peak() if alone and self._n_started == own_number else None
         finally:
             with self._lock:
                 self._running.subtract(devices)
@@ -90,44 +95,48 @@ class MemoryPeakMeter:
             return self._host_peak if self._forked_bytes is not None and _reset() else lambda: None
         import torch
 
-        torch.cuda.empty_cache()  # what earlier trials left would look taken to admission
+        torch.cuda.empty_cache()  # admission would count the caches of earlier trials as taken
         if alone:
             for device in devices:
                 torch.cuda.reset_peak_memory_stats(device)
         return lambda: largest_peak(list(map(_cuda_peak, devices)))
 
     def _host_peak(self) -> DeviceMemoryPeak:
-        # As VmHWM, but 25 times as fast, and a process that was never replaced starts at 0.
+        # The same value as VmHWM, read 25 times as fast; it starts at 0 unless the process was
+        # replaced.
         peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return DeviceMemoryPeak(max(0, peak_bytes - (self._forked_bytes or 0)))
 
 
 class PeakReporter:
-    """Tells a trial's peak, or a pack's: with its first report of the study's metric, whenever it
-    grew by 5 %, and at the end. Without arguments it tells nothing."""
+    """Makes the events for the memory peak of a trial or a pack.
+
+    An event is due with the first report of the study's metric, whenever the peak has grown by 5 %,
+    and at the end. Without arguments there are no events.
+    """
 
     def __init__(
         self, get_peak: GetPeak = lambda: None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._get_peak, self._clock = get_peak, clock
-        self._told = DeviceMemoryPeak(0)
-        self._look_at = -float("inf")
+        self._reported = DeviceMemoryPeak(0)
+        self._next_check = -float("inf")
 
     def grown(self, trial: int, n_lanes: int = 1) -> Iterator[MemoryPeakMeasured]:
-        """Where it is due; looks seldom enough to cost reports nothing."""
+        """Yield an event if the peak has grown; checks are rare enough to cost reports nothing."""
         now = self._clock()
-        if now >= self._look_at:
-            self._look_at = now + _LOOK_SECONDS
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_SECONDS
             yield from self._if_above(GROWTH, trial, n_lanes)
 
     def last(self, trial: int, n_lanes: int = 1) -> Iterator[MemoryPeakMeasured]:
-        """At the end, where it is more than was told."""
+        """Yield an event at the end of a trial if the peak is above the reported one."""
         return self._if_above(1.0, trial, n_lanes)
 
     def _if_above(self, factor: float, trial: int, n_lanes: int) -> Iterator[MemoryPeakMeasured]:
         peak = self._get_peak()
-        if peak is not None and peak.exceeds(self._told, factor):
-            self._told = peak
+        if peak is not None and peak.exceeds(self._reported, factor):
+            self._reported = peak
             yield MemoryPeakMeasured(
                 trial,
                 time.time(),
@@ -139,7 +148,7 @@ class PeakReporter:
 
 
 def largest_peak(peaks: Sequence[DeviceMemoryPeak]) -> DeviceMemoryPeak:
-    """Of a trial with a device or several: the largest, which says what was held of each."""
+    """Return the largest peak of a trial's devices, with the memory held on each of several."""
     if len(peaks) == 1:
         return peaks[0]
     return max(peaks)._replace(on_each_bytes=tuple(peak.held_bytes for peak in peaks))
@@ -154,8 +163,10 @@ def _cuda_peak(device: str) -> DeviceMemoryPeak:
 
 
 def _forked_bytes() -> int | None:
-    """What the fork brought of the server's memory; None: this is no worker, whose memory grows
-    with its trials alone."""
+    """Return the memory that this process got from the fork server, in bytes.
+
+    Returns None if the process is no worker: only a worker's memory grows with its trials alone.
+    """
     if multiprocessing.parent_process() is None or not sys.platform.startswith("linux"):
         return None
     try:
@@ -167,7 +178,7 @@ def _forked_bytes() -> int | None:
 
 
 def _reset() -> bool:
-    """Let the kernel count this process's peak anew; whether it does."""
+    """Reset the kernel's peak of this process; return whether that worked."""
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     except OSError:
@@ -176,7 +187,7 @@ def _reset() -> bool:
 
 
 def _set_fraction(share: float, device: int) -> None:
-    import torch  # whoever has a GPU to be capped has loaded it
+    import torch  # a process with a GPU to cap has loaded it
 
     torch.cuda.set_per_process_memory_fraction(share, device)
 
@@ -189,7 +200,7 @@ def _total_bytes(device: int) -> int:
 
 
 class MemoryCaps:
-    """torch's own limit per device: whoever meets it gets torch's out-of-memory error."""
+    """Sets torch's own limit on each device; a trial beyond it gets torch's out-of-memory error."""
 
     def __init__(
         self,
@@ -200,7 +211,7 @@ class MemoryCaps:
         self._set: dict[int, int] = {}
 
     def apply(self, caps_bytes: Sequence[int]) -> None:
-        """By device, in their order; 0: no cap. What is set already costs nothing."""
+        """Set the caps of the devices, in their order; 0 means no cap. An unchanged cap is free."""
         for device, cap in enumerate(caps_bytes):
             if cap != self._set.get(device, 0):
                 share = cap / self._total_bytes(device) if cap else 1.0

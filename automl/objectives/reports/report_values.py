@@ -1,4 +1,7 @@
-"""What an objective tells of its trial, checked and made plain: steps, metrics, tags."""
+"""Checks the steps, metrics and tags that an objective reports, and makes them plain values.
+
+Nothing is stored or emitted here; `trial_reports.py` does that.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,16 @@ from typing import SupportsIndex
 from automl.trial import MAX_STEP
 
 MAX_NAME_CHARACTERS = 250
-"""Of a metric or tag: what every tracker takes."""
+"""Longest name of a metric or tag; every tracker takes this length."""
 MAX_TAG_CHARACTERS = 5000
-"""Likewise, of a tag's value."""
+"""Longest value of a tag; every tracker takes this length."""
 MAX_TAGS = 100
-"""Of one trial: each is kept in memory for as long as the trial runs."""
+"""Largest number of tags of a trial, all of which stay in memory while the trial runs."""
 RESERVED_TAGS = ("automl.", "mlflow.")
 
 
 def parse_step(step: SupportsIndex) -> int:
-    """The step of a report as a plain number. Raises ValueError."""
+    """Return the step of a report as a plain number. Raises ValueError."""
     number = _whole(step)
     if number is None or not 0 <= number <= MAX_STEP:
         raise ValueError(
@@ -41,7 +44,7 @@ def parse_metric_name(name: object) -> str:
 
 
 def parse_metric_value(name: str, value: object) -> float:
-    """Return a metric as float. Raises TypeError for what `plain_number` does not take."""
+    """Return a metric as float. Raises TypeError for a value that `plain_number` does not take."""
     number = plain_number(value)
     if number is None:
         raise TypeError(
@@ -54,7 +57,7 @@ def parse_metric_value(name: str, value: object) -> float:
 def plain_number(value: object) -> float | None:
     """Return a number of any library as float, also from an array or tensor that holds one value.
 
-    Returns None for what is no number: texts, truth values, complex numbers, several values.
+    Returns None for anything else: texts, truth values, complex numbers, several values.
     """
     item = getattr(value, "item", None)
     try:
@@ -67,7 +70,7 @@ def plain_number(value: object) -> float | None:
 
 
 def parse_tag(name: object, value: object) -> tuple[str, str]:
-    """Name and text of a tag. Raises TypeError or ValueError."""
+    """Return the name and the text of a tag. Raises ValueError."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
         raise ValueError(
             f"set_tag({str(name)[:40]!r}): a tag's name is a string of 1 to {MAX_NAME_CHARACTERS} "
@@ -88,7 +91,7 @@ def parse_tag(name: object, value: object) -> tuple[str, str]:
 
 
 def refuse_too_many_tags(name: str, there: Collection[str]) -> None:
-    """Raises ValueError where a trial has too many for this one."""
+    """Raise ValueError if a trial has too many tags for a further one."""
     if name not in there and len(there) >= MAX_TAGS:
         raise ValueError(
             f"set_tag({name!r}): a trial has at most {MAX_TAGS} tags; report what changes by step "
@@ -97,12 +100,12 @@ def refuse_too_many_tags(name: str, there: Collection[str]) -> None:
 
 
 def is_same_metric_value(a: float, b: float) -> bool:
-    """Whether two values of a metric are one."""
+    """Return whether two values of a metric are equal; NaN equals NaN."""
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
 def _whole(value: object) -> int | None:
-    """A whole number of whatever library (numpy's, a tensor of one); None: it is not one."""
+    """Return a whole number of any library (numpy's, a tensor with one) as int, else None."""
     if type(value) is int:
         return value
     truth = "bool" in str(getattr(value, "dtype", type(value).__name__))

@@ -1,8 +1,9 @@
-"""Optimizer steps as they are taken, by whatever trains in this process, told to who counts them.
+"""Counts the optimizer steps of all training in this process, and tells them to listeners.
 
-A user's loop steps an optimizer of torch's, which has a global hook for that; our own trainers call
-the functions beneath, and tell it themselves. Where neither speaks a report counts as a step: how
-fast a trial is can be told from any of them, as long as it is always the same.
+A user's loop steps an optimizer of torch's, which has a global hook. The built-in trainers call the
+functions beneath it, and call `tell_step` themselves. If neither happens, a report counts as a
+step: any of these measures a trial's speed, as long as it stays the same. A file of its own,
+because the trainers import it, and it must not load torch.
 """
 
 from __future__ import annotations
@@ -16,53 +17,59 @@ if TYPE_CHECKING:
     import torch
 
 OnStep: TypeAlias = "Callable[[torch.Tensor], bool]"
-"""Takes the flat weights of the step; returns whether the rest of the pass need not be done."""
+"""Takes the flat weights after a step; returns whether the rest of the pass can be skipped."""
 _listeners: list[OnStep] = []
-_taken = 0
+_n_steps = 0
 
 
 def n_steps_taken() -> int:
-    """Steps that this process has taken in its life; those of trials in other threads at the same
-    time may be missed."""
-    return _taken
+    """Return the number of steps since this process began.
+
+    Steps that several threads take at the same moment may be missed.
+    """
+    return _n_steps
 
 
 def count(n: int = 1) -> None:
-    """So many more were taken; by a pack one in each lane."""
-    global _taken
-    _taken += n
+    """Add `n` steps; a pack takes one in each of its lanes."""
+    global _n_steps
+    _n_steps += n
 
 
 def count_report(n_before: int) -> int:
-    """A trial has reported, which counts where no step was taken since there were so many, at its
-    last report. Returns how many there are now."""
-    if _taken == n_before:
+    """Count a trial's report as a step if no step was taken since its last report.
+
+    `n_before` is the number of steps at the last report. Returns the present number.
+    """
+    if _n_steps == n_before:
         count()
-    return _taken
+    return _n_steps
 
 
 @functools.cache
 def count_optimizer_steps() -> None:
-    """Count the steps of torch's own optimizers, from now on."""
+    """Count the steps of torch's own optimizers from now on."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         count()
 
-    register_optimizer_step_post_hook(stepped)
+    register_optimizer_step_post_hook(count_step)
 
 
 def tell_step(weights: torch.Tensor, n: int = 1) -> bool:
-    """A step was taken, by a pack one in each of its `n` lanes. Whether the rest of the pass over
-    the data need not be done."""
+    """Count a step, which a pack takes in each of its `n` lanes, and tell the listeners.
+
+    Returns whether the rest of the pass over the data can be skipped.
+    """
     count(n)
-    answers = [listener(weights) for listener in _listeners]  # each is told
+    answers = [listener(weights) for listener in _listeners]  # a list: every listener must hear it
     return any(answers)
 
 
 @contextmanager
 def listen_to_steps(on_step: OnStep) -> Iterator[None]:
-    """`on_step` is called after each step of our own trainers meanwhile."""
+    """Call `on_step` after each step of the built-in trainers while the block runs."""
     _listeners.append(on_step)
     try:
         yield

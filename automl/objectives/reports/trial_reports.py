@@ -1,12 +1,11 @@
-"""What becomes of a trial's reports: events, the best so far, checkpoints, and the verdict.
+"""Turns a trial's reports into events, the best so far, checkpoints, and the verdict.
 
-Loads no torch before there is a checkpoint: a program as objective has none.
-
-One `TrialReports` serves one execution of one trial, in one thread; what a library logs for the
-objective may come from others, under `lock`. `last.pt` is never ahead of
-`best.pt`: both are written together, so a trial that goes on from `last.pt` finds the best of all
-reports in it. Until then the best state waits in memory, because most epochs of a small network
-improve and a file for each would cost more than the epoch.
+One `TrialReports` serves one execution of one trial, in one thread. Other threads may report what a
+library logs for the objective, under `lock`. `last.pt` and `best.pt` are written together, so that
+`last.pt` is never ahead: a trial that continues from it knows the best of all its reports. Until
+then the best state stays in memory, because most epochs of a small network improve, and a file for
+each would cost more than the epoch. torch is imported only when there is a checkpoint. How a trial
+ended is decided in `outcomes.py`.
 """
 
 from __future__ import annotations
@@ -63,47 +62,49 @@ from automl.trial import (
 
 logger = logging.getLogger(__name__)
 _MAX_REPEATED = 10_000
-"""So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
-fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
+"""Number of the newest reports that `last.pt` holds. They are emitted again after an interruption,
+since the event log may lack the reports of a fraction of a second. A checkpoint with 100,000
+reports would take 0.25 s more."""
 
 
 @dataclass
 class TrialReports:
-    """The side of a `TrialContext` that the objective does not see."""
+    """The reports of one trial behind its `TrialContext`, which the objective does not see."""
 
     spec: TrialSpec
     goal: StudyGoal
     on_event: OnEvent
     checkpoint_every_seconds: float
     monotonic: Callable[[], float] = time.monotonic
-    teller: PeakReporter = field(default_factory=PeakReporter)
+    peak_reporter: PeakReporter = field(default_factory=PeakReporter)
     on_gpu: bool = False
     without_torch: bool = False
-    """Its checkpoints are such as a process without torch writes and reads."""
+    """The checkpoints have the format of families without torch."""
     line: SweepChannel | None = None
-    """To the sweep, for an objective that asks; None: nobody answers."""
+    """The channel to the sweep, for an objective that asks it; None: nothing answers."""
     reports: OrderedDict[int, dict[str, float]] = field(default_factory=OrderedDict)
-    """The newest, metrics by step; those from before an interruption included."""
+    """Metrics by step of the newest reports, also from before an interruption."""
     n_reports: int = 0
-    """Of all."""
+    """Number of all reports of the trial, also from before an interruption."""
     metric_names: set[str] = field(default_factory=set)
-    """Of all reports."""
+    """Names of the metrics in all reports, and in values that a library logged."""
     verdict: Verdict = Verdict.GO_ON
-    """PRUNE or STOP stays: an objective that swallows the exception meets it again."""
+    """The sweep's verdict. PRUNE or STOP stays, so that an objective that swallows the exception
+    meets it again."""
     reports_itself: bool = False
     """The objective calls `report` with the study's metric."""
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """For whoever calls from another thread than the trial's."""
+    """The lock for calls from another thread than the trial's."""
     broken: Exception | None = None
-    """What went wrong outside of the trial (the event log, the disk): not the trial's failure."""
+    """An error outside of the trial (the event log, the disk), which is not the trial's failure."""
     _n_steps: int = field(default_factory=step_counter.n_steps_taken)
-    """Taken in this process by the last report."""
+    """Number of steps that this process had taken at the last report."""
     _best: BestReport | None = None
     _reported_now: set[int] = field(default_factory=set)
     _getters: ReportGetters = field(default_factory=ReportGetters)
-    """Of the newest report."""
-    _said_again: bool = False
-    """That a step was reported again, with another value, is said once."""
+    """The getters of the newest report."""
+    _has_warned_of_repeat: bool = False
+    """The warning that a step was reported again with another value was given."""
     _tags: dict[str, str] = field(default_factory=dict)
     _unwritten: tuple[int, GetState] | None = None
     """The newest report that can still become `last.pt`."""
@@ -118,11 +119,11 @@ class TrialReports:
 
     @property
     def best_step(self) -> int | None:
-        """Where that was reported first."""
+        """The step at which the best value was reported first."""
         return None if self._best is None else self._best.step
 
-    def know_best(self, step: int, value: float) -> None:
-        """What was the best before an interruption, where no `last.pt` tells."""
+    def set_best(self, step: int, value: float) -> None:
+        """Set the best report from before an interruption, for a trial without `last.pt`."""
         self._best = BestReport(step, value)
 
     @property
@@ -144,7 +145,7 @@ class TrialReports:
         get_best: GetState | None,
         get_scores: GetScores | None = None,
     ) -> None:
-        """See `TrialContext.report`."""
+        """Take a report of the objective's; `TrialContext.report` documents it."""
         with self.lock:
             self.raise_verdict()
             step = parse_step(step)
@@ -153,59 +154,65 @@ class TrialReports:
                 for name, value in metrics.items()
             }
             self.reports_itself |= self.goal.metric in numbers
-            self._give(step, numbers, ReportGetters(get_checkpoint, get_best, get_scores))
+            self._take_report(step, numbers, ReportGetters(get_checkpoint, get_best, get_scores))
             self.write_if_due()
             self.raise_verdict()
 
     def conclude(self, metrics: Mapping[Any, Any]) -> None:
-        """Take the metrics that an objective returned: they belong to its last step. Whatever the
-        study says to them, the trial is over. Raises TypeError or ValueError."""
+        """Report the metrics that an objective returned, at its last step.
+
+        The sweep's verdict on them has no effect, because the trial is over. Raises TypeError or
+        ValueError.
+        """
         numbers = {
             parse_metric_name(name): parse_metric_value(name, value)
             for name, value in metrics.items()
         }
         verdict = self.verdict
-        self._give(self.last_step or 0, numbers, ReportGetters())
+        self._take_report(self.last_step or 0, numbers, ReportGetters())
         self.verdict = verdict
 
-    def tell(self, told: FinalReport) -> float:
-        """Keep what a trial comes to at its end, its model, too; returns its value."""
-        assert self.goal.at_end, "the plan says so"
-        value = told.metrics[self.goal.metric]
-        self._log_beside(
-            told.step, {n: v for n, v in told.metrics.items() if n not in self.metric_names}
+    def take_final_report(self, final: FinalReport) -> float:
+        """Log the metrics of a trial's end, keep its model for `best.pt`, and return its value."""
+        assert self.goal.value_at_end, "the plan says so"
+        value = final.metrics[self.goal.metric]
+        self._log_metrics(
+            final.step, {n: v for n, v in final.metrics.items() if n not in self.metric_names}
         )
-        content = self._header(told.step) | {
+        content = self._header(final.step) | {
             "value": value,
-            "metrics": dict(told.metrics),
-            "state": self._files.snapshot(told.state),
+            "metrics": dict(final.metrics),
+            "state": self._files.snapshot(final.state),
         }
-        self._best = BestReport(told.step, value, content, has_state=True)
+        self._best = BestReport(final.step, value, content, has_state=True)
         return value
 
-    def tell_asked(self, name: str) -> None:
-        """Record that the objective asked for a param that was drawn ahead of the trial."""
+    def emit_suggested(self, name: str) -> None:
+        """Emit that the objective asked for a param that was drawn ahead of the trial."""
         params = {name: self.spec.params[name]}
         self._emit(ParamsSuggested(self.spec.number, time.time(), params))
 
     def set_tag(self, name: str, value: object) -> None:
-        """See `TrialContext.set_tag`."""
+        """Record a tag of the trial; `TrialContext.set_tag` documents it."""
         name, text = parse_tag(name, value)
         if self._tags.get(name) == text:
             return
         refuse_too_many_tags(name, self._tags)
         with self.lock:
             self._tags[name] = text
-            self._note(self._emit(TrialTagged(self.spec.number, time.time(), name, text)))
+            self._keep_verdict(self._emit(TrialTagged(self.spec.number, time.time(), name, text)))
 
     def restore(self) -> dict[str, Any] | None:
-        """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
+        """Return the state in `last.pt`, and emit the reports in it again.
+
+        `TrialContext.restore` documents it.
+        """
         folder = Path(self.spec.checkpoint_dir)
         last = find_last_checkpoint(folder, self._files, self.spec.number)
         if last is None:
             return None
         for step, metrics in last.reports.items():
-            self._keep(step, metrics)
+            self._store_report(step, metrics)
         self.n_reports = last.n_reports
         self.metric_names.update(last.metric_names)
         self._best = last.best
@@ -213,7 +220,8 @@ class TrialReports:
             self._emit(MetricsReported(self.spec.number, time.time(), step, metrics))
             for step, metrics in self.reports.items()
         ]
-        # Pruned, but killed before that was recorded: the study's log may not judge it again.
+        # The trial may have been killed after its pruning, before that was recorded. The study's
+        # log may not judge it again.
         verdicts.append(last.verdict)
         self.verdict = next((v for v in verdicts if v is not Verdict.GO_ON), Verdict.GO_ON)
         self.raise_verdict()
@@ -221,32 +229,35 @@ class TrialReports:
 
     # --- what is called for a library that the objective logs through -----------------------------
 
-    def take_part(self, step: int, metrics: dict[str, float]) -> None:
-        """Report without a state, whatever the verdict is and will be."""
-        self._give(step, metrics, ReportGetters())
+    def report_without_state(self, step: int, metrics: dict[str, float]) -> None:
+        """Report metrics without a state. The verdict before and after raises nothing here."""
+        self._take_report(step, metrics, ReportGetters())
 
     def log(self, logged: ValuesLogged) -> None:
-        """Tell what is no report; the verdict on it may be that the sweep stops."""
+        """Emit logged values, which are no report. The sweep may answer with a verdict to stop."""
         self.metric_names.update(point.name for point in logged.points)
-        self._note(self._emit(logged))
+        self._keep_verdict(self._emit(logged))
 
     def write_if_due(self) -> None:
-        """See `write`; in the trial's own thread, whose states it asks for."""
+        """Write checkpoints if the trial ends or the interval is over.
+
+        Only the trial's own thread may call it, because the objective's getters run in it.
+        """
         if self.verdict is not Verdict.GO_ON or self._is_due():
             self.write()
 
     # --- what the session calls -----------------------------------------------------------------
 
     def ask(self) -> None:
-        """Between two reports. Raises TrialPruned or TrialInterrupted where it need not go on."""
-        self._note(self._emit(StillRunning(self.spec.number, time.time())))
+        """Ask between two reports whether to continue. Raises TrialPruned or TrialInterrupted."""
+        self._keep_verdict(self._emit(StillRunning(self.spec.number, time.time())))
         self.raise_verdict()
 
     def write(self) -> None:
-        """Write `best.pt` and `last.pt` where they are behind the newest report."""
+        """Write `best.pt` and `last.pt` if they are older than the newest report."""
         contents: dict[CheckpointKind, dict[str, Any]] = {}
         if self._best is not None and self._best.content is not None:
-            self._tell_scores(self._best)
+            self._log_best_scores(self._best)
             contents[CheckpointKind.BEST] = self._best.content
         if self._unwritten is not None:
             contents[CheckpointKind.LAST] = self._state_to_go_on_from(*self._unwritten)
@@ -259,76 +270,82 @@ class TrialReports:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _give(self, step: int, numbers: dict[str, float], get: ReportGetters) -> None:
-        """Tell the study, and keep what may be the best. What was told of this step before stays,
-        and what comes now is part of the same report."""
-        again = step in self._reported_now
-        if again:
-            numbers = self._not_told(step, numbers)
+    def _take_report(self, step: int, numbers: dict[str, float], get: ReportGetters) -> None:
+        """Emit a report, and keep it if it is the best.
+
+        Values that were reported for this step before stay; the new ones join the same report.
+        """
+        is_repeated = step in self._reported_now
+        if is_repeated:
+            numbers = self._new_metrics(step, numbers)
         else:
             self._reported_now.add(step)
             self._n_steps = step_counter.count_report(self._n_steps)
-        newest = not again or step == self.last_step  # else the state to go on from is another's
-        self._keep(step, numbers)
-        if numbers or not again:
-            self._note(self._emit(MetricsReported(self.spec.number, time.time(), step, numbers)))
+        # A late part of an older report brings no newer state to continue from.
+        is_newest = not is_repeated or step == self.last_step
+        self._store_report(step, numbers)
+        if numbers or not is_repeated:
+            self._keep_verdict(
+                self._emit(MetricsReported(self.spec.number, time.time(), step, numbers))
+            )
         if self.goal.metric in numbers:
-            self._tell_peak()
-        if newest:
-            get = self._getters = get.or_else(self._getters) if again else get
-        self._take_best(step, get)
-        if newest:
+            self._emit_peak()
+        if is_newest:
+            get = self._getters = get.or_else(self._getters) if is_repeated else get
+        self._keep_if_best(step, get)
+        if is_newest:
             self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
 
-    def _not_told(self, step: int, numbers: dict[str, float]) -> dict[str, float]:
-        """Those of the numbers that were not told of this step before."""
-        told = self.reports.get(step, {})
-        for name in numbers.keys() & told.keys():
-            if not self._said_again and not is_same_metric_value(numbers[name], told[name]):
-                self._said_again = True
+    def _new_metrics(self, step: int, numbers: dict[str, float]) -> dict[str, float]:
+        """Return the metrics that were not reported for this step before."""
+        known = self.reports.get(step, {})
+        for name in numbers.keys() & known.keys():
+            is_other = not is_same_metric_value(numbers[name], known[name])
+            if is_other and not self._has_warned_of_repeat:
+                self._has_warned_of_repeat = True
                 logger.warning(
                     "trial %d: report(step=%d) says %s again, and otherwise (%g, then %g): the "
                     "first counts. Count steps up.",
-                    *(self.spec.number, step, name, told[name], numbers[name]),
+                    *(self.spec.number, step, name, known[name], numbers[name]),
                 )
-        return {name: value for name, value in numbers.items() if name not in told}
+        return {name: value for name, value in numbers.items() if name not in known}
 
-    def _keep(self, step: int, metrics: dict[str, float]) -> None:
+    def _store_report(self, step: int, metrics: dict[str, float]) -> None:
         self.metric_names.update(metrics)
-        if (told := self.reports.get(step)) is not None:
-            self.reports[step] = {**metrics, **told}
+        if (known := self.reports.get(step)) is not None:
+            self.reports[step] = {**metrics, **known}
             return
         self.reports[step] = metrics
         self.n_reports += 1
         if len(self.reports) > _MAX_REPEATED:
             self.reports.popitem(last=False)
 
-    def _tell_scores(self, best: BestReport) -> None:
-        """The metrics that only a best report that is kept has; what was reported stays."""
+    def _log_best_scores(self, best: BestReport) -> None:
+        """Log the metrics that only a best report has. Reported metrics keep their values."""
         if best.get_scores is None or best.content is None:
             return
-        told = best.content["metrics"]
+        metrics = best.content["metrics"]
         more = {
             parse_metric_name(name): parse_metric_value(name, value)
             for name, value in best.get_scores().items()
-            if name not in told
+            if name not in metrics
         }
-        told |= more
-        self._log_beside(best.step, more)
+        metrics |= more
+        self._log_metrics(best.step, more)
 
-    def _log_beside(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Tell metrics that are of a step and were not in its report."""
+    def _log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log metrics of a step that were not in its report."""
         now_ms = int(time.time() * 1000)
         points = tuple(LoggedPoint(name, v, step, now_ms) for name, v in metrics.items())
         if points:
             self.log(ValuesLogged(self.spec.number, time.time(), points, {}))
 
-    def _take_best(self, step: int, get: ReportGetters) -> None:
-        """Keep the state of a step that is better than all before it. A tie is not better."""
+    def _keep_if_best(self, step: int, get: ReportGetters) -> None:
+        """Keep the state of a step if it is better than all before it. A tie is not better."""
         get_state = get.best
         metrics = self.reports[step]
         value = metrics.get(self.goal.metric, math.nan)
-        if self.goal.at_end:
+        if self.goal.value_at_end:
             get_state = None
         if not math.isfinite(value) or not self._is_best(step, value, get_state):
             return
@@ -343,7 +360,7 @@ class TrialReports:
         self._best = BestReport(step, value, content, has_state, get.scores if has_state else None)
 
     def _is_best(self, step: int, value: float, get_state: GetState | None) -> bool:
-        """Whether it is, or is its state, which came with a later part of the same report."""
+        """Return whether to keep a report: it is the best, or brings the state of the best."""
         best = self._best
         if best is None or self.goal.direction.better(value, best.value):
             return True
@@ -355,7 +372,7 @@ class TrialReports:
         return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
 
     def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
-        # A trial that was told to stop is one that goes on.
+        # A trial that must stop continues later.
         verdict = Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
         return self._header(step) | {
             "reports": dict(self.reports),
@@ -376,7 +393,7 @@ class TrialReports:
         try:
             self._files.save(folder, files, TrialFolderFence(folder, self.spec.attempt))
         except OthersFolderError:
-            return  # another sweep has the trial: the next verdict says so
+            return  # another sweep has the trial, as the next verdict will say
         except StorageError as error:
             self.broken = error
             raise
@@ -385,19 +402,19 @@ class TrialReports:
             number, step = self.spec.number, content["step"]
             self._emit(CheckpointWritten(number, time.time(), step, path, kind))
 
-    def _tell_peak(self) -> None:
-        """Of what trained here: reports from before an interruption say nothing of memory."""
-        for peak in self.teller.grown(self.spec.number):
-            self._note(self._emit(peak))
+    def _emit_peak(self) -> None:
+        """Emit the memory peak, measured in this process since the trial began or continued."""
+        for peak in self.peak_reporter.grown(self.spec.number):
+            self._keep_verdict(self._emit(peak))
 
-    def _note(self, verdict: Verdict) -> None:
-        """The first that ends the trial stays."""
+    def _keep_verdict(self, verdict: Verdict) -> None:
+        """Keep the first verdict that ends the trial."""
         self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
 
     def _emit(self, event: TrialEvent) -> Verdict:
         try:
             return self.on_event(event)
-        except Exception as error:  # an objective may swallow it: remembered for the session
+        except Exception as error:  # the objective may swallow it; the session raises it again
             self.broken = error
             raise
 
@@ -405,7 +422,7 @@ class TrialReports:
         return self.monotonic() - self._written_seconds >= self.checkpoint_every_seconds
 
     def raise_verdict(self) -> None:
-        """Raises TrialPruned or TrialInterrupted where the trial need not go on; and what broke."""
+        """Raise `broken` if it is set, else TrialPruned or TrialInterrupted if the trial ends."""
         if self.broken is not None:
             raise self.broken
         if self.verdict is Verdict.PRUNE:

@@ -1,1 +1,1 @@
-"""Data of one's own: what a function of the user's gives, for networks of the user's."""
+"""The data that a user's function returns (`data=python`), for the user's networks."""

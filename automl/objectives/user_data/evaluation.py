@@ -1,5 +1,8 @@
-"""The user's own rows (`data=python`) that models are scored on: the test part, which no trial saw,
-or, where the source gives none, the validation part."""
+"""Provides the user's own rows (`data=python`) that models are scored on.
+
+They are the test part, which no trial saw, or the validation part if the source returns no test
+part. The scores themselves are computed in `automl.data.scoring`.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +27,30 @@ from automl.objectives.user_data.source import read_parts
 from automl.trial import RowsKind
 
 _ROWS_AT_ONCE = 256
-"""Of a Dataset, whose rows are loaded for it."""
+"""Number of rows that are loaded and scored at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayEvaluation:
-    """Rows, and what is known of them."""
+    """The user's rows to score models on, with their facts and their targets."""
 
     facts: UserDataFacts
     part: SourcePart
     judged: ScoredRows
 
     def outputs(self, model: ArrayPredictor) -> Floats:
-        """What the model gives for the rows: (N, classes), or (N, 1). Raises AutoMLError."""
-        given = [model.outputs(x) for x, _ in _pieces(self.part, self.facts)]
-        return np.concatenate(given).reshape(len(self.part), -1)
+        """Return the model's outputs for the rows: (N, classes), or (N, 1). Raises AutoMLError."""
+        outputs = [model.outputs(x) for x, _ in _pieces(self.part, self.facts)]
+        return np.concatenate(outputs).reshape(len(self.part), -1)
 
 
 def open_array_evaluation(plan: TrainingPlan) -> ArrayEvaluation:
-    """The rows to score on. Raises ConfigError where the source gives other targets than one class
-    or number for each."""
+    """Return the rows to score on.
+
+    Raises ConfigError if a row has other targets than one class or one number.
+    """
     parts, facts = read_parts(plan)
-    _refuse_others(facts, parts.train.row()[1].numel())
+    _refuse_unscorable(facts, parts.train.row()[1].numel())
     kind = RowsKind.VALIDATION if parts.test is None else RowsKind.KEPT
     part = parts.validation if parts.test is None else parts.test
     y = np.concatenate([y.numpy().reshape(len(y)) for _, y in _pieces(part, facts)])
@@ -55,14 +60,14 @@ def open_array_evaluation(plan: TrainingPlan) -> ArrayEvaluation:
         y=y.astype(np.int64) if facts.task is Task.classification else y.astype(np.float32),
         task=facts.task,
         unit=(0.0, 1.0),
-        baselines=_simplest(parts.train, facts, len(y)),
+        baselines=_constant_baselines(parts.train, facts, len(y)),
         loss=facts.loss,
     )
     return ArrayEvaluation(facts, part, judged)
 
 
-def _refuse_others(facts: UserDataFacts, n_targets: int) -> None:
-    """What is scored are classes by their scores, or single numbers."""
+def _refuse_unscorable(facts: UserDataFacts, n_targets: int) -> None:
+    """Raise ConfigError unless the targets are classes, or one number for each row."""
     if facts.outputs is not NetworkOutputs.ANY and n_targets == 1:
         return
     why = "a row has several targets"
@@ -74,19 +79,22 @@ def _refuse_others(facts: UserDataFacts, n_targets: int) -> None:
     )
 
 
-def _simplest(train: SourcePart, facts: UserDataFacts, n_rows: int) -> dict[str, Floats]:
-    """What knows nothing of a row; a Dataset's own targets are not read through for it."""
+def _constant_baselines(train: SourcePart, facts: UserDataFacts, n_rows: int) -> dict[str, Floats]:
+    """Return the outputs of models that know nothing of a row: the class frequencies or the mean.
+
+    There are none for a Dataset, because that would load all of its training rows.
+    """
     if not isinstance(train, ArrayRows):
         return {}
     if facts.task is Task.classification:
-        assert isinstance(facts.n_outputs, int), "looked at before"
+        assert isinstance(facts.n_outputs, int), "_refuse_unscorable has checked it"
         counts = np.bincount(train.y.numpy().reshape(-1), minlength=facts.n_outputs)
         return {"majority": np.tile(constant_outputs(counts), (n_rows, 1))}
     return {"mean": np.full((n_rows, 1), float(train.y.double().mean()))}
 
 
 def _pieces(part: SourcePart, facts: UserDataFacts) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """All rows with their targets, some at once. Raises ConfigError where a Dataset has others."""
+    """Yield all rows with their targets, in pieces. Raises ConfigError if a Dataset fails."""
     try:
         yield from read_rows_in_order(part, facts, _ROWS_AT_ONCE)
     except AutoMLError:

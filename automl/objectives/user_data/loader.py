@@ -1,9 +1,8 @@
-"""Rows that are not kept on the device: a DataLoader brings them, batch by batch.
+"""Brings the user's own rows to a device: all at once, or batch by batch with a DataLoader.
 
-What a row becomes may be drawn (an augmentation): each batch is seeded by the trial's seed, its
-epoch and its place in it. So it does not depend on how many processes load, nor on an interruption.
-
-The user's own rows, handed out for training.
+Loading a row may draw random numbers (an augmentation). Each batch is therefore seeded by the
+trial's seed, its epoch and its place in the epoch. Its rows then depend neither on the number of
+loading processes nor on an interruption. The rows are checked in `parts.py`.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from automl.objectives.user_data.parts import (
 )
 
 _Batch: TypeAlias = "tuple[int, int, Sequence[int]]"
-"""The place of its part, a seed, and numbers of rows."""
+"""The place of a part, a seed, and the numbers of rows."""
 _Pair: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
 class RowsError(ValueError):
-    """Raised for rows that cannot be trained on."""
+    """Raised when the user's rows cannot be trained on."""
 
 
 @dataclass(frozen=True)
 class LoadingSettings:
-    """How rows come to a device."""
+    """The device that rows are loaded to, their type there, and the number of loading processes."""
 
     device: torch.device
     dtype: torch.dtype
@@ -52,7 +51,7 @@ class LoadingSettings:
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """One part; see `tensors.Rows`."""
+    """The rows of one part, loaded batch by batch; implements `tensors.BatchedRows`."""
 
     loader: _PartsLoader
     place: int
@@ -62,31 +61,31 @@ class LoadedRows:
 
     def batches(self, order: torch.Tensor, n_rows: int, seed: int) -> Iterator[_Pair]:
         pieces = torch.split(order, n_rows)
-        # Lists, because a tensor would go to a process by a file descriptor.
-        made = ((self.place, seed + n, piece.tolist()) for n, piece in enumerate(pieces))
-        return self.loader.load(made)
+        # Lists, because a tensor would need a file descriptor to reach another process.
+        batches = ((self.place, seed + n, piece.tolist()) for n, piece in enumerate(pieces))
+        return self.loader.load(batches)
 
     def pieces(self, n_rows: int) -> Iterator[_Pair]:
-        if not len(self):  # the validation part of a final training
+        if not len(self):  # the validation part of a final training may be empty
             return iter(())
         return self.batches(torch.arange(len(self)), n_rows, seed=0)
 
 
 class _PartsLoader:
-    """Both parts through the same processes, which begin at the first batch and stay."""
+    """Loads both parts with the same processes, which start at the first batch and stay."""
 
     def __init__(self, parts: SourceParts, facts: UserDataFacts, loading: LoadingSettings) -> None:
         self.parts = (parts.train, parts.validation)
-        self._loading, self._batches = loading, _FreshBatchSampler()
+        self._loading, self._sampler = loading, _FreshBatchSampler()
         self._pins = loading.device.type == "cuda"
         is_class = facts.task is Task.classification
         self._y_dtype = torch.int64 if is_class else loading.dtype
         several = loading.n_workers > 0
         self._loader: DataLoader[_Pair | str] = DataLoader(
             _BatchDataset(self.parts, facts),
-            batch_sampler=self._batches,
+            batch_sampler=self._sampler,
             num_workers=loading.n_workers,
-            collate_fn=_as_it_is,
+            collate_fn=_identity,
             pin_memory=self._pins,
             persistent_workers=several,
             multiprocessing_context="fork" if several else None,
@@ -94,19 +93,21 @@ class _PartsLoader:
         )
 
     def load(self, batches: Iterator[_Batch]) -> Iterator[_Pair]:
-        """A pass; another may begin before it has ended."""
-        self._batches.made = batches
+        """Yield the batches of one pass. Another pass may begin before this one has ended."""
+        self._sampler.batches = batches
         for batch in self._loader:
             if isinstance(batch, str):
                 raise RowsError(batch)
             x, y = batch
-            to = partial(torch.Tensor.to, device=self._loading.device, non_blocking=self._pins)
-            x = to(x, dtype=self._loading.dtype) if x.is_floating_point() else to(x)
-            yield x, to(y, dtype=self._y_dtype)
+            move = partial(torch.Tensor.to, device=self._loading.device, non_blocking=self._pins)
+            x = move(x, dtype=self._loading.dtype) if x.is_floating_point() else move(x)
+            yield x, move(y, dtype=self._y_dtype)
 
     def close(self) -> None:
-        """End its processes. torch ends them when the iterator is collected, which the traceback of
-        an exception puts off."""
+        """End the loading processes.
+
+        torch ends them when the iterator is collected, but a traceback may hold it for long.
+        """
         iterator: Any = self._loader._iterator
         if iterator is not None:
             iterator._shutdown_workers()
@@ -114,10 +115,10 @@ class _PartsLoader:
 
 @contextmanager
 def open_loaded_rows(
-    parts: SourceParts, facts: UserDataFacts, how: LoadingSettings
+    parts: SourceParts, facts: UserDataFacts, loading: LoadingSettings
 ) -> Iterator[tuple[LoadedRows, LoadedRows]]:
-    """The training and the validation part; leaving the `with` ends the processes."""
-    loader = _PartsLoader(parts, facts, how)
+    """Yield the training and the validation part; the loading processes end with the block."""
+    loader = _PartsLoader(parts, facts, loading)
     try:
         yield LoadedRows(loader, 0), LoadedRows(loader, 1)
     finally:
@@ -125,16 +126,16 @@ def open_loaded_rows(
 
 
 class _FreshBatchSampler:
-    """A batch sampler whose batches are made anew for each pass, in this process."""
+    """A batch sampler whose batches are set anew for each pass, in this process."""
 
-    made: Iterator[_Batch] = iter(())
+    batches: Iterator[_Batch] = iter(())
 
     def __iter__(self) -> Iterator[Any]:
-        return self.made
+        return self.batches
 
 
 class _BatchDataset(Dataset[Any]):
-    """What a loader's process asks for whole batches."""
+    """The Dataset in a loading process, which returns whole batches."""
 
     def __init__(self, parts: Sequence[SourcePart], facts: UserDataFacts) -> None:
         self._parts, self._facts = parts, facts
@@ -143,16 +144,20 @@ class _BatchDataset(Dataset[Any]):
         raise NotImplementedError("asked for batches")
 
     def __getitems__(self, batch: _Batch) -> _Pair | str:
-        """What is wrong with a row comes as words: what is raised in another process reaches the
-        training as a traceback."""
+        """Return a batch, or a text if a row is wrong.
+
+        An exception in a loading process would reach the training as a traceback.
+        """
         try:
             return self.batch(batch)
         except (ConfigError, RowsError) as error:
             return str(error)
 
     def batch(self, batch: _Batch) -> _Pair:
-        """Those rows. Raises RowsError where they are not alike, ConfigError for one that is no
-        pair."""
+        """Return the rows of a batch.
+
+        Raises RowsError if the rows differ in shape, and ConfigError for a row that is no pair.
+        """
         place, seed, numbers = batch
         part = self._parts[place]
         if isinstance(part, ArrayRows):
@@ -166,8 +171,10 @@ class _BatchDataset(Dataset[Any]):
 
 
 def read_rows_in_order(part: SourcePart, facts: UserDataFacts, n_at_once: int) -> Iterator[_Pair]:
-    """All rows with their targets, once, in this process. Raises RowsError, ConfigError, and
-    whatever a Dataset of the user's raises."""
+    """Yield all rows with their targets once, in order, loaded in this process.
+
+    Raises RowsError, ConfigError, and whatever a user's Dataset raises.
+    """
     if isinstance(part, ArrayRows):
         sides = (torch.split(side, n_at_once) for side in (part.x, part.y))
         yield from zip(*sides, strict=True)
@@ -178,7 +185,7 @@ def read_rows_in_order(part: SourcePart, facts: UserDataFacts, n_at_once: int) -
 
 
 def _stacked(part: DatasetItems, numbers: Sequence[int]) -> _Pair:
-    """Raises RowsError where rows are not alike."""
+    """Return the rows of these numbers, stacked. Raises RowsError if they differ in shape."""
     pairs = [part.pair(number) for number in numbers]
     sides = []
     for at, letter in enumerate("xy"):
@@ -194,7 +201,10 @@ def _stacked(part: DatasetItems, numbers: Sequence[int]) -> _Pair:
 
 
 def _check_classes(part: DatasetItems, y: torch.Tensor, facts: UserDataFacts) -> None:
-    """Here, because a GPU that meets such a one is lost to its process."""
+    """Raise RowsError for an invalid class number.
+
+    The check happens on the CPU, because a GPU that meets one is lost to its process.
+    """
     assert isinstance(facts.n_outputs, int), "a number of classes"
     least, most = (int(end) for end in y.long().aminmax())
     if least < 0 or most >= facts.n_outputs:
@@ -207,7 +217,10 @@ def _check_classes(part: DatasetItems, y: torch.Tensor, facts: UserDataFacts) ->
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """What rows draw follows from the seed; nobody else's draws change, in this process either."""
+    """Seed the global generators for the block, and restore their states afterwards.
+
+    Other draws in this process do not change.
+    """
     generator = torch.default_generator
     states = random.getstate(), np.random.get_state(), generator.get_state()
     random.seed(seed)
@@ -221,19 +234,19 @@ def _seeded(seed: int) -> Iterator[None]:
         generator.set_state(states[2])
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
 class _LoadedParts(NamedTuple):
-    """See `tensors.TrainingRows`."""
+    """Training and validation rows that are loaded; implements `tensors.TrainingRows`."""
 
     train: BatchedRows
     validation: BatchedRows
 
 
 class UserTensors:
-    """Hands out the user's tensors for a device; any thread. See `tensors.TensorSource`."""
+    """Provides the user's tensors on a device, to any thread; implements `tensors.TensorSource`."""
 
     def __init__(
         self,
@@ -243,34 +256,37 @@ class UserTensors:
         n_workers: int = 0,
         room_bytes: int | None = None,
     ) -> None:
-        """`room_bytes`: what a trial was declared to want of a GPU; None: nothing was, and it may
-        have the whole one."""
+        """Keep the parts; nothing is copied yet.
+
+        `room_bytes` is the GPU memory that a trial was declared to need; None: it was not declared,
+        and a trial may have the whole GPU.
+        """
         self.parts, self.facts = parts, facts
         self._n_workers, self._room_bytes = n_workers, room_bytes
         self._lock = threading.Lock()
-        self._there: dict[tuple[str, torch.dtype], DataTensors] = {}
+        self._on_device: dict[tuple[str, torch.dtype], DataTensors] = {}
 
     def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """The tensors on `device`; the first call there copies, and other threads wait for it.
+        """Return the tensors on `device`. The first call copies, and other threads wait for it.
 
-        Raises ValueError where they do not stay there.
+        Raises ValueError if the rows are too large to stay there.
         """
         if not self._stays(device):
             raise ValueError("its rows are loaded batch by batch, and not kept on the device")
         with self._lock:
-            if (device, dtype) not in self._there:
+            if (device, dtype) not in self._on_device:
                 train, validation = (self._part(part, device, dtype) for part in self._both)
-                self._there[device, dtype] = DataTensors(train, validation)
-            return self._there[device, dtype]
+                self._on_device[device, dtype] = DataTensors(train, validation)
+            return self._on_device[device, dtype]
 
     @contextmanager
     def opened(self, device: str, dtype: torch.dtype) -> Iterator[TrainingRows]:
-        """On the device where they stay there, else loaded."""
+        """Yield the rows, on the device if they stay there, else loaded batch by batch."""
         if self._stays(device):
             yield self.on(device, dtype)
             return
-        how = LoadingSettings(torch.device(device), dtype, self._n_workers)
-        with open_loaded_rows(self.parts, self.facts, how) as rows:
+        loading = LoadingSettings(torch.device(device), dtype, self._n_workers)
+        with open_loaded_rows(self.parts, self.facts, loading) as rows:
             yield _LoadedParts(*rows)
 
     def _stays(self, device: str) -> bool:
@@ -283,7 +299,7 @@ class UserTensors:
     def _both(self) -> tuple[ArrayRows, ArrayRows]:
         train, validation = self.parts.train, self.parts.validation
         assert isinstance(train, ArrayRows), "items are loaded batch by batch"
-        assert isinstance(validation, ArrayRows), "as those of train"
+        assert isinstance(validation, ArrayRows), "items are loaded batch by batch"
         return train, validation
 
     def _part(self, part: ArrayRows, device: str, dtype: torch.dtype) -> PartTensors:

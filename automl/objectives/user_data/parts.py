@@ -1,4 +1,8 @@
-"""What a function of the user's gave, as parts: rows with targets; or why it will not do."""
+"""Checks what a user's function returned, and splits it into parts: rows with targets.
+
+An error gives the rule, the value and the remedy. `source.py` calls the function, and `loader.py`
+brings the rows to a device.
+"""
 
 from __future__ import annotations
 
@@ -31,27 +35,27 @@ class ArrayRows:
         return len(self.x)
 
     def row(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The first one."""
+        """Return the first row and its targets."""
         return self.x[0], self.y[0]
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetItems:
-    """A Dataset of torch's, which gives a row and its targets by number."""
+    """Rows in a Dataset of torch's, which returns a row and its targets by number."""
 
     items: Dataset[Any]
     where: str
 
     def __len__(self) -> int:
-        n_rows: int = len(self.items)  # type: ignore[arg-type]  # looked at when it was read
+        n_rows: int = len(self.items)  # type: ignore[arg-type]  # `_items` has checked it
         return n_rows
 
     def row(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The first one. Raises ConfigError where it is no pair of numbers."""
+        """Return the first row and its targets. Raises ConfigError if they are no numbers."""
         return self.pair(0)
 
     def pair(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """One row and its targets. Raises ConfigError where they are no such."""
+        """Return a row and its targets. Raises ConfigError if the item is no pair of numbers."""
         item = self.items[number]
         if not _is_pair(item):
             raise ConfigError(
@@ -67,23 +71,23 @@ SourcePart: TypeAlias = "ArrayRows | DatasetItems"
 
 @dataclass(frozen=True, eq=False)
 class SourceParts:
-    """All that a source gives."""
+    """The parts that a source returns: training, validation, and perhaps test rows."""
 
     train: SourcePart
     validation: SourcePart
     test: SourcePart | None = None
     n_outputs: int | None = None
-    """Classes, where the source says so."""
+    """Number of classes, if the source returns it."""
 
     @property
     def all(self) -> Mapping[str, SourcePart]:
-        """By name."""
+        """The parts that exist, by name."""
         found = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in found.items() if part is not None}
 
 
 def parse_parts(returned: object, source: str) -> SourceParts:
-    """Raises ConfigError for what makes no parts."""
+    """Return the parts that the user's function returned. Raises ConfigError for anything else."""
     key = f"data.source={source}"
     if isinstance(returned, tuple) and len(returned) in (2, 3):
         returned = dict(zip(NAMES, returned, strict=False))
@@ -104,17 +108,18 @@ def parse_parts(returned: object, source: str) -> SourceParts:
 
 
 def regroup_for_refit(parts: SourceParts, refit: RefitRows, seed: int) -> SourceParts:
-    """The parts of a final training: all that trains as one, and what it stops by, which may be
-    empty; see `data.split.regroup_for_refit`. `seed` draws what is held out. Raises ConfigError
-    where too
-    few rows are left."""
+    """Return the parts of a final training, by the rules of `data.split.regroup_for_refit`.
+
+    All rows to train on become one part. The validation part, for early stopping, may be empty.
+    `seed` draws the held-out rows. Raises ConfigError if too few rows are left.
+    """
     train, validation = [parts.train], parts.validation
     if refit.rows != TRAIN:
         train.append(validation)
-        validation = _taken(validation, [])
+        validation = _select_rows(validation, [])
     if refit.rows == ALL and parts.test is not None:
         train.append(parts.test)
-    whole = _together(train)
+    whole = _concatenate(train)
     if refit.hold_out is not None:
         n_rows = len(whole)
         n_held = max(1, round(n_rows * refit.hold_out))
@@ -124,13 +129,13 @@ def regroup_for_refit(parts: SourceParts, refit: RefitRows, seed: int) -> Source
                 "smaller share, or leave it out."
             )
         drawn = torch.randperm(n_rows, generator=torch.Generator().manual_seed(seed)).tolist()
-        validation = _taken(whole, sorted(drawn[:n_held]))
-        whole = _taken(whole, sorted(drawn[n_held:]))
+        validation = _select_rows(whole, sorted(drawn[:n_held]))
+        whole = _select_rows(whole, sorted(drawn[n_held:]))
     return replace(parts, train=whole, validation=validation, test=None)
 
 
-def _together(parts: Sequence[SourcePart]) -> SourcePart:
-    """Their rows one after the other, as tensors where all are."""
+def _concatenate(parts: Sequence[SourcePart]) -> SourcePart:
+    """Return one part with the rows of all parts in order, as tensors if all parts are tensors."""
     if len(parts) == 1:
         return parts[0]
     arrays = [part for part in parts if isinstance(part, ArrayRows)]
@@ -144,8 +149,8 @@ def _together(parts: Sequence[SourcePart]) -> SourcePart:
     return DatasetItems(ConcatDataset(items), where)
 
 
-def _taken(part: SourcePart, numbers: Sequence[int]) -> SourcePart:
-    """Some of its rows."""
+def _select_rows(part: SourcePart, numbers: Sequence[int]) -> SourcePart:
+    """Return the part with these rows alone."""
     if isinstance(part, DatasetItems):
         return replace(part, items=Subset(part.items, numbers))
     rows = torch.tensor(numbers, dtype=torch.int64)
@@ -153,7 +158,10 @@ def _taken(part: SourcePart, numbers: Sequence[int]) -> SourcePart:
 
 
 def to_tensor(value: object, where: str) -> torch.Tensor:
-    """A tensor, array, frame, number or nested list as a tensor on the CPU. Raises ConfigError."""
+    """Return a tensor, array, frame, number or nested list as a tensor on the CPU.
+
+    Raises ConfigError for anything else.
+    """
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise ConfigError(f"{where} is a sparse tensor; give x.to_dense().")
@@ -182,7 +190,7 @@ def _check_names(returned: Mapping[Any, Any], key: str) -> None:
 
 def _part(value: object, key: str, name: str) -> SourcePart:
     where = f"{key}: {name}"
-    if type(value) is TensorDataset and len(value.tensors) == 2:  # one of the user's may do more
+    if type(value) is TensorDataset and len(value.tensors) == 2:  # a subclass may do more
         value = value.tensors
     if isinstance(value, Dataset):
         return _items(value, where)
@@ -203,7 +211,7 @@ def _part(value: object, key: str, name: str) -> SourcePart:
         )
     if not len(x):
         raise ConfigError(f"{where} has no rows; give some to it.")
-    if y.ndim == 2 and y.shape[1] == 1 and holds_whole_numbers(y):  # of a frame with one column
+    if y.ndim == 2 and y.shape[1] == 1 and holds_whole_numbers(y):  # a frame with one column
         y = y.squeeze(1)
     return ArrayRows(x, y)
 
@@ -222,7 +230,7 @@ def _items(dataset: Dataset[Any], where: str) -> DatasetItems:
 
 
 def _check_alike(parts: Mapping[str, SourcePart], key: str) -> None:
-    """All parts are rows of one shape and kind."""
+    """Raise ConfigError unless the rows of all parts have one shape and one kind of numbers."""
     x, y = parts["train"].row()
     for name, part in parts.items():
         others = part.row()
@@ -235,7 +243,7 @@ def _check_alike(parts: Mapping[str, SourcePart], key: str) -> None:
 
 
 def holds_whole_numbers(tensor: torch.Tensor) -> bool:
-    """Whether it holds whole numbers, or truth values."""
+    """Return whether a tensor holds whole numbers or truth values."""
     return not tensor.is_floating_point()
 
 
@@ -248,7 +256,7 @@ def _is_pair(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def _described(value: object) -> str:
-    """What it is, for a message."""
+    """Return the kind of a value, for a message."""
     kind = type(value).__name__
     if isinstance(value, tuple | list | Mapping):
         return f"a {kind} of {len(value)}"

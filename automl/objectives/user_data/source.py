@@ -1,4 +1,7 @@
-"""Calls a function of the user's for its data, and makes it ready to train on."""
+"""Calls a user's function for its data, and derives the facts that a study needs.
+
+The returned value is checked in `parts.py`; rows come to a device in `loader.py`.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,19 @@ from automl.objectives.user_data.parts import (
 
 
 def describe_data(setup: SessionSetup) -> UserDataFacts:
-    """Call the plan's source to see what it gives, to be called in a process that may import it.
+    """Return the facts about the data of the plan's source, in a process that may import it.
 
-    Raises ConfigError where it gives nothing to train on.
+    Raises ConfigError if the source returns nothing to train on.
     """
     with open_inside(setup.inside).importing():
         return read_parts(setup.plan)[1]
 
 
 def open_data(setup: SessionSetup) -> UserTensors:
-    """What the plan's source gives, which must be what it gave before the first trial."""
+    """Return the data of the plan's source.
+
+    Raises ConfigError if it is not the same data as before the first trial.
+    """
     parts, facts = read_parts(setup.plan)
     before = setup.facts
     if before is not None and facts.digest != before.digest:
@@ -50,39 +56,42 @@ def open_data(setup: SessionSetup) -> UserTensors:
 
 
 def read_parts(plan: TrainingPlan) -> tuple[SourceParts, UserDataFacts]:
-    """What the plan's source gives, its test part too. Raises ConfigError."""
+    """Return the parts of the plan's source, the test part too, and their facts.
+
+    Raises ConfigError.
+    """
     source = str(plan.data.source)
     function = resolve_source(source)
     try:
         returned = function()
     except AutoMLError:
         raise
-    except (Exception, SystemExit) as error:  # it is the user's, and may raise anything
+    except (Exception, SystemExit) as error:  # the user's function may raise anything
         raise ConfigError(
             f"data.source={source} failed with {type(error).__name__}: {error}. It is called "
             "without arguments; mend it until that works."
         ) from error
     parts = parse_parts(returned, source)
-    facts = facts_of(parts, source, plan.data.task, own_loss=bool(plan.training.loss_target))
+    facts = derive_facts(parts, source, plan.data.task, own_loss=bool(plan.training.loss_target))
     facts = replace(facts, loss=plan.training.value_loss)
-    wanted = None if plan.refit is None else plan.refit.own_rows
-    if wanted is None:
+    refit_rows = None if plan.refit is None else plan.refit.own_rows
+    if refit_rows is None:
         return parts, facts
-    parts = regroup_for_refit(parts, wanted, plan.data.split_seed)
-    decides = f"{facts.digest} {asdict(wanted)}"
+    parts = regroup_for_refit(parts, refit_rows, plan.data.split_seed)
+    identity = f"{facts.digest} {asdict(refit_rows)}"
     return parts, replace(
         facts,
         n_train=len(parts.train),
         n_validation=len(parts.validation),
         size_bytes=_size_bytes(parts),
-        digest=hashlib.sha256(decides.encode()).hexdigest(),
+        digest=hashlib.sha256(identity.encode()).hexdigest(),
     )
 
 
-def facts_of(
+def derive_facts(
     parts: SourceParts, source: str, task: Task, *, own_loss: bool = False
 ) -> UserDataFacts:
-    """Raises ConfigError where the targets do not suit the task."""
+    """Return the facts about the parts. Raises ConfigError if the targets do not suit the task."""
     key = f"data.source={source}"
     x, y = parts.train.row()
     if task is Task.auto:
@@ -116,7 +125,11 @@ def _size(shape: torch.Size) -> Size:
 
 
 def _classes(parts: SourceParts, key: str, *, own_loss: bool) -> tuple[NetworkOutputs, int]:
-    """Those of all parts; or as the source says. A loss of the user's may know negative ones."""
+    """Return the meaning of the network's outputs and the number of classes.
+
+    The number is what the source says, else it comes from the targets of all parts. A loss of the
+    user's may take negative class numbers.
+    """
     ends = [part.y.long().aminmax() for part in parts.all.values() if isinstance(part, ArrayRows)]
     least = min((int(end.min) for end in ends), default=0)
     most = max((int(end.max) for end in ends), default=-1)
@@ -127,7 +140,7 @@ def _classes(parts: SourceParts, key: str, *, own_loss: bool) -> tuple[NetworkOu
             "for a loss that takes them."
         )
     if parts.n_outputs is None and not all(isinstance(p, ArrayRows) for p in parts.all.values()):
-        return NetworkOutputs.SCORES, _said_classes(parts, key)
+        return NetworkOutputs.SCORES, _classes_of_dataset(parts, key)
     if parts.n_outputs is not None and most >= parts.n_outputs:
         raise ConfigError(
             f"{key}: its targets go up to {most}, and n_outputs says {parts.n_outputs} classes: "
@@ -138,8 +151,8 @@ def _classes(parts: SourceParts, key: str, *, own_loss: bool) -> tuple[NetworkOu
     )
 
 
-def _said_classes(parts: SourceParts, key: str) -> int:
-    """By a Dataset, as those of torchvision do."""
+def _classes_of_dataset(parts: SourceParts, key: str) -> int:
+    """Return the number of classes from the Dataset's `classes`, which torchvision's have."""
     classes: Any = (
         getattr(parts.train.items, "classes", None)
         if isinstance(parts.train, DatasetItems)
@@ -154,7 +167,10 @@ def _said_classes(parts: SourceParts, key: str) -> int:
 
 
 def _size_bytes(parts: SourceParts) -> int | None:
-    """As float32, where they are not whole numbers; None: they are no tensors."""
+    """Return the size of the training and validation rows on a device, in bytes.
+
+    Numbers that are not whole count as float32. Returns None if a part is no tensor.
+    """
     total = 0
     for part in (parts.train, parts.validation):
         if not isinstance(part, ArrayRows):
@@ -179,8 +195,8 @@ def _digest(parts: SourceParts) -> str:
 def _notes(parts: SourceParts, source: str, x: torch.Tensor, y: torch.Tensor) -> tuple[str, ...]:
     rows = ", ".join(f"{len(part):,} {name}" for name, part in parts.all.items())
     kinds = " and ".join(str(t.dtype).removeprefix("torch.") for t in (x, y))
-    of = f"rows {tuple(x.shape)} with targets {tuple(y.shape)} ({kinds})"
-    notes = [f"{source}: {rows}; {of}."]
+    shapes = f"rows {tuple(x.shape)} with targets {tuple(y.shape)} ({kinds})"
+    notes = [f"{source}: {rows}; {shapes}."]
     if any(isinstance(part, DatasetItems) for part in parts.all.values()):
         notes.append(
             f"{source}: of a Dataset the content is not looked at before, so that no change of it "

@@ -1,1 +1,1 @@
-"""A study in PostgreSQL, which sweeps on several machines work on. Only owner of psycopg."""
+"""A study in PostgreSQL, on which sweeps of several machines work. Only owner of psycopg."""

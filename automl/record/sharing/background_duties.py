@@ -1,17 +1,16 @@
-"""The threads that keep a sweep in touch with the others of its study; no trial waits for them.
+"""The two threads that keep a sweep in touch with the other sweeps of its study.
 
-Every 0.2 s it ships what the sweep has logged, every second it looks what others have done, and
-every 10 s it renews the leases of the sweep's trials. While the database is away it tries again and
-again; what is logged meanwhile lies in the sweep's own file. Who could not renew for 50 s of a
-lease's 60 gives its trials up, and ends those that do not stop by themselves, so that none runs in
-two places: that is seen to by a second thread, since the first may be waiting for a database that
-has a question and does not answer. Of a sweep that is stopped no thread sees to anything: its
-workers end by themselves shortly before the lease does.
+The first thread ships the sweep's log lines every 0.2 s, reads the news of other sweeps every
+second, and renews the leases of the sweep's trials every 10 s. While the database is away it tries
+again and again; lines logged meanwhile lie in the sweep's own file. No trial waits for the threads.
 
-Trials that run here and are another sweep's by now.
+A lease lasts 60 s. A sweep that could not renew for 50 s gives its trials up, so that none runs in
+two places. A trial that is lost learns it as the answer to its next report, and writes a
+checkpoint; if the next report is far, it is ended after 5 s. The second thread sees to this, since
+the first may be waiting for a database that does not answer. In a sweep whose process is stopped no
+thread runs: its workers end by themselves shortly before the lease does.
 
-They learn it as the answer to their next report, and write a checkpoint. One whose next report is
-far is ended after a moment, so that nothing trains here any more when its lease ends.
+The work itself is done by the functions in `SharingDuties`; this module decides when.
 """
 
 from __future__ import annotations
@@ -28,86 +27,89 @@ SHIP_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 RENEW_SECONDS = 10.0
 GIVE_UP_SECONDS = 50.0
-"""Since the last renewal began, by this machine's clock."""
-LEND_SECONDS = 57.0
-"""So long workers may run by themselves, which look once a second."""
-ASK_SECONDS = 5.0
-"""So long a process that was stopped, and whose trials nobody may have taken, has to ask first."""
+"""Trials are given up this long after the last renewal began, by this machine's clock."""
+WORKER_SECONDS = 57.0
+"""Workers end by themselves this long after the last renewal began; they check once a second."""
+RENEW_AFTER_STOP_SECONDS = 5.0
+"""A process that was stopped and runs again has this long to renew its leases before it gives its
+trials up: perhaps no other sweep has taken them."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SharingDuties:
-    """What is done, by whom the thread does not know. Each may raise StorageError."""
+    """The functions that the threads call. Each may raise StorageError."""
 
     ship: Callable[[], None]
     look: Callable[[], None]
     renew: Callable[[], None]
     give_up: Callable[[], None]
-    """All trials that are held; needs no database."""
+    """Gives up all held trials; needs no database."""
     end_lost: Callable[[], None]
-    """Trials that were given up, or taken over, and still run; nor does this."""
-    lend: Callable[[float], None]
-    """Have workers end by themselves then (`lease_seconds()`); nor does this."""
-    broke: Callable[[BaseException], None]
-    """Called with what is our own mistake, after which nothing more is asked of the database."""
+    """Ends trials that still run though they were given up or taken over; needs no database."""
+    set_worker_deadline: Callable[[float], None]
+    """Makes workers end by themselves at this time (`lease_seconds()`); needs no database."""
+    report_failure: Callable[[BaseException], None]
+    """Reports a mistake of our own, after which the threads ask nothing more of the database."""
 
 
 class SharingThreads:
-    """Start it once; `close` ends it."""
+    """The two threads; `start` may be called once, and `close` ends them."""
 
     def __init__(self, duties: SharingDuties, clock: Callable[[], float] = lease_seconds) -> None:
         self._duties, self._clock = duties, clock
-        self._renewed = self._looked = self._watched = self._woken = clock()
+        self._renewed = self._looked = self._watched = self._resumed = clock()
         self._ending = threading.Event()
         self.trouble: str | None = None
-        """Why the database takes nothing now; None: it does."""
+        """Why the database takes nothing now; None: it answers."""
         self._threads = [
-            threading.Thread(target=self._again_and_again, args=(do,), name=name, daemon=True)
+            threading.Thread(target=self._repeat, args=(do,), name=name, daemon=True)
             for name, do in (("sharing", self.turn), ("leases", self.watch))
         ]
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether leases could not be renewed for so long that all trials were given up. What were
-        begun then would be ended at once."""
+        """Whether all trials were given up, since their leases could not be renewed for too long.
+
+        A trial that is begun now would be ended at once.
+        """
         return self._clock() - self._renewed >= GIVE_UP_SECONDS
 
     def start(self) -> None:
-        self._duties.lend(self._renewed + LEND_SECONDS)
+        self._duties.set_worker_deadline(self._renewed + WORKER_SECONDS)
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Return when both have ended."""
+        """End both threads, and wait for them."""
         self._ending.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
 
-    def _again_and_again(self, do: Callable[[], None]) -> None:
+    def _repeat(self, do: Callable[[], None]) -> None:
         try:
             while not self._ending.wait(SHIP_SECONDS):
                 do()
-        except BaseException as error:  # noqa: BLE001 - without it leases end, and nobody knows
+        except BaseException as error:  # noqa: BLE001 - else leases would end unnoticed
             self._duties.give_up()
-            self._duties.broke(error)
+            self._duties.report_failure(error)
 
     def watch(self) -> None:
-        """Give up what could not be renewed, and end what is lost. Waits for no database."""
+        """Give up trials that could not be renewed, and end lost ones. Waits for no database."""
         now = self._clock()
-        if now - self._watched >= ASK_SECONDS:
-            self._woken = now
+        if now - self._watched >= RENEW_AFTER_STOP_SECONDS:
+            self._resumed = now  # the process was stopped since the last call
         self._watched = now
-        if self.is_cut_off and now - self._woken >= ASK_SECONDS:
+        if self.is_cut_off and now - self._resumed >= RENEW_AFTER_STOP_SECONDS:
             self._duties.give_up()
         self._duties.end_lost()
 
     def turn(self) -> None:
-        """Do what is due. Waits for the database."""
+        """Renew, ship and look, as far as they are due. Waits for the database."""
         try:
-            self._renew_if_due()  # first: nothing else may make it late
+            self._renew_if_due()  # first, so that nothing else can delay it
             self._duties.ship()
             if self._clock() - self._looked >= LOOK_SECONDS:
                 self._duties.look()
@@ -122,29 +124,32 @@ class SharingThreads:
             self.trouble = None
 
     def _renew_if_due(self) -> None:
-        begun = self._clock()
-        if begun - self._renewed >= RENEW_SECONDS:
+        begin_seconds = self._clock()
+        if begin_seconds - self._renewed >= RENEW_SECONDS:
             self._duties.renew()
-            self._renewed = begun
-            self._duties.lend(begun + LEND_SECONDS)
+            self._renewed = begin_seconds
+            self._duties.set_worker_deadline(begin_seconds + WORKER_SECONDS)
 
 
 STOP_SECONDS = 5.0
-"""How long they may take to stop by themselves."""
+"""Lost trials have this long to stop by themselves."""
 
 
 class LostTrials:
-    """Of one sweep. For one thread."""
+    """The lost trials that still run in this sweep, and since when. For one thread."""
 
     def __init__(self, clock: Callable[[], float] = lease_seconds) -> None:
         self._clock = clock
         self._since: dict[int, float] = {}
 
     def overdue(self, lost: Collection[int]) -> Collection[int]:
-        """Those of the trials lost now that are to be ended; after as long once more, since who was
-        just about to begin could not be."""
+        """Return which of the trials that are lost now must be ended.
+
+        A trial is returned again after another STOP_SECONDS, since one that was just about to
+        begin could not be ended.
+        """
         now = self._clock()
         self._since = {number: self._since.get(number, now) for number in lost}
-        late = {n for n, since in self._since.items() if now - since >= STOP_SECONDS}
-        self._since |= dict.fromkeys(late, now)
-        return late
+        overdue = {n for n, since in self._since.items() if now - since >= STOP_SECONDS}
+        self._since |= dict.fromkeys(overdue, now)
+        return overdue

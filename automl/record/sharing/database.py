@@ -1,7 +1,8 @@
-"""A connection to the database of a shared study: opened when it is needed, again after a loss.
+"""A connection to the database of a shared study, opened when it is needed and again after a loss.
 
-Nothing waits for a dead database for longer than the limits below. What a lost connection leaves
-open (was the last transaction taken?) is for the callers, whose statements may all be repeated.
+Nothing waits for a dead database longer than the limits below. After a lost connection it is open
+whether the last transaction was taken: callers settle this, and all their statements may be
+repeated. The statements are in `study_tables.py` and `delivery_tables.py`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ T = TypeVar("T")
 Cursor: TypeAlias = psycopg.Cursor
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
-"""For a statement, and for the network to carry it."""
+"""Time limit of a statement, and of the network to carry it."""
 PATIENCE_SECONDS = ANSWER_SECONDS + 2.0
-"""For a server that keeps the connection and says nothing at all."""
+"""Time limit for a server that keeps the connection and sends nothing at all."""
 IDLE_SECONDS = 5
-"""Within a transaction: who is stopped in one, or cut off, keeps others waiting no longer."""
+"""Time limit for pauses within a transaction: a process that is stopped or cut off in one keeps the
+others waiting no longer."""
 _AWAY = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -52,21 +54,26 @@ class _SilentError(psycopg.OperationalError):
 
 
 class _Connection(psycopg.Connection):
-    """That waits for no answer for ever. A server whose processes are stopped keeps its
-    connections, its kernel takes what is sent, and no setting of libpq's ends the wait."""
+    """A connection that never waits for an answer without limit.
+
+    A server whose processes are stopped keeps its connections and its kernel accepts data; no
+    setting of libpq ends the wait.
+    """
 
     def wait(self, gen: PQGen[T], *words: Any, **named: Any) -> T:
-        """As psycopg waits for whatever a statement takes. Raises _SilentError."""
+        """Wait for an answer as psycopg does, but with a limit. Raises _SilentError."""
         try:
-            return super().wait(_in_time(gen, PATIENCE_SECONDS), *words, **named)
+            return super().wait(_with_time_limit(gen, PATIENCE_SECONDS), *words, **named)
         except _SilentError:
-            self.pgconn.finish()  # or the end of the transaction would be waited for, too
+            self.pgconn.finish()  # else the end of the transaction would wait, too
             raise
 
 
-def _in_time(gen: PQGen[T], seconds: float) -> PQGen[T]:
-    """The same, which psycopg has look ten times a second though nothing came. Raises
-    _SilentError."""
+def _with_time_limit(gen: PQGen[T], seconds: float) -> PQGen[T]:
+    """Wrap psycopg's generator with a time limit; psycopg resumes it ten times a second.
+
+    Raises _SilentError.
+    """
     ends = time.monotonic() + seconds
     try:
         wants = next(gen)
@@ -81,30 +88,30 @@ def _in_time(gen: PQGen[T], seconds: float) -> PQGen[T]:
 
 
 class Database:
-    """One connection, for one thread at a time: others wait for the end of its transaction."""
+    """One connection, used by one thread at a time; others wait for the end of its transaction."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.where = mask_urls(url)
-        """For messages: the URL without its credentials."""
-        self._lock = threading.Lock()  # guards the one below
+        """The URL without its credentials, for messages."""
+        self._lock = threading.Lock()  # guards `_connection`
         self._connection: psycopg.Connection | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Cursor]:
-        """Committed when the block is left without an error, undone else.
+        """Run the block in a transaction: commit it if it ends without an error, else undo it.
 
-        Raises DatabaseAwayError when the connection is lost, or there is none to be had, and
-        StorageError for what the database refuses.
+        Raises DatabaseAwayError when the connection is lost or cannot be made, and StorageError
+        when the database refuses a statement.
         """
-        with self._lock, self._told_of_trouble():
+        with self._lock, self._translated_errors():
             connection = self._open()
             with connection.transaction(), connection.cursor() as cursor:
                 yield cursor
 
     @contextmanager
-    def _told_of_trouble(self) -> Iterator[None]:
-        """The driver's errors as ours. The lock is held."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise the driver's errors as errors of this package. The caller holds the lock."""
         try:
             yield
         except _AWAY as error:
@@ -121,7 +128,7 @@ class Database:
             ) from error
 
     def check(self) -> None:
-        """Raises ConfigError when it cannot be reached or takes no connection of ours."""
+        """Raise ConfigError when the database cannot be reached or refuses our connection."""
         try:
             with self._lock:
                 self._open()
@@ -134,7 +141,7 @@ class Database:
             ) from error
 
     def close(self) -> None:
-        """A later transaction opens it again."""
+        """Close the connection; a later transaction opens it again."""
         with self._lock:
             self._close()
 

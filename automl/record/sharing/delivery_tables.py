@@ -1,12 +1,14 @@
-"""Who delivers a shared study to MLflow, and which run each trial has there: tables and statements.
+"""The tables that divide the delivery of a shared study to MLflow among its sweeps, and their SQL.
 
-Each sweep delivers the trials that it holds, whose checkpoints are on its disk. One of those that
-deliver to a store is elected: it delivers what no other of them holds, and the study's own values.
+Each sweep delivers the trials that it holds, whose checkpoints are on its disk. One of the sweeps
+that deliver to a store is elected: it delivers the study's own values, and the trials that no other
+of them holds.
 
-A run is noted by whoever is first (`note_run`), and that one counts, whatever the leases say: who
-comes second deletes its own. That a run is about to be made is written down before (`claim`), so
-that it is looked for where its maker died in between, and is made without a search where nobody can
-have made it.
+The first run that is noted for a trial (`note_run`) counts, whatever the leases say; a sweep that
+comes second deletes its own run. `claim` notes that a run is about to be made. If its maker dies in
+between, the run is looked for; where nobody can have made a run, it is made without a search.
+
+Talking to MLflow is done in `automl.tracking`.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ CREATE TABLE IF NOT EXISTS automl_runs (
 );
 """
 _LEASE = f"clock_timestamp() + interval '{LEASE_SECONDS} seconds'"
-_OF_NOBODY = (
+_IS_UNATTENDED = (
     "(t.sweep IS NULL OR NOT EXISTS (SELECT FROM automl_deliverers d WHERE d.study = t.study "
     "AND d.store = %(store)s AND d.sweep = t.sweep AND d.lease_until > clock_timestamp() "
     "AND d.sweep <> ALL(%(gone)s)))"
 )
-"""Of a trial `t`: none of those that deliver to the store holds it."""
+"""Condition on a trial `t`: no sweep that delivers to the store holds it."""
 _RUN = "LEFT JOIN automl_runs r ON r.study = t.study AND r.store = %(store)s AND r.trial = t.number"
 
 
@@ -67,45 +69,48 @@ class StoreDeliverer:
 
 @dataclass(frozen=True)
 class DeliveryStanding:
-    """How the delivery to a store stands."""
+    """The state of the delivery to a store, as one deliverer sees it."""
 
     elected: bool
-    """Whether it is this sweep that delivers the study's own values, and what is nobody's."""
+    """Whether this sweep delivers the study's own values, and trials that nobody holds."""
     experiment: str | None
     parent: str | None
-    """The study's own run."""
+    """The study's own run in MLflow; None: it has none yet."""
     upto: int
-    """The elected have delivered the study's own values up to this byte of `events.log`, of which
-    every sweep has a copy with the same bytes."""
+    """The study's own values are delivered up to this byte of `events.log`; all sweeps have copies
+    of it with the same bytes."""
 
 
 @dataclass(frozen=True)
 class ClaimedTrialRun:
-    """What is to be known of a trial before its run is written."""
+    """A trial whose run a sweep may write now."""
 
     number: int
     run: str | None
-    """None: nobody has noted one."""
+    """The run that is noted for the trial; None: no run is noted."""
     fresh: bool
-    """Nobody can have made one."""
+    """No sweep can have made a run of the trial yet."""
     held: bool
-    """By this sweep, and not only left to it."""
+    """This sweep holds the trial; else the trial is only left to it."""
 
 
 @dataclass(frozen=True)
 class UndeliveredCounts:
-    """What of a study is still to be delivered to a store."""
+    """The work that remains for the delivery of a study to a store."""
 
     n_open: int
-    """Trials that have not ended."""
+    """The number of trials that have not ended."""
     n_ended: int
-    """Trials that have ended, and whose runs have not."""
+    """The number of trials that have ended, and whose runs have not."""
     upto: int
-    """See `DeliveryStanding`."""
+    """The study's own values are delivered up to this byte, as in `DeliveryStanding`."""
 
 
 def attend_delivery(cursor: psycopg.Cursor, me: StoreDeliverer, holder: TrialHolder) -> None:
-    """Deliver for the time of a lease from now on: a new term, where the last lease has ended."""
+    """Register the sweep as a deliverer for the time of a lease.
+
+    A new term begins where the last lease has ended.
+    """
     cursor.execute(
         "INSERT INTO automl_deliverers AS d (study, store, sweep, holder, lease_until) "
         f"VALUES (%s, %s, %s, %s, {_LEASE}) ON CONFLICT (study, store, sweep) DO UPDATE "
@@ -115,8 +120,8 @@ def attend_delivery(cursor: psycopg.Cursor, me: StoreDeliverer, holder: TrialHol
     )
 
 
-def elect_deliverer(cursor: psycopg.Cursor, me: StoreDeliverer) -> int | None:
-    """Which one it is; None: the lease has ended."""
+def delivery_term(cursor: psycopg.Cursor, me: StoreDeliverer) -> int | None:
+    """Return the number of the sweep's current term; None: its lease has ended."""
     cursor.execute(
         "SELECT term FROM automl_deliverers WHERE study = %s AND store = %s AND sweep = %s "
         "AND lease_until > clock_timestamp()",
@@ -129,7 +134,10 @@ def elect_deliverer(cursor: psycopg.Cursor, me: StoreDeliverer) -> int | None:
 def delivery_standing(
     cursor: psycopg.Cursor, me: StoreDeliverer, gone: Collection[str]
 ) -> DeliveryStanding:
-    """Be elected, where nobody is who lives and is not `gone`; how the delivery stands."""
+    """Return the state of the delivery, after electing this sweep if there is no elected one.
+
+    An elected sweep counts only while its lease lasts and it is not among `gone`.
+    """
     cursor.execute(
         "INSERT INTO automl_stores (study, store) VALUES (%s, %s) ON CONFLICT DO NOTHING",
         (me.study, me.store),
@@ -151,29 +159,31 @@ def delivery_standing(
 
 
 def deliverers(cursor: psycopg.Cursor, me: StoreDeliverer) -> Iterator[tuple[str, TrialHolder]]:
-    """The others of the store whose leases have not ended, and their processes."""
+    """Return the other deliverers of the store whose leases last, with their processes."""
     cursor.execute(
         "SELECT sweep, holder FROM automl_deliverers WHERE study = %s AND store = %s "
         "AND sweep <> %s AND lease_until > clock_timestamp()",
         (me.study, me.store, me.sweep),
     )
-    return ((sweep, TrialHolder.of(holder)) for sweep, holder in cursor.fetchall())
+    return ((sweep, TrialHolder.from_text(holder)) for sweep, holder in cursor.fetchall())
 
 
 def resign(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
-    """What the sweep has not delivered is the others'."""
+    """Remove the sweep as a deliverer: the rest is left to the others."""
     cursor.execute("DELETE FROM automl_deliverers WHERE study = %s AND sweep = %s", (study, sweep))
 
 
 def claim(
     cursor: psycopg.Cursor, me: StoreDeliverer, numbers: Collection[int], gone: Collection[str]
 ) -> list[ClaimedTrialRun]:
-    """Those of these trials that are the sweep's to deliver now; that their runs may be made from
-    now on is written down."""
+    """Return which of the trials this sweep may deliver now.
+
+    The table notes that their runs may be made from now on.
+    """
     cursor.execute(
         "SELECT t.number, r.run, r.trial IS NULL, t.sweep IS NOT DISTINCT FROM %(sweep)s "
         f"FROM automl_trials t {_RUN} WHERE t.study = %(study)s AND t.number = ANY(%(numbers)s) "
-        f"AND NOT COALESCE(r.done, false) AND (t.sweep = %(sweep)s OR {_OF_NOBODY} "
+        f"AND NOT COALESCE(r.done, false) AND (t.sweep = %(sweep)s OR {_IS_UNATTENDED} "
         "AND EXISTS (SELECT FROM automl_stores s WHERE s.study = t.study "
         "AND s.store = %(store)s AND s.elected = %(sweep)s)) ORDER BY t.number",
         {**vars(me), "numbers": [*numbers], "gone": [*gone]},
@@ -194,7 +204,7 @@ def claim(
 
 
 def note_run(cursor: psycopg.Cursor, me: StoreDeliverer, trial: int, run: str) -> str:
-    """The run that the trial has from now on: this one, if it has none."""
+    """Note `run` for the trial if it has none; return the run that it has from now on."""
     cursor.execute(
         "INSERT INTO automl_runs AS r (study, store, trial, run) VALUES (%s, %s, %s, %s) "
         "ON CONFLICT (study, store, trial) DO UPDATE SET run = COALESCE(r.run, excluded.run) "
@@ -206,7 +216,7 @@ def note_run(cursor: psycopg.Cursor, me: StoreDeliverer, trial: int, run: str) -
 
 
 def note_parent(cursor: psycopg.Cursor, me: StoreDeliverer, experiment: str, parent: str) -> str:
-    """The study's own run from now on: this one, if it has none."""
+    """Note `parent` as the study's own run if it has none; return the one that it has now."""
     cursor.execute(
         "UPDATE automl_stores SET experiment = COALESCE(experiment, %s), "
         "parent = COALESCE(parent, %s) WHERE study = %s AND store = %s RETURNING parent",
@@ -217,7 +227,7 @@ def note_parent(cursor: psycopg.Cursor, me: StoreDeliverer, experiment: str, par
 
 
 def note_done(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Collection[int]) -> None:
-    """The store has all of these trials."""
+    """Note that the store has everything of these trials."""
     cursor.execute(
         "UPDATE automl_runs SET done = true WHERE study = %s AND store = %s AND trial = ANY(%s)",
         (me.study, me.store, [*trials]),
@@ -225,7 +235,10 @@ def note_done(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Collection[int
 
 
 def note_upto(cursor: psycopg.Cursor, me: StoreDeliverer, offset: int) -> None:
-    """The store has the study's own values up to that byte, if the sweep is elected."""
+    """Note that the study's own values are delivered up to byte `offset`.
+
+    It does nothing if the sweep is not elected.
+    """
     cursor.execute(
         "UPDATE automl_stores SET upto = GREATEST(upto, %s) WHERE study = %s AND store = %s "
         "AND elected = %s",
@@ -234,8 +247,11 @@ def note_upto(cursor: psycopg.Cursor, me: StoreDeliverer, offset: int) -> None:
 
 
 def forget_runs(cursor: psycopg.Cursor, me: StoreDeliverer, parent: str | None) -> None:
-    """They are gone from the store, unless somebody has found that out before; `parent` is what the
-    study's own run was. Each may still be there, and is looked for."""
+    """Forget all runs, since the store has lost them.
+
+    `parent` was the study's own run; if the table names another one, a sweep has noticed the loss
+    before, and nothing is done. Each run may still be there, and is looked for.
+    """
     cursor.execute(
         "UPDATE automl_stores SET experiment = NULL, parent = NULL, upto = 0 "
         "WHERE study = %s AND store = %s AND parent = %s RETURNING study",
@@ -249,7 +265,7 @@ def forget_runs(cursor: psycopg.Cursor, me: StoreDeliverer, parent: str | None) 
 
 
 def runs(cursor: psycopg.Cursor, me: StoreDeliverer) -> dict[int, str]:
-    """All that are noted, by trial."""
+    """Return all noted runs by trial number."""
     cursor.execute(
         "SELECT trial, run FROM automl_runs WHERE study = %s AND store = %s AND run IS NOT NULL",
         (me.study, me.store),
@@ -260,17 +276,17 @@ def runs(cursor: psycopg.Cursor, me: StoreDeliverer) -> dict[int, str]:
 def undelivered_trials(
     cursor: psycopg.Cursor, me: StoreDeliverer, gone: Collection[str]
 ) -> list[int]:
-    """Trials that have ended, are not delivered, and that none of those who deliver holds."""
+    """Return ended trials that are not delivered, and that no deliverer of the store holds."""
     cursor.execute(
         f"SELECT t.number FROM automl_trials t {_RUN} WHERE t.study = %(study)s AND t.ended "
-        f"AND NOT COALESCE(r.done, false) AND {_OF_NOBODY}",
+        f"AND NOT COALESCE(r.done, false) AND {_IS_UNATTENDED}",
         {**vars(me), "gone": [*gone]},
     )
     return [number for (number,) in cursor]
 
 
 def undelivered_counts(cursor: psycopg.Cursor, me: StoreDeliverer) -> UndeliveredCounts:
-    """What is still to be delivered, by whomever."""
+    """Return what any sweep still has to deliver to the store."""
     cursor.execute(
         "SELECT count(*) FILTER (WHERE NOT t.ended), "
         "count(*) FILTER (WHERE t.ended AND NOT COALESCE(r.done, false)) "

@@ -1,16 +1,15 @@
-"""The event log of a sweep that shares its study: its own lines, and what it knows of all others'.
+"""The event log of a sweep that shares its study, and the way of its lines into the database.
 
-Its own lines go to a file of its own first (`shared_log.py`), with the attempt that each belongs
-to.
-`events.log` is the study's copy of the table, line by line in the table's order, so that the number
-of its lines tells how far it is; the sweep's own lines come back to it from there. So whoever reads
-`events.log` sees what the record has taken, and nothing of a trial that was lost.
+A sweep's own lines first go to its own log (`outbox/SWEEP.log`), which is on this machine's disk
+before any other sweep knows of a line. A line of a trial carries the attempt that it belongs to.
+`ship_lines` gives them to the table in order, each once, and only while their attempt is the
+current one. A refused line is passed over for good: another sweep has the trial.
 
-A sweep's own log, and its way into the table: in order, each line once, none of a lost trial.
+`events.log` is a copy of the table, line by line in the table's order, so that the number of its
+lines tells how far it is. The sweep's own lines come back to it from the table. Readers of
+`events.log` thus see what the record has taken, and nothing of a trial that was lost.
 
-The log (`outbox/SWEEP.log`) is on this machine's disk before anybody else knows of a line. A line
-of a trial carries the attempt that it belongs to, and is taken only while that is the current one.
-What was refused is passed over for good: somebody else has the trial.
+Threads and timing are in `background_duties.py`, the statements in `study_tables.py`.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ class WrittenEvent:
 
 
 class SharedLogCopy:
-    """`events.log` of a shared study. For one thread at a time."""
+    """The `events.log` of a shared study, a copy of the table. For one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StudyInUseError when another process writes it, StorageError."""
+        """Open the copy. Raises StudyInUseError when another process writes it, StorageError."""
         self._path = path
         self._file = AppendOnlyFile.open(path)
         try:
@@ -66,16 +65,16 @@ class SharedLogCopy:
         except OSError as error:
             self._file.close()
             raise StorageError(cannot(path, "read", error)) from error
-        """How many events of the table it has."""
+        """The number of events of the table that the copy has."""
 
     def add(self, stored: Sequence[StoredEvent]) -> None:
-        """The next ones. Raises StorageError."""
+        """Append the next events of the table. Raises StorageError."""
         self._file.append(b"".join(event.line for event in stored))
         self._file.flush_soon()
         self.n_lines += len(stored)
 
     def events(self) -> list[Event]:
-        """All that it has. Raises StorageError."""
+        """Return all events of the copy. Raises StorageError."""
         try:
             return [event for event, _ in read_events(self._path)]
         except OSError as error:
@@ -90,48 +89,54 @@ def _count_lines(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
 
 
-def read(stored: Iterable[StoredEvent]) -> Iterator[WrittenEvent]:
-    """Those that this version can read."""
+def readable_events(stored: Iterable[StoredEvent]) -> Iterator[WrittenEvent]:
+    """Yield the events that this version can read."""
     for event in stored:
         try:
             yield WrittenEvent(event.sweep, decode(event.line))
         except UnreadableLineError:
-            continue  # of another version: the copy keeps it, and says so when it is read
+            continue  # an event of another version: the copy keeps it; reading it warns
 
 
 class SharedEventLog(EventLog):
-    """As any event log, for trials that this sweep holds: what belongs to others is not written."""
+    """An event log that writes only events of trials that this sweep holds."""
 
     def __init__(self, directory: Path, own: Path, copied: Iterable[Event]) -> None:
-        """`own` is the file of the sweep's own lines. Raises StorageError."""
+        """Open `own`, the file of the sweep's own lines; `copied` are the events of the copy.
+
+        Raises StorageError.
+        """
         fold = StudyFold()
         for event in copied:
             fold.take(event)
         super().__init__(StudyFiles(directory).events, AppendOnlyFile.open(own), fold)
         self._held_lock = threading.Lock()
         self._attempts: dict[int, int] = {}
-        """Of the trials that this sweep holds."""
+        """The attempt of each trial that this sweep holds."""
 
-    # --- what is held ---
+    # --- held trials ---
 
     def hold(self, trial: int, attempt: int, known: Iterable[Event] | None = None) -> None:
-        """Its lines are taken from now on. `known` is all that the record has, where this sweep may
-        have held the trial before: what it wrote when it had lost it does not count."""
+        """Take events of the trial from now on.
+
+        Pass `known`, all events of the record, where this sweep may have held the trial before:
+        events that it wrote after it had lost the trial do not count.
+        """
         if known is not None:
             with self._lock:
-                relearn(self._seen, trial, known)
+                replace_history(self._history, trial, known)
         with self._held_lock:
             self._attempts[trial] = attempt
 
     def let_go(self, trials: Iterable[int]) -> None:
-        """They have ended, or are somebody else's."""
+        """Take no more events of these trials: they have ended, or other sweeps have them."""
         with self._held_lock:
             for trial in trials:
                 self._attempts.pop(trial, None)
 
     @property
     def held(self) -> Mapping[int, int]:
-        """The attempt of each trial that is held, by number."""
+        """The attempt of each held trial, by number."""
         with self._held_lock:
             return dict(self._attempts)
 
@@ -139,41 +144,40 @@ class SharedEventLog(EventLog):
         return trial in self._attempts
 
     def attempt(self, trial: int) -> int:
-        """See `EventLog.attempt`."""
         return self._attempts.get(trial, 0)
 
-    # --- what is written and heard ---
+    # --- events ---
 
     def append(self, event: Event) -> bool:
-        """As `EventLog.append`; False, too, for a trial that is not held any more."""
+        """Write the event as `EventLog.append` does; return False for a trial that is not held."""
         if isinstance(event, TrialEvent) and not self.holds(event.trial):
             return False
         return super().append(event)
 
-    def hear(self, events: Iterable[Event]) -> None:
-        """What others have logged is not logged again."""
+    def learn(self, events: Iterable[Event]) -> None:
+        """Learn from events of other sweeps, so that they are not logged again."""
         with self._lock:
             for event in events:
-                self._seen.news(event)
+                self._history.new_part(event)
 
     def _line(self, event: Event) -> bytes:
         attempt = self._attempts.get(event.trial) if isinstance(event, TrialEvent) else None
-        return encode(self._movable(event), attempt)
+        return encode(self._with_relative_path(event), attempt)
 
 
-def relearn(seen: LoggedHistory, trial: int, events: Iterable[Event]) -> None:
-    """What of the trial is logged, from those events alone."""
-    seen.forget(trial)
+def replace_history(history: LoggedHistory, trial: int, events: Iterable[Event]) -> None:
+    """Replace what `history` knows of the trial with these events."""
+    history.forget(trial)
     for event in events:
         if isinstance(event, TrialEvent) and event.trial == trial:
-            seen.news(event)
+            history.new_part(event)
 
 
 OUTBOX = "outbox"
 MAX_BYTES = 2**18
-"""Shipped in one transaction, which keeps others waiting."""
+"""Size limit of one transaction, during which other sweeps wait."""
 _NO_TRIAL = -1
-_LAST = frozenset(
+_FINAL_KINDS = frozenset(
     EVENT_NAMES[kind] for kind in (FinishedOutcome, PrunedOutcome, TooLargeOutcome, FailedOutcome)
 )
 
@@ -184,15 +188,18 @@ class OwnLogLine:
 
     text: str
     end: int
-    """The byte after it."""
+    """The offset of the byte after the line."""
     trial: int | None
     attempt: int | None
     is_last: bool
-    """Nothing comes after it of that trial."""
+    """The trial has no later lines."""
 
 
 def read_lines(path: Path, offset: int) -> list[OwnLogLine]:
-    """The next whole lines from that byte on, of MAX_BYTES or one. Raises StorageError."""
+    """Return the next whole lines from byte `offset` on: up to MAX_BYTES, at least one.
+
+    Raises StorageError.
+    """
     try:
         with open(path, "rb") as file:
             file.seek(offset)
@@ -211,31 +218,33 @@ def _lines(data: bytes, offset: int) -> Iterator[OwnLogLine]:
         try:
             fields = {} if is_line_damaged(body) else json.loads(body)
             trial, attempt, kind = fields.get("trial"), fields.get("attempt"), fields["event"]
-            yield OwnLogLine(body.decode("ascii"), offset, trial, attempt, kind in _LAST)
+            yield OwnLogLine(body.decode("ascii"), offset, trial, attempt, kind in _FINAL_KINDS)
         except (ValueError, KeyError, AttributeError):
-            yield OwnLogLine(
-                "", offset, _NO_TRIAL, None, is_last=False
-            )  # a damaged disk: nobody has it
+            # A damaged disk: no trial has this number, so that the line is refused.
+            yield OwnLogLine("", offset, _NO_TRIAL, None, is_last=False)
 
 
 def accepted_lines(lines: list[OwnLogLine], attempts: Mapping[int, int | None]) -> list[OwnLogLine]:
-    """Those that the record takes, by the current attempt of each trial (None: it has ended)."""
-    now = dict(attempts)
-    taken = []
+    """Return the lines that the record takes.
+
+    `attempts` has the current attempt of each trial; None: the trial has ended.
+    """
+    current = dict(attempts)
+    accepted = []
     for line in lines:
         if line.trial is not None:
-            if line.attempt is None or now.get(line.trial) != line.attempt:
+            if line.attempt is None or current.get(line.trial) != line.attempt:
                 continue
             if line.is_last:
-                now[line.trial] = None
-        taken.append(line)
-    return taken
+                current[line.trial] = None
+        accepted.append(line)
+    return accepted
 
 
 def ship_lines(database: Database, study: int, sweep: str, path: Path) -> list[OwnLogLine]:
-    """Give the table the next lines of that log; returns them, refused ones included.
+    """Give the table the next lines of the log at `path`; return them, refused ones included.
 
-    Raises StorageError. Repeated after a lost answer it gives none twice.
+    A call that is repeated after a lost answer gives no line twice. Raises StorageError.
     """
     with database.transaction() as cursor:
         offset = study_tables.shipped(cursor, sweep)
@@ -247,10 +256,12 @@ def ship_lines(database: Database, study: int, sweep: str, path: Path) -> list[O
         if study_tables.shipped(cursor, sweep) != offset:
             return lines  # an earlier transaction was taken, whose answer was lost
         numbers = {line.trial for line in lines if line.trial is not None}
-        taken = accepted_lines(lines, study_tables.attempts(cursor, study, numbers))
-        if taken:
-            study_tables.add_events(cursor, study, sweep, [(line.end, line.text) for line in taken])
-        if ended := [line.trial for line in taken if line.is_last and line.trial is not None]:
+        accepted = accepted_lines(lines, study_tables.attempts(cursor, study, numbers))
+        if accepted:
+            study_tables.add_events(
+                cursor, study, sweep, [(line.end, line.text) for line in accepted]
+            )
+        if ended := [line.trial for line in accepted if line.is_last and line.trial is not None]:
             study_tables.end_trials(cursor, study, ended)
         study_tables.set_shipped(cursor, sweep, lines[-1].end)
     return lines

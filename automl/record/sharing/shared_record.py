@@ -1,7 +1,8 @@
-"""A study that several sweeps work on, as one of them sees it.
+"""A study that several sweeps work on, as one of these sweeps sees it.
 
-The main thread asks (`claim`, `take_left`) and hears (`heard`); the keeper's thread does the rest
-(`keeper.py`); what the database is told stands in `study_tables.py`.
+The main thread asks for trials (`claim`, `take_over_trial`) and reads what other sweeps did
+(`peer_news`). The threads of `background_duties.py` do the rest. The statements for the database
+are in `study_tables.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
 from automl.record.disk import flush_folder, make_folder
-from automl.record.lease import is_on_this_machine, this_holder
+from automl.record.lease import this_boot, this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.background_duties import LostTrials, SharingDuties, SharingThreads
 from automl.record.sharing.database import Database, DatabaseAwayError
@@ -29,10 +30,10 @@ from automl.record.sharing.shared_log import (
     SharedEventLog,
     SharedLogCopy,
     WrittenEvent,
-    read,
+    readable_events,
     ship_lines,
 )
-from automl.record.sharing.study_fetch import MAX_EVENTS, check_place, ship_left
+from automl.record.sharing.study_fetch import MAX_EVENTS, check_place, ship_unshipped_logs
 from automl.record.sharing.study_tables import StoredStudy
 from automl.record.study_files import StudyFiles
 
@@ -40,18 +41,18 @@ DRAIN_STEP_SECONDS = 0.05
 
 
 class TrialClaim(enum.Enum):
-    """What came of asking for a trial."""
+    """The answer to a claim of a trial."""
 
     MADE = "made"
     TAKEN = "taken"
-    """Others have made trials meanwhile."""
+    """Other sweeps have made the trial meanwhile, and perhaps more."""
     NONE = "none"
     """The study has all its trials, or the database is away."""
 
 
 @dataclass(frozen=True)
 class PeerNews:
-    """What others did, in order: first these trials, then these events."""
+    """Trials and events of other sweeps, in order: first the trials, then the events."""
 
     trials: Sequence[tuple[int, Mapping[str, Any]]]
     events: Sequence[WrittenEvent]
@@ -59,19 +60,19 @@ class PeerNews:
 
 @dataclass(frozen=True)
 class SharedStudyStanding:
-    """How the study stands in the database."""
+    """The state of the study in the database, read once a second."""
 
     n_trials: int
     n_asked: int
-    """Trials that it has."""
+    """The number of trials that the study has."""
     n_left: int
-    """Trials that nobody holds and this sweep may take."""
+    """The number of trials that nobody holds and this sweep may take over."""
     others_run: bool
-    """Trials have not ended that this sweep does not hold."""
+    """There are trials that have not ended and that this sweep does not hold."""
 
 
 class SharedRecord:
-    """Get one from `open`; `close` gives back what is left."""
+    """The part of one sweep in a shared study; made by `open`, ended by `close`."""
 
     def __init__(self, config: StudyConfig, directory: Path, database: Database) -> None:
         assert config.name is not None
@@ -79,51 +80,54 @@ class SharedRecord:
         self._config, self._directory = config, directory
         self.where = database.where
         self.sweep = uuid.uuid4().hex
-        self._asking, self._keeping = database, Database(config.storage)
-        """The main thread's, and the keeper's."""
+        self._main_database, self._background_database = database, Database(config.storage)
+        """The connection of the main thread, and the one of the background threads."""
         with database.transaction() as cursor:
             study_tables.make_tables(cursor, self.where)
-            self.found: StoredStudy | None = study_tables.find_study(cursor, config.name)
-            """None: the database has no such study yet."""
+            self.stored_study: StoredStudy | None = study_tables.find_study(cursor, config.name)
+            """The study in the database; None: the database has no such study yet."""
         self._copy = SharedLogCopy(StudyFiles(directory).events)
         self._pulling = threading.Lock()
-        """Guards the copy and the two below."""
-        self._n_trials_heard = 0
-        self._heard: queue.SimpleQueue[PeerNews] = queue.SimpleQueue()
+        """Guards `_copy`, `_n_trials_read` and `_news`."""
+        self._n_trials_read = 0
+        self._news: queue.SimpleQueue[PeerNews] = queue.SimpleQueue()
         self._log: SharedEventLog | None = None
         self._own_path = directory / OUTBOX / f"{self.sweep}.log"
         self._shipped = 0
         """Bytes of this sweep's own log that the database has looked at."""
-        self._asked_in_vain, self._answered = 0.0, 0.0
-        """When (monotonic) the database did not answer last, and since when it surely has."""
+        self._unanswered_seconds, self._answered_seconds = 0.0, 0.0
+        """When (monotonic) the database last failed to answer; begin of the last answered look."""
         self._gone: Sequence[str] = ()
         """Sweeps of this machine that have died."""
         self._once_held: set[int] = set()
-        self._left: frozenset[int] = frozenset()
-        """Trials that nobody held, and this sweep might have taken."""
-        self._doubted: frozenset[int] = frozenset()
-        """Of those that this sweep has asked for in vain: the database may have made or given them,
-        and the answer been lost. Set by the main thread alone."""
+        self._takeable: frozenset[int] = frozenset()
+        """Trials that nobody held at the last look, and that this sweep may take over."""
+        self._unconfirmed: frozenset[int] = frozenset()
+        """Trials that this sweep asked for without an answer; the database may have given them to
+        it all the same. Set by the main thread alone."""
         self._delivers: StoreDeliverer | None = None
-        """None: it delivers nothing to MLflow."""
+        """The sweep as a deliverer to MLflow; None: it delivers nothing."""
         self._busy: Callable[[], Collection[int]] = frozenset
-        self._stands: Callable[[SharedStudyStanding], None] = lambda standing: None
-        self._broke: Callable[[BaseException], None] = lambda error: None
-        self._end: Callable[[Collection[int]], None] = lambda trials: None
-        self._lend: Callable[[float], None] = lambda until_seconds: None
+        self._report_standing: Callable[[SharedStudyStanding], None] = lambda standing: None
+        self._report_failure: Callable[[BaseException], None] = lambda error: None
+        self._end_trials: Callable[[Collection[int]], None] = lambda trials: None
+        self._set_worker_deadline: Callable[[float], None] = lambda until_seconds: None
         self._lost = LostTrials()
         self.standing = SharedStudyStanding(config.total, n_asked=0, n_left=0, others_run=True)
         duties = SharingDuties(
             *(self._ship, self._look, self._renew, self._give_up, self._end_lost),
-            lend=lambda until_seconds: self._lend(until_seconds),
-            broke=lambda error: self._broke(error),
+            set_worker_deadline=lambda until_seconds: self._set_worker_deadline(until_seconds),
+            report_failure=lambda error: self._report_failure(error),
         )
-        self._keeper = SharingThreads(duties)
+        self._threads = SharingThreads(duties)
 
     @classmethod
     def open(cls, config: StudyConfig, directory: Path) -> SharedRecord:
-        """Raises ConfigError for a database that refuses, or is another automl's; StudyInUseError,
-        StorageError."""
+        """Open the study of `config` in its database, with `directory` as this sweep's folder.
+
+        Raises ConfigError for a database that refuses us or has tables of another version;
+        StudyInUseError, StorageError.
+        """
         assert config.storage is not None
         database = Database(config.storage)
         database.check()
@@ -132,7 +136,10 @@ class SharedRecord:
     def register(
         self, study_uuid: str, identity: Mapping[str, Any], stored_config: str
     ) -> StoredStudy:
-        """The study in the database, made from these if it is not there. Raises StorageError."""
+        """Return the study in the database; add it from these values if it is not there.
+
+        Raises StorageError, and ConfigError if the folder already has trials of a lost study.
+        """
         name = self._config.name
         assert name is not None
         if self._copy.n_lines:
@@ -141,18 +148,21 @@ class SharedRecord:
                 "does not have. Name the study.storage that it was begun with, if any, or another "
                 "study.name."
             )
-        with self._asking.transaction() as cursor:
+        with self._main_database.transaction() as cursor:
             study_tables.add_study(
                 cursor, name, study_uuid, identity, stored_config, self._config.total
             )
-            self.found = study_tables.find_study(cursor, name)
-            assert self.found is not None, "it was added, by whomever"
-        return self.found
+            self.stored_study = study_tables.find_study(cursor, name)
+            assert self.stored_study is not None, "it was added, by this sweep or another"
+        return self.stored_study
 
     def begin(self) -> tuple[Sequence[tuple[int, Mapping[str, Any]]], Sequence[Any]]:
-        """Take part: what earlier sweeps of this folder had not shipped is, all that the database
-        has is copied. Returns all trials and events. Raises StorageError, ConfigError."""
-        study = self.found
+        """Join the study, and return all its trials and events.
+
+        Lines that earlier sweeps of this folder could not ship are shipped, and all events of the
+        database are copied. Raises StorageError, ConfigError.
+        """
+        study = self.stored_study
         if study is None:
             raise ConfigError(
                 f"study.name={self._config.name}: {self.where} holds no study of this name, but "
@@ -161,118 +171,129 @@ class SharedRecord:
         check_place(self._copy, study, self._directory, self.where)
         for folder in make_folder(self._own_path.parent):
             flush_folder(folder)
-        ship_left(self._asking, study, self._directory)
-        with self._asking.transaction() as cursor:
+        ship_unshipped_logs(self._main_database, study, self._directory)
+        with self._main_database.transaction() as cursor:
             study_tables.add_sweep(cursor, study.id, self.sweep, this_holder())
-        self._pull(self._asking)
+        self._pull(self._main_database)
         events = self._copy.events()
         self._log = SharedEventLog(self._directory, self._own_path, events)
-        trials = [trial for heard in self.heard() for trial in heard.trials]
+        trials = [trial for news in self.peer_news() for trial in news.trials]
         return trials, events
 
     @property
     def log(self) -> SharedEventLog:
-        """From `begin` on."""
+        """The event log of this sweep; there from `begin` on."""
         assert self._log is not None, "it has begun"
         return self._log
 
     def start(
         self,
         busy: Callable[[], Collection[int]],
-        stands: Callable[[SharedStudyStanding], None],
-        broke: Callable[[BaseException], None],
-        end: Callable[[Collection[int]], None],
-        lend: Callable[[float], None],
+        report_standing: Callable[[SharedStudyStanding], None],
+        report_failure: Callable[[BaseException], None],
+        end_trials: Callable[[Collection[int]], None],
+        set_worker_deadline: Callable[[float], None],
     ) -> None:
-        """From now on the keeper works: in its threads `stands` hears once a second how the study
-        stands, `broke` is called where it cannot go on, `end` for trials that are lost and did not
-        stop, and `lend`, again and again, with when workers are to end by themselves. `busy` are
-        the trials that run or wait here, which are not taken over, whoever holds them."""
-        self._busy, self._stands, self._broke = busy, stands, broke
-        self._end, self._lend = end, lend
-        with self._asking.transaction() as cursor:
+        """Start the background threads, which call these functions.
+
+        `busy` returns the trials that run or wait here; they are never taken over. The threads call
+        `report_standing` once a second, `report_failure` when they cannot go on, `end_trials` for
+        lost trials that did not stop, and `set_worker_deadline`, again and again, with the time at
+        which workers must end by themselves.
+        """
+        self._busy, self._report_standing = busy, report_standing
+        self._report_failure, self._end_trials = report_failure, end_trials
+        self._set_worker_deadline = set_worker_deadline
+        with self._main_database.transaction() as cursor:
             study_tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()
-        self._keeper.start()
+        self._threads.start()
 
     # --- asking: the main thread ------------------------------------------------------------------
 
     def claim(self, number: int, params: Mapping[str, Any]) -> TrialClaim:
-        """Have trial `number` with these params, if it is the next one. Raises StorageError."""
+        """Make trial `number` with these params, if it is the next one. Raises StorageError."""
         if self._is_cut_off():
             return TrialClaim.NONE
         study = self._study.id
         try:
-            with self._asking.transaction() as cursor:
+            with self._main_database.transaction() as cursor:
                 study_tables.lock_study(cursor, study)
                 study_tables.claim(cursor, study, self.sweep, number, params)
-                made = cursor.fetchone() is not None
-                n_asked = number if made else study_tables.n_asked(cursor, study)
+                was_made = cursor.fetchone() is not None
+                n_asked = number if was_made else study_tables.n_asked(cursor, study)
         except DatabaseAwayError:
-            self._asked_in_vain = time.monotonic()
-            self._doubted |= {number}
+            self._unanswered_seconds = time.monotonic()
+            self._unconfirmed |= {number}
             return TrialClaim.NONE
-        if made:
-            self._doubted -= {number}
+        if was_made:
+            self._unconfirmed -= {number}
             self._once_held.add(number)
             self.log.hold(number, attempt=1)
             return TrialClaim.MADE
         return TrialClaim.TAKEN if n_asked > number else TrialClaim.NONE
 
-    def take_left(self) -> int | None:
-        """The number of a trial that nobody holds any more, or that this sweep holds and has not
-        heard of; it is this sweep's now, and what it did elsewhere was heard. None: there is none.
-        Raises StorageError."""
+    def take_over_trial(self) -> int | None:
+        """Take over a trial, and return its number; None: there is none to take.
+
+        Its holder has given it up or is gone, or this sweep holds it without knowing. All events
+        that other sweeps logged of it are read before the call returns. Raises StorageError.
+        """
         if not self.standing.n_left or self._is_cut_off():
             return None
         try:
-            with self._asking.transaction() as cursor:
+            with self._main_database.transaction() as cursor:
                 taken = study_tables.take_over(
                     *(cursor, self._study.id, self.sweep, self._gone),
-                    but={*self._busy(), *self.log.held},
-                    doubted=self._doubted,
+                    excluded={*self._busy(), *self.log.held},
+                    unconfirmed=self._unconfirmed,
                 )
             if taken is None:
                 return None
-            self._doubted |= {taken[0]}  # until all was heard of it
-            self._pull(self._asking)
+            self._unconfirmed |= {taken[0]}  # until all its events are read
+            self._pull(self._main_database)
         except DatabaseAwayError:
-            self._asked_in_vain = time.monotonic()
-            self._doubted |= self._left
+            self._unanswered_seconds = time.monotonic()
+            self._unconfirmed |= self._takeable
             return None
         number, attempt = taken
-        self._doubted -= {number}
-        again = number in self._once_held
+        self._unconfirmed -= {number}
+        was_held = number in self._once_held
         self._once_held.add(number)
-        self.log.hold(number, attempt, self._copy.events() if again else None)
+        self.log.hold(number, attempt, self._copy.events() if was_held else None)
         return number
 
     def _is_cut_off(self) -> bool:
-        """Whether nothing may be begun: the database may be back, but not yet our leases."""
-        if self._keeper.is_cut_off:
-            self._asked_in_vain = time.monotonic()
+        """Return whether no trial may begin, since leases are not renewed yet."""
+        if self._threads.is_cut_off:
+            self._unanswered_seconds = time.monotonic()
             return True
         return False
 
-    def heard(self) -> Iterator[PeerNews]:
-        """What others did since the last call."""
-        while not self._heard.empty():
-            yield self._heard.get()
+    def peer_news(self) -> Iterator[PeerNews]:
+        """Yield what other sweeps did since the last call."""
+        while not self._news.empty():
+            yield self._news.get()
 
     def pull(self) -> bool:
-        """Hear at once what others did; whether the database answers. Raises StorageError."""
+        """Read at once what other sweeps did, and return whether the database answers.
+
+        Raises StorageError.
+        """
         try:
-            self._pull(self._asking)
+            self._pull(self._main_database)
         except DatabaseAwayError:
-            self._asked_in_vain = time.monotonic()
+            self._unanswered_seconds = time.monotonic()
             return False
         return True
 
     # --- the end ----------------------------------------------------------------------------------
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Whether the database, and the copy, have all that this sweep has logged by now. Raises
-        StorageError."""
+        """Wait until database and copy have everything that this sweep has logged by now.
+
+        Returns whether they do in time. Raises StorageError.
+        """
         deadline = time.monotonic() + timeout_seconds
         end = self._own_path.stat().st_size
         while self._shipped < end:
@@ -280,63 +301,68 @@ class SharedRecord:
                 return False
             time.sleep(DRAIN_STEP_SECONDS)
         try:
-            self._pull(self._asking)
+            self._pull(self._main_database)
         except DatabaseAwayError:
             return False
         return True
 
     def close(self) -> None:
-        """End the thread, and give back the trials that have not ended. What could not be shipped
-        stays in the folder. Raises StorageError when it could not be written."""
-        self._keeper.close()
+        """End the threads, and give back the trials that have not ended.
+
+        Lines that could not be shipped stay in the folder. Raises StorageError when lines could not
+        be written.
+        """
+        self._threads.close()
         try:
             if self._log is not None:
                 self._leave()
         finally:
             self._copy.close()
-            self._asking.close()
-            self._keeping.close()
+            self._main_database.close()
+            self._background_database.close()
 
     def _leave(self) -> None:
         self.log.close()
         try:
             self._ship()
-            with self._keeping.transaction() as cursor:
+            with self._background_database.transaction() as cursor:
                 study_tables.give_back(cursor, self._study.id, self.sweep)
                 delivery_tables.resign(cursor, self._study.id, self.sweep)
-            self._pull(self._keeping)
+            self._pull(self._background_database)
         except DatabaseAwayError:
-            return  # leases end by themselves, and what is in the folder is shipped from there
+            return  # leases end by themselves, and a later sweep ships the lines in the folder
         self._own_path.unlink()
 
     # --- delivery to MLflow -----------------------------------------------------------------------
 
     def attend(self, store: str) -> None:
-        """From now on this sweep delivers what it holds to that store. Raises StorageError."""
+        """Register this sweep as a deliverer of the trials that it holds. Raises StorageError."""
         self._delivers = StoreDeliverer(self._study.id, store, self.sweep)
         self._attend()
 
-    # --- the keeper's thread ----------------------------------------------------------------------
+    # --- the background threads -------------------------------------------------------------------
 
     @property
     def _study(self) -> StoredStudy:
-        assert self.found is not None, "it was registered"
-        return self.found
+        assert self.stored_study is not None, "it was registered"
+        return self.stored_study
 
     @property
     def is_away(self) -> bool:
-        """Whether the database did not answer last, or leases are still to be renewed."""
-        if self._keeper.is_cut_off:
+        """Whether the database failed to answer last, or leases must still be renewed."""
+        if self._threads.is_cut_off:
             return True
-        return self._asked_in_vain > self._answered or self.trouble is not None
+        return self._unanswered_seconds > self._answered_seconds or self.trouble is not None
 
     @property
     def trouble(self) -> str | None:
-        """Why the database takes nothing now."""
-        return self._keeper.trouble
+        """Why the database takes nothing now; None: it answers."""
+        return self._threads.trouble
 
     def _ship(self) -> None:
-        while lines := ship_lines(self._keeping, self._study.id, self.sweep, self._own_path):
+        while lines := ship_lines(
+            self._background_database, self._study.id, self.sweep, self._own_path
+        ):
             self._shipped = lines[-1].end
             self.log.let_go(line.trial for line in lines if line.is_last and line.trial is not None)
 
@@ -344,11 +370,11 @@ class SharedRecord:
         with self._pulling:
             while True:
                 with database.transaction() as cursor:
-                    # Events first: each has its trial in the table by then.
+                    # Events are read first, so that the trial of each is in the table.
                     stored = study_tables.events_after(
                         cursor, self._study.id, self._copy.n_lines, MAX_EVENTS
                     )
-                    trials = study_tables.trials_from(cursor, self._study.id, self._n_trials_heard)
+                    trials = study_tables.trials_from(cursor, self._study.id, self._n_trials_read)
                 self._take(stored, trials)
                 if len(stored) < MAX_EVENTS:
                     return
@@ -359,62 +385,64 @@ class SharedRecord:
         trials: Sequence[tuple[int, Mapping[str, Any]]],
     ) -> None:
         if trials:
-            self._n_trials_heard = trials[-1][0] + 1
+            self._n_trials_read = trials[-1][0] + 1
         if stored:
             self._copy.add(stored)
         events: Sequence[WrittenEvent] = ()
-        if self._log is not None:  # else all are read together, from the copy
-            events = [*read(event for event in stored if event.sweep != self.sweep)]
-            self._log.hear(taken.event for taken in events)
+        if self._log is not None:  # else `begin` reads all events from the copy
+            events = [*readable_events(event for event in stored if event.sweep != self.sweep)]
+            self._log.learn(written.event for written in events)
         if trials or events:
-            self._heard.put(PeerNews(trials, events))
+            self._news.put(PeerNews(trials, events))
 
     def _look(self) -> None:
-        begun = time.monotonic()
-        self._pull(self._keeping)
-        with self._keeping.transaction() as cursor:
+        begin_seconds = time.monotonic()
+        self._pull(self._background_database)
+        with self._background_database.transaction() as cursor:
             study = study_tables.find_study(cursor, self._study.name)
-            opened = study_tables.open_trials(cursor, self._study.id)
+            open_trials = study_tables.open_trials(cursor, self._study.id)
         if study is None:
             raise StorageError(
                 f"study.storage={self.where}: study {self._study.name} was removed from it"
             )
-        self._answered, now = begun, is_on_this_machine()
+        self._answered_seconds, here = begin_seconds, this_boot()
         self._gone = sorted(
-            {t.sweep for t in opened if t.sweep and t.holder and t.holder.is_gone(now)}
+            {t.sweep for t in open_trials if t.sweep and t.holder and t.holder.is_gone(here)}
         )
         held = self.log.held
         ours = {*self._busy(), *held}
-        self._left = frozenset(
-            t.number for t in opened if t.number not in ours and self._may_take(t)
+        self._takeable = frozenset(
+            t.number for t in open_trials if t.number not in ours and self._may_take(t)
         )
-        others = any(t.number not in held for t in opened)
-        self._set(SharedStudyStanding(study.n_trials, study.n_asked, len(self._left), others))
+        others_run = any(t.number not in held for t in open_trials)
+        self._set_standing(
+            SharedStudyStanding(study.n_trials, study.n_asked, len(self._takeable), others_run)
+        )
 
     def _may_take(self, trial: study_tables.OpenTrial) -> bool:
-        if trial.sweep == self.sweep and trial.number in self._doubted:
+        if trial.sweep == self.sweep and trial.number in self._unconfirmed:
             return True
         return trial.sweep is None or trial.lapsed or trial.sweep in self._gone
 
     def _renew(self) -> None:
         held = self.log.held
-        with self._keeping.transaction() as cursor:
+        with self._background_database.transaction() as cursor:
             still = study_tables.renew(cursor, self._study.id, self.sweep, held)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
         self._attend()
 
     def _attend(self) -> None:
         if self._delivers is not None:
-            with self._keeping.transaction() as cursor:
+            with self._background_database.transaction() as cursor:
                 delivery_tables.attend_delivery(cursor, self._delivers, this_holder())
 
     def _give_up(self) -> None:
         self.log.let_go(self.log.held)
 
     def _end_lost(self) -> None:
-        if late := self._lost.overdue([n for n in self._busy() if not self.log.holds(n)]):
-            self._end(late)
+        if overdue := self._lost.overdue([n for n in self._busy() if not self.log.holds(n)]):
+            self._end_trials(overdue)
 
-    def _set(self, standing: SharedStudyStanding) -> None:
+    def _set_standing(self, standing: SharedStudyStanding) -> None:
         self.standing = standing
-        self._stands(standing)
+        self._report_standing(standing)

@@ -1,6 +1,7 @@
-"""The folder of a shared study, made or brought up to date from the database alone.
+"""Make the folder of a shared study, or bring it up to date, from the database alone.
 
-For commands that no sweep is needed for, and for folders that know only a URL and a name.
+Commands that need no sweep use it, and folders that know only a URL and a study name. A running
+sweep brings its own folder up to date (`shared_record.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import psycopg
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.record.disk import write_durably
-from automl.record.lease import is_on_this_machine
+from automl.record.lease import this_boot
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.shared_log import OUTBOX, SharedLogCopy, ship_lines
@@ -26,51 +27,57 @@ from automl.record.study_files import StudyFiles
 from automl.record.study_place import read_place
 
 MAX_EVENTS = 10_000
-"""Copied in one transaction."""
+"""Number of events that are copied in one transaction."""
 
 
 @dataclass(frozen=True)
 class FetchedStudy:
-    """What the database says of a study now."""
+    """The state of a study in the database, for commands without a sweep."""
 
     n_trials: int
     identity: Mapping[str, Any]
     at_work: Mapping[str, int]
-    """Trials that run, by the name of the machine."""
+    """The number of running trials by the name of their machine."""
 
     @property
     def where_at_work(self) -> str:
-        """`2 on one, 4 on two`."""
+        """Text that counts the running trials by machine: `2 on one, 4 on two`."""
         return ", ".join(f"{n} on {host}" for host, n in sorted(self.at_work.items()))
 
 
 def fetch_study(study: StudyConfig) -> FetchedStudy:
-    """Make the folder of `study`, or bring it up to date; what earlier sweeps there could not ship
-    is shipped. One that a sweep works in is left to it.
+    """Make the folder of `study`, or bring it up to date, and return the study's state.
 
-    Raises ConfigError when the database cannot be used or has no such study, StorageError.
+    Lines that earlier sweeps of the folder could not ship are shipped. A folder in which a sweep
+    works is left to the sweep. Raises ConfigError when the database cannot be used or has no such
+    study, StorageError.
     """
     assert study.storage is not None
     assert study.name is not None
     database = Database(study.storage)
     database.check()
     try:
-        found = _find(database, study.name)
+        stored = _find(database, study.name)
         try:
             with StudyDirectory.open(study, must_exist=False) as directory:
-                _bring_up(database, found, directory.files)
+                _bring_up(database, stored, directory.files)
         except StudyInUseError:
-            pass  # its sweep does the same all the time
+            pass  # the sweep that works there does the same all the time
         with database.transaction() as cursor:
-            opened, now = study_tables.open_trials(cursor, found.id), is_on_this_machine()
+            open_trials = study_tables.open_trials(cursor, stored.id)
     finally:
         database.close()
-    alive = [t.holder.host for t in opened if t.holder and not (t.lapsed or t.holder.is_gone(now))]
-    return FetchedStudy(found.n_trials, found.identity, Counter(alive))
+    here = this_boot()
+    hosts = Counter(
+        trial.holder.host
+        for trial in open_trials
+        if trial.holder and not (trial.lapsed or trial.holder.is_gone(here))
+    )
+    return FetchedStudy(stored.n_trials, stored.identity, hosts)
 
 
 def stored_config(study: StudyConfig) -> str | None:
-    """The config that `study` was begun with, as YAML; None: it is not in its database yet.
+    """Return the config that `study` was begun with, as YAML; None: the database lacks it.
 
     Raises ConfigError when the database cannot be used, StorageError.
     """
@@ -80,15 +87,17 @@ def stored_config(study: StudyConfig) -> str | None:
     database.check()
     try:
         with database.transaction() as cursor:
-            found = _look_up(cursor, database.where, study.name)
+            stored = _look_up(cursor, database.where, study.name)
     finally:
         database.close()
-    return None if found is None else found.config
+    return None if stored is None else stored.config
 
 
-def ship_left(database: Database, study: StoredStudy, directory: Path) -> None:
-    """What sweeps of this folder had logged when they were killed, or cut off. Raises
-    StorageError."""
+def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path) -> None:
+    """Ship the logs that sweeps of this folder left when they were killed or cut off.
+
+    Raises StorageError.
+    """
     for path in sorted((directory / OUTBOX).glob("*.log")):
         with database.transaction() as cursor:
             known = study_tables.is_sweep(cursor, study.id, path.stem)
@@ -104,7 +113,7 @@ def ship_left(database: Database, study: StoredStudy, directory: Path) -> None:
 
 
 def check_place(copy: SharedLogCopy, study: StoredStudy, directory: Path, where: str) -> None:
-    """Raises ConfigError where the folder is of another study, or knows more than the database."""
+    """Raise ConfigError if the folder is of another study, or knows more than the database."""
     place = read_place(directory)
     if place is not None and place.study_uuid != study.uuid:
         raise ConfigError(
@@ -121,19 +130,19 @@ def check_place(copy: SharedLogCopy, study: StoredStudy, directory: Path, where:
 
 def _find(database: Database, name: str) -> StoredStudy:
     with database.transaction() as cursor:
-        found = _look_up(cursor, database.where, name)
-        if found is not None:
-            return found
+        stored = _look_up(cursor, database.where, name)
+        if stored is not None:
+            return stored
         names = study_tables.study_names(cursor) if study_tables.has_tables(cursor) else []
-    there = f"it has: {', '.join(names)}" if names else "it has none"
-    raise ConfigError(f"study.name={name}: no such study in {database.where}; {there}.")
+    existing = f"it has: {', '.join(names)}" if names else "it has none"
+    raise ConfigError(f"study.name={name}: no such study in {database.where}; {existing}.")
 
 
 def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | None:
-    """None: it is not there, or no tables are."""
+    """Return the stored study; None: the database lacks the study, or our tables."""
     if not study_tables.has_tables(cursor):
         return None
-    study_tables.make_tables(cursor, where)  # they are there: looks at their version
+    study_tables.make_tables(cursor, where)  # they exist; this checks their version
     return study_tables.find_study(cursor, name)
 
 
@@ -141,12 +150,12 @@ def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None
     copy = SharedLogCopy(files.events)
     try:
         check_place(copy, study, files.path, database.where)
-        ship_left(database, study, files.path)
+        ship_unshipped_logs(database, study, files.path)
         while True:
             with database.transaction() as cursor:
-                stored = study_tables.events_after(cursor, study.id, copy.n_lines, MAX_EVENTS)
-            copy.add(stored)
-            if len(stored) < MAX_EVENTS:
+                events = study_tables.events_after(cursor, study.id, copy.n_lines, MAX_EVENTS)
+            copy.add(events)
+            if len(events) < MAX_EVENTS:
                 break
     finally:
         copy.close()

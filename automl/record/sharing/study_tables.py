@@ -1,12 +1,14 @@
-"""The tables of shared studies, and the transactions on them; each function is one, or a part.
+"""The tables of shared studies and their SQL; each function is a transaction or a part of one.
 
-Whatever counts or orders takes the study's advisory lock first, so that these happen one after
-another: trials have consecutive numbers and are never more than `n_trials`; events have consecutive
-places, and those of an attempt stand before those of the next. A statement after the lock sees all
-that was done before it, as each has a snapshot of its own.
+A transaction that counts or orders takes the study's advisory lock first, so that these happen one
+after another. Trials therefore have consecutive numbers and are never more than `n_trials`; events
+have consecutive places, and the events of an attempt stand before those of the next. A statement
+after the lock sees everything that was committed before it, since each has a snapshot of its own.
 
-An attempt is the fencing token of a trial: taken with its lease, raised by whoever takes the trial
-over, compared under the lock when events come in.
+An attempt is the fencing token of a trial: it is taken with the lease, raised when a sweep takes
+the trial over, and compared under the lock when events come in.
+
+The tables of the delivery to MLflow are in `delivery_tables.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from automl.record.lease import LEASE_SECONDS, TrialHolder
 from automl.record.sharing import delivery_tables
 
 VERSION = 2
-_LOCKS = 0x6175746D  # "autm": apart from the advisory locks of other programs
+_LOCKS = 0x6175746D  # "autm"; differs from the advisory locks of other programs
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS automl_version (version int NOT NULL);
@@ -71,7 +73,7 @@ _LEASE = f"clock_timestamp() + interval '{LEASE_SECONDS} seconds'"
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A study as the database has it."""
+    """A study as it is stored in the database."""
 
     id: int
     name: str
@@ -85,27 +87,27 @@ class StoredStudy:
 
 @dataclass(frozen=True)
 class OpenTrial:
-    """A trial that has not ended, and who holds it."""
+    """A trial that has not ended, with the sweep that holds it."""
 
     number: int
     sweep: str | None
-    """None: it was given back."""
+    """The sweep that holds the trial; None: it was given back."""
     lapsed: bool
     holder: TrialHolder | None
 
 
 @dataclass(frozen=True)
 class StoredEvent:
-    """A line of the table, which is one of `events.log`."""
+    """A line of the table of events, which is also a line of `events.log`."""
 
     sweep: str
     line: bytes
 
 
 def make_tables(cursor: psycopg.Cursor, where: str) -> None:
-    """Where they are not there. Raises ConfigError for those of another version."""
+    """Make the tables if they are missing. Raises ConfigError for tables of another version."""
     cursor.execute("SELECT to_regclass('automl_version')")
-    if _one(cursor)[0] is None:
+    if _single_row(cursor)[0] is None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
         cursor.execute(_TABLES)
         cursor.execute(delivery_tables.TABLES)
@@ -114,7 +116,7 @@ def make_tables(cursor: psycopg.Cursor, where: str) -> None:
             (VERSION,),
         )
     cursor.execute("SELECT max(version) FROM automl_version")
-    version = _one(cursor)[0]
+    version = _single_row(cursor)[0]
     if version != VERSION:
         raise ConfigError(
             f"study.storage={where}: its tables are of version {version} of automl's, and this "
@@ -124,13 +126,13 @@ def make_tables(cursor: psycopg.Cursor, where: str) -> None:
 
 
 def has_tables(cursor: psycopg.Cursor) -> bool:
-    """Whether anything of ours is there."""
+    """Return whether the database has our tables."""
     cursor.execute("SELECT to_regclass('automl_version')")
-    return _one(cursor)[0] is not None
+    return _single_row(cursor)[0] is not None
 
 
 def find_study(cursor: psycopg.Cursor, name: str) -> StoredStudy | None:
-    """The study of that name; None: there is none."""
+    """Return the study of that name; None: there is none."""
     cursor.execute(
         "SELECT id, name, uuid, identity, config, n_trials, n_asked, n_events "
         "FROM automl_studies WHERE name = %s",
@@ -144,7 +146,7 @@ def find_study(cursor: psycopg.Cursor, name: str) -> StoredStudy | None:
 
 
 def study_names(cursor: psycopg.Cursor) -> list[str]:
-    """All that the database has."""
+    """Return the names of all studies in the database, sorted."""
     cursor.execute("SELECT name FROM automl_studies ORDER BY name")
     return [str(row[0]) for row in cursor]
 
@@ -157,7 +159,7 @@ def add_study(
     config: str,
     n_trials: int,
 ) -> None:
-    """Unless somebody else was first."""
+    """Add a study, unless another sweep has added it before."""
     cursor.execute(
         "INSERT INTO automl_studies (name, uuid, identity, config, n_trials) "
         "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (name) DO NOTHING",
@@ -166,7 +168,7 @@ def add_study(
 
 
 def raise_n_trials(cursor: psycopg.Cursor, study: int, n_trials: int) -> None:
-    """It is never lowered: others may count on it."""
+    """Raise the number of trials of the study; never lower it, since others may count on it."""
     cursor.execute(
         "UPDATE automl_studies SET n_trials = %s WHERE id = %s AND n_trials < %s",
         (n_trials, study, n_trials),
@@ -174,7 +176,7 @@ def raise_n_trials(cursor: psycopg.Cursor, study: int, n_trials: int) -> None:
 
 
 def add_sweep(cursor: psycopg.Cursor, study: int, sweep: str, holder: TrialHolder) -> None:
-    """A sweep begins; one whose log is shipped by a later one is there already."""
+    """Add a sweep that begins; one whose log is shipped by a later sweep is there already."""
     cursor.execute(
         "INSERT INTO automl_sweeps (sweep, study, holder) VALUES (%s, %s, %s) "
         "ON CONFLICT (sweep) DO NOTHING",
@@ -183,31 +185,31 @@ def add_sweep(cursor: psycopg.Cursor, study: int, sweep: str, holder: TrialHolde
 
 
 def is_sweep(cursor: psycopg.Cursor, study: int, sweep: str) -> bool:
-    """Whether it is one of the study's."""
+    """Return whether `sweep` is a sweep of the study."""
     cursor.execute("SELECT FROM automl_sweeps WHERE sweep = %s AND study = %s", (sweep, study))
     return cursor.fetchone() is not None
 
 
 def n_asked(cursor: psycopg.Cursor, study: int) -> int:
-    """Trials that the study has."""
+    """Return the number of trials that the study has."""
     cursor.execute("SELECT n_asked FROM automl_studies WHERE id = %s", (study,))
-    return int(_one(cursor)[0])
+    return int(_single_row(cursor)[0])
 
 
 # --- trials ---
 
 
 def lock_study(cursor: psycopg.Cursor, study: int) -> None:
-    """Until the end of the transaction."""
+    """Take the study's advisory lock until the end of the transaction."""
     cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCKS, study))
 
 
 def claim(
     cursor: psycopg.Cursor, study: int, sweep: str, number: int, params: Mapping[str, Any]
 ) -> None:
-    """Make trial `number`, if it is the next and the study wants one more: `was_claimed` tells.
+    """Make trial `number`, if it is the next one and the study wants more trials.
 
-    One statement after the lock, so that all can be sent at once.
+    The cursor has a row if it was made. It is one statement, sent after the lock was taken.
     """
     cursor.execute(
         "WITH more AS (UPDATE automl_studies SET n_asked = n_asked + 1 "
@@ -223,12 +225,14 @@ def take_over(
     study: int,
     sweep: str,
     gone: Collection[str],
-    but: Collection[int],
-    doubted: Collection[int] = (),
+    excluded: Collection[int],
+    unconfirmed: Collection[int] = (),
 ) -> tuple[int, int] | None:
-    """Number and new attempt of a trial whose holder gave it back, lost its lease or is `gone`, or
-    which the sweep itself holds and does not know of (`doubted`), but none of those numbered;
-    None: there is none."""
+    """Take over a trial, and return its number and new attempt; None: there is none to take.
+
+    A trial may be taken when its holder gave it back, lost its lease or is among `gone`, or when
+    the sweep itself holds it without knowing (`unconfirmed`). Trials in `excluded` are never taken.
+    """
     lock_study(cursor, study)
     cursor.execute(
         f"UPDATE automl_trials SET attempt = attempt + 1, sweep = %s, lease_until = {_LEASE} "
@@ -237,7 +241,7 @@ def take_over(
         "AND (sweep IS NULL OR lease_until < clock_timestamp() OR sweep = ANY(%s) "
         "OR (sweep = %s AND number = ANY(%s))) "
         "ORDER BY number LIMIT 1) RETURNING number, attempt",
-        (sweep, study, study, [*but], [*gone], sweep, [*doubted]),
+        (sweep, study, study, [*excluded], [*gone], sweep, [*unconfirmed]),
     )
     row = cursor.fetchone()
     return None if row is None else (row[0], row[1])
@@ -246,7 +250,10 @@ def take_over(
 def renew(
     cursor: psycopg.Cursor, study: int, sweep: str, held: Collection[int]
 ) -> Mapping[int, int]:
-    """The attempts of those trials that are still the sweep's, by number; their leases are new."""
+    """Renew the leases of the trials in `held` that the sweep still has.
+
+    Returns their attempts by number.
+    """
     cursor.execute(
         f"UPDATE automl_trials SET lease_until = {_LEASE} WHERE study = %s AND sweep = %s "
         "AND NOT ended AND number = ANY(%s) RETURNING number, attempt",
@@ -256,7 +263,7 @@ def renew(
 
 
 def give_back(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
-    """All trials that the sweep holds and did not end."""
+    """Give back all trials that the sweep holds and that have not ended."""
     cursor.execute(
         "UPDATE automl_trials SET sweep = NULL WHERE study = %s AND sweep = %s AND NOT ended",
         (study, sweep),
@@ -266,7 +273,7 @@ def give_back(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
 def trials_from(
     cursor: psycopg.Cursor, study: int, number: int
 ) -> Sequence[tuple[int, Mapping[str, Any]]]:
-    """Number and params of each from that number on."""
+    """Return number and params of each trial from `number` on."""
     cursor.execute(
         "SELECT number, params FROM automl_trials WHERE study = %s AND number >= %s "
         "ORDER BY number",
@@ -276,7 +283,7 @@ def trials_from(
 
 
 def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
-    """Those that have not ended."""
+    """Return the trials that have not ended, in order of their numbers."""
     cursor.execute(
         "SELECT t.number, t.sweep, t.lease_until < clock_timestamp(), s.holder "
         "FROM automl_trials t LEFT JOIN automl_sweeps s ON s.sweep = t.sweep "
@@ -284,7 +291,7 @@ def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
         (study,),
     )
     return [
-        OpenTrial(number, sweep, lapsed, None if holder is None else TrialHolder.of(holder))
+        OpenTrial(number, sweep, lapsed, None if holder is None else TrialHolder.from_text(holder))
         for number, sweep, lapsed, holder in cursor
     ]
 
@@ -293,15 +300,15 @@ def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
 
 
 def shipped(cursor: psycopg.Cursor, sweep: str) -> int:
-    """Up to which byte of the sweep's own log the database has looked at its lines."""
+    """Return up to which byte of the sweep's own log the database has taken or refused lines."""
     cursor.execute("SELECT shipped FROM automl_sweeps WHERE sweep = %s", (sweep,))
-    return int(_one(cursor)[0])
+    return int(_single_row(cursor)[0])
 
 
 def attempts(
     cursor: psycopg.Cursor, study: int, numbers: Collection[int]
 ) -> Mapping[int, int | None]:
-    """The current attempt of each of these trials; None: it has ended."""
+    """Return the current attempt of each of the trials; None: it has ended."""
     cursor.execute(
         "SELECT number, attempt, ended FROM automl_trials WHERE study = %s AND number = ANY(%s)",
         (study, [*numbers]),
@@ -312,7 +319,7 @@ def attempts(
 def add_events(
     cursor: psycopg.Cursor, study: int, sweep: str, lines: Sequence[tuple[int, str]]
 ) -> None:
-    """Each with the byte after it in the sweep's own log, in order."""
+    """Add event lines in order, each with the offset after it in the sweep's own log."""
     cursor.execute(
         "WITH before AS (UPDATE automl_studies SET n_events = n_events + %s WHERE id = %s "
         "RETURNING n_events - %s AS n) "
@@ -328,7 +335,7 @@ def add_events(
 
 
 def end_trials(cursor: psycopg.Cursor, study: int, numbers: Collection[int]) -> None:
-    """Their last events are in the table."""
+    """Mark trials as ended, whose last events are in the table."""
     cursor.execute(
         "UPDATE automl_trials SET ended = true WHERE study = %s AND number = ANY(%s)",
         (study, [*numbers]),
@@ -336,28 +343,28 @@ def end_trials(cursor: psycopg.Cursor, study: int, numbers: Collection[int]) -> 
 
 
 def set_shipped(cursor: psycopg.Cursor, sweep: str, offset: int) -> None:
-    """All lines up to that byte were taken or refused."""
+    """Note that all lines of the sweep's log up to byte `offset` were taken or refused."""
     cursor.execute("UPDATE automl_sweeps SET shipped = %s WHERE sweep = %s", (offset, sweep))
 
 
 def events_after(
     cursor: psycopg.Cursor, study: int, place: int, limit: int
 ) -> Sequence[StoredEvent]:
-    """In their order; at most `limit`."""
+    """Return the events after `place` in order, at most `limit`."""
     cursor.execute(
         "SELECT sweep, line FROM automl_events WHERE study = %s AND place > %s "
         "ORDER BY place LIMIT %s",
         (study, place, limit),
     )
-    return [StoredEvent(sweep, _whole(line)) for sweep, line in cursor]
+    return [StoredEvent(sweep, _one_line(line)) for sweep, line in cursor]
 
 
-def _whole(line: str) -> bytes:
-    """One line, whoever wrote it."""
+def _one_line(line: str) -> bytes:
+    """Return the text as one line of ASCII; a stranger may have written it."""
     return line.encode("ascii", "replace").replace(b"\n", b"?") + b"\n"
 
 
-def _one(cursor: psycopg.Cursor) -> tuple[Any, ...]:
+def _single_row(cursor: psycopg.Cursor) -> tuple[Any, ...]:
     row = cursor.fetchone()
     assert row is not None, "the query has a row"
     return row

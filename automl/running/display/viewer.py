@@ -35,12 +35,15 @@ class SweepViewer:
         carrier: TrialCarrier,
         failures: FailureCounts,
         ensemble: GrowingEnsemble,
+        *,
+        called_seconds: float,
     ) -> None:
+        """`called_seconds` (monotonic) is when the sweep's time began to count."""
         self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
         self._ensemble = ensemble
         plan = parts.prepared.plan.refit
         self._repeats = () if plan is None else plan.repeated_trials()
-        self._began_seconds = time.monotonic()
+        self._began_seconds = called_seconds
         self._n_ended_before = self.n_ended
 
     def shown(self, number: int) -> int:

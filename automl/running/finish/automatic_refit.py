@@ -100,6 +100,13 @@ RunRefit: TypeAlias = Callable[[RefitTask, PreparedStudy], int]
 failed."""
 
 
+CLOSING_FRACTION = 0.5
+"""Time for the end of a sweep over any family, as a multiple of its loading time: 4 s and 8 s on
+white wine on a busy machine."""
+MIN_TRIALS_FRACTION = 0.5
+"""The least fraction of a sweep's time limit that its trials get, however long it loaded."""
+
+
 @dataclass(frozen=True)
 class SweepRefitResult:
     """The outcome of the refit at the end of a sweep."""
@@ -115,33 +122,41 @@ class SweepRefitResult:
 class SweepRefit:
     """The refit as the last step of one sweep. For the main thread."""
 
-    def __init__(
-        self, parts: SweepParts, train: RunRefit | None, deadline_seconds: float | None
-    ) -> None:
-        """Plan the step.
-
-        `deadline_seconds` (monotonic): when the sweep's time is up.
+    def __init__(self, parts: SweepParts, train: RunRefit | None, called_seconds: float) -> None:
+        """Plan the step for a sweep that was called at `called_seconds` (monotonic).
 
         `train`: None if the caller wants no refit.
         """
         self._parts, self._train = parts, train
-        self._deadline_seconds = deadline_seconds
+        limit = parts.config.study.timeout_seconds
+        self._deadline_seconds = None if limit is None else called_seconds + limit
+        self._loaded_seconds = time.monotonic()
+        self._closing_seconds = 0.0
+        if parts.prepared.choice is not None:
+            self._closing_seconds = CLOSING_FRACTION * (self._loaded_seconds - called_seconds)
         self._wanted = train is not None and wants_sweep_refit(parts.prepared)
         self.lengths = TrialLengths()
         """Lengths of this sweep's trials."""
 
     @property
     def trials_until_seconds(self) -> float | None:
-        """When trials have to be done (monotonic), by what is known so far. None without a
-        limit."""
+        """When trials have to be done (monotonic), by what is known so far. None without a limit.
+
+        If an ensemble follows, time is kept for the end of the sweep in proportion to the time that
+        its loading took: on a busy machine both take longer.
+        """
         limit = self._parts.config.study.timeout_seconds
         if limit is None or self._deadline_seconds is None:
             return None
+        kept = max(self._closing_seconds, self._kept_for_refit_seconds(limit))
+        return trials_until(self._deadline_seconds - kept, self._loaded_seconds, limit)
+
+    def _kept_for_refit_seconds(self, limit: float) -> float:
         if not self._wanted or reason_against_refit(self._parts.prepared):
-            return self._deadline_seconds
+            return 0.0
         best = [trial.number for trial in self._parts.study.ranking(N_LIKELY_TRIALS)]
         needed = self._needed_seconds(self.lengths.of(best))
-        return self._deadline_seconds - reserved_refit_seconds(needed, limit)
+        return reserved_refit_seconds(needed, limit)
 
     def after(self, record: StudyRecord) -> SweepRefitResult:
         """Train the result of the study's `record` again, and return the outcome."""
@@ -204,6 +219,13 @@ class SweepRefit:
         there = StudyFiles(self._path).refit
         old = f"; {os.path.relpath(there)} is of before" if there.exists() else ""
         return f"not trained again on all rows ({why}{old}); do it by: {command}"
+
+
+def trials_until(wanted_seconds: float, loaded_seconds: float, limit_seconds: float) -> float:
+    """Return when trials have to be done: as wanted, but not before they had `MIN_TRIALS_FRACTION`
+    of the
+    limit."""
+    return max(wanted_seconds, loaded_seconds + MIN_TRIALS_FRACTION * limit_seconds)
 
 
 def wants_sweep_refit(prepared: PreparedStudy) -> bool:

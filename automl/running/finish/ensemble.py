@@ -173,7 +173,7 @@ def _counted(kinds: Mapping[str, int]) -> str:
     return ", ".join(named)
 
 
-GROW = "automl.models.ensemble.ensemble_file:open_growing"
+GROW = "automl.models.ensemble.ensemble_file:open_ensemble_worker"
 MIN_PAUSE_SECONDS = 5.0
 """Shortest pause between two previews of the ensemble."""
 MAX_TIME_FRACTION = 0.05

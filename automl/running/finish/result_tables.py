@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from automl.config import MANY_TRIALS, StudyConfig
+from automl.config import MANY_TRIALS, Config, ObjectiveKind, StudyConfig
 from automl.data.dataset import Dataset
 from automl.data.scoring.baselines import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
@@ -30,6 +30,8 @@ from automl.running.display.rendering import best_text
 from automl.running.display.view import BestRow
 from automl.running.setup.parts import SweepParts
 from automl.running.setup.prepared_config import PreparedStudy
+from automl.search.domains import ChoiceDomain
+from automl.search.search_space import parse_space
 from automl.tracking.long_step import long_step
 from automl.trial import (
     ENSEMBLE_NAME,
@@ -236,6 +238,8 @@ COLUMNS = ("column", "taken as", "why")
 def greeting_lines(parts: SweepParts) -> Iterator[str]:
     """Yield lines that say what the sweep works on, and how to continue it."""
     yield from parts.prepared.notes
+    if parts.config.refit.of is None:
+        yield from notes_of_config(parts.config)
     if not parts.study.n_asked and parts.config.refit.of is None:
         yield from columns_table(parts.prepared.dataset, parts.config.study)
     yield from parts.others.greeting()
@@ -260,12 +264,40 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     )
 
 
+def notes_of_config(config: Config) -> Iterator[str]:
+    """Yield what an objective's value is called, and which choices may be meant as a range."""
+    from_python = config.objective.kind is ObjectiveKind.called
+    if from_python or config.objective.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
+        size = "large" if config.study.towards is Direction.maximize else "small"
+        setting = "" if from_python else "study."
+        other = f"; {setting}metric=NAME names another, {setting}direction= turns it"
+        yield (
+            f"{config.objective.target} is judged by {config.study.metric}: the number it returns, "
+            f"or what it reports by that name; {size} values are good"
+            f"{other if config.study.metric == StudyConfig.metric else ''}"
+        )
+    for param in parse_space(config.space).params:
+        if isinstance(param.domain, ChoiceDomain) and (ends := param.domain.far_apart()):
+            yield f"space.{param.name}: {_as_range(param.name, ends, from_python=from_python)}"
+
+
+def _as_range(name: str, ends: tuple[float, float], *, from_python: bool) -> str:
+    low, high = ends
+    written = f"{{low: {low}, high: {high}{', log: true' if low > 0 else ''}}}"
+    if from_python:
+        written = (
+            f'{{"low": {low}, "high": {high}, "log": True}}' if low > 0 else f"({low}, {high})"
+        )
+    line = f"space={{{name!r}: {written}}}" if from_python else f"space.{name}='{written}'"
+    return f"{low} and {high} are two choices, and nothing between is tried; a range is {line}"
+
+
 def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
     """Yield lines that say how each column was taken. Among many columns those that are not plain
     numbers come first."""
-    if dataset is None or not dataset.taken:
+    if dataset is None or not dataset.column_rows:
         return
-    rows = [*dataset.taken]
+    rows = [*dataset.column_rows]
     if len(rows) > MAX_COLUMNS_SHOWN:
         rows.sort(key=lambda row: row.is_plain)
     shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MAX_COLUMNS_SHOWN]]

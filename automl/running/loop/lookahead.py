@@ -23,7 +23,7 @@ from automl.trial import Placement, ResourceRequest
 LIKELY = 0.5
 """Required probability that a trial of unknown duration ends in time, if it is to pass a head that
 wants one device. A head that wants several devices leaves as many idle, while a delay costs it no
-more. The probability is then divided by their number (experiments/006-packing)."""
+more. The probability is then divided by their number (experiments/006-packing/several.md)."""
 
 
 @dataclass

@@ -259,7 +259,7 @@ class TrialPlacer:
         nothing to do."""
         ledger, share_of = self.ledger.snapshot(), self.accounts.host_share
         hosts = HostRooms(reading, ledger, limits, share_of, idle={}, in_threads=True)
-        return lambda device: max(min(1, limits.on(device)), hosts.most(device))
+        return lambda device: max(min(1, limits.on(device)), hosts.most_trials(device))
 
     @property
     def shows_the_last_end(self) -> bool:
@@ -278,7 +278,7 @@ class TrialPlacer:
     @property
     def least(self) -> ResourceRequest:
         """The smallest request that any trial can make."""
-        return self.requests.least(self.kinds)
+        return self.requests.least_request(self.kinds)
 
     @property
     def has_read(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 from automl.config import Config, EnsembleSetting, ParallelKind
 from automl.errors import ConfigError
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.objectives.training_plan import MemberPlan, RefitPlan
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
@@ -172,11 +172,11 @@ def _with_their_families(config: Config, members: Sequence[Params]) -> dict[str,
 
     The refit has more rows, for which the default space might leave the family out.
     """
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    limited = any(config.model.of(params)[0].most_rows is not None for params in members)
-    if config.model.choice is None or not limited:
+    family = family_of(config)
+    limited = any(family.of_trial(params)[0].most_rows is not None for params in members)
+    if family.choice is None or not limited:
         return config.space
-    return {config.model.choice: {"choices": [*config.model.by_choice]}, **config.space}
+    return {family.choice: {"choices": [*family.by_choice]}, **config.space}
 
 
 def assign_members(
@@ -275,8 +275,8 @@ def members_table(
 
 
 def _family(task: RefitTask, member: TrialRecord) -> str:
-    assert isinstance(task.config.model, Family), "Hydra makes it by its schema"
-    return family_name(task.config.model.of(member.params)[0])
+    family = family_of(task.config)
+    return family_name(family.of_trial(member.params)[0])
 
 
 def _epochs(seeds: Sequence[TrialRecord], *, keeps_last: bool) -> str:

@@ -120,7 +120,7 @@ def refit_members(
     known = read_study(folder).trials if there else {}
     assigned = assign_members(members.params, config.refit.n_seeds, known)
     own = limit_refit_time(derive_members_config(config, members, folder.name, assigned), task)
-    plan = replace(members.plan, given=tuple(assigned))
+    plan = replace(members.plan, member_of_trial=tuple(assigned))
     inputs = RefitInputs(plan, dataset, n_searched=sizes.before)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=inputs)
     if code == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind, RefitMembers
 from automl.errors import ConfigError
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
@@ -80,8 +80,8 @@ def refuse_unfit_batch(config: Config, params: Params) -> None:
     batches."""
     if config.refit.batch_size is None or config.objective.kind is not ObjectiveKind.builtin:
         return
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    family, _ = config.model.of(params)  # with `model=auto`, the trial's own family
+    model_family = family_of(config)
+    family, _ = model_family.of_trial(params)  # with `model=auto`, the trial's own family
     if not isinstance(family, NetworkFamily):
         raise ConfigError(
             f"refit.batch_size={config.refit.batch_size}: model={family_name(family)} trains in "

@@ -16,7 +16,7 @@ from typing import Any
 
 from automl.config import Config, ObjectiveKind, TrainingConfig
 from automl.config.commands import TRAIN
-from automl.models.family import Family
+from automl.models.family import family_of
 from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import RefitPlan
 from automl.record.study_files import REFITS
@@ -97,8 +97,8 @@ def as_single_family(config: Config, winner: TrialRecord) -> tuple[Config, Trial
     (`model=auto`)."""
     if config.objective.kind is not ObjectiveKind.builtin:
         return config, winner
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    family, params = config.model.of(winner.params)
+    model_family = family_of(config)
+    family, params = model_family.of_trial(winner.params)
     return replace(config, model=family), replace(winner, params=params)
 
 
@@ -108,13 +108,13 @@ def _most_epochs(config: Config, params: Params) -> int:
 
 def _length_of(config: Config, params: Params) -> TrainingConfig:
     """Return the training settings with the family's default length and patience."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return config.model.of(params)[0].trained(config.training)
+    family = family_of(config)
+    return family.of_trial(params)[0].with_length(config.training)
 
 
 def _is_network(config: Config, params: Params) -> bool:
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return isinstance(config.model.of(params)[0], NetworkFamily)
+    family = family_of(config)
+    return isinstance(family.of_trial(params)[0], NetworkFamily)
 
 
 def epochs_for_steps(best_step: int, sizes: TrainRowCounts, batch_size: int) -> int:
@@ -171,7 +171,7 @@ def derive_refit_config(
             devices_per_trial=decision.devices.n_gpus,
             max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
         ),
-        execution=replace(config.execution.here, threads_per_trial=threads),
+        execution=replace(config.execution.on_this_machine, threads_per_trial=threads),
         refit=replace(own.refit, trial=decision.trial),
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.config import Config, EnsembleSetting, ObjectiveKind
-from automl.models.family import Family
+from automl.models.family import family_of
 from automl.models.networks.network_family import NetworkFamily, TrainingParams
 from automl.record.study_files import REFITS
 from automl.record.study_record import StudyRecord
@@ -198,19 +198,19 @@ def unchecked_members_note(task: RefitTask, checked: int) -> str:
 def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialRecord:
     if not _is_network(config, member.params):
         return member
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family = family_of(config)
     assert member.best_step is not None, "`ensemble_trials` has checked it"
-    _, own = config.model.of(member.params)
+    _, own = family.of_trial(member.params)
     found = dict(_times(own, "lr", DEFAULT_LR, change.lr))
     found |= dict(_times(own, "weight_decay", 0.0, change.weight_decay))
     epochs = max(1, round((member.best_step + 1) * change.steps))
-    params = config.model.with_own(member.params, found)
+    params = family.with_own(member.params, found)
     return replace(member, params=params, best_step=epochs - 1)
 
 
 def _is_network(config: Config, params: Params) -> bool:
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return isinstance(config.model.of(params)[0], NetworkFamily)
+    family = family_of(config)
+    return isinstance(family.of_trial(params)[0], NetworkFamily)
 
 
 def _ratio(before: Params, now: Params, name: str, default: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
 from automl.config.data import VALIDATION_FRACTION
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.running.setup.resume_command import function_parts
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
@@ -17,7 +17,7 @@ from automl.search.samplers import samplers
 
 def identity_settings(config: Config) -> dict[str, Any]:
     """Return the settings that may not change while the study lasts."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family = family_of(config)
     study = {"metric": config.study.metric, "direction": config.study.towards.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
@@ -39,7 +39,7 @@ def identity_settings(config: Config) -> dict[str, Any]:
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
         if not identity["data"]["columns"]:
             del identity["data"]["columns"]  # a refit has the identity of its study
-        identity["model"] = dict(config.model.identity())
+        identity["model"] = dict(family.identity())
         identity["training"] = to_plain_values(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it
         if config.training.loss != "quantile":
@@ -84,8 +84,8 @@ def flat_settings(config: Config) -> dict[str, str]:
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
-    assert isinstance(config.model, Family)
-    flat["model"] = family_name(config.model)
+    family = family_of(config)
+    flat["model"] = family_name(family)
     return flat
 
 

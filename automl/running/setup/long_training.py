@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from automl.config import Config, DataKind
 from automl.data.dataset import Dataset
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.trial import Params, ParamValue
 
 LONG_TRIAL_SECONDS = 60.0
@@ -29,7 +29,6 @@ def long_trial_warnings(
 ) -> tuple[str, ...]:
     """Return a warning line if trials of some family are long. `ends`: the ends of each param's
     range."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
     seconds = seconds_by_family(config, dataset, ends)
     long = {
         name: need
@@ -54,17 +53,17 @@ def seconds_by_family(
 ) -> dict[str, float | None]:
     """Return the seconds of a trial of each family by `Family.trial_seconds`, or None if
     unknown."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    searched = set(ends.get(config.model.choice or "", config.model.by_choice))
-    members = {name: one for name, one in config.model.by_choice.items() if name in searched}
+    family = family_of(config)
+    searched = set(ends.get(family.choice or "", family.by_choice))
+    members = {name: one for name, one in family.by_choice.items() if name in searched}
     training = config.training
     if not members:
-        own = config.model.trial_seconds(dataset, config.model.trained(training), ends)
-        return {family_name(config.model): own}
+        own = family.trial_seconds(dataset, family.with_length(training), ends)
+        return {family_name(family): own}
     return {
         name: one.trial_seconds(
             dataset,
-            one.trained(training),
+            one.with_length(training),
             {param.removeprefix(f"{name}_"): of for param, of in ends.items()},
         )
         for name, one in members.items()

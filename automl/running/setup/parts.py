@@ -51,7 +51,7 @@ def restore_lost_events(study: Study, log: EventLog) -> int:
     """
     trials = log.record.trials
     known = {number for number, trial in trials.items() if trial.state.is_final}
-    lost = study.ended(but=known)
+    lost = study.ended(excluded=known)
     for trial in lost:
         recorded = trials.get(trial.number)
         if recorded is None or not recorded.n_starts:

@@ -17,14 +17,13 @@ from automl.config import (
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    StudyConfig,
     check,
 )
 from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
-from automl.models.family import Family, family_name
+from automl.models.family import family_name, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -50,11 +49,10 @@ from automl.running.setup.identity_settings import option_name
 from automl.running.setup.long_training import long_trial_warnings
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
 from automl.running.setup.resume_command import refuse_missing_function
-from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.sampler import Sampler
-from automl.search.search_space import SearchSpace, parse_space, space_notes
+from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
-from automl.trial import Direction, ProcessEntry
+from automl.trial import ProcessEntry
 
 DECLARE = "automl.objectives.training_plan:declare_users"
 DESCRIBE = "automl.objectives.user_data.source:describe_data"
@@ -66,18 +64,18 @@ def prepare_study(
     """Check everything that needs no device. `called` is the function that a sweep was called with
     from Python. Raises ConfigError."""
     refuse_missing_function(config, called)
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family = family_of(config)
     check(
         not config.watch,
         "watch",
         "true",
         "is for another command: python -m automl devices watch=true",
     )
-    space = parse_space(config.model.whole_space(config.space))
+    space = parse_space(family.whole_space(config.space))
     if config.objective.kind is ObjectiveKind.optuna:
         _check_sampler(config, space)
     _check_enqueued(config, space)
-    plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
+    plan = TrainingPlan.from_config(config, space.names, None if refit is None else refit.plan)
     dataset, facts, family_notes = None, None, tuple[str, ...]()
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
@@ -85,17 +83,17 @@ def prepare_study(
             dataset, facts = _read_data(config, plan)
         else:
             dataset, facts = refit.dataset, refit.facts
-        config.model.check_space(space.names)
-        if dataset is not None and config.model.weighs_classes:
+        family.check_space(space.names)
+        if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, config.training.loss, dataset.task)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
             n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
-            space = parse_space(config.model.whole_space(config.space, n_rows))
-            family_notes = config.model.notes(n_rows, config.space)
+            space = parse_space(family.whole_space(config.space, n_rows))
+            family_notes = family.notes(n_rows, config.space)
             if refit is None:
                 _check_enqueued(config, space)  # a param may be left out for these rows
-        config.model.check_training(config.training)
+        family.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
@@ -118,12 +116,6 @@ def prepare_study(
             check_batch(data.name, n_train, min(sizes))
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    if refit is None:
-        repeats = config.study.timeout_seconds is None and not isinstance(
-            config.sampler, GridSampler
-        )
-        notes += space_notes(space, config.study.total if repeats else None)
-        notes += _metric_note(config, from_python=called is not None)
     if dataset is not None and refit is None:
         notes += family_notes
         notes += (
@@ -131,22 +123,6 @@ def prepare_study(
             *long_trial_warnings(config, dataset, ends),
         )
     return PreparedStudy(config, space, plan, dataset, declaration, notes, called, facts, flags)
-
-
-def _metric_note(config: Config, *, from_python: bool) -> tuple[str, ...]:
-    """Return what the value of a function is called, where nobody gave it a name."""
-    study, objective = config.study, config.objective
-    own = (ObjectiveKind.called, ObjectiveKind.python, ObjectiveKind.optuna)
-    least_is_best = study.towards is Direction.minimize
-    if objective.kind not in own or study.metric != StudyConfig.metric or not least_is_best:
-        return ()
-    name, towards = "study.metric=NAME", "study.direction=maximize"
-    if from_python:
-        name, towards = 'metric="NAME"', 'direction="maximize"'
-    return (
-        f"{study.metric}: the name of what {objective.target} returns, or reports under it; the "
-        f"least is best. {name} and {towards} say otherwise.",
-    )
 
 
 def _check_enqueued(config: Config, space: SearchSpace) -> None:
@@ -209,10 +185,10 @@ def _check_sampler(config: Config, space: SearchSpace) -> None:
 
 def _check_devices(config: Config) -> None:
     """Raise ConfigError if GPUs are asked for though the family does not train on them."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    if config.model.uses_torch:
+    family = family_of(config)
+    if family.uses_torch:
         return
-    rule = f"model={family_name(config.model)} trains on the CPU alone: leave it out."
+    rule = f"model={family_name(family)} trains on the CPU alone: leave it out."
     kind, choose = config.devices.kind, config.devices.choose
     check(kind is not DevicesKind.nvml, "devices", kind.name, rule)
     check(choose is not ChooseDevice.gpu, "devices.choose", choose.value, rule)

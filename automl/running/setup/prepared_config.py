@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
 from automl.admission.requests import RequestMaker
 from automl.config import (
@@ -246,7 +247,7 @@ class PreparedStudy:
             return {}
         found: dict[ParamValue, Pruner] = {}
         for name, family in self.plan.family.by_choice.items():
-            training = family.trained(self.plan.training)
+            training = family.with_length(self.plan.training)
             n_first = family.n_first_reports(training, self.dataset.n_train)
             found[name] = self.config.pruner.for_length(family.n_reports(training), n_first)
         return found
@@ -342,3 +343,12 @@ def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | No
             "MLFLOW_TRACKING_PASSWORD, or to a database by ~/.pgpass."
         )
     return ProcessEntry(INSIDE, InsideConfig(redirect=True, uri=uri))
+
+
+def make_governor(config: Config) -> SharingGovernor | None:
+    """Return the governor, which finds how many trials share a device. None if the user has set
+    the number, or if
+    trials share this process, which hides their paces."""
+    admission = config.admission
+    is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
+    return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()

@@ -98,12 +98,14 @@ def run_sweep(
     from_python: bool = False,
     refit: RefitInputs | None = None,
     train_again: RunRefit | None = None,
+    called_seconds: float | None = None,
 ) -> int:
     """Run a sweep from its checks to its closing table. Return the exit code.
 
     `deliverer`: a process that loads MLflow already (`warm_start.py`). `called`: the function that
     the sweep was called with. `from_python`: the same call resumes the sweep. `refit`: the sweep is
-    a final training. `train_again`: trains the sweep's result again.
+    a final training. `train_again`: trains the sweep's result again. `called_seconds` (monotonic):
+    when the sweep's time began to count; None: now.
 
     Raises ConfigError before anything is written. Other AutoMLErrors are raised for later failures,
     once every trial has ended; TrialsLeftBehindError if one cannot be ended.
@@ -131,13 +133,13 @@ def run_sweep(
             UnfailingDisplay(open_display(), view_failures) as display,
             sweep_log(directory.files.sweep_log, display),
         ):
-            return SweepRunner(parts, display, view_failures, train_again).run()
+            return SweepRunner(parts, display, view_failures, train_again, called_seconds).run()
 
 
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:
     """Raise ConfigError if no device, even an empty one, has the declared memory, or if a trial
     wants more GPUs than there are. The devices are read only if something is declared."""
-    least = prepared.requests.least({device.kind for device in reader.addresses})
+    least = prepared.requests.least_request({device.kind for device in reader.addresses})
     if not least.memory_bytes and least.n_devices == 1:
         return
     reading = take_reading(reader, dict)

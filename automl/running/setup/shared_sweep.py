@@ -122,7 +122,7 @@ class PeerSweeps:
         """Wait until the database has all logged events and the study's copy is whole. Return why
         that cannot be now, or None."""
         if self._shared.drain(timeout_seconds):
-            self._study.hear()
+            self._study.add_news()
             return None
         return self._shared.trouble or "it takes too long"
 
@@ -143,5 +143,5 @@ class PeerSweeps:
         return self._shared.is_away or self._study.others_run(self._shared.standing.n_asked)
 
     def _hear(self) -> int:
-        self._study.hear()
+        self._study.add_news()
         return self._study.n_asked

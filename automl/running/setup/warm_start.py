@@ -12,7 +12,7 @@ from pathlib import Path
 
 from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind, TrackingStore
 from automl.execution.worker_process import preload_fork_server
-from automl.models.family import Family
+from automl.models.family import family_of
 from automl.tracking.deliver.delivery import DelivererProcess, spawn_deliverer
 from automl.tracking.tracking_uri import resolve_uri
 
@@ -47,8 +47,8 @@ def training_preloads(config: Config) -> list[str]:
     if config.objective.kind is ObjectiveKind.command:
         return ["automl.objectives.program.command_session"]
     if config.objective.kind is ObjectiveKind.builtin:
-        assert isinstance(config.model, Family), "Hydra makes it by its schema"
-        return ["automl.objectives.training_session", *config.model.modules]
+        family = family_of(config)
+        return ["automl.objectives.training_session", *family.modules]
     return ["automl.objectives.training_session", "torch"]
 
 

@@ -16,10 +16,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from automl.admission.accounting.ledger import Ledger
-from automl.admission.governor import SharingGovernor
 from automl.admission.memory_caps import Caps
 from automl.admission.placement_policy import Idle
-from automl.config import Config, ExecutionKind, ObjectiveKind
+from automl.config import ExecutionKind, ObjectiveKind
 from automl.devices.device_reader import ReaderThread
 from automl.devices.device_reading import DeviceReading, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
@@ -55,6 +54,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts
+from automl.running.setup.prepared_config import make_governor
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.executions import (
     NO_SIGNALS,
@@ -63,6 +63,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.repeated_params import open_repeated
 from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
@@ -95,7 +96,9 @@ class SweepRunner:
         display: Display,
         view_failures: ViewFailureLog,
         train_again: RunRefit | None = None,
+        called_seconds: float | None = None,
     ) -> None:
+        """`called_seconds` (monotonic) is when its time began to count; None: now."""
         config = parts.config
         self.parts = parts
         self.display = display
@@ -116,10 +119,8 @@ class SweepRunner:
             stored=parts.stored,
             machine=parts.machine,
         )
-        self.began_seconds = time.monotonic()
-        timeout = config.study.timeout_seconds
-        deadline = None if timeout is None else self.began_seconds + timeout
-        self.refit_step = SweepRefit(parts, train_again, deadline)
+        called_seconds = time.monotonic() if called_seconds is None else called_seconds
+        self.refit_step = SweepRefit(parts, train_again, called_seconds)
         chooser = open_pace_model(parts)
         self.loop = SweepLoop(
             ports=self,
@@ -127,16 +128,17 @@ class SweepRunner:
             ledger=self.ledger,
             limits=self.limits,
             asking=self._asking(),
-            deadline_seconds=deadline,
+            deadline_seconds=self.refit_step.trials_until_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
             durations=make_durations(self._progress, chooser),
-            governor=_governor(config),
+            governor=make_governor(config),
             chooser=chooser,
         )
         self.executions = ExecutionPool(parts, self.loop, self.carrier, display.say)
         self._starts = TrialSpecBuilder(parts)
+        self._repeated = open_repeated(parts)
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
@@ -148,7 +150,10 @@ class SweepRunner:
         self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
-        self.viewer = SweepViewer(parts, self.loop, self.carrier, self.failures, self.growing)
+        self.viewer = SweepViewer(
+            *(parts, self.loop, self.carrier, self.failures, self.growing),
+            called_seconds=called_seconds,
+        )
         self._shown_seconds = 0.0
 
     def run(self) -> int:
@@ -260,7 +265,11 @@ class SweepRunner:
 
     def ask(self) -> PlannedTrial | None:
         asked = self.parts.study.ask()
-        return None if asked is None else PlannedTrial(asked.number, asked.params)
+        if asked is None:
+            return None
+        if (line := self._repeated.line(asked.number, asked.params)) is not None:
+            self.display.say(line)
+        return PlannedTrial(asked.number, asked.params)
 
     def _busy(self) -> Collection[int]:
         """Return the trials that run or wait here. For any thread."""
@@ -433,11 +442,3 @@ class SweepRunner:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
-
-
-def _governor(config: Config) -> SharingGovernor | None:
-    """Return what finds how many trials share a device. None if the user has set the number, or if
-    trials share this process, which hides their paces."""
-    admission = config.admission
-    is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
-    return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()

@@ -1,4 +1,4 @@
-"""The pruners by the names that users choose them by: `halving.py` is `pruner=halving`."""
+"""The pruners by the names that users choose: `halving.py` is `pruner=halving`."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from automl.search.pruners.pruner import Pruner
 
 @functools.cache
 def pruners() -> Mapping[str, type[Pruner]]:
-    """The class of each option."""
+    """Return the class of each pruner by its name."""
     return load_options(__name__, Pruner)

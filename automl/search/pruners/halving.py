@@ -1,7 +1,7 @@
 """Asynchronous successive halving (Li et al., 2020, https://arxiv.org/abs/1810.05934).
 
-Without its later promotions: who stopped stays stopped. Steps count from 0, so the rung of `n`
-reported steps is step `n - 1`.
+The promotions of the paper are left out: a trial that was stopped stays stopped. Steps count from
+0, so the rung of `n` reported steps is step `n - 1`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from automl.search.pruners.pruner import Pruner
 
 @dataclass
 class SuccessiveHalving(Pruner):
-    """Asynchronous successive halving (Li et al., 2020): of the trials at a rung, 1/factor go on.
+    """Asynchronous successive halving (Li et al., 2020): 1/factor of the trials at a rung go on.
 
     Rungs are at `max_steps / factor^k` reported steps, rounded up, as in Hyperband (Li et al.,
-    2018); where `max_steps` is not known, at `min_steps · factor^k`. A trial is judged against the
-    values that all trials, running ones too, reported at its rung.
+    2018). If `max_steps` is not known, they are at `min_steps · factor^k`. A trial is judged
+    against the values that all trials, running ones included, reported at its rung.
     """
 
     min_steps: int = 2
-    """No rung stands before this many steps."""
+    """The first rung comes after at least this many steps."""
     max_steps: int | None = None
-    """Steps of a trial that is not stopped; none: training.epochs, and for a function of your own
-    not known."""
+    """Steps of a trial that is not stopped; none: training.epochs, or not known for a function of
+    your own."""
     factor: int = 3
-    """Of the trials that reach a rung, one in `factor` goes on."""
+    """One in `factor` of the trials that reach a rung goes on."""
     min_trials: int = 4
-    """A rung judges nobody before this many trials have reached it."""
+    """A rung judges no trial before this many trials have reached it."""
 
     def __post_init__(self) -> None:
         check(self.min_steps >= 1, "pruner.min_steps", self.min_steps, "must be at least 1.")
@@ -46,7 +46,7 @@ class SuccessiveHalving(Pruner):
         check(self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1.")
 
     def for_length(self, n_steps: int, n_first: int = 1) -> SuccessiveHalving:
-        """What the user set counts more."""
+        """Return a pruner for trials of `n_steps` steps; a `max_steps` of the user wins."""
         if self.max_steps is not None:
             return self
         return replace(self, max_steps=n_steps, min_steps=max(self.min_steps, n_first))
@@ -57,10 +57,10 @@ class SuccessiveHalving(Pruner):
         return [n - 1 for n in counts if last_step < n - 1 <= step]
 
     def _from_above(self, max_steps: int) -> Sequence[int]:
-        """A factor-th of a trial's steps, a factor-th of that, …: where the work is that is saved.
+        """Return the rungs at 1/factor of a trial's steps, 1/factor of that, and so on.
 
-        Counted from below, a rung could stand just before the end: it saved two epochs of 20, and
-        cost the winner.
+        Counted from below, a rung could stand just before the end: one saved two epochs of 20, and
+        cost the best trial.
         """
         counts: list[int] = []
         part = self.factor
@@ -78,6 +78,6 @@ class SuccessiveHalving(Pruner):
         return counts
 
     def prunes(self, key: float, best_key: float, keys: Sequence[float]) -> bool:
-        """Only those strictly better count, so equals never stop each other."""
+        """Return whether the trial stops; only strictly better trials count, so equals go on."""
         n_go_on = max(1, len(keys) // self.factor)
         return len(keys) >= self.min_trials and bisect_left(keys, key) >= n_go_on

@@ -1,4 +1,4 @@
-"""No early ends."""
+"""The pruner that ends no trial early; a file of its own, as every pruner is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from automl.search.pruners.pruner import Pruner
 
 @dataclass
 class NoPruner(Pruner):
-    """Every trial trains to its end."""
+    """Stops no trial: every trial trains to its end."""
 
     def rungs(self, last_step: int, step: int) -> Sequence[int]:
         return ()

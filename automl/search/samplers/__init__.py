@@ -1,4 +1,4 @@
-"""The samplers by the names that users choose them by: `tpe.py` is `sampler=tpe`."""
+"""The samplers by the names that users choose: `tpe.py` is `sampler=tpe`."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from automl.search.samplers.sampler import Sampler
 
 @functools.cache
 def samplers() -> Mapping[str, type[Sampler]]:
-    """The class of each option."""
+    """Return the class of each sampler by its name."""
     return load_options(__name__, Sampler)

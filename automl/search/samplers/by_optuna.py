@@ -1,9 +1,10 @@
-"""Samplers that Optuna has: asked for a whole trial at once.
+"""Adapter for Optuna's samplers, and the order in which params are proposed.
 
-Each trial gets a fresh one seeded by (study seed, trial number), so that a study which was stopped
-and resumed proposes what an uninterrupted one would have.
+An Optuna sampler is asked for a whole trial at once. Each trial gets a new sampler seeded by (study
+seed, trial number), so that a resumed study proposes what an uninterrupted one would have proposed.
+`ParamsProposer` proposes the enqueued params first, then those of the sampler.
 
-What is tried next: the enqueued params first, then what the sampler proposes.
+The samplers themselves are in the files named for them.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ if TYPE_CHECKING:
 
 Distributions: TypeAlias = "dict[str, BaseDistribution]"
 INFERRED = None
-"""Which params are drawn together is inferred by the sampler, from all trials so far."""
+"""The sampler infers from all trials so far which params are drawn together."""
 
 
 @dataclass
 class OptunaSampler(Sampler):
-    """One of Optuna's samplers that looks at a study."""
+    """A sampler of ours that is carried out by one of Optuna's, which reads a study."""
 
     @abstractmethod
     def make(self, search: SamplerInputs, number: int) -> BaseSampler:
-        """Optuna's sampler for trial `number`, every argument written out."""
+        """Return Optuna's sampler for trial `number`, with every argument written out."""
 
     @abstractmethod
     def joint(self, params: tuple[SpaceParam, ...]) -> tuple[SpaceParam, ...] | None:
-        """Those of `params` that are drawn together, or INFERRED; the others are drawn one by one.
+        """Return the params that are drawn together, or INFERRED; the others are drawn one by one.
 
-        There is no default: a sampler that draws together and did not say so would draw each for
-        itself, and nobody would notice.
+        There is no default: a sampler that draws params together and forgot to say so would draw
+        them one by one, unnoticed.
         """
 
     def choose_draw(
         self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[SpaceParam, ...]
     ) -> dict[str, Any]:
-        """One of the sampler's draws of those of `params` that are drawn together."""
+        """Return one of the sampler's draws of the params that are drawn together."""
         return draw()
 
     def open(self, search: SamplerInputs) -> OpenSampler:
@@ -65,10 +66,12 @@ class OptunaSampler(Sampler):
             sampler = self.make(search, number)
             study = search.open_study(sampler)
             drawn = self._draw_together(sampler, study, number, search.space, known)
-            alone = one_by_one(sampler, study, number, known)
+            choose_alone = independent_chooser(sampler, study, number, known)
 
             def choose(param: SpaceParam) -> ParamValue:
-                return param.domain.cast(drawn[param.name]) if param.name in drawn else alone(param)
+                if param.name in drawn:
+                    return param.domain.cast(drawn[param.name])
+                return choose_alone(param)
 
             return choose
 
@@ -85,7 +88,7 @@ class OptunaSampler(Sampler):
         from automl.search.optuna_trials import optuna_running_trial
 
         trial = optuna_running_trial(number)
-        # One value is nothing to draw, and TPE would divide by its width.
+        # A single value needs no draw, and TPE would divide by its width.
         params = tuple(p for p in space.params if p.name in known and not known[p.name].single())
         together = self.joint(params)
         if together is INFERRED:
@@ -101,10 +104,10 @@ class OptunaSampler(Sampler):
         return self.choose_draw(draw, study, params)
 
 
-def one_by_one(
+def independent_chooser(
     sampler: BaseSampler, study: Study, number: int, known: Distributions
 ) -> Callable[[SpaceParam], ParamValue]:
-    """Each param drawn for itself."""
+    """Return a function that draws each param by itself."""
     from automl.search.optuna_trials import optuna_running_trial
 
     trial = optuna_running_trial(number)
@@ -119,17 +122,19 @@ def one_by_one(
 
 
 def random_chooser(space: SearchSpace, number: int, seed: int) -> ChooseValue:
-    """Independent draws, which look at no study."""
+    """Return a function that draws each param at random, without a study."""
     from optuna.samplers import RandomSampler
 
     from automl.search.optuna_trials import optuna_distributions
 
     no_study = cast("Study", None)
-    return one_by_one(RandomSampler(seed=seed), no_study, number, optuna_distributions(space))
+    return independent_chooser(
+        RandomSampler(seed=seed), no_study, number, optuna_distributions(space)
+    )
 
 
 class ParamsProposer:
-    """Params for trial after trial."""
+    """Proposes the params of trial after trial: the enqueued ones, then the sampler's."""
 
     def __init__(
         self,
@@ -140,7 +145,7 @@ class ParamsProposer:
         open_study: OpenStudy,
         choice: str | None = None,
     ) -> None:
-        """Raises ConfigError for a space that the sampler cannot take."""
+        """Open the sampler. Raises ConfigError for a space that it cannot take."""
         self._space, self._seed = space, study_seed
         self._enqueued = [self.complete(number, params) for number, params in enumerate(enqueued)]
         self._proposals = sampler.open(
@@ -148,14 +153,14 @@ class ParamsProposer:
         )
 
     def propose(self, number: int) -> dict[str, ParamValue] | None:
-        """The params of trial `number`; None when there are no more."""
+        """Return the params of trial `number`; None: there are no more."""
         if number < len(self._enqueued):
             return self._enqueued[number]
         choose = self._proposals(number)
         return None if choose is None else self._space.fill(choose)
 
     def complete(self, number: int, params: Params) -> dict[str, ParamValue]:
-        """`params` with those missing drawn at random, as (study seed, number) decide."""
+        """Return `params` with missing ones drawn at random, seeded by (study seed, number)."""
         draw = random_chooser(self._space, number, sampler_seed(self._seed, number))
 
         def choose(param: SpaceParam) -> ParamValue:

@@ -1,9 +1,9 @@
 """CMA-ES (Hansen, 2016, https://arxiv.org/abs/1604.00772), by the `cmaes` package.
 
-Optuna's own sampler keeps the state of the evolution as a pickle in the storage, and loads it. Here
-there is none to keep: it is made anew from the ended trials, in the order in which they ended. So a
-resumed study proposes what an uninterrupted one would have, one that another sampler began goes on
-with all it knows, and nothing is unpickled.
+Optuna's own sampler keeps the state of the evolution as a pickle in the storage. Here the state is
+made anew from the ended trials, in the order in which they ended. A resumed study thus proposes
+what an uninterrupted one would have proposed, a study that another sampler began goes on with all
+its trials, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 Point: TypeAlias = tuple[float, ...]
-"""The numeric params, each from 0 to 1 over its range (on its log scale, where it has one)."""
+"""The numeric params, each from 0 to 1 over its range (on its log scale, if it has one)."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class CMAES(Sampler):
         check(0 < self.sigma <= 1, "sampler.sigma", self.sigma, "must be above 0 and at most 1.")
 
     def n_may_pend(self, n_ended: int) -> int:
-        """A generation: its trials do not learn from each other."""
+        """Return the size of a generation, whose trials do not learn from each other."""
         return self.population_size or 8
 
     def open(self, search: SamplerInputs) -> OpenSampler:
@@ -64,32 +64,32 @@ class CMAES(Sampler):
         def choose_for(number: int) -> ChooseValue:
             evolution.take(_ended(search))
             seed = sampler_seed(search.study_seed, number)
-            together = evolution.params(seed)
-            alone = random_chooser(search.space, number, seed)
+            drawn = evolution.params(seed)
+            choose_alone = random_chooser(search.space, number, seed)
 
             def choose(param: SpaceParam) -> ParamValue:
-                return together[param.name] if param.name in together else alone(param)
+                return drawn[param.name] if param.name in drawn else choose_alone(param)
 
             return choose
 
         return choose_for
 
-    def one(self, search: SamplerInputs) -> OpenSampler:
-        """At random, as all that is not in every trial."""
+    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
+        """Draw the param at random, as every param that some trials lack."""
         return lambda number: random_chooser(
             search.space, number, sampler_seed(search.study_seed, number)
         )
 
 
 def _is_number(param: SpaceParam) -> bool:
-    """A number that every trial has; all else is drawn at random, each for itself."""
+    """Return whether a param is a number that every trial has; others are drawn at random."""
     span = param.domain
     return isinstance(span, RangeDomain) and span.low < span.high and not param.when
 
 
 @dataclass(frozen=True)
 class _NumericAxis:
-    """A numeric param as a number from 0 to 1, half a step beyond its ends included."""
+    """Maps a numeric param to 0 … 1, where its range reaches half a step beyond its ends."""
 
     param: SpaceParam
 
@@ -120,7 +120,7 @@ class _NumericAxis:
 
 
 class _CMAESEvolution:
-    """The evolution as the trials that have ended make it."""
+    """The state of the evolution, made from the trials that have ended."""
 
     def __init__(self, sampler: CMAES, axes: tuple[_NumericAxis, ...]) -> None:
         self._sampler, self._axes = sampler, axes
@@ -130,18 +130,20 @@ class _CMAESEvolution:
         self._best: tuple[float, Point] = (math.inf, (0.5,) * len(axes))
 
     def take(self, ended: list[tuple[float, Params]]) -> None:
-        """Learn from all ended trials, as (key, params), the lower key the better; those taken
-        before come first."""
+        """Learn from the new ones of all ended trials, given as (key, params).
+
+        A lower key is better. Trials that were taken before come first.
+        """
         for key, params in ended[self._n_taken :]:
             self._n_taken += 1
             values = [params.get(axis.param.name) for axis in self._axes]
             numbers = [value for value in values if isinstance(value, int | float)]
-            if len(numbers) == len(self._axes):  # a trial of another program's may lack one
+            if len(numbers) == len(self._axes):  # a trial of another program may lack one
                 places = zip(self._axes, numbers, strict=True)
                 self._learn(key, tuple(axis.place(number) for axis, number in places))
 
     def params(self, seed: int) -> Params:
-        """A draw from the distribution as it stands."""
+        """Return a draw from the current distribution."""
         self._optimizer.reseed_rng(seed)
         point = self._optimizer.ask()
         return {
@@ -156,7 +158,7 @@ class _CMAESEvolution:
         self._best = min(self._best, (key, point), key=lambda pair: pair[0])
         if len(self._generation) < self._optimizer.population_size:
             return
-        # Ranks are all that CMA-ES takes from values; so one that is infinite does no harm.
+        # CMA-ES uses only the ranks of values, so an infinite one does no harm.
         ranked = sorted(self._generation, key=lambda pair: pair[0])
         self._optimizer.tell([(np.array(p), float(rank)) for rank, (_, p) in enumerate(ranked)])
         self._generation = []
@@ -176,7 +178,7 @@ class _CMAESEvolution:
 
 
 def _ended(search: SamplerInputs) -> list[tuple[float, Params]]:
-    """(key, params) of trials that ended with a value or did not fit, as they ended."""
+    """Return (key, params) of trials that ended with a value or did not fit, in order of end."""
     from optuna.samplers import RandomSampler
     from optuna.study import StudyDirection
     from optuna.trial import TrialState
@@ -185,9 +187,9 @@ def _ended(search: SamplerInputs) -> list[tuple[float, Params]]:
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     sign = -1.0 if study.direction is StudyDirection.MAXIMIZE else 1.0
 
-    def when(trial: FrozenTrial) -> tuple[float, int]:
+    def end_order(trial: FrozenTrial) -> tuple[float, int]:
         assert trial.datetime_complete is not None
         return trial.datetime_complete.timestamp(), trial.number
 
-    trials = sorted(study.get_trials(deepcopy=False, states=states), key=when)
+    trials = sorted(study.get_trials(deepcopy=False, states=states), key=end_order)
     return [(sign * t.values[0] if t.values else math.inf, t.params) for t in trials]

@@ -1,13 +1,10 @@
-"""The kind of a trial by what each kind promises (`family_choice.py`), the rest as a sampler
-proposes.
-
-Which of several kinds of trials (families of models) the next one is of.
+"""Choose the kind (family of models) of the next trial; another sampler proposes the other params.
 
 After rising bandits (Li et al., 2020, https://doi.org/10.1609/aaai.v34i04.5879): the best value of
-a kind rises with its trials, ever more slowly, so what the last ones gained bounds what the next
-ones can. A kind that even so stays behind what a middling trial of the leading one has is dropped;
-the others share the trials by what they promise, which an ensemble of several is the better for.
-Here the bound looks as many trials ahead as the kind has had, since a study may be made longer.
+a kind rises with its trials, ever more slowly, so the gain of its last trials bounds the gain of
+the next ones. A kind whose bound is worse than the median trial of the leading kind is dropped. The
+others share the trials by their bounds, because an ensemble gains from several kinds. Here the
+bound looks as many trials ahead as the kind has had, since a study may be made longer.
 """
 
 from __future__ import annotations
@@ -27,15 +24,15 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 N_FIRST = 3
-"""Trials that each kind gets before any is dropped."""
+"""The number of trials that each kind gets before any kind is dropped."""
 
 
 @dataclass
 class FamilyHistory:
-    """The trials of one kind, in their order."""
+    """The results of the trials of one kind, in the order of the trials."""
 
     keys: list[float] = field(default_factory=list)
-    """What each came to, the lower the better; infinite: to nothing yet, or at all."""
+    """The key of each trial; a lower one is better, and infinite means: no result, or none yet."""
 
     @property
     def best(self) -> float:
@@ -43,50 +40,50 @@ class FamilyHistory:
 
     @property
     def promise(self) -> float:
-        """The best key that as many trials again can reach, if they gain as the last ones did."""
+        """The best key that as many further trials can reach, if they gain as the last ones did."""
         if not math.isfinite(self.best):
             return math.inf
         before = min(self.keys[:-N_FIRST], default=math.inf)
-        if not math.isfinite(before):  # gains that nothing was before say nothing
+        if not math.isfinite(before):  # a first result is no gain
             before = max(key for key in self.keys if math.isfinite(key))
         return self.best - max(0.0, before - self.best) / N_FIRST * len(self.keys)
 
     @property
-    def middling(self) -> float:
+    def median(self) -> float:
         return statistics.median(self.keys)
 
 
-def next_family(kinds: Sequence[str], courses: Mapping[str, FamilyHistory]) -> str:
-    """The kind of the next trial; those with too few come first, in the order of `kinds`."""
-    n = {kind: len(courses[kind].keys) for kind in kinds}
+def next_family(kinds: Sequence[str], histories: Mapping[str, FamilyHistory]) -> str:
+    """Return the kind of the next trial; kinds with too few trials come first, in order."""
+    n = {kind: len(histories[kind].keys) for kind in kinds}
     fewest = min(kinds, key=lambda kind: n[kind])
     if n[fewest] < N_FIRST:
         return fewest
-    ranked = sorted(_survivors(kinds, courses), key=lambda kind: courses[kind].promise)
+    ranked = sorted(_survivors(kinds, histories), key=lambda kind: histories[kind].promise)
     shares = {kind: 1 / place for place, kind in enumerate(ranked, start=1)}
     return min(ranked, key=lambda kind: (n[kind] + 1) / shares[kind])
 
 
-def _survivors(kinds: Sequence[str], courses: Mapping[str, FamilyHistory]) -> Sequence[str]:
-    leading = min(kinds, key=lambda kind: courses[kind].best)
-    middling = courses[leading].middling
-    return [kind for kind in kinds if kind == leading or courses[kind].promise <= middling]
+def _survivors(kinds: Sequence[str], histories: Mapping[str, FamilyHistory]) -> Sequence[str]:
+    leading = min(kinds, key=lambda kind: histories[kind].best)
+    median = histories[leading].median
+    return [kind for kind in kinds if kind == leading or histories[kind].promise <= median]
 
 
 def propose_by_promise(proposals: OpenSampler, search: SamplerInputs, choice: str) -> OpenSampler:
-    """Proposals whose param `choice` goes by promise."""
+    """Return proposals whose param `choice` is chosen by promise."""
 
     def choose_for(number: int) -> ChooseValue | None:
         choose = proposals(number)
         if choose is None:
             return None
-        courses = _courses(search, choice)
+        histories = _histories(search, choice)
 
         def choose_kind_too(param: SpaceParam) -> ParamValue:
             if param.name != choice:
                 return choose(param)
             kinds = {str(value): value for value in param.domain.ends}
-            known = {kind: courses.get(kind, FamilyHistory()) for kind in kinds}
+            known = {kind: histories.get(kind, FamilyHistory()) for kind in kinds}
             return kinds[next_family(tuple(kinds), known)]
 
         return choose_kind_too
@@ -94,20 +91,20 @@ def propose_by_promise(proposals: OpenSampler, search: SamplerInputs, choice: st
     return choose_for
 
 
-def _courses(search: SamplerInputs, choice: str) -> dict[str, FamilyHistory]:
+def _histories(search: SamplerInputs, choice: str) -> dict[str, FamilyHistory]:
     from optuna.samplers import RandomSampler
 
     study = search.open_study(RandomSampler())
-    courses: dict[str, FamilyHistory] = {}
+    histories: dict[str, FamilyHistory] = {}
     for trial in study.get_trials(deepcopy=False):
         if choice in trial.params:
-            course = courses.setdefault(str(trial.params[choice]), FamilyHistory())
-            course.keys.append(_key(study, trial))
-    return courses
+            history = histories.setdefault(str(trial.params[choice]), FamilyHistory())
+            history.keys.append(_key(study, trial))
+    return histories
 
 
 def _key(study: Study, trial: FrozenTrial) -> float:
-    """What a trial is worth, the lower the better: its value, else its best report."""
+    """Return the key of a trial, its value or else its best report; a lower one is better."""
     from optuna.study import StudyDirection
 
     sign = 1.0 if study.direction is StudyDirection.MINIMIZE else -1.0

@@ -1,6 +1,6 @@
-"""Every combination of a space once, in an order that the seed decides.
+"""Grid search: every combination of a space once, in an order that the seed decides.
 
-Ours, since Optuna's passes over all trials and does not know conditions.
+It does not use Optuna's grid sampler, which passes over all trials and knows no conditions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from automl.search.search_space import SearchSpace, SpaceParam
 from automl.trial import Params, ParamValue
 
 MAX_COMBINATIONS = 100_000
-"""More are no grid any more but a mistake, and would not fit into memory comfortably."""
+"""A larger grid is taken for a mistake, and would need much memory."""
 
 
 @dataclass
@@ -48,8 +48,8 @@ class GridSampler(Sampler):
 
         return choose_for
 
-    def one(self, search: SamplerInputs) -> OpenSampler:
-        """At random: the grid is of what was written."""
+    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
+        """Draw the param at random, since the grid has only params that were written."""
         return lambda number: random_chooser(
             search.space, number, sampler_seed(search.study_seed, number)
         )
@@ -58,7 +58,7 @@ class GridSampler(Sampler):
 def grid_points(
     space: SearchSpace, seed: int, done: Sequence[Params] = ()
 ) -> list[dict[str, ParamValue]]:
-    """All combinations but those in `done`. Raises ConfigError for a space that has no grid.
+    """Return all combinations except `done`. Raises ConfigError for a space without a grid.
 
     The order comes from hashes, so it is the same on every machine and version of Python.
     """
@@ -72,11 +72,11 @@ def grid_points(
                 f"sampler=grid: the space has more than {MAX_COMBINATIONS} combinations; give "
                 "larger steps or fewer choices, or take another sampler."
             )
-    return sorted(combinations, key=lambda params: _shuffled(seed, params))
+    return sorted(combinations, key=lambda params: _shuffle_key(seed, params))
 
 
 def axis_values(param: SpaceParam) -> tuple[ParamValue, ...]:
-    """The values of one param. Raises ConfigError for a range without steps."""
+    """Return the values of one param. Raises ConfigError for a range without steps."""
     match param.domain:
         case FixedDomain(value):
             return (value,)
@@ -113,5 +113,5 @@ def _combine(
         yield from _combine(rest, values, {**chosen, param.name: value})
 
 
-def _shuffled(seed: int, params: Params) -> bytes:
+def _shuffle_key(seed: int, params: Params) -> bytes:
     return hashlib.sha256(f"{seed}:{json.dumps(params, sort_keys=True)}".encode()).digest()

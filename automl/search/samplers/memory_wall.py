@@ -1,15 +1,14 @@
-"""Where in a space the trials begin that fit on no device, learned from those that did not.
+"""The memory wall: learn from trials that fit on no device where further ones would not fit.
 
-Optuna's TPE knows that such trials are bad, not by how much: it sorts by excess only while next to
-nothing fits (`_split_trials` in its `_tpe/sampler.py`). But how far each was beyond the wall says
-where the wall is. The excess, log(needed / room), is taken to be linear in the params, those on a
-log scale by their logarithm: memory is near a product of powers. What is beyond the wall by that is
-drawn again (experiments/006-packing, The wall).
+Optuna's TPE knows that these trials are bad, not by how much: it sorts by excess only while almost
+nothing fits (`_split_trials` in its `_tpe/sampler.py`). The excess of each trial, log(needed /
+room), tells where the wall is. The excess is taken to be linear in the params (in the logarithm of
+those on a log scale), since memory is nearly a product of powers. A draw beyond the wall is drawn
+again (experiments/006-packing/wall.md).
 
-What Optuna keeps of a trial that fits on no device: constraints that it violates, by its excess.
-
-Samplers pass over failed trials and would propose the same again; from one that is pruned and
-violates a constraint they learn. Earlier versions told a bare 1.0, and counted it as failed.
+Optuna keeps the excess of a trial as a constraint that the trial violates. Samplers ignore failed
+trials and would propose the same again, but they learn from a pruned trial that violates a
+constraint. Earlier versions stored a bare 1.0, and counted the trial as failed.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ BARE_KEY = "memory"
 
 
 def stored_excess(trial: FrozenTrial) -> tuple[float, bool] | None:
-    """A trial's excess, and whether it is only known to be no less; None: it was not too large, or
-    an earlier version told it."""
+    """Return a trial's excess, and whether it is only a lower bound.
+
+    None: the trial was not too large, or an earlier version stored it.
+    """
     for key in (EXCESS_KEY, AT_LEAST_KEY):
         if key in trial.constraints:
             return trial.constraints[key], key == AT_LEAST_KEY
@@ -48,48 +49,52 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = Mapping[str, Any]
 MAX_DRAWS = 16
-"""More proposals than that are not looked at for one trial; the least beyond is taken then."""
+"""Limit of draws for one trial; if all are beyond the wall, the nearest one is taken."""
 _RIDGE = 1e-2
-"""Of the slopes, against the sum of squares: what few trials do not tell apart stays level."""
+"""Weight of the squared slopes in the least squares: slopes that few trials do not determine stay
+near 0."""
 _MAX_ROUNDS = 30
 
 
 @dataclass(frozen=True)
 class OversizedTrial:
-    """A trial that fits on no device."""
+    """A trial that fits on no device, with its excess."""
 
     values: Values
     excess: float
     at_least: bool
-    """It may be more."""
+    """The excess is only a lower bound."""
 
 
 @dataclass(frozen=True)
 class ExcessBoundary:
-    """A linear excess."""
+    """A linear model of the excess; tells which params are expected not to fit."""
 
     params: tuple[SpaceParam, ...]
     slopes: Vector
-    """The level first."""
+    """The coefficients of the model; the first one is the constant."""
     least: float
-    """The least excess that was seen."""
+    """The least excess of all oversized trials."""
 
     def excess(self, values: Values) -> float:
-        """What is expected."""
+        """Return the expected excess of a trial."""
         return float(self.slopes @ _features(self.params, values))
 
     def is_beyond(self, values: Values) -> bool:
-        """Whether it is expected to be nearer to those beyond than to those that fitted."""
+        """Return whether a trial is expected to be nearer to oversized than to fitting ones."""
         return self.excess(values) > self.least / 2
 
 
 def draw_fitting_params(
     draw: Callable[[], dict[str, Any]], params: Sequence[SpaceParam], ended: Sequence[FrozenTrial]
 ) -> dict[str, Any]:
-    """The first draw that is thought to fit, by how trials ended; `params` are in every trial."""
+    """Return the first draw that is expected to fit, judged by how trials ended.
+
+    `params` are the params that every trial has.
+    """
     drawn = draw()
     params = tuple(param for param in params if param.name in drawn)
-    wall = _wall_of(params, ended)
+    wall = _learn_from_trials(params, ended)
     if wall is None:
         return drawn
     best = drawn
@@ -100,41 +105,46 @@ def draw_fitting_params(
     return best
 
 
-def _wall_of(params: tuple[SpaceParam, ...], ended: Sequence[FrozenTrial]) -> ExcessBoundary | None:
-    """None where no trial was too large, or none of the params tells anything of it."""
+def _learn_from_trials(
+    params: tuple[SpaceParam, ...], ended: Sequence[FrozenTrial]
+) -> ExcessBoundary | None:
+    """Return the wall; None: no trial was too large, or there are no params."""
     names = {param.name for param in params}
-    whole = [trial for trial in ended if names <= trial.params.keys()]  # another program's may lack
-    told = [(trial.params, stored_excess(trial)) for trial in whole]
-    beyond = [OversizedTrial(values, *found) for values, found in told if found is not None]
+    whole = [
+        trial for trial in ended if names <= trial.params.keys()
+    ]  # a trial of another program may lack params
+    excesses = [(trial.params, stored_excess(trial)) for trial in whole]
+    beyond = [OversizedTrial(values, *excess) for values, excess in excesses if excess is not None]
     if not beyond or not params:
         return None
-    return learn_boundary(params, [values for values, found in told if found is None], beyond)
+    return learn_boundary(params, [values for values, excess in excesses if excess is None], beyond)
 
 
 def learn_boundary(
     params: tuple[SpaceParam, ...], fitted: Sequence[Values], beyond: Sequence[OversizedTrial]
 ) -> ExcessBoundary:
-    """The wall between trials that fitted and one or more beyond it.
+    """Return the wall between trials that fitted and one or more beyond it.
 
-    Least squares to the excess of those beyond; of those that fitted it is known only that theirs
-    is no more than 0, and of some beyond that it is no less: they count where more, or less, is
-    expected of them. That is convex, so going round until the same ones count ends at the least.
+    The excess of the trials beyond is fitted by least squares. Of a trial that fitted it is known
+    only that its excess is at most 0, and of some trials beyond only a lower bound: these count
+    only while the fit expects more, or less, of them. The problem is convex, so repeating the fit
+    until the same trials count ends at the minimum.
     """
     import numpy as np
 
     n = len(beyond)
-    every = [trial.values for trial in beyond] + list(fitted)
-    rows = np.array([_features(params, values) for values in every])
-    wanted = np.array([trial.excess for trial in beyond] + [0.0] * len(fitted))
+    all_values = [trial.values for trial in beyond] + list(fitted)
+    rows = np.array([_features(params, values) for values in all_values])
+    targets = np.array([trial.excess for trial in beyond] + [0.0] * len(fitted))
     exact = np.array([not trial.at_least for trial in beyond])
-    ridge = np.diag([1e-9] + [_RIDGE] * (rows.shape[1] - 1))  # the level is free
+    ridge = np.diag([1e-9] + [_RIDGE] * (rows.shape[1] - 1))  # the constant is free
     counts = np.ones(len(rows), dtype=bool)
     for _ in range(_MAX_ROUNDS):
         chosen = rows[counts]
-        slopes = np.linalg.solve(chosen.T @ chosen + ridge, chosen.T @ wanted[counts])
+        slopes = np.linalg.solve(chosen.T @ chosen + ridge, chosen.T @ targets[counts])
         expected, before = rows @ slopes, counts
         counts = expected > 0
-        counts[:n] = exact | (expected[:n] < wanted[:n])
+        counts[:n] = exact | (expected[:n] < targets[:n])
         if (before == counts).all():
             break
     return ExcessBoundary(params, slopes, min(trial.excess for trial in beyond))
@@ -149,14 +159,14 @@ def _features(params: Sequence[SpaceParam], values: Values) -> Vector:
 
 
 def _coordinates(param: SpaceParam, value: Any) -> list[float]:
-    """One number for a range, a 1 among zeros for one of the choices."""
+    """Return one number for a range, and a one-hot vector for a choice."""
     if isinstance(param.domain, ChoiceDomain):
         return [float(value == choice) for choice in param.domain.values]
     return [unit_position(param, value)]
 
 
 def unit_position(param: SpaceParam, value: Any) -> float:
-    """Where in its range a value is, from 0 to 1; by its logarithm on a log scale."""
+    """Return the position of a value in its range, 0 to 1; by its logarithm on a log scale."""
     domain = param.domain
     assert isinstance(domain, RangeDomain), "a fixed param is not drawn"
     low, high, at = float(domain.low), float(domain.high), float(value)

@@ -1,4 +1,7 @@
-"""Quasi-Monte Carlo: points that cover the space more evenly than random ones."""
+"""Quasi-Monte Carlo: points that cover the space more evenly than random ones.
+
+A file of its own, as every sampler is. The sampler that needs Optuna is in `numbered_qmc.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class QMC(OptunaSampler):
     """Quasi-Monte Carlo: covers the space more evenly than random draws."""
 
     qmc_type: str = "sobol"
-    """sobol or halton."""
+    """The sequence of points: sobol or halton."""
     scramble: bool = True
 
     def __post_init__(self) -> None:
@@ -33,8 +36,8 @@ class QMC(OptunaSampler):
     def n_may_pend(self, n_ended: int) -> None:
         return None
 
-    def one(self, search: SamplerInputs) -> OpenSampler:
-        """At random: in one dimension all params would have the same point."""
+    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
+        """Draw the param at random: in one dimension all params would have the same point."""
         return lambda number: random_chooser(
             search.space, number, sampler_seed(search.study_seed, number)
         )
@@ -43,7 +46,7 @@ class QMC(OptunaSampler):
         return params
 
     def make(self, search: SamplerInputs, number: int) -> NumberedQMC:
-        """With the study's seed: seeded anew for each trial, points would no longer be even."""
+        """Return the sampler with the study's seed; seeds per trial would spoil evenness."""
         from optuna.samplers import RandomSampler
 
         from automl.search.numbered_qmc import NumberedQMC

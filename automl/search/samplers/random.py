@@ -1,4 +1,7 @@
-"""Independent draws (Bergstra and Bengio, 2012, https://jmlr.org/papers/v13/bergstra12a.html)."""
+"""Independent draws (Bergstra and Bengio, 2012, https://jmlr.org/papers/v13/bergstra12a.html).
+
+A file of its own, as every sampler is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerInputs, 
 
 @dataclass
 class IndependentSampler(Sampler):
-    """Independent draws; needs no argument."""
+    """Random search: draws each trial independently; has no settings."""
 
     def n_may_pend(self, n_ended: int) -> None:
         return None
@@ -20,5 +23,5 @@ class IndependentSampler(Sampler):
             search.space, number, sampler_seed(search.study_seed, number)
         )
 
-    def one(self, search: SamplerInputs) -> OpenSampler:
+    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
         return self.open(search)

@@ -21,53 +21,54 @@ if TYPE_CHECKING:
     import optuna
 
 ChooseValue: TypeAlias = Callable[[SpaceParam], ParamValue]
-"""Gives the value of a param that is searched and there in the trial, in its domain's type."""
+"""Returns the value of an active, searched param of a trial, in the type of its domain."""
 OpenStudy: TypeAlias = "Callable[[optuna.samplers.BaseSampler], optuna.Study]"
-"""Opens the study as it stands, for a sampler to look at; what that notes down is dropped."""
+"""Opens the study in its current state for a sampler to read; notes that it writes are dropped."""
 
 
 @dataclass(frozen=True)
 class SamplerInputs:
-    """What a sampler is opened for."""
+    """The study for which a sampler is opened."""
 
     space: SearchSpace
     study_seed: int
     enqueued: Sequence[Params]
-    """Whole params that are tried before the first of the sampler's own."""
+    """Complete params that are tried before the first proposal of the sampler."""
     open_study: OpenStudy
     choice: str | None = None
-    """The param that chooses what kind a trial is of, on which others hang; None: all are alike."""
+    """The param that tells the kind of a trial, on which other params depend; None: one kind."""
 
 
 class OpenSampler(Protocol):
-    """An open sampler. What it proposes follows from the number and the trials that have ended."""
+    """An open sampler, whose proposals follow from trial number and ended trials alone."""
 
     def __call__(self, number: int) -> ChooseValue | None:
-        """How the params of trial `number` are chosen; None: there are no more."""
+        """Return the function that chooses the params of trial `number`; None: no more trials."""
 
 
 @dataclass
 class Sampler(SamplerConfig, ABC):
-    """Proposes params."""
+    """Proposes the params of trials; the base class of all samplers."""
 
     extends: ClassVar[bool] = True
-    """Whether the space may grow, as params are found that an objective asks for."""
+    """The space may grow when an objective asks for params that it lacks."""
 
     @abstractmethod
     def n_may_pend(self, n_ended: int) -> int | None:
-        """How many trials may be asked for and not ended without harm; None: any number."""
+        """Return how many trials may be pending without harm to proposals; None: any number."""
 
     @abstractmethod
     def open(self, search: SamplerInputs) -> OpenSampler:
-        """Make it ready for a study. Raises ConfigError for a space that it cannot take."""
+        """Open the sampler for a study. Raises ConfigError for a space that it cannot take."""
 
     @abstractmethod
-    def one(self, search: SamplerInputs) -> OpenSampler:
-        """Make it ready for a space of one param, which an objective asks for while it runs. It has
-        a value for each trial."""
+    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
+        """Open the sampler for a space of one param, which an objective asks for while it runs.
+
+        It has a value for each trial.
+        """
 
 
 def sampler_seed(study_seed: int, name: int | str) -> int:
-    """32 bits for NumPy that differ from study seed to study seed, and by what they are for: a
-    trial's number, or a param's name."""
+    """Return 32 bits for NumPy from the study seed and a trial's number or a param's name."""
     return int.from_bytes(hashlib.sha256(f"{study_seed}:{name}".encode()).digest()[:4], "big")

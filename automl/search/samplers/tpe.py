@@ -1,5 +1,7 @@
-"""Tree-structured Parzen estimator (Bergstra et al., 2011,
-https://papers.nips.cc/paper/4443-algorithms-for-hyper-parameter-optimization)."""
+"""Tree-structured Parzen estimator (Bergstra et al., 2011), by Optuna's sampler.
+
+https://papers.nips.cc/paper/4443-algorithms-for-hyper-parameter-optimization
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ class TPE(OptunaSampler):
     """Tree-structured Parzen estimator (Bergstra et al., 2011): learns from finished trials."""
 
     n_startup_trials: int = 10
-    """Random trials before the estimator is used."""
+    """Number of random trials before the estimator is used."""
     n_ei_candidates: int = 24
-    """Candidates drawn per proposal."""
+    """Number of candidates drawn per proposal."""
     prior_weight: float = 1.0
     consider_magic_clip: bool = True
     consider_endpoints: bool = False
@@ -50,23 +52,26 @@ class TPE(OptunaSampler):
         )
 
     def open(self, search: SamplerInputs) -> OpenSampler:
-        """Where a param chooses the kind of a trial, the trials are shared among the kinds by what
-        they promise, and the params of each are modelled together."""
+        """Open the sampler for a study.
+
+        If a param tells the kind of a trial, the kinds share the trials by their promise, and the
+        params of each kind are modelled together.
+        """
         if search.choice is None:
             return super().open(search)
         grouped = replace(self, group=self.multivariate)
         return propose_by_promise(super(TPE, grouped).open(search), search, search.choice)
 
     def n_may_pend(self, n_ended: int) -> int:
-        """A sampler that learns proposes blindly what it is asked for at once.
+        """Return a limit, since proposals that are asked for at once do not learn from each other.
 
         With this rule the best of 256 trials is within noise of asking one by one; 64 at once have
         lost all of the lead after 64 trials and a third after 256 (experiments/003-asking-ahead).
         """
         return max(4, n_ended // 4)
 
-    def one(self, search: SamplerInputs) -> OpenSampler:
-        """Without groups, which would be inferred from all params, over whichever ranges."""
+    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
+        """Open the sampler without groups, which would be inferred from all other params."""
         return replace(self, group=False).open(search)
 
     def joint(self, params: tuple[SpaceParam, ...]) -> tuple[SpaceParam, ...] | None:
@@ -77,7 +82,7 @@ class TPE(OptunaSampler):
     def choose_draw(
         self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[SpaceParam, ...]
     ) -> dict[str, Any]:
-        """The first that is thought to fit on a device."""
+        """Return the first draw that is expected to fit on a device."""
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE, TrialState.PRUNED)

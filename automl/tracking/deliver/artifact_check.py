@@ -1,8 +1,9 @@
-"""Whether the files of runs can go to a server, asked before the first trial.
+"""Checks before the first trial whether the files of runs can go to a server.
 
 A server may serve no artifacts (`--no-serve-artifacts`), keep them on a disk of its own, or be
-unable to write them; a proxy before it may pass no PUT. Otherwise each trial would learn it. Where
-they go is the experiment's, for ever, from its creation on: it is made here, if it is not there.
+unable to write them; a proxy before it may pass no PUT. Without the check each trial would fail to
+store its files. The place of the files belongs to the experiment and is fixed when the experiment
+is created; the check creates it if it does not exist.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from automl.tracking.tracking_uri import TrackingUri
 from automl.tracking.view.run_update import StudyRef
 
 PROBE = "automl-probe.txt"
-"""Of one name, so that at most one is left where a server lets nothing be deleted."""
-_TEXT = "Written to see whether this server takes artifacts; it may be deleted.\n"
+"""Name of the probe. A fixed name leaves at most one file where a server deletes nothing."""
+_PROBE_TEXT = "Written to see whether this server takes artifacts; it may be deleted.\n"
 
 logger = logging.getLogger(__name__)
 
@@ -39,17 +40,17 @@ logger = logging.getLogger(__name__)
 def check_artifacts(
     client: MlflowClient, runs: MlflowRuns, uri: TrackingUri, study: StudyRef, parent: str | None
 ) -> None:
-    """Raises ConfigError when the artifacts of the study's runs could go nowhere.
+    """Raise ConfigError when the artifacts of the study's runs cannot be stored.
 
-    `parent` is the study's own run, if it is known; it tells the experiment, whatever its name.
+    `parent` is the study's own run, if it is known: its experiment counts, whatever the name.
     """
     try:
-        known = _find(runs, study, parent)
+        known = _find_experiment(runs, study, parent)
         experiment = known or runs.open_experiment(study.name)
         place = str(client.get_experiment(experiment).artifact_location)
-        if (refusal := _refusal(place, uri)) is None:
+        if (refusal := _find_refusal(place, uri)) is None:
             return
-        if known is None:  # under its name a later one would never get another place
+        if known is None:  # else a later experiment of this name would get no other place
             client.rename_experiment(experiment, f"{study.name} (refused: {experiment})")
             client.delete_experiment(experiment)
     except (MlflowException, ValueNotTakenError, RunDeletedError, RunGoneError) as error:
@@ -62,17 +63,22 @@ def check_artifacts(
     )
 
 
-def _find(runs: MlflowRuns, study: StudyRef, parent: str | None) -> str | None:
-    """The study's experiment."""
-    if parent is not None and (found := runs.experiment_of(parent, study.uuid)) is not None:
+def _find_experiment(runs: MlflowRuns, study: StudyRef, parent: str | None) -> str | None:
+    """Return the id of the study's experiment; None if it does not exist."""
+    if (
+        parent is not None
+        and (found := runs.find_experiment_of_run(parent, study.uuid)) is not None
+    ):
         return found
     names = map(runs.find_experiment, (study.name, *study.former_names))
     return next((found for found in names if found is not None), None)
 
 
-def _refusal(place: str, uri: TrackingUri) -> str | None:
-    """Why no file can be stored there; None: it can, or it is a bucket, which this machine writes
-    to by itself."""
+def _find_refusal(place: str, uri: TrackingUri) -> str | None:
+    """Return why no file can be stored at `place`; None if one can.
+
+    A bucket is not checked: this machine writes to it without the server.
+    """
     if (folder := local_folder(place)) is not None:
         return (
             None
@@ -84,7 +90,7 @@ def _refusal(place: str, uri: TrackingUri) -> str | None:
     repository = get_artifact_repository(place, tracking_uri=uri.text)
     with tempfile.TemporaryDirectory() as own:
         probe = Path(own, PROBE)
-        probe.write_text(_TEXT, encoding="utf-8")
+        probe.write_text(_PROBE_TEXT, encoding="utf-8")
         try:
             repository.log_artifact(str(probe))  # type: ignore[no-untyped-call]
         except (OSError, MlflowException) as error:

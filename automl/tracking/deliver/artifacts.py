@@ -1,4 +1,4 @@
-"""Where the files of runs go: into a folder of this machine, or through MLflow."""
+"""Stores the files of runs: in a folder of this machine, or through MLflow's client."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ class ArtifactsElsewhereError(Exception):
 
 
 class RunArtifacts:
-    """The files of a store's runs. A run's are stored by one thread at a time."""
+    """Stores the files of a store's runs. One thread at a time may store those of a run."""
 
     def __init__(self, client: MlflowClient, uri: TrackingUri) -> None:
         self._client = client
         self._uri = uri
         self._places: dict[str, str] = {}
-        """By run, while it is open: asked for again, each would be a request."""
+        """Artifact URIs of the runs that are open, kept to save a request for each file."""
 
     def note(self, run_id: str, place: str) -> None:
-        """The artifact URI of a run that was just made."""
+        """Note the artifact URI of a run that was just created."""
         self._places[run_id] = place
 
     def forget(self, run_id: str) -> None:
-        """Of a run that has ended; it can be asked for again."""
+        """Drop the artifact URI of a run that has ended; `store` can ask for it again."""
         self._places.pop(run_id, None)
 
     def store(self, run_id: str, path: Path, below: str) -> None:
-        """Put the file into the folder `below` of the run's artifacts, by one request at most.
+        """Put the file into the folder `below` of the run's artifacts.
 
-        Raises what MLflow raises, OSError, and ElsewhereError.
+        This takes one request, and one more for a run whose artifact URI is not noted. Raise
+        MLflow's errors, OSError and ArtifactsElsewhereError.
         """
         if not (self._uri.is_database or self._uri.is_server):
             self._client.log_artifact(run_id, str(path), below or None)
@@ -46,7 +47,7 @@ class RunArtifacts:
         if (place := self._places.get(run_id)) is None:
             place = self._places[run_id] = str(self._client.get_run(run_id).info.artifact_uri)
         if (folder := local_folder(place)) is None:
-            # What the client does, without its search for what we know.
+            # The client does the same, after a request for the artifact URI, which is known here.
             repository = get_artifact_repository(place, tracking_uri=self._uri.text)
             repository.log_artifact(str(path), below or None)  # type: ignore[no-untyped-call]
             return
@@ -58,7 +59,7 @@ class RunArtifacts:
 
 
 def local_folder(place: str) -> Path | None:
-    """Where artifacts lie on a disk; None: in a bucket or behind a server."""
+    """Return the folder of artifacts on a disk; None for a bucket, or files behind a server."""
     if place.startswith("/"):
         return Path(place)
     parts = urlsplit(place)
@@ -66,17 +67,19 @@ def local_folder(place: str) -> Path | None:
 
 
 def is_folder_here(folder: Path, uri: TrackingUri) -> bool:
-    """Whether an experiment's folder on a server's disk is one of this machine's, too.
+    """Return whether an experiment's folder on a server's disk is on this machine, too.
 
-    Folder and root are made with the first file: before, the server has to be this machine. Whose
-    machine an address of a tunnel means cannot be known.
+    The first file creates the folder and its root: before that, the server has to be this machine.
+    The machine behind the address of a tunnel cannot be known.
     """
     root = folder.parent
-    return root.is_dir() or (root.parent.is_dir() and _is_own(urlsplit(uri.text).hostname or ""))
+    return root.is_dir() or (
+        root.parent.is_dir() and _is_own_host(urlsplit(uri.text).hostname or "")
+    )
 
 
-def _is_own(host: str) -> bool:
-    """Whether an address of that host is one of this machine."""
+def _is_own_host(host: str) -> bool:
+    """Return whether an address of the host is one of this machine."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     except OSError:
@@ -94,15 +97,15 @@ def _can_bind(family: int, address: object) -> bool:
 
 
 def place_file(path: Path, folder: Path) -> None:
-    """Put `path` into `folder`, whole or not at all; the same bytes on one disk are kept once.
+    """Put `path` into `folder`, whole or not at all, as a hard link where the disk is the same.
 
     Checkpoints are replaced by renaming, never written in place: a hard link keeps its content.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".{path.name}.{os.getpid()}"
-    beside.unlink(missing_ok=True)
+    temporary = folder / f".{path.name}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
     try:
-        os.link(path, beside)
+        os.link(path, temporary)
     except OSError:  # another disk, or one without hard links
-        shutil.copyfile(path, beside)
-    os.replace(beside, folder / path.name)
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, folder / path.name)

@@ -1,14 +1,12 @@
-"""What MLflow has taken: `events.read_delivered_runs`, beside the event log.
+"""Notes which events MLflow has taken, in the file `events.delivered` beside the event log.
 
     {"offset":        123456, "pid":    4121}      of fixed width, overwritten in place
     {"study": "5b…", "experiment": "3", "parent": "9f…"}     whose runs, in which store
     {"trial": 7, "run": "3c…"}                     one line per run, appended
 
-The offset is what counts: events before it are in MLflow. The ids save a search. Each line ends
+Only the offset is essential: events before it are in MLflow. The ids save a search. Each line ends
 with a checksum. Whatever is lost or damaged of this file is delivered or looked up again, which
-changes nothing in MLflow.
-
-Counts the lines of a growing file, reading each byte once.
+changes nothing in MLflow. `LineCounter` turns offsets of the event log into numbers of events.
 """
 
 from __future__ import annotations
@@ -34,14 +32,14 @@ _POLL_SECONDS = 0.05
 
 
 class DeliveryConfirmations:
-    """The open file, under a lock for its whole life: one process delivers a study at a time."""
+    """The open file of confirmations, under a lock: one process delivers a study at a time."""
 
     def __init__(self, fd: int, offset: int, entries: Sequence[object]) -> None:
         self._fd = fd
-        self._appending = threading.Lock()
+        self._append_lock = threading.Lock()
         self.offset = offset
         self.study: str | None = None
-        """Uuid of the study that all this speaks of; None where an older version wrote it."""
+        """Uuid of the study that the file is about; None where an older version wrote it."""
         self.experiment: str | None = None
         self.parent: str | None = None
         self.runs: dict[int, str] = {}
@@ -58,7 +56,8 @@ class DeliveryConfirmations:
     def open(cls, log: Path, wait_seconds: float) -> DeliveryConfirmations:
         """Open the file that belongs to the event log `log`.
 
-        Waits for a predecessor that is just ending. Raises StudyInUseError, StorageError.
+        Wait up to `wait_seconds` for a predecessor that is just ending. Raise StudyInUseError or
+        StorageError.
         """
         path = StudyFiles(log.parent).delivered
         try:
@@ -76,7 +75,10 @@ class DeliveryConfirmations:
         return confirmed
 
     def confirm(self, offset: int) -> None:
-        """MLflow has all events before `offset`. Raises OSError, as all that write here."""
+        """Note that MLflow has all events before `offset`.
+
+        Raise OSError, like every method that writes.
+        """
         if offset != self.offset:
             self.offset = offset
             self._write_header()
@@ -87,9 +89,9 @@ class DeliveryConfirmations:
             self._append({"study": study, "experiment": experiment, "parent": parent})
 
     def forget_others(self, study: str) -> None:
-        """Reset what came with a copied folder, and says what another study's runs have."""
-        of_older_version = self.study is None and self.parent is not None
-        if self.study != study and not of_older_version:  # there the parent's tags tell whose
+        """Reset the file if it came with a copied folder and is about another study's runs."""
+        is_of_older_version = self.study is None and self.parent is not None
+        if self.study != study and not is_of_older_version:  # its parent's tags name the study
             self.reset()
 
     def note_run(self, trial: int, run_id: str) -> None:
@@ -97,13 +99,13 @@ class DeliveryConfirmations:
         self._append({"trial": trial, "run": run_id})
 
     def note_runs(self, runs: Mapping[int, str]) -> None:
-        """Those that it does not have."""
+        """Note those runs that the file does not have yet."""
         for trial, run_id in runs.items():
             if self.runs.get(trial) != run_id:
                 self.note_run(trial, run_id)
 
     def reset(self) -> None:
-        """Nothing is in MLflow: it is another store, or ours was thrown away."""
+        """Note that nothing is in MLflow: it is another store, or our runs were thrown away."""
         os.ftruncate(self._fd, 0)
         self.offset, self.study, self.experiment, self.parent = 0, None, None, None
         self.runs.clear()
@@ -113,7 +115,7 @@ class DeliveryConfirmations:
         os.close(self._fd)
 
     def _rewrite(self) -> None:
-        """Make room for a header of the width of now."""
+        """Rewrite the file with a header of the current width."""
         os.ftruncate(self._fd, 0)
         self._write_header()
         if self.experiment is not None and self.parent is not None:
@@ -127,24 +129,27 @@ class DeliveryConfirmations:
         os.pwrite(self._fd, seal_line(header) + b"\n", 0)
 
     def _append(self, entry: dict[str, object]) -> None:
-        with self._appending:  # several writers note the runs that they make
+        with self._append_lock:  # several writers note the runs that they make
             end = max(os.fstat(self._fd).st_size, _HEADER_BYTES)
             os.pwrite(self._fd, seal_line(json.dumps(entry).encode()) + b"\n", end)
 
 
 @dataclass(frozen=True)
 class DeliveredRuns:
-    """Where a study's runs are, in the store that it was last delivered to."""
+    """The ids of a study's runs in the store that it was last delivered to."""
 
     experiment: str
     parent: str
-    """The study's own run."""
+    """The id of the study's own run."""
     runs: Mapping[int, str]
-    """By trial number."""
+    """Ids of the trials' runs by trial number."""
 
 
 def read_delivered_runs(log: Path) -> DeliveredRuns | None:
-    """Reads only, without the lock; None: it was never delivered, or it cannot be known."""
+    """Return the ids of a study's runs; None if it was never delivered, or the ids are unknown.
+
+    This only reads, without the lock.
+    """
     try:
         text = StudyFiles(log.parent).delivered.read_bytes()
     except OSError:
@@ -163,8 +168,10 @@ def read_delivered_runs(log: Path) -> DeliveredRuns | None:
 
 
 def is_fully_delivered(log: Path) -> bool:
-    """Whether the store that it was last delivered to has all of it. Reads only, without the
-    lock."""
+    """Return whether the store that the study was last delivered to has all of its events.
+
+    This only reads, without the lock.
+    """
     try:
         header = StudyFiles(log.parent).delivered.read_bytes().partition(b"\n")[0]
         return 0 < log.stat().st_size == _offset(header)
@@ -173,9 +180,9 @@ def is_fully_delivered(log: Path) -> bool:
 
 
 def delivered_parent_run(log: Path) -> tuple[str, str] | None:
-    """Experiment and parent run of a study in the store that it was last delivered to.
+    """Return experiment and parent run of a study in the store that it was last delivered to.
 
-    Reads only, without the lock; None: it was never delivered, or it cannot be known.
+    Return None if it was never delivered, or they are unknown. This only reads, without the lock.
     """
     found = read_delivered_runs(log)
     return None if found is None else (found.experiment, found.parent)
@@ -199,7 +206,7 @@ def _lock(fd: int, path: Path, wait_seconds: float) -> None:
 
 
 def _read(fd: int) -> tuple[bytes, list[bytes]]:
-    """The header and the lines after it; a torn last line is cut off."""
+    """Return the header and the lines after it; cut off a torn last line."""
     text = os.pread(fd, os.fstat(fd).st_size, 0)
     whole = text[: text.rfind(b"\n") + 1]
     if len(whole) < len(text):
@@ -209,7 +216,7 @@ def _read(fd: int) -> tuple[bytes, list[bytes]]:
 
 
 def _offset(header: bytes) -> int:
-    """0 where it cannot be read: all is delivered again."""
+    """Return the offset in the header; 0 if it is unreadable, so that all is delivered again."""
     try:
         return 0 if is_line_damaged(header) else int(json.loads(header)["offset"])
     except (ValueError, KeyError, TypeError):
@@ -217,7 +224,7 @@ def _offset(header: bytes) -> int:
 
 
 def _entries(line: bytes) -> Iterator[object]:
-    """What a line says; nothing where it cannot be read."""
+    """Yield the value of a line; nothing if the line cannot be read."""
     if not is_line_damaged(line):
         with contextlib.suppress(ValueError):
             yield json.loads(line)
@@ -227,7 +234,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class LineCounter:
-    """Lines of `path` up to an offset. Not for several threads at once."""
+    """Counts the lines of a growing file, reading each byte once. Not safe for several threads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -235,7 +242,10 @@ class LineCounter:
         self._n_lines = 0
 
     def count(self, offset: int | None = None) -> int:
-        """Lines that end before `offset`, or before the end of the file; 0 where there is none."""
+        """Return how many lines end before `offset`, or before the end of the file.
+
+        Return 0 if there is no file.
+        """
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -1,10 +1,9 @@
-"""The parent's side of delivering to MLflow: starts the process, follows it, ends it.
+"""The sweep's side of delivery to MLflow: starts the delivering process, follows it, ends it.
 
-Never imports mlflow, and never waits for it while trials run. The process (`process.py`) reads the
-event log by itself; what comes back is only how far it is and what troubles it. One that dies is
-started again.
-
-No delivery: `tracking.store=none`. The event log keeps all that MLflow would be given.
+This module never imports mlflow, and never waits for it while trials run. The process
+(`process.py`) reads the event log by itself and reports only its progress and its troubles. A
+process that dies is started again. With `tracking.store=none` a `NoDelivery` takes the place; the
+event log keeps all that MLflow would get.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from automl.tracking.view.run_update import StudyRef
 from automl.tracking.view.shared_view import runs_view_address
 
 READY_SECONDS = 60.0
-"""`sync` waits this long for MLflow to open its store."""
+"""Seconds that `sync` and a new sweep wait for MLflow to open its store."""
 PATIENCE_SECONDS = 20.0
-"""Draining gives up after this much unbroken trouble: a dead server is not worth waiting for."""
+"""Seconds of unbroken trouble after which draining gives up, as for a dead server."""
 MAX_DEATHS = 5
-"""A process that dies so often without having delivered anything is not started again."""
+"""Number of deaths without a delivered event after which the process is not started again."""
 RESTART_SECONDS = 0.5
-"""Before it is started again; twice as long after each such death."""
+"""Base of the pause before the process is started again; it doubles with each death."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ DelivererProcess: TypeAlias = subprocess.Popen[bytes]
 
 
 class DeliverySupervisor:
-    """The delivery of one study. Start it before the event log is written, drain it after."""
+    """The delivery of one study. Start it before the event log is written, and drain it after."""
 
     def __init__(
         self, log: Path, uri: TrackingUri, job: DeliveryJob, warm: DelivererProcess
@@ -63,10 +62,10 @@ class DeliverySupervisor:
         self._new_store = path if path is not None and not path.exists() else None
         self._errors_path = Path(job.errors)
         self._folder = Path.cwd()
-        """Where a relative URI leads, even if the objective goes elsewhere later."""
+        """The folder that a relative URI starts from, even if the objective changes it later."""
         self._written = LineCounter(log)
         self._delivered = LineCounter(log)
-        self._changed = threading.Condition()  # guards all below
+        self._changed = threading.Condition()  # guards all attributes below
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
         self._confirmed = 0
@@ -93,13 +92,11 @@ class DeliverySupervisor:
         shared: SharedDeliveryJob | None = None,
         niceness: int = DELIVERY_NICENESS,
     ) -> DeliverySupervisor:
-        """Start delivering `events.log` of the study directory; returns at once.
+        """Start delivering `events.log` of the study directory; return at once.
 
-        `warm`, if given, is a process from `spawn_deliverer`, which is this delivery's from now
-        on. `study`
-        is whose runs they are (None: what the log says); for the last three see
-        `deliver.DeliveryJob`.
-        Raises ConfigError when nothing could ever be delivered to that URI.
+        `warm`, if given, is a process from `spawn_deliverer`, which belongs to this delivery from
+        now on. The arguments after it are fields of a `DeliveryJob`. Raise ConfigError when nothing
+        could ever be delivered to the URI.
         """
         uri = resolve_uri(config)
         files = StudyFiles(study_directory.absolute())
@@ -121,17 +118,17 @@ class DeliverySupervisor:
         return delivery
 
     def address(self) -> str | None:
-        """Where MLflow's server shows the runs; None: it has none yet, or there is no server."""
+        """Return the address of the runs on MLflow's server; None without runs or server."""
         known = delivered_parent_run(self._log)
         if known is None or not self._uri.is_server:
             return None
         return f"{self._uri.without_credentials}/{runs_view_address(known[0])}"
 
     def wait_usable(self, timeout_seconds: float) -> None:
-        """Return when MLflow is known to take events; raises as `wait_ready` does.
+        """Return when MLflow is known to take events; raise as `wait_ready` does.
 
-        At once where its database is still to be made: its folder takes a file, nothing that stands
-        there can refuse, and making it takes 2 s, in which trials can train.
+        If the database does not exist yet, this returns at once, provided that its folder takes a
+        file: nothing else can refuse, and making the database takes 2 s, in which trials can train.
         """
         if self._new_store is None:
             self.wait_ready(timeout_seconds)
@@ -148,8 +145,10 @@ class DeliverySupervisor:
             ) from error
 
     def wait_ready(self, timeout_seconds: float) -> None:
-        """Return when MLflow has answered. Raises ConfigError when it does not, StudyInUseError
-        when another process delivers this study."""
+        """Return when MLflow has answered.
+
+        Raise ConfigError when it does not, StudyInUseError when another process delivers the study.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._ended, timeout_seconds)
             if self._ready:
@@ -163,12 +162,12 @@ class DeliverySupervisor:
             )
 
     def lag(self) -> int:
-        """Events that are written but not confirmed by MLflow."""
+        """Return the number of events that are written but not confirmed by MLflow."""
         with self._changed:
             return max(0, self._written.count() - self._delivered.count(self._confirmed))
 
     def trouble(self) -> str | None:
-        """What keeps MLflow from taking events now, or what it has refused; None: all is well."""
+        """Return what keeps MLflow from taking events, or what it has refused; None if neither."""
         with self._changed:
             if self._trouble is None and self._n_refusals:
                 return (
@@ -178,25 +177,25 @@ class DeliverySupervisor:
             return self._trouble
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Deliver all that is in the log and end; whether that was done.
+        """Deliver all that is in the log and end; return whether all was delivered.
 
-        Gives up at the time limit, or when MLflow has taken nothing for a while.
+        Give up at the time limit, or when MLflow has taken nothing for `PATIENCE_SECONDS`.
         """
-        begun = time.monotonic()
+        started = time.monotonic()
         with self._changed:
             self._draining = True
-            self._say(DRAIN_COMMAND)
-            while not (self._ended or self._is_hopeless(begun)):
-                if time.monotonic() - begun >= timeout_seconds:
+            self._send(DRAIN_COMMAND)
+            while not (self._ended or self._has_lost_patience(started)):
+                if time.monotonic() - started >= timeout_seconds:
                     break
                 self._changed.wait(0.5)
             has_ended = self._ended and self._trouble is None
         self.stop()
-        # Of a shared study the log grows while others work on it.
+        # The log of a shared study grows while other sweeps work on it.
         return has_ended if self._job.shared else self.lag() == 0
 
     def stop(self) -> None:
-        """End the process at once; what it had not confirmed stays in the log. Idempotent."""
+        """End the process at once; events that it had not confirmed stay in the log. Idempotent."""
         with self._changed:
             self._stopping = True
             if self._process is not None and self._process.poll() is None:
@@ -211,15 +210,18 @@ class DeliverySupervisor:
     def __exit__(self, *raised: object) -> None:
         self.stop()
 
-    def _is_hopeless(self, begun: float) -> bool:
-        """Nothing was taken for a while, nor since draining has begun: it may work again by now."""
+    def _has_lost_patience(self, started: float) -> bool:
+        """Return whether MLflow has taken nothing for `PATIENCE_SECONDS` while draining.
+
+        Trouble that ended before the draining does not count: MLflow may work again by now.
+        """
         if self._trouble is None:
             return False
-        since = self._trouble_since if self._troubled_last > begun else begun
+        since = self._trouble_since if self._troubled_last > started else started
         return time.monotonic() - since > PATIENCE_SECONDS
 
-    def _say(self, line: str) -> None:
-        """One line to the process, unbuffered. The lock is held."""
+    def _send(self, line: str) -> None:
+        """Send a line to the process, if it runs. The caller holds the lock."""
         if self._process is not None:
             _write_line(self._process, line)
 
@@ -237,7 +239,7 @@ class DeliverySupervisor:
                 self._changed.notify_all()
 
     def _keep_alive(self) -> None:
-        """Run the process until it has ended as it should, or cannot be kept alive."""
+        """Run the process until it ends as it should, or has died too often."""
         n_deaths = 0
         while n_deaths < MAX_DEATHS:
             confirmed = self._confirmed
@@ -252,7 +254,7 @@ class DeliverySupervisor:
                     return
 
     def _run_once(self) -> bool:
-        """Start the process and take its messages to the end; whether it shall stay ended."""
+        """Start the process and take its messages until it ends; return whether it stays ended."""
         process, self._warm = self._warm or spawn_deliverer(self._folder, self._uri), None
         assert process.stdout is not None
         with process:
@@ -260,9 +262,9 @@ class DeliverySupervisor:
                 self._process = process
                 if self._stopping:
                     process.kill()
-                self._say(self._job.line())
+                self._send(self._job.line())
                 if self._draining:
-                    self._say(DRAIN_COMMAND)
+                    self._send(DRAIN_COMMAND)
             for line in process.stdout:
                 self._take(json.loads(line))
             with self._changed:
@@ -273,8 +275,8 @@ class DeliverySupervisor:
             self._set_trouble(
                 f"the delivering process died (exit {process.returncode}); see {self._errors_path}"
             )
-            # One that ended by itself before it was ready would do so again; one that somebody
-            # killed (the kernel, for want of memory) would not.
+            # A process that ended by itself before it was ready would do so again. A process that
+            # was killed (by the kernel, for want of memory) would not.
             return not self._ready and process.returncode > 0
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -305,7 +307,7 @@ class DeliverySupervisor:
 
 
 def _check_writable(errors: Path) -> None:
-    """Raises ConfigError. The process that writes there could only die of it."""
+    """Raise ConfigError if the file cannot be written; the process could only die of it."""
     try:
         with open(errors, "ab", opener=opener):
             pass
@@ -327,9 +329,9 @@ def deliver_study(
     study: StudyRef | None = None,
     shared: SharedDeliveryJob | None = None,
 ) -> int:
-    """Deliver what a study's event log still holds for MLflow; returns the exit code.
+    """Deliver the events of a study that MLflow does not have yet; return the exit code.
 
-    Raises ConfigError or StudyInUseError when it cannot begin, AutoMLError when MLflow stops taking
+    Raise ConfigError or StudyInUseError when it cannot begin, AutoMLError when MLflow stops taking
     events on the way.
     """
     log = StudyFiles(study_directory).events
@@ -347,7 +349,7 @@ def deliver_study(
         n_events = delivery.lag()
         if not delivery.drain(math.inf):
             trouble = delivery.trouble()
-            if trouble is None:  # it answers, but no SweepStarted is left to make the run of
+            if trouble is None:  # MLflow answers, but the log has no readable SweepStarted
                 raise AutoMLError(
                     f"{log}: the line that begins a sweep cannot be read; "
                     "resume the study, which writes it again."
@@ -361,14 +363,15 @@ def deliver_study(
 
 
 def spawn_deliverer(folder: Path, uri: TrackingUri) -> DelivererProcess:
-    """Start a process that loads MLflow, opens the store if it is there, and waits for its job.
+    """Start a process that loads MLflow, opens the store if it exists, and waits for its job.
 
-    In a session of its own: Ctrl-C in the terminal does not reach it. It ends with its parent.
+    The process has a session of its own, so that Ctrl-C in the terminal does not reach it. It ends
+    with its parent.
     """
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
-        # -P: a file of the user's named mlflow.py is not imported in its place.
+        # -P: without it a user's file named mlflow.py would be imported in place of MLflow.
         [sys.executable, "-P", "-m", "automl.tracking.deliver.process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -381,31 +384,31 @@ def spawn_deliverer(folder: Path, uri: TrackingUri) -> DelivererProcess:
 
 
 def _write_line(process: DelivererProcess, line: str) -> None:
-    """One line to the process, unbuffered."""
+    """Write one line to the process, unbuffered."""
     assert process.stdin is not None
     try:
         os.write(process.stdin.fileno(), line.encode() + b"\n")
     except BrokenPipeError:
-        logger.debug("the delivering process has just died")  # its follower sees to it
+        logger.debug("the delivering process has just died")  # the following thread handles this
 
 
 class NoDelivery:
-    """Stands where a `DeliverySupervisor` does, and has nothing to do."""
+    """A `DeliverySupervisor` that delivers nothing, for `tracking.store=none`."""
 
     def address(self) -> None:
-        """Nobody shows the runs."""
+        """Return None: no address shows the runs."""
 
     def wait_usable(self, timeout_seconds: float) -> None:
-        """It is."""
+        """Return at once: nothing has to be usable."""
 
     def lag(self) -> int:
         return 0
 
     def trouble(self) -> None:
-        """There is none."""
+        """Return None: there is no trouble."""
 
     def drain(self, timeout_seconds: float) -> bool:
         return True
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no process runs."""

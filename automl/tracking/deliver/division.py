@@ -1,4 +1,8 @@
-"""What of a study this process delivers: all, or its part of one that several sweeps share."""
+"""Decides which part of a study this process delivers, for a study that no other process delivers.
+
+The protocol `DeliveryDivision` also covers a study that several sweeps share; `shared_division.py`
+implements it for that case, and needs the database.
+"""
 
 from __future__ import annotations
 
@@ -17,79 +21,104 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedDeliveryJob:
-    """The part of a study in PostgreSQL that a sweep delivers."""
+    """The part of a study in PostgreSQL that a sweep delivers, as sent to its deliverer."""
 
     url: str
-    """Of the database, with credentials; never to be shown."""
+    """The URL of the database, with credentials; never show it."""
     study: str
-    """Its name there."""
+    """The name of the study in the database."""
     store: str
-    """The store of MLflow, as the database knows it."""
+    """The name of MLflow's store in the database."""
     sweep: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Who holds the trials; without one nobody does, and what others hold is left to them."""
+    """The id of the sweep that holds the trials.
+
+    A new id holds none, so that the trials that other sweeps hold are left to them.
+    """
     attends: bool = True
-    """The delivering process renews the lease; else the sweep does, and when it is stopped, so is
-    its delivery: what happens meanwhile it cannot know."""
+    """Whether the delivering process renews the lease; else the sweep does.
+
+    When the sweep is stopped, its delivery has to stop, too, as it learns no news meanwhile.
+    """
 
     @classmethod
     def of(cls, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob | None:
-        """For a command that runs no trials; None: the study is not shared. Raises ConfigError."""
+        """Return the job of a command that runs no trials; None if the study is not shared.
+
+        Raise ConfigError.
+        """
         if not study.shared or study.storage is None or study.name is None:
             return None
         return cls(study.storage, study.name, mlflow_store_name(tracking))
 
 
 def mlflow_store_name(tracking: TrackingConfig) -> str:
-    """The store of MLflow: two sweeps that name it alike write to the same. Raises ConfigError."""
+    """Return a name for MLflow's store: two sweeps with the same name write to the same store.
+
+    Raise ConfigError.
+    """
     uri = resolve_uri(tracking).absolute
     store = uri.without_credentials
     return store if uri.sqlite_path is None else f"{socket.gethostname()} {store}"
 
 
 class DeliveryDivision(Protocol):
-    """Asked by one thread, but for `check` and `note_run`: these by every writer."""
+    """Says which part of a study this process delivers.
+
+    One thread calls it, except for `check` and `note_run`, which every writer calls.
+    """
 
     @property
     def standing(self) -> DeliveryStanding | None:
-        """How the delivery of a shared study stands; None: it is not known, or not shared."""
+        """Return the state of a shared study's delivery; None if it is unknown, or not shared."""
 
     def begin_round(self, left: Collection[int]) -> bool:
-        """Once for each reading of the log: whether all of it is to be read again. `left` are
-        trials that have ended and were left to others."""
+        """Begin a round, once for each reading of the log.
+
+        Return whether all of the log has to be read again. `left` are the trials that have ended
+        and were left to others.
+        """
 
     def claim(self, numbers: Collection[int]) -> Mapping[int, ClaimedTrialRun] | None:
-        """Those of these trials that are to be delivered now, and what is known of them; None: all
-        are. Raises NotTakenError."""
+        """Return the trials among `numbers` to deliver now, with what is known about their runs.
+
+        Return None if all are to be delivered. Raise ValueNotTakenError.
+        """
 
     def check(self) -> None:
-        """Before each run that is written. Raises NotTakenError where another may deliver it."""
+        """Raise ValueNotTakenError when another process may deliver; called before each write."""
 
     def note_run(self, trial: int, run: str) -> str:
-        """The run that the trial has from now on. Raises NotTakenError."""
+        """Return the run that the trial has from now on. Raise ValueNotTakenError."""
 
     def note_study(self, experiment: str, parent: str) -> str:
-        """As `note_run`: the study's own."""
+        """Return the study's own run from now on. Raise ValueNotTakenError."""
 
     def note_round(self, done: Collection[int], offset: int) -> None:
-        """The store has these trials whole, and the study's own values up to that byte of the log.
-        Raises NotTakenError."""
+        """Note the trials that the store has completely.
+
+        The study's own values are delivered up to the byte `offset` of the log. Raise
+        ValueNotTakenError.
+        """
 
     def forget(self, parent: str | None) -> None:
-        """The runs of that study's run are gone. Raises NotTakenError."""
+        """Note that the runs below the run `parent` are gone. Raise ValueNotTakenError."""
 
     def read_again(self) -> None:
-        """All of the log, with the next round."""
+        """Make the next round read all of the log again."""
 
     def may_end(self, offset: int, *, waits: bool) -> str | None:
-        """Whether nothing is left to do once the log was delivered up to that byte: a text, which
-        says what is left to others; None: ask again. `waits`: something was not delivered."""
+        """Return a text if the delivery may end, None if it has to ask again.
+
+        The log was delivered up to the byte `offset`; with `waits` some events were not delivered.
+        The text says which trials are left to others, and is empty if none are.
+        """
 
     def end(self) -> Mapping[int, str]:
-        """Leave the rest to others; all runs that are known."""
+        """Leave the rest to others, and return all runs that are known, by trial number."""
 
 
 class WholeStudyDivision:
-    """All is this process's."""
+    """A `DeliveryDivision` by which this process delivers all of the study."""
 
     standing = None
 
@@ -100,7 +129,7 @@ class WholeStudyDivision:
         return None
 
     def check(self) -> None:
-        """Nobody else writes."""
+        """Do nothing: no other process writes."""
 
     def note_run(self, trial: int, run: str) -> str:
         return run
@@ -109,13 +138,13 @@ class WholeStudyDivision:
         return parent
 
     def note_round(self, done: Collection[int], offset: int) -> None:
-        """`events.delivered` has it."""
+        """Do nothing: `events.delivered` has the offset."""
 
     def forget(self, parent: str | None) -> None:
-        """As above."""
+        """Do nothing: `events.delivered` is reset by its owner."""
 
     def read_again(self) -> None:
-        """There is no need to."""
+        """Do nothing: no other process holds trials."""
 
     def may_end(self, offset: int, *, waits: bool) -> str | None:
         return ""

@@ -1,13 +1,13 @@
-"""Runs in MLflow, through its public client: found, made, written, ended.
+"""Finds, creates, writes and ends runs in MLflow, through MLflow's public client.
 
-The only module that calls `MlflowClient` in a sweep. It knows runs, not trials: what to write comes
-as a `RunUpdate`. Errors come out as one of three: try again, the run was deleted, it is gone. What
-the store will never take is left out, that value alone, and the run's tag `automl.refused` says so.
+During a sweep no other module writes runs through `MlflowClient`. The module knows runs, not
+trials: a `RunUpdate` says what to write. Its errors tell the caller to try again, that the run was
+deleted, or that it is gone. A single value that the store will never take is left out, and the
+run's tag `automl.refused` says so.
 
-Several writers, each of which takes a whole piece of work at a time: a trial's run.
-
-Threads, as a run's four requests are a few milliseconds of Python and the rest is waiting for the
-server (`experiments/018-mlflow-server`). What belongs to one piece is touched by its writer alone.
+Several threads write at a time, each a whole trial's run, as a run's four requests are a few
+milliseconds of Python and the rest is waiting for the server (`experiments/018-mlflow-server`).
+Only its writer touches the state of a run.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ from automl.tracking.view.run_update import (
 )
 
 MAX_WRITERS = 4
-"""Over HTTP. A database has one: MLflow's SQL store starves its own pool of connections."""
+"""Number of writers to a server. A database has one, as MLflow's SQL store starves its own pool of
+connections."""
 
 
 def write_all(numbers: Iterable[int], write: Callable[[int], None], n_writers: int) -> None:
-    """Call `write` for each number, in their order, by up to `n_writers` at a time.
+    """Call `write` for each number, in their order, by up to `n_writers` threads at a time.
 
-    One that is not taken (NotTakenError) hinders no other, and is raised at the end; after a
-    second one, or any other error, no more are begun: it is not that one trial. Returns or raises
-    when every call that has begun has ended.
+    A first ValueNotTakenError stops no other call, and is raised at the end. After a second one, or
+    any other error, no more calls begin, as the fault is not that of a single trial. Return or
+    raise when every call that has begun has ended.
     """
     work = _WriteQueue(numbers, write)
     n_threads = min(n_writers, len(work.left))
@@ -69,22 +70,24 @@ def write_all(numbers: Iterable[int], write: Callable[[int], None], n_writers: i
 
 
 class _WriteQueue:
+    """The numbers that are left to write, shared by the writers' threads, and their errors."""
+
     def __init__(self, numbers: Iterable[int], write: Callable[[int], None]) -> None:
         self.left = deque(numbers)
         self._write = write
-        self._lock = threading.Lock()  # guards all below, and what is taken
+        self._lock = threading.Lock()  # guards the errors, and taking from `left`
         self._not_taken: list[ValueNotTakenError] = []
         self._others: list[BaseException] = []
 
     def take_all(self) -> None:
-        """Until nothing is left, or it is of no use to begin another."""
+        """Write numbers until none is left, or until too much has failed."""
         while (number := self._next()) is not None:
             try:
                 self._write(number)
             except ValueNotTakenError as error:
                 with self._lock:
                     self._not_taken.append(error)
-            except BaseException as error:  # noqa: BLE001  # raised where all have ended
+            except BaseException as error:  # noqa: BLE001  # raised when all calls have ended
                 with self._lock:
                     self._others.append(error)
 
@@ -102,9 +105,9 @@ class _WriteQueue:
 ARTIFACT_FOLDER = CHECKPOINTS
 _PAGE = 1000
 MAX_REFUSALS = 20
-"""Told on a run."""
+"""Number of refusals that a run's tag lists."""
 N_PROOFS = 3
-"""So often a value that may be refused is tried again, each time after one that is taken."""
+"""Number of attempts at a doubtful value, each after a value that MLflow takes."""
 
 logger = logging.getLogger(__name__)
 
@@ -113,48 +116,48 @@ _Value: TypeAlias = Metric | Param | RunTag
 
 
 class MlflowRuns:
-    """The runs of one store. `refused` is told of what MLflow will never take, in words."""
+    """The runs of one store. `report_refusal` gets a text for each value that is left out."""
 
     def __init__(
-        self, client: MlflowClient, uri: TrackingUri, refused: Callable[[str], None]
+        self, client: MlflowClient, uri: TrackingUri, report_refusal: Callable[[str], None]
     ) -> None:
         self._client = client
         self._uri = uri
-        self._refused = refused
+        self._report_refusal = report_refusal
         self._artifacts = RunArtifacts(client, uri)
         self._refusals: dict[str, list[str]] = {}
-        """By run, while it is open."""
+        """Texts of the values that were left out, by run, while the run is open."""
 
     @property
-    def may_double(self) -> bool:
-        """A request can arrive twice, as there is a network between."""
+    def may_make_doubles(self) -> bool:
+        """Return whether a request can arrive twice, as the network lies between."""
         return not self._uri.is_database
 
     @property
     def n_writers(self) -> int:
-        """So many threads may write, each a run of its own."""
+        """Return how many threads may write at a time, each to another run."""
         return MAX_WRITERS if self._uri.is_server else 1
 
     def open_experiment(self, name: str) -> str:
-        """The id of the experiment, made where it is missing, restored where it was deleted."""
+        """Return the id of the experiment; create it if it is missing, restore it if deleted."""
         with translate_errors(self._uri):
             experiment = self._client.get_experiment_by_name(name)
             if experiment is None:
-                return self._make_experiment(name)
+                return self._create_experiment(name)
             if experiment.lifecycle_stage != "active":
                 self._client.restore_experiment(experiment.experiment_id)
             return str(experiment.experiment_id)
 
     def find_experiment(self, name: str) -> str | None:
-        """The id of the experiment, be it deleted; None: there is none."""
+        """Return the id of the experiment, even if it is deleted; None if there is none."""
         with translate_errors(self._uri):
             experiment = self._client.get_experiment_by_name(name)
         return None if experiment is None else str(experiment.experiment_id)
 
     def keep_experiment(self, experiment: str, study: StudyRef) -> None:
-        """Restore the study's experiment where it was deleted; rename it where the study was.
+        """Restore the study's experiment if it was deleted; rename it if the study was renamed.
 
-        It keeps a name that somebody gave it in the UI, or that it shares with another study.
+        It keeps a name that a user gave it in the UI, or that it shares with another study.
         """
         with translate_errors(self._uri):
             found = self._client.get_experiment(experiment)
@@ -171,8 +174,8 @@ class MlflowRuns:
         with translate_errors(self._uri):
             self._client.rename_experiment(experiment, study.name)
 
-    def experiment_of(self, run_id: str, study_uuid: str) -> str | None:
-        """The experiment that holds this run of the study's; None: the store has none such."""
+    def find_experiment_of_run(self, run_id: str, study_uuid: str) -> str | None:
+        """Return the experiment of a run; None if the store has no such run of this study."""
         with translate_errors(self._uri):
             try:
                 run = self._client.get_run(run_id)
@@ -183,19 +186,19 @@ class MlflowRuns:
         ours = run.data.tags.get(STUDY_TAG) == study_uuid
         return str(run.info.experiment_id) if ours else None
 
-    def not_yet_ended(self, run_id: str, update: RunUpdate) -> RunUpdate:
-        """`update` without the metrics of a trial's end that the run has already.
+    def drop_known_end_metrics(self, run_id: str, update: RunUpdate) -> RunUpdate:
+        """Return `update` without those metrics of a trial's end that the run has already.
 
-        They may have been put back from the study under another time, and stood there twice.
+        They may have been delivered before under another time, and would then stand there twice.
         """
         with translate_errors(self._uri):
-            there = self._client.get_run(run_id).data.metrics
-        known = [key for key in update.once if key in there]
-        new = (p for p in update.metrics if p.key not in known or p.value != there[p.key])
+            present = self._client.get_run(run_id).data.metrics
+        known = [key for key in update.once if key in present]
+        new = (p for p in update.metrics if p.key not in known or p.value != present[p.key])
         return replace(update, metrics=tuple(new))
 
     def share_view(self, experiment: str, tag: str, view: str) -> None:
-        """Keep a view of the experiment's runs, unless it is there; one refused is only logged."""
+        """Store a view of the experiment's runs, unless it is there; a failure is only logged."""
         try:
             with translate_errors(self._uri):
                 if self._client.get_experiment(experiment).tags.get(tag) != view:
@@ -204,26 +207,26 @@ class MlflowRuns:
             logger.warning("the view of the runs is not shared: %s", error)
 
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
-        """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""
+        """Return the run with these tags, and delete doubles: creates whose answer was lost."""
         terms = (f"tags.`{key}` = '{value}'" for key, value in tags.items())
         runs = list(self._search(experiment, " and ".join(terms)))
-        return self._only(runs, keep)
+        return self._keep_one(runs, keep)
 
     def find_trials(self, experiment: str, study_uuid: str) -> dict[int, str]:
-        """All runs of a study's trials, by trial number."""
+        """Return the run of each of a study's trials, by trial number; delete doubles."""
         by_trial: dict[int, list[Run]] = defaultdict(list)
         for run in self._search(experiment, f"tags.`{STUDY_TAG}` = '{study_uuid}'"):
             number = run.data.tags.get(TRIAL_TAG)
             if number is not None:
                 by_trial[int(number)].append(run)
-        only = {number: self._only(runs) for number, runs in by_trial.items()}
+        only = {number: self._keep_one(runs) for number, runs in by_trial.items()}
         return {number: run_id for number, run_id in only.items() if run_id is not None}
 
     def delete_doubles(self, experiment: str, study_uuid: str, kept: Mapping[int, str]) -> None:
-        """Delete what a server made of a create that arrived twice (a proxy's second try).
+        """Delete runs that a server made of a create that arrived twice (a proxy's second try).
 
-        Such a run has its tags and nothing else, so that it is looked for among those that are
-        RUNNING: as few as trials run, however many there were. `kept` are the trials' runs.
+        A double has its tags and nothing else, hence this looks among the RUNNING runs: these are
+        as few as the running trials, however many trials there were. `kept` are the trials' runs.
         """
         terms = f"attributes.status = 'RUNNING' and tags.`{STUDY_TAG}` = '{study_uuid}'"
         for run in list(self._search(experiment, terms, ViewType.ACTIVE_ONLY)):
@@ -233,7 +236,7 @@ class MlflowRuns:
                     self._client.delete_run(run.info.run_id)
 
     def create(self, experiment: str, update: RunUpdate) -> str:
-        """Make the run with all its tags. After an error it may be there or not: look first."""
+        """Create the run with all its tags. After an error it may exist or not: look first."""
         with translate_errors(self._uri):
             run = self._client.create_run(
                 experiment,
@@ -246,13 +249,13 @@ class MlflowRuns:
         return run_id
 
     def delete(self, run_id: str) -> None:
-        """Of a run that was made twice."""
+        """Delete a run that was made twice."""
         with translate_errors(self._uri):
             self._client.delete_run(run_id)
         self._artifacts.forget(run_id)
 
     def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
-        """Write what is new; a run just `created` has its tags and lacks its params.
+        """Write the new values; a run just `created` has its tags and lacks its params.
 
         Artifacts stand in the directory `study`.
         """
@@ -265,7 +268,7 @@ class MlflowRuns:
         known = [RunTag(key, value) for key, value in update.key.items()]
         self._log(run_id, values, known)
         for text in update.refused:
-            self._refuse(run_id, text)
+            self._note_refusal(run_id, text)
         for path, below in (
             *((path, ARTIFACT_FOLDER) for path in update.artifacts),
             *((path, "") for path in update.files),
@@ -274,7 +277,7 @@ class MlflowRuns:
             if is_path_below(study, path):
                 self._store_artifact(run_id, study / path, below)
             else:
-                self._refuse(run_id, f"{path} is a link out of its place; it was not stored")
+                self._note_refusal(run_id, f"{path} is a link out of its place; it was not stored")
         if len(refusals := self._refusals.get(run_id, ())) > n_refusals:
             text = clean_tags({REFUSED_TAG: "\n".join(refusals)})[REFUSED_TAG]
             self._log(run_id, [RunTag(REFUSED_TAG, text)], known)
@@ -290,7 +293,7 @@ class MlflowRuns:
             self._refusals.pop(run_id, None)
 
     def revive(self, experiment: str, run_id: str | None) -> None:
-        """Restore what was deleted in the UI while its study goes on."""
+        """Restore an experiment and a run that were deleted in the UI while their study goes on."""
         with translate_errors(self._uri):
             if self._client.get_experiment(experiment).lifecycle_stage != "active":
                 self._client.restore_experiment(experiment)
@@ -299,7 +302,7 @@ class MlflowRuns:
             if self._client.get_run(run_id).info.lifecycle_stage != "active":
                 self._client.restore_run(run_id)
 
-    def _make_experiment(self, name: str) -> str:
+    def _create_experiment(self, name: str) -> str:
         try:
             return str(self._client.create_experiment(name))
         except MlflowException as error:
@@ -321,41 +324,42 @@ class MlflowRuns:
             if not token:
                 return
 
-    def _only(self, runs: Sequence[Run], keep: str | None = None) -> str | None:
-        """One run of those that are meant to be the same; the others are deleted."""
+    def _keep_one(self, runs: Sequence[Run], keep: str | None = None) -> str | None:
+        """Return one of several runs of the same trial or study, and delete the others."""
 
         def rank(run: Run) -> tuple[bool, bool, str]:
             info = run.info
             return info.run_id != keep, info.lifecycle_stage != "active", info.run_id
 
         ranked = sorted(runs, key=rank)
-        for double in ranked[1:]:
-            if double.info.lifecycle_stage == "active":
+        for duplicate in ranked[1:]:
+            if duplicate.info.lifecycle_stage == "active":
                 with translate_errors(self._uri):
-                    self._client.delete_run(double.info.run_id)
+                    self._client.delete_run(duplicate.info.run_id)
         return str(ranked[0].info.run_id) if ranked else None
 
     def _log(self, run_id: str, values: Sequence[_Value], known: Sequence[_Value]) -> None:
-        """Log `values`; those that MLflow will never take are left out and told, they alone.
+        """Log `values`; leave out only those that MLflow will never take, and report them.
 
-        `known` is what it has taken before: see `_is_hopeless`.
+        `known` are values that MLflow has taken before, for `_is_hopeless`.
         """
         if not values:
             return
         try:
             self._log_batch(run_id, values)
         except (ValueRefusedError, DoubtfulCallError) as error:
-            if len(values) > 1:  # one bad value refuses all: look for it
+            if len(values) > 1:  # one bad value makes MLflow refuse all: look for it
                 middle = len(values) // 2
                 self._log(run_id, values[:middle], known)
                 self._log(run_id, values[middle:], known)
             elif isinstance(error, ValueRefusedError) or self._is_hopeless(run_id, values, known):
-                self._refuse(run_id, f"{_named(values[0])}: {error}")
+                self._note_refusal(run_id, f"{_value_name(values[0])}: {error}")
 
     def _is_hopeless(self, run_id: str, value: Sequence[_Value], known: Sequence[_Value]) -> bool:
-        """Whether a doubtful value fails again and again while the store takes others.
+        """Return whether a doubtful value fails again and again while the store takes others.
 
-        False: it was taken after all. Raises NotTakenError when the store takes nothing now.
+        False means that it was taken after all. Raise ValueNotTakenError when the store takes
+        nothing now.
         """
         for _ in range(N_PROOFS):
             self._log_batch(run_id, known)
@@ -377,36 +381,33 @@ class MlflowRuns:
                 synchronous=True,
             )
 
-    def _refuse(self, run_id: str, text: str) -> None:
-        kept = self._refusals.setdefault(run_id, [])
-        if len(kept) < MAX_REFUSALS:
-            kept.append(text)
-        elif len(kept) == MAX_REFUSALS:
-            kept.append(f"and more: see {DELIVERY_LOG}")
-        self._refused(f"run {run_id}: {text}")
+    def _note_refusal(self, run_id: str, text: str) -> None:
+        refusals = self._refusals.setdefault(run_id, [])
+        if len(refusals) < MAX_REFUSALS:
+            refusals.append(text)
+        elif len(refusals) == MAX_REFUSALS:
+            refusals.append(f"and more: see {DELIVERY_LOG}")
+        self._report_refusal(f"run {run_id}: {text}")
 
     def _store_artifact(self, run_id: str, path: Path, below: str) -> None:
         if not path.is_file():
-            self._refuse(run_id, f"{path} is not there any more")
+            self._note_refusal(run_id, f"{path} is not there any more")
             return
         try:
             with translate_errors(self._uri):
                 self._artifacts.store(run_id, path, below)
-        except (
-            RunGoneError,
-            ValueRefusedError,
-            ArtifactsElsewhereError,
-        ) as error:  # a server without artifacts
-            self._refuse(run_id, f"{path.name} was not stored: {error}")
+        except (RunGoneError, ValueRefusedError, ArtifactsElsewhereError) as error:
+            # The server takes no artifacts.
+            self._note_refusal(run_id, f"{path.name} was not stored: {error}")
 
 
-def _named(value: _Value) -> str:
-    """`val_loss at step 7`, `param lr`: which value it is, for people."""
+def _value_name(value: _Value) -> str:
+    """Return a value's name for messages, such as `val_loss at step 7` or `param lr`."""
     if isinstance(value, Metric):
         return f"{value.key} at step {value.step}"
     return f"{'param' if isinstance(value, Param) else 'tag'} {value.key}"
 
 
 def is_path_below(folder: Path, path: str) -> bool:
-    """Whether no link, in whatever part of `path`, leads to another file."""
+    """Return whether `path` lies below `folder`, with no link in it that leads elsewhere."""
     return (folder / path).resolve() == folder.resolve() / path

@@ -1,10 +1,9 @@
-"""The delivering process: `python -m automl.tracking.deliver.process`, started by `delivery.py`
-alone.
+"""The process that delivers a study to MLflow; only `delivery.py` starts it, with `python -m`.
 
-Standard input: a line of JSON that names the store, one that says what to deliver, then `drain`
-when all that is left shall be delivered. When it ends, the parent is gone, and so is this process,
-at once: what it had not confirmed is delivered again by the next one. Standard output: a line of
-JSON per message.
+It reads standard input: a line of JSON that names the store, a line with the job, then `drain` when
+all the rest shall be delivered. The end of the input means that the parent is gone; the process
+then ends at once, and the next one delivers again whatever was not confirmed. It writes one line of
+JSON per message to standard output.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
     from automl.tracking.deliver.study_delivery import EventLogDelivery
 
 DELIVERY_NICENESS = 10
-"""Training goes first: at this niceness delivering costs it 2 %, as an equal 27 %."""
+"""Niceness of the process. Delivery then slows training by 2 %, at equal niceness by 27 %."""
 NICENESS_BELOW_RAY = 19
-"""The same where Ray trains, whose processes are at 15."""
+"""Niceness of the process where Ray trains, whose own processes are at 15."""
 TICK_SECONDS = 0.7
-"""Live runs are brought up to date this often."""
+"""Seconds between two updates of runs whose trials are running."""
 MAX_BACKOFF_SECONDS = 20.0
 LOCK_WAIT_SECONDS = 3.0
-"""For a predecessor that is just ending."""
+"""Seconds to wait for a predecessor that is just ending."""
 DRAIN_COMMAND = "drain"
 
 logger = logging.getLogger(__name__)
@@ -54,25 +53,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeliveryJob:
-    """What to deliver. The store was named before, by a `TrackingUri`.
+    """What the process is to deliver, sent after the store's `TrackingUri`.
 
-    Both come by standard input: arguments are seen by everybody.
+    Both come by standard input, as every user of the machine can see a process's arguments.
     """
 
     log: str
     checkpoints: str
     errors: str
-    """File for all that is logged here."""
+    """Path of the file for all log records of the process."""
     fresh_from: int
-    """Events from this byte of the log on cannot have been seen by an earlier process."""
+    """Byte of the log from which on no earlier process can have seen the events."""
     n_known_trials: int = 0
-    """Trials the study had before: they may have a run, even if the log says nothing of them."""
+    """Number of trials that the study had before; the log may not show that they have a run."""
     study: StudyRef | None = None
-    """Whose runs they are; None: what the log says."""
+    """The study that the runs belong to; None to take it from the log."""
     before_trials: bool = False
-    """Trials of a study are to begin: what would go wrong with each of them is told before."""
+    """Whether trials are about to begin: faults that would hit each of them are reported before."""
     shared: SharedDeliveryJob | None = None
-    """The part of a study that several sweeps deliver; None: all is this process's."""
+    """The part of a study that several sweeps share; None if this process delivers all of it."""
     niceness: int = DELIVERY_NICENESS
 
     def line(self) -> str:
@@ -90,7 +89,7 @@ class DeliveryJob:
 
 
 class ParentChannel:
-    """Messages to the parent. Nothing else reaches its pipe: standard output is standard error."""
+    """Sends messages to the parent. All other output goes to standard error, not to this pipe."""
 
     def __init__(self) -> None:
         self._file: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -98,7 +97,7 @@ class ParentChannel:
         self._sending = threading.Lock()
 
     def send(self, **message: object) -> None:
-        with self._sending:  # a refusal is told by the writer that meets it
+        with self._sending:  # any writer's thread may send a refusal
             self._file.write(json.dumps(message) + "\n")
             self._file.flush()
 
@@ -106,36 +105,36 @@ class ParentChannel:
 def main() -> int:
     channel = ParentChannel()
     set_delivery_environment(os.environ)
-    gc.disable()  # it would look at all that MLflow's modules make, again and again: 0.3 s
-    load_lean("automl.tracking.deliver.study_delivery")  # MLflow loads while others prepare
+    gc.disable()  # else it scans all objects of MLflow's modules again and again: 0.3 s
+    load_lean("automl.tracking.deliver.study_delivery")  # while the parent prepares
     from automl.tracking.deliver.study_delivery import EventLogDelivery
 
-    words = _words_of_parent()
-    if (store := next(words, None)) is None:
+    lines_of_parent = _read_parent_lines()
+    if (store := next(lines_of_parent, None)) is None:
         return 0  # the parent is gone already
     uri = TrackingUri(**json.loads(store))
-    _open_early(uri)
-    if (first := next(words, None)) is None:
+    _open_database_early(uri)
+    if (first := next(lines_of_parent, None)) is None:
         return 0  # there is nothing to deliver after all
     job = DeliveryJob.read(first)
     _write_errors_to(job.errors)
     draining = threading.Event()
-    threading.Thread(target=_follow_parent, args=(words, draining), daemon=True).start()
+    threading.Thread(target=_follow_parent, args=(lines_of_parent, draining), daemon=True).start()
     _log_redacted(uri)
     log = Path(job.log)
     try:
         confirmed = DeliveryConfirmations.open(log, LOCK_WAIT_SECONDS)
         if job.study is not None:
             confirmed.forget_others(job.study.uuid)  # before the parent hears of an offset
-        runs = _open(uri, channel, job, confirmed.parent)
+        runs = _open_runs(uri, channel, job, confirmed.parent)
     except AutoMLError as error:
         channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
         return error.exit_code
     channel.send(ready=True, confirmed=confirmed.offset)
-    os.nice(job.niceness)  # only now: until the store is open the sweep waits for us
+    os.nice(job.niceness)  # only now, as the sweep waits until the store is open
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
     gc.enable()
-    # It reads the log up to where MLflow is: a second after 10,000 trials, while others train.
+    # This reads the log up to the confirmed offset: a second after 10,000 trials, while they train.
     keep = KeepCheckpoints(job.checkpoints)
     study = EventLogDelivery(
         *(log, confirmed, runs, keep, job.fresh_from, job.study, job.n_known_trials),
@@ -154,7 +153,7 @@ def _division(job: SharedDeliveryJob | None) -> DeliveryDivision | None:
 
 
 class _DeliveryLoop:
-    """Read, deliver, confirm, wait; until all is delivered after the word to drain."""
+    """Reads, delivers, confirms and waits, until all is delivered after the command to drain."""
 
     def __init__(
         self, study: EventLogDelivery, channel: ParentChannel, draining: threading.Event
@@ -180,7 +179,7 @@ class _DeliveryLoop:
                 self._draining.wait(max(0.0, TICK_SECONDS - (time.monotonic() - begun)))
 
     def _has_ended(self) -> bool:
-        """Where others deliver, too, when they have, or do not."""
+        """End the delivery if it may end; return whether it did. Other sweeps may come first."""
         if (rest := self._study.may_end()) is None:
             return False
         self._study.end()
@@ -197,33 +196,33 @@ class _DeliveryLoop:
             self._backoff_seconds = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff_seconds))
             if self._backoff_seconds == 1.0:
                 logger.warning("MLflow does not take events: %s", error)
-            self._tell_offset()  # runs that have vanished are delivered again: it may be lower
+            self._send_offset()  # it may be lower: runs that have vanished are delivered again
             self._channel.send(trouble=str(error))
             return False
         if self._backoff_seconds:
             logger.warning("MLflow takes events again")
             self._backoff_seconds = 0.0
             self._channel.send(trouble=None)
-        self._tell_offset()
+        self._send_offset()
         return True
 
     def _back_off(self, draining: bool) -> None:
-        """The word to drain ends the pause: the store may answer again, and nobody waits long."""
+        """Pause after a failure; the command to drain ends the pause, so that nobody waits long."""
         if draining:
             time.sleep(self._backoff_seconds)
         elif self._draining.wait(self._backoff_seconds):
             self._backoff_seconds = 1.0
 
-    def _tell_offset(self) -> None:
+    def _send_offset(self) -> None:
         if self._study.offset != self._confirmed:
             self._confirmed = self._study.offset
             self._channel.send(confirmed=self._confirmed)
 
 
-def _open_early(uri: TrackingUri) -> None:
-    """Open a database that is there while the parent still prepares: 1 s, or 0.05 the second time.
+def _open_database_early(uri: TrackingUri) -> None:
+    """Open an existing database while the parent prepares: 1 s, and 0.05 s the second time.
 
-    What is wrong with it is told when it is opened for the study, so nothing is said here.
+    Errors are hidden here, as they come again when the database is opened for the study.
     """
     path = uri.sqlite_path
     if path is None or not path.exists() or path.stat().st_size == 0:
@@ -241,10 +240,10 @@ def _open_early(uri: TrackingUri) -> None:
         os.close(fd)
 
 
-def _open(
+def _open_runs(
     uri: TrackingUri, channel: ParentChannel, job: DeliveryJob, parent: str | None
 ) -> MlflowRuns:
-    """Open the store. Raises AutoMLError."""
+    """Open the store, and check that it takes artifacts. Raise AutoMLError."""
     from automl.tracking.deliver.artifact_check import check_artifacts
     from automl.tracking.deliver.mlflow_runs import MlflowRuns
     from automl.tracking.mlflow_loading import quicken_answers
@@ -252,13 +251,13 @@ def _open(
 
     quicken_answers()
 
-    def refused(text: str) -> None:
+    def report_refusal(text: str) -> None:
         logger.warning("MLflow will not take it: %s", text)
         channel.send(refusal=redact(text, uri.secrets))
 
-    with _telling_warnings(uri, channel):
+    with _send_warnings(uri, channel):
         client = open_client(uri)
-        runs = MlflowRuns(client, uri, refused)
+        runs = MlflowRuns(client, uri, report_refusal)
         keeps = job.checkpoints != KeepCheckpoints.none.value
         if uri.is_server and job.before_trials and keeps and job.study is not None:
             check_artifacts(client, runs, uri, job.study, parent)
@@ -266,35 +265,38 @@ def _open(
 
 
 @contextmanager
-def _telling_warnings(uri: TrackingUri, channel: ParentChannel) -> Iterator[None]:
-    """While the store is opened, MLflow only logs why it tries again and again."""
+def _send_warnings(uri: TrackingUri, channel: ParentChannel) -> Iterator[None]:
+    """Send log warnings to the parent within the block.
 
-    class Teller(logging.Handler):
+    While the store is opened, MLflow only logs why it tries again and again.
+    """
+
+    class WarningSender(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = " ".join(redact(record.getMessage(), uri.secrets).split())
             channel.send(trouble=text[:500])
 
-    teller = Teller(logging.WARNING)
-    logging.getLogger().addHandler(teller)
+    sender = WarningSender(logging.WARNING)
+    logging.getLogger().addHandler(sender)
     try:
         yield
     finally:
-        logging.getLogger().removeHandler(teller)
+        logging.getLogger().removeHandler(sender)
 
 
-def _words_of_parent() -> Iterator[str]:
-    """Lines of standard input; by `os.read`, as a thread inside `sys.stdin` hinders the exit."""
+def _read_parent_lines() -> Iterator[str]:
+    """Yield lines of standard input. `os.read`, as a thread inside `sys.stdin` hinders the exit."""
     rest = b""
     while chunk := os.read(0, 65536):
         *lines, rest = (rest + chunk).split(b"\n")
         yield from (line.decode() for line in lines)
 
 
-def _follow_parent(words: Iterator[str], draining: threading.Event) -> None:
-    for word in words:
-        if word == DRAIN_COMMAND:
+def _follow_parent(lines_of_parent: Iterator[str], draining: threading.Event) -> None:
+    for line in lines_of_parent:
+        if line == DRAIN_COMMAND:
             draining.set()
-    os._exit(1)  # the parent is gone; like a kill -9, which every step here is made for
+    os._exit(1)  # the parent is gone; every step here withstands a kill -9
 
 
 class _RedactingFormatter(logging.Formatter):
@@ -314,7 +316,7 @@ def _write_errors_to(path: str) -> None:
 
 
 def _log_redacted(uri: TrackingUri) -> None:
-    """All that is logged, MLflow's records and our own end included, goes to standard error."""
+    """Send all log records, MLflow's and a final exception included, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_RedactingFormatter(uri))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -326,6 +328,6 @@ def _log_redacted(uri: TrackingUri) -> None:
 if __name__ == "__main__":
     leave_to_sweep()
     code = main()
-    with contextlib.suppress(OSError):  # the disk of the file that errors go to is full
+    with contextlib.suppress(OSError):  # the disk of the error file is full
         sys.stdout.flush()
-    os._exit(code)  # what is confirmed is on disk; to take MLflow apart would cost 0.3 s of a core
+    os._exit(code)  # confirmations are on disk; unloading MLflow costs 0.3 s of a core

@@ -1,12 +1,10 @@
-"""Writes what is told to one run of MLflow, and makes a run at most once for each trial.
+"""Writes updates to a study's runs in MLflow, and collects the files that a trial made for its run.
 
-An experiment that the user deleted meanwhile is restored, once for all writers; before every call
+An experiment that the user deleted meanwhile is restored, once for all writers. Before every call
 the division is asked whether this process may still write.
 
-The files that a trial made for its run: by a program, and by logging artifacts.
-
-Both stand in a folder of the trial's own, and become artifacts when it has ended. The study may be
-a stranger's: links are none of them.
+A program's files and logged artifacts each stand in a folder of the trial's own, and become
+artifacts when the trial has ended. The study may be a stranger's, hence links are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from automl.tracking.view.run_update import RunUpdate
 
 
 class RunWriter:
-    """Of one study; for any thread."""
+    """Writes the runs of one study, and creates a run at most once for each trial. Thread-safe."""
 
     def __init__(
         self,
@@ -37,13 +35,17 @@ class RunWriter:
         division: DeliveryDivision,
         study: Path,
     ) -> None:
-        """`study`: the folder below which artifacts lie."""
+        """Write artifacts from below the folder `study`."""
         self._runs, self._confirmed, self._division = runs, confirmed, division
         self._study = study
-        self._reviving = threading.Lock()
+        self._revive_lock = threading.Lock()
 
     def write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
-        """`created`: the run was made for this very update. Raises GoneError, NotTakenError."""
+        """Write the update to the run.
+
+        `created` says that the run was created for this very update. Raise RunGoneError or
+        ValueNotTakenError.
+        """
         self._division.check()
         try:
             self._runs.write(run_id, update, created=created, study=self._study)
@@ -52,55 +54,62 @@ class RunWriter:
             self._runs.write(run_id, update, created=created, study=self._study)
 
     def create(self, experiment: str, number: int, update: RunUpdate) -> bool:
-        """Have a run for the trial; whether it is the one made here. Raises NotTakenError, after
-        which there may be one all the same."""
+        """Create a run for the trial; return whether it is the one that the trial keeps.
+
+        Raise ValueNotTakenError, after which there may be a run all the same.
+        """
         self._division.check()
         try:
             run_id = self._runs.create(experiment, update)
         except RunDeletedError:
             self._revive(experiment, None)
             run_id = self._runs.create(experiment, update)
-        kept = self._division.note_run(number, run_id)
-        self._confirmed.note_run(number, kept)
-        if kept != run_id:  # another was first, and only that one is written to
+        kept_run = self._division.note_run(number, run_id)
+        self._confirmed.note_run(number, kept_run)
+        if kept_run != run_id:  # another process was first, and only its run is written to
             self._runs.delete(run_id)
-        return kept == run_id
+        return kept_run == run_id
 
     def _revive(self, experiment: str, run_id: str | None) -> None:
-        with self._reviving:  # what another writer has restored meanwhile is not restored again
+        with self._revive_lock:  # only the first writer restores
             self._runs.revive(experiment, run_id)
 
 
 MAX_FILES = 1_000
-"""Of a folder; one of a data set would be stored again for each trial."""
-_TAKEN = (CHECKPOINTS, PROGRAM_FILES, CONFIG)
-"""What stands beside logged artifacts in a run."""
+"""Number of files stored of a folder; a data set's would be stored again for each trial."""
+_RESERVED_NAMES = (CHECKPOINTS, PROGRAM_FILES, CONFIG)
+"""Names of the sweep's own files and folders among a run's artifacts."""
 
 
 def add_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpoints) -> RunUpdate:
-    """The update of a trial that has ended, with its files; what is logged is always kept."""
+    """Return the update of a trial that has ended, with its files.
+
+    Logged artifacts are stored always, a program's files unless checkpoints are kept out of MLflow.
+    """
     files = StudyFiles(Path())
     found, refused = list[tuple[str, str]](), list(update.refused)
     for folder, stored in (
         (files.program_files(number), keep is not KeepCheckpoints.none),
         (files.logged_files(number), True),
     ):
-        paths = list(islice(_files(study / folder), MAX_FILES + 1)) if stored else []
+        paths = list(islice(_list_files(study / folder), MAX_FILES + 1)) if stored else []
         if len(paths) > MAX_FILES:
             refused.append(f"{folder} has more than {MAX_FILES} files; the others were not stored")
-        found += [((folder / path).as_posix(), _below(folder, path)) for path in paths[:MAX_FILES]]
+        found += [
+            ((folder / path).as_posix(), _folder_in_run(folder, path)) for path in paths[:MAX_FILES]
+        ]
     return replace(update, own_files=sorted(found), refused=refused)
 
 
-def _below(folder: Path, path: PurePosixPath) -> str:
-    """The folder of the run: as the objective has laid it out, beside what is the sweep's."""
-    beside = folder.name == PROGRAM_FILES or path.parts[0] in _TAKEN
-    below = PurePosixPath(folder.name) / path.parent if beside else path.parent
+def _folder_in_run(folder: Path, path: PurePosixPath) -> str:
+    """Return the file's folder in the run: the objective's own, unless the sweep uses the name."""
+    is_nested = folder.name == PROGRAM_FILES or path.parts[0] in _RESERVED_NAMES
+    below = PurePosixPath(folder.name) / path.parent if is_nested else path.parent
     return "" if below == PurePosixPath() else str(below)
 
 
-def _files(folder: Path) -> Iterator[PurePosixPath]:
-    """Paths below the folder, in their order; none where it is a link or not there."""
+def _list_files(folder: Path) -> Iterator[PurePosixPath]:
+    """Yield the files below the folder, in order; none if it is a link or does not exist."""
     if folder.is_symlink():
         return
     for parent, folders, names in os.walk(folder):

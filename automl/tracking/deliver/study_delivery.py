@@ -1,7 +1,8 @@
-"""Brings a study's events to its runs: which run is whose, and what has been taken.
+"""Brings a study's events to its runs in MLflow: finds or creates the runs, confirms the events.
 
-Every event is delivered at least once and has its effect once: a batch that fails is kept and given
-again. A run is never made twice: where an earlier attempt may have made it, it is looked for first.
+Every event is delivered at least once and takes effect once: a batch that fails is kept and
+repeated. A run is never made twice: where an earlier attempt may have made it, it is looked for
+first.
 """
 
 from __future__ import annotations
@@ -38,24 +39,29 @@ from automl.trial import (
 )
 
 MAX_EVENTS_AT_ONCE = 2000
-"""Read, delivered and confirmed in one go."""
+"""Number of events that are read, delivered and confirmed in one go."""
 MAX_EVENTS_PENDING = 10_000
-"""Of trials that run; then they are shown too. Bounds memory, and what a kill makes us repeat."""
+"""Number of undelivered events from which on running trials are shown at once, too.
+
+It bounds memory, and the events that have to be repeated after a kill."""
 MAX_SINGLE_SEARCHES = 50
-"""Trials in doubt up to which each is looked for alone; above, all runs are listed once."""
+"""Number of doubtful trials up to which each run is looked for alone; above, all are listed."""
 
 LIVE_SECONDS = 3.0
+"""Seconds that a running trial's events wait until they are shown, at least."""
 LIVE_SECONDS_PER_TRIAL = 0.5
-"""A running trial is shown at most this often, and from this age on: the longer the more there are,
-so that it takes a twentieth of a core. One that ends before is delivered whole: in two pieces its
-run would cost half as much again."""
+"""Seconds that they wait for each trial that runs, so that delivery takes a twentieth of a core.
+
+A trial that ends before is delivered whole: in two pieces its run would cost half as much again."""
 
 logger = logging.getLogger(__name__)
 
 
 class EventLogDelivery:
-    """Delivers one event log. Not for use by several threads; its writers are threads of its own,
-    and each has whole trials."""
+    """Delivers one event log. Use it from one thread.
+
+    Its writers are threads of its own, and each writes whole trials.
+    """
 
     def __init__(
         self,
@@ -68,11 +74,14 @@ class EventLogDelivery:
         n_known_trials: int = 0,
         division: DeliveryDivision | None = None,
     ) -> None:
-        """For the three before the last see `deliver.DeliveryJob`; None: the log's end, what the
-        log says,
-        and all of it."""
+        """Read what the log's confirmed part says.
+
+        `fresh_from`, `study` and `n_known_trials` are those of a `DeliveryJob`; None means the end
+        of the log, and the study that the log names. Without a `division` all of the study is
+        delivered.
+        """
         self._log = log
-        self._ref = study or newest_study(log)
+        self._study = study or newest_study(log)
         self._confirmed = confirmed
         self._runs = runs
         self._keep = keep
@@ -80,37 +89,37 @@ class EventLogDelivery:
         self._is_shared = division is not None
         self._division: DeliveryDivision = WholeStudyDivision() if division is None else division
         self._writer = RunWriter(runs, confirmed, self._division, log.parent)
-        self._done: list[int] = []
-        """Trials that are delivered whole, which the division does not know."""
-        self._begin(fresh_from)
+        self._completed: list[int] = []
+        """Trials that are delivered completely, which the division does not know yet."""
+        self._learn_confirmed_part(fresh_from)
 
-    def _begin(self, fresh_from: int | None = None) -> None:
-        """Learn what happened up to the confirmed offset, without delivering it again."""
+    def _learn_confirmed_part(self, fresh_from: int | None = None) -> None:
+        """Learn the events up to the confirmed offset, without delivering them again."""
         self._sweeps = StudyFold()
-        """Of the events of sweeps alone; trials that have ended are not kept."""
+        """Fold of the sweeps' events alone, as trials that have ended are not kept."""
         self._study_open = False
         self._values = StudyValues(StudyFiles(self._log.parent))
         self._trials: dict[int, TrialRun] = {}
         self._trial_events: dict[int, list[TrialEvent]] = {}
         self._pending_from: dict[int, int] = {}
-        """Where in the log the first event stands of each trial that has some to deliver."""
+        """Offset of the first undelivered event of each trial that has any."""
         self._with_doubles: set[int] = set()
         """Trials whose run may have been made twice: the answer to a create was lost."""
-        self._found: set[int] = set()
+        self._found_runs: set[int] = set()
         """Trials whose run an earlier process has made, and perhaps brought to its end."""
         self._doubles_due = False
-        """Trials have ended since doubles were looked for that a network made."""
-        self._left: dict[int, bool] = {}
-        """Trials that others deliver, of which nothing is kept here; whether they had ended."""
-        if self._ref is not None:
-            self._confirmed.forget_others(self._ref.uuid)
+        """Whether trials have ended since the last search for doubles that a network made."""
+        self._left_to_others: dict[int, bool] = {}
+        """Whether each trial that other sweeps deliver had ended; its events are not kept here."""
+        if self._study is not None:
+            self._confirmed.forget_others(self._study.uuid)
         size = self._log.stat().st_size if self._log.exists() else 0
         self._fresh_from = size if fresh_from is None else fresh_from
-        if self._is_shared:  # what is done the database knows
+        if self._is_shared:  # the database knows which trials are delivered
             self._confirmed.confirm(0)
-        elif self._confirmed.offset > min(size, self._fresh_from):  # the disk lost what it promised
-            self._confirmed.reset()
-            self._fresh_from = sys.maxsize  # MLflow may have runs that the log knows nothing of
+        elif self._confirmed.offset > min(size, self._fresh_from):
+            self._confirmed.reset()  # the disk lost events that were confirmed
+            self._fresh_from = sys.maxsize  # MLflow may have runs that are not in the log
         self._offset = 0
         for event, offset in read_events(self._log):
             if offset > self._confirmed.offset:
@@ -121,9 +130,9 @@ class EventLogDelivery:
             del self._trials[number]
 
     def read(self) -> bool:
-        """Take new events from the log; whether there may be more."""
-        if self._division.begin_round([n for n, ended in self._left.items() if ended]):
-            self._begin()
+        """Take new events from the log; return whether there may be more."""
+        if self._division.begin_round([n for n, ended in self._left_to_others.items() if ended]):
+            self._learn_confirmed_part()
         if self._n_pending() >= MAX_EVENTS_PENDING:
             return True  # MLflow takes nothing now: the rest can stay on disk
         n_read = 0
@@ -140,59 +149,62 @@ class EventLogDelivery:
         return n_read == MAX_EVENTS_AT_ONCE
 
     def deliver(self, *, everything: bool = True) -> None:
-        """Deliver what was read, and confirm it; unless `everything`, young trials may wait.
+        """Deliver the events that were read, and confirm them; young trials may wait.
 
-        Raises NotTakenError or OSError when that did not work now: call again.
+        With `everything` no trial waits. Raise ValueNotTakenError or OSError when MLflow does not
+        take events now: call again.
         """
-        if self._ref is None or not (sweeps := self._sweeps.record()).sweeps:
+        if self._study is None or not (sweeps := self._sweeps.record()).sweeps:
             return  # no sweep has begun; nothing comes before its SweepStarted
-        study = StudyRun(sweeps, self._ref)
+        study = StudyRun(sweeps, self._study)
         if self._is_shared and not self._learn_standing(study.ref.uuid):
-            return  # who is elected makes the study's run
+            return  # the elected sweep makes the study's run
         try:
-            self._give(study, *self._open_study(study), everything=everything)
+            self._deliver_round(study, *self._open_study(study), everything=everything)
         except RunGoneError as error:
             self._division.forget(self._confirmed.parent)
             self._confirmed.reset()
-            self._begin()
+            self._learn_confirmed_part()
             raise ValueNotTakenError(
                 f"runs have vanished, all is delivered again: {error}"
             ) from error
         self._confirmed.confirm(min(self._pending_from.values(), default=self._offset))
 
-    def _give(self, study: StudyRun, experiment: str, parent: str, *, everything: bool) -> None:
-        numbers = self._claimed(self._trials_to_deliver(everything))
+    def _deliver_round(
+        self, study: StudyRun, experiment: str, parent: str, *, everything: bool
+    ) -> None:
+        numbers = self._claim(self._trials_to_deliver(everything))
         self._resolve_doubts(numbers, study, experiment)
         self._doubles_due |= any(self._trials[number].ended for number in numbers)
         self._deliver_trials(numbers, study, experiment, parent)
-        self._deliver_study(study, experiment, parent)  # whose trials have their runs now
-        self._division.note_round(self._done, self._offset)
-        self._done.clear()
-        if self._doubles_due and (self._runs.may_double or self._is_shared):
+        self._deliver_study(study, experiment, parent)  # its trials have their runs now
+        self._division.note_round(self._completed, self._offset)
+        self._completed.clear()
+        if self._doubles_due and (self._runs.may_make_doubles or self._is_shared):
             self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
         self._doubles_due = False
 
     def may_end(self) -> str | None:
-        """Whether all that was read is delivered, or others will: see `DeliveryDivision`."""
+        """Return a text if the delivery may end, None if it goes on: see `DeliveryDivision`."""
         return self._division.may_end(self._offset, waits=bool(self._trial_events))
 
     def end(self) -> None:
-        """Leave to others what was left to them; `events.delivered` has all runs."""
+        """Leave the rest to other sweeps, and note all known runs in `events.delivered`."""
         self._confirmed.note_runs(self._division.end())
 
     @property
     def offset(self) -> int:
-        """MLflow has all events before this byte of the log."""
+        """Return the byte of the log before which MLflow has all events."""
         return self._confirmed.offset
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, SweepStarted | SweepEnded):
             if isinstance(event, SweepStarted):
-                self._ref = self._ref or StudyRef(event.study_uuid, event.study)
+                self._study = self._study or StudyRef(event.study_uuid, event.study)
             self._sweeps.take(event)
             return
         if not isinstance(event, TrialEvent):
-            return  # for the next sweep; nobody looks at it in MLflow
+            return  # it serves the next sweep and is not shown in MLflow
         trial = self._trials.get(event.trial)
         if trial is None:
             fresh = self._offset >= self._fresh_from and event.trial >= self._n_known_trials
@@ -203,7 +215,7 @@ class EventLogDelivery:
         return sum(map(len, self._trial_events.values()))
 
     def _flush_log(self) -> None:
-        """What MLflow knows must not be lost here: its writer may not have flushed it yet."""
+        """Flush the log to disk, which its writer may not have done: MLflow must not know more."""
         fd = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fdatasync(fd)
@@ -213,7 +225,7 @@ class EventLogDelivery:
     # --- the study's own run ---------------------------------------------------------------------
 
     def _open_study(self, study: StudyRun) -> tuple[str, str]:
-        """Experiment and parent run; made, found or restored at the first call."""
+        """Return experiment and parent run; the first call finds, creates or restores them."""
         confirmed = self._confirmed
         if not self._study_open:
             experiment, parent = self._find_study(study)
@@ -229,14 +241,16 @@ class EventLogDelivery:
         return confirmed.experiment, confirmed.parent
 
     def _share_view(self, study: StudyRun, experiment: str) -> None:
-        """Keep the view of a study's runs, by the trials that are the best now; a refit's runs
-        stand in the view of its study."""
+        """Store the view of a study's runs, by the trials that are the best now.
+
+        A refit's runs stand in the view of its study.
+        """
         if study.refit_of is None:
             best = fold_events(event for event, _ in read_events(self._log)).ranking()[:N_BEST]
             self._runs.share_view(experiment, VIEW_TAG, study.shared_view(best))
 
     def _learn_standing(self, uuid: str) -> bool:
-        """Whether the study's own run is known, or is to be made here."""
+        """Return whether the study's own run is known, or has to be made here."""
         standing, confirmed = self._division.standing, self._confirmed
         if standing is None:
             raise ValueNotTakenError("the database of the study does not answer")
@@ -246,15 +260,15 @@ class EventLogDelivery:
                 confirmed.experiment = confirmed.parent = None
             else:
                 confirmed.note_study(uuid, standing.experiment, standing.parent)
-        if not standing.elected:  # should it be, it reads them again
+        if not standing.elected:  # once elected, it reads them again
             self._values.clear()
         return standing.elected or standing.parent is not None
 
     def _find_study(self, study: StudyRun) -> tuple[str, str | None]:
-        """Its experiment, renamed if the study was, and its run if that is there."""
+        """Return the study's experiment, renamed if the study was, and its run if it exists."""
         ref, parent = study.ref, self._confirmed.parent
         if parent is not None:
-            experiment = self._runs.experiment_of(parent, ref.uuid)
+            experiment = self._runs.find_experiment_of_run(parent, ref.uuid)
             if experiment is None:
                 raise RunGoneError(f"run {parent} of study {ref.name}: this is another store")
             self._runs.keep_experiment(experiment, ref)
@@ -272,10 +286,10 @@ class EventLogDelivery:
         update = study.update([study.first], delivering_user())
         parent = self._runs.create(experiment, update)
         self._runs.write(parent, update, created=True, study=self._log.parent)
-        kept = self._division.note_study(experiment, parent)
-        if kept != parent:  # another has made it meanwhile
+        kept_parent = self._division.note_study(experiment, parent)
+        if kept_parent != parent:  # another sweep has made it meanwhile
             self._runs.delete(parent)
-        return kept
+        return kept_parent
 
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
         def write(run_id: str, update: RunUpdate) -> None:
@@ -287,7 +301,7 @@ class EventLogDelivery:
         if self._values.sweeps:
             self._doubles_due = True
             write(parent, self._values.sweeps_update(study))
-            self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
+            self._runs.find(experiment, study.key, keep=parent)  # deletes doubles of it
             if isinstance(self._values.sweeps[-1], SweepEnded):
                 self._share_view(study, experiment)
             self._values.sweeps.clear()
@@ -296,21 +310,22 @@ class EventLogDelivery:
 
     # --- its trials ------------------------------------------------------------------------------
 
-    def _claimed(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Those that are to be delivered here; of what others deliver nothing is kept."""
+    def _claim(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return the trials to deliver here; drop the events of trials that others deliver."""
         if (claims := self._division.claim(numbers)) is None:
             return numbers
         ready, runs = [], self._confirmed.runs
         for number in numbers:
             if (claim := claims.get(number)) is None:
                 trial = self._trials.pop(number)
-                self._left[number] = trial.ended or self._left.get(number, False)
+                had_ended = self._left_to_others.get(number, False)
+                self._left_to_others[number] = trial.ended or had_ended
                 del self._trial_events[number], self._pending_from[number]
-            elif number in self._left:  # its beginning is not kept
+            elif number in self._left_to_others:  # its first events were not kept
                 self._division.read_again()
             else:
                 self._trials[number].fresh = claim.fresh
-                self._trials[number].elsewhere = not claim.held
+                self._trials[number].is_from_other_sweep = not claim.held
                 if claim.run is None:
                     runs.pop(number, None)
                 elif runs.get(number) != claim.run:
@@ -319,7 +334,7 @@ class EventLogDelivery:
         return ready
 
     def _resolve_doubts(self, numbers: Sequence[int], study: StudyRun, experiment: str) -> None:
-        """List all runs at once where many trials may have one that we do not know."""
+        """List all runs at once if many trials may have a run that is not known here."""
         doubtful = [n for n in numbers if self._in_doubt(n)]
         if len(doubtful) <= MAX_SINGLE_SEARCHES:
             return
@@ -349,14 +364,15 @@ class EventLogDelivery:
     ) -> None:
         def write(number: int) -> None:
             trial, events = self._trials[number], self._trial_events[number]
-            update = study.own(trial.update(events, study.ref.uuid, parent, self._keep), number)
+            update = trial.update(events, study.ref.uuid, parent, self._keep)
+            update = study.trial_update(update, number)
             if trial.ended:
                 update = add_own_files(update, self._log.parent, number, self._keep)
             self._deliver_trial(trial, update, experiment)
             del self._trial_events[number], self._pending_from[number]
             if trial.ended:
                 del self._trials[number]
-                self._done.append(number)
+                self._completed.append(number)
 
         write_all(numbers, write, self._runs.n_writers)
 
@@ -366,11 +382,11 @@ class EventLogDelivery:
             run_id = self._runs.find(experiment, update.key)
             if run_id is not None:
                 self._note_found(number, run_id)
-        if trial.elsewhere:  # its files may lie on another machine
-            there = (path for path in update.artifacts if (self._log.parent / path).exists())
-            update = replace(update, artifacts=tuple(there))
-        if trial.ended and number in self._found:
-            update = self._runs.not_yet_ended(runs[number], update)
+        if trial.is_from_other_sweep:  # its files may lie on another machine
+            existing = (path for path in update.artifacts if (self._log.parent / path).exists())
+            update = replace(update, artifacts=tuple(existing))
+        if trial.ended and number in self._found_runs:
+            update = self._runs.drop_known_end_metrics(runs[number], update)
         created = number not in runs and self._create(trial, update, experiment)
         self._writer.write(experiment, runs[number], update, created=created)
         if trial.ended and number in self._with_doubles:
@@ -379,10 +395,10 @@ class EventLogDelivery:
 
     def _note_found(self, number: int, run_id: str) -> None:
         self._confirmed.note_run(number, self._division.note_run(number, run_id))
-        self._found.add(number)
+        self._found_runs.add(number)
 
     def _create(self, trial: TrialRun, update: RunUpdate, experiment: str) -> bool:
-        """Have a run for the trial; whether it is this one."""
+        """Create a run for the trial; return whether it is the one that the trial keeps."""
         try:
             return self._writer.create(experiment, trial.number, update)
         except ValueNotTakenError:

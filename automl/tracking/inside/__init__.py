@@ -1,1 +1,1 @@
-"""MLflow inside a trial: what an objective logs through it goes to the trial's own run."""
+"""Brings what an objective logs through MLflow into its trial's own run."""

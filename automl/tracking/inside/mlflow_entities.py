@@ -1,4 +1,7 @@
-"""What an objective has logged, as MLflow's own values."""
+"""Converts what an objective has logged into MLflow's own entities.
+
+It is a file of its own so that the runs (`runs.py`) stay free of MLflow.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,12 @@ def to_metric(point: LoggedPoint) -> Metric:
 
 
 def to_run_status(value: int | str) -> str:
-    """MLflow tells it by number, or by word."""
+    """Return the status as a word; MLflow gives a number or a word."""
     return value if isinstance(value, str) else str(RunStatus.to_string(value))
 
 
 def to_mlflow_run(logged: LoggedRun, folder: Path) -> Run:
-    """As the objective logged it; its artifacts go to `folder`."""
+    """Return the run as the objective logged it, with its artifacts in `folder`."""
     info = RunInfo(
         run_id=logged.id,
         experiment_id=logged.experiment_id,

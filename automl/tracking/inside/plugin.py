@@ -1,5 +1,8 @@
-"""What MLflow finds of ours by entry point, and loads in every process that imports it: so nothing
-is imported here before it is needed."""
+"""The entry points of this package that MLflow finds.
+
+MLflow loads this file in every process that imports it, so it is a file of its own, which imports
+nothing before it is needed.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ if TYPE_CHECKING:
 
 TRIAL_SCHEME = "automl"
 TRIAL_URI = f"{TRIAL_SCHEME}://trial"
-"""MLFLOW_TRACKING_URI of an objective; both are also in pyproject.toml."""
+"""MLFLOW_TRACKING_URI of an objective. The scheme stands in pyproject.toml, too."""
 
 
 def open_store(store_uri: str, artifact_uri: str | None = None) -> TrialStore:
-    """The store of the trials that run in this process, as MLflow asks for it."""
+    """Return the store of the trials that run in this process; MLflow calls this."""
     from automl.tracking.inside.store import TrialStore
 
     return TrialStore()
 
 
 def open_registry(store_uri: str | None = None, **_: Any) -> NoReturn:
-    """Raises MlflowException: there is none in a trial."""
+    """Raise MlflowException: a trial has no registry."""
     from mlflow.exceptions import MlflowException
 
     raise MlflowException.invalid_parameter_value(

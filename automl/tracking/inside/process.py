@@ -1,19 +1,17 @@
-"""Puts a trial's store in MLflow's way, in a process that carries trials out, and out of it again.
+"""Makes MLflow log to the trial's store in a process that carries trials out, and undoes it again.
 
-MLflow's settings are the process's: its address in the environment, the experiment and the address
-that an objective sets. They are put back when no trial runs any more, which is what `inline` needs:
-there the process is the user's own, and while a trial runs other threads of theirs would log into a
-trial, too. What the objective left open is ended with its trial, or the next one would write to it.
+MLflow's settings belong to the process: the variables of the environment, and the address and
+experiment that an objective sets. They are restored when no trial runs any more. `inline` needs
+this, as its process is the user's own; while a trial runs there, other threads of the user log into
+the trial, too. Whatever the objective leaves open is ended with its trial, or the next trial would
+write to it. This module does not import MLflow before the objective does, unless its calls are to
+be redirected.
 
-MLflow is not imported here before the objective has, unless its calls are to be redirected.
-
-A program of another environment: its MLflow does not know a trial's store.
-
-What it logs goes where it is set up there, which is said; or, where the user wants it in the
-trial's run (`tracking.inside=redirect`), it is given that run by the variables that every MLflow
-reads. Its values are then in MLflow alone: no events, so that nothing of it prunes or can be
-rebuilt. Joined is the first run that it begins, as MLflow has it; a program that sets an experiment
-before is refused by MLflow.
+A program of another environment has an MLflow that does not know a trial's store. Its values go
+where its own environment says, and a remark says so. With `tracking.inside=redirect` they go to the
+trial's run, by the variables that every MLflow reads. Then they are in MLflow alone: without
+events, so that they neither prune nor can be rebuilt. The program joins the trial's run with the
+first run that it begins; MLflow refuses a program that sets an experiment before.
 """
 
 from __future__ import annotations
@@ -42,27 +40,29 @@ from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, serve_trial
 from automl.tracking.mlflow_loading import set_trial_environment
 from automl.trial.library_redirect import LoggingTrial
 
-_MLFLOW = "lib/python3*/*-packages/mlflow*-*.dist-info"
-"""Below the environment's folder; mlflow-skinny is enough."""
+_MLFLOW_METADATA = "lib/python3*/*-packages/mlflow*-*.dist-info"
+"""Pattern of MLflow's metadata below an environment's folder; mlflow-skinny matches, too."""
 _WAIT_SECONDS = 60.0
-_LOOK_SECONDS = 0.05
+"""Seconds that a program waits for its run, or for the store, at most."""
+_POLL_SECONDS = 0.05
 _Found = TypeVar("_Found")
 
 
 def has_mlflow(program: Path) -> bool:
-    """Whether the environment that a program is installed in has MLflow, as far as can be seen."""
-    return next(program.parent.parent.glob(_MLFLOW), None) is not None
+    """Return whether MLflow can be seen in the environment that a program is installed in."""
+    return next(program.parent.parent.glob(_MLFLOW_METADATA), None) is not None
 
 
-def _run_of(log: Path, trial: int) -> str | None:
+def _find_trial_run(log: Path, trial: int) -> str | None:
     found = read_delivered_runs(log)
     return None if found is None else found.runs.get(trial)
 
 
 class ForeignPrograms:
-    """What such programs are given; for one process that carries trials out, and its threads.
+    """Chooses environment variables for programs of other environments.
 
-    `ask` is called while it waits, and may raise what ends the trial.
+    One instance serves a process that carries trials out, and all its threads. `ask` is called
+    while it waits, and may raise an exception that ends the trial.
     """
 
     def __init__(self, uri: str, *, redirect: bool) -> None:
@@ -73,11 +73,11 @@ class ForeignPrograms:
     def variables(
         self, program: Path, log: Path, trial: int, ask: Callable[[], None]
     ) -> Mapping[str, str]:
-        """For a trial of the study of this event log."""
+        """Return the variables for a program of a trial; `log` is the event log of its study."""
         if not has_mlflow(program):
             return {}
         if self._redirect:
-            run = self._wait(lambda: _run_of(log, trial), ask)
+            run = self._wait(lambda: _find_trial_run(log, trial), ask)
             if run is not None:
                 return {"MLFLOW_TRACKING_URI": self._uri, "MLFLOW_RUN_ID": run}
             remark_once(
@@ -89,41 +89,48 @@ class ForeignPrograms:
             "neither into the trial's run nor to the pruner. To have it in the run: "
             "tracking.inside=redirect, or run it by this environment's Python"
         )
-        if not self._is_store_there:  # two that made one store at a time would fail
+        if not self._is_store_there:  # two processes that make one store at once fail
             self._is_store_there = self._wait(lambda: delivered_parent_run(log), ask) is not None
         return {}
 
     def _wait(self, find: Callable[[], _Found | None], ask: Callable[[], None]) -> _Found | None:
-        """What is found in time. Once it was not, trials are not held up for it any more."""
-        ends = time.monotonic() + self._wait_seconds
-        while (found := find()) is None and time.monotonic() < ends:
+        """Return what `find` finds in time, else None.
+
+        After the first time-out later trials are not held up any more.
+        """
+        deadline = time.monotonic() + self._wait_seconds
+        while (found := find()) is None and time.monotonic() < deadline:
             ask()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         if found is None:
             self._wait_seconds = 0.0
         return found
 
 
-_OWN = "mlflow.tracking._tracking_service.utils"
-"""MLflow's module of addresses and stores."""
-_FLUENT = "mlflow.tracking.fluent"
+_SERVICE_MODULE = "mlflow.tracking._tracking_service.utils"
+"""The module of MLflow that knows addresses and stores."""
+_FLUENT_MODULE = "mlflow.tracking.fluent"
+"""The module of MLflow that knows the active run and experiment."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class InsideConfig:
-    """What a process that carries trials out is given. Picklable."""
+    """Settings of MLflow inside trials, for a process that carries trials out. Picklable."""
 
     redirect: bool = False
-    """What the objective logs to an address of its own goes to the trial's run, too."""
+    """Whether values that the objective logs to its own address go to the trial's run, too."""
     uri: str = field(default="", repr=False)
-    """Where the study is delivered to, with credentials."""
+    """The URI that the study is delivered to, with credentials."""
 
 
 @functools.cache
 def is_plugin_installed() -> bool:
-    """Whether MLflow knows the store: a checkout that was updated is to be installed again."""
+    """Return whether MLflow knows the trials' store.
+
+    A checkout that was updated has to be installed again before it does.
+    """
     known = TRIAL_SCHEME in {point.name for point in entry_points(group="mlflow.tracking_store")}
     if not known:
         logger.warning(
@@ -134,49 +141,46 @@ def is_plugin_installed() -> bool:
 
 
 def open_inside(config: InsideConfig) -> MlflowInside:
-    """See `automl.trial.library_redirect.LoggingRedirect`."""
+    """Return the redirect of MLflow for this process."""
     return MlflowInside(config)
 
 
 class MlflowInside:
-    """See `automl.trial.library_redirect.LoggingRedirect`."""
+    """A `LoggingRedirect` (`automl.trial.library_redirect`) for MLflow."""
 
     def __init__(self, config: InsideConfig) -> None:
         self._redirect = config.redirect
-        self._elsewhere = ForeignPrograms(config.uri, redirect=config.redirect)
+        self._foreign_programs = ForeignPrograms(config.uri, redirect=config.redirect)
 
     @contextmanager
     def importing(self) -> Iterator[None]:
-        """See `LoggingRedirect.importing`."""
-        with _in_force(self._redirect):
+        with _force_settings(self._redirect):
             yield
-            _force.address = _address()  # one that a module sets as it is loaded is for all trials
+            _force.address = _current_address()  # set by the module, it holds for all trials
 
     @contextmanager
     def trial(self, side: LoggingTrial) -> Iterator[None]:
-        """See `LoggingRedirect.trial`."""
         with (
-            _in_force(self._redirect),
+            _force_settings(self._redirect),
             run_trial_in_thread(side) as trial,
             serve_trial(trial) as address,
         ):
-            _lead_children_to(address)
+            _set_address_for_children(address)
             try:
                 yield
             finally:
                 os.environ.pop(LOG_ADDRESS_VARIABLE, None)
-                _close()
-                self._look_elsewhere()
+                _close_mlflow()
+                self._remark_own_address()
 
     @contextmanager
     def program(
         self, side: LoggingTrial, elsewhere: Path | None, ask: Callable[[], None]
     ) -> Iterator[Mapping[str, str]]:
-        """See `LoggingRedirect.program`."""
         if elsewhere is not None:
             log = study_of_logged(side.folder).events
             with run_trial_in_thread(side):
-                yield self._elsewhere.variables(elsewhere, log, side.number, ask)
+                yield self._foreign_programs.variables(elsewhere, log, side.number, ask)
             return
         trial = MlflowTrial(side, TrialRuns(side.params))
         with serve_trial(trial) as address:
@@ -189,9 +193,9 @@ class MlflowInside:
             finally:
                 trial.end()
 
-    def _look_elsewhere(self) -> None:
-        """An objective may have an address of its own; then its values are not the study's."""
-        address = _address()
+    def _remark_own_address(self) -> None:
+        """Remark that the objective has an address of its own, so that its values go elsewhere."""
+        address = _current_address()
         if address is not None and address != TRIAL_URI and not self._redirect:
             remark_once(
                 f"its own set_tracking_uri({redact(address)!r}) is followed: what it logs goes "
@@ -200,23 +204,26 @@ class MlflowInside:
             )
 
 
-def _lead_children_to(address: str | None) -> None:
-    """Processes that a trial starts find it by the environment, which is the process's: where
-    several trials run in one, theirs find none."""
+def _set_address_for_children(address: str | None) -> None:
+    """Show the trial's address to the processes that the trial starts.
+
+    They read it from the environment, which belongs to the whole process: where several trials run
+    in one process, their children find no address.
+    """
     with _force.lock:
         os.environ.pop(LOG_ADDRESS_VARIABLE, None)
-        if address is not None and _force.n_times == 1:
+        if address is not None and _force.n_users == 1:
             os.environ[LOG_ADDRESS_VARIABLE] = address
 
 
 class _ForcedSettings:
-    """How often the settings are wanted, and what puts them back."""
+    """Counts the users of the settings in this process, and restores the settings afterwards."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.n_times = 0
+        self.n_users = 0
         self.address: str | None = None
-        """What was set before, or by the objective's module."""
+        """The address that was set before, or by the objective's module."""
         self.undo = ExitStack()
 
 
@@ -224,38 +231,42 @@ _force = _ForcedSettings()
 
 
 @contextmanager
-def _in_force(redirect: bool) -> Iterator[None]:
-    """MLflow's settings while anybody wants them."""
+def _force_settings(redirect: bool) -> Iterator[None]:
+    """Apply the trial's settings of MLflow as long as at least one block needs them."""
     with _force.lock:
-        _force.n_times += 1
-        if _force.n_times == 1:
-            _force.undo.enter_context(_settings(redirect))
+        _force.n_users += 1
+        if _force.n_users == 1:
+            _force.undo.enter_context(_trial_settings(redirect))
             if redirect:
-                _force.undo.enter_context(_redirected())
+                _force.undo.enter_context(_redirect_all_addresses())
     try:
         yield
     finally:
         with _force.lock:
-            _force.n_times -= 1
-            if _force.n_times == 0:
+            _force.n_users -= 1
+            if _force.n_users == 0:
                 _force.undo.close()
 
 
 @contextmanager
-def _settings(redirect: bool) -> Iterator[None]:
-    """Of an objective that logs to its trial; all is left as it was."""
-    variables, _force.address = dict(os.environ), _address()
-    experiment = getattr(sys.modules.get(_FLUENT), "_active_experiment_id", None)
+def _trial_settings(redirect: bool) -> Iterator[None]:
+    """Set MLflow to log to the trial within the block, and restore all settings afterwards."""
+    variables, _force.address = dict(os.environ), _current_address()
+    experiment = getattr(sys.modules.get(_FLUENT_MODULE), "_active_experiment_id", None)
     changed = set_trial_environment(os.environ, TRIAL_URI)
     try:
         yield
     finally:
-        its_own = (
-            not redirect and _address() not in (None, TRIAL_URI) and _address() == _force.address
+        is_module_address = (
+            not redirect
+            and _current_address() not in (None, TRIAL_URI)
+            and _current_address() == _force.address
         )
-        if (fluent := sys.modules.get(_FLUENT)) is not None and not its_own:
+        if (fluent := sys.modules.get(_FLUENT_MODULE)) is not None and not is_module_address:
             fluent._active_experiment_id = experiment  # type: ignore[attr-defined]  # its global
-        if (utils := sys.modules.get(_OWN)) is not None and _address() != _force.address:
+        if (
+            utils := sys.modules.get(_SERVICE_MODULE)
+        ) is not None and _current_address() != _force.address:
             utils.set_tracking_uri(_force.address)
         for name in changed:
             if name in variables:
@@ -265,8 +276,8 @@ def _settings(redirect: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _redirected() -> Iterator[None]:
-    """Every address leads to the trial's store."""
+def _redirect_all_addresses() -> Iterator[None]:
+    """Make every address lead to the trial's store within the block."""
     from mlflow.tracking._tracking_service import utils
 
     registry: Any = utils._tracking_store_registry
@@ -282,20 +293,20 @@ def _redirected() -> Iterator[None]:
         registry._get_store_with_resolved_uri.cache_clear()
 
 
-def _address() -> str | None:
-    """What the objective, or its module, has set; None: nothing."""
-    return getattr(sys.modules.get(_OWN), "_tracking_uri", None)
+def _current_address() -> str | None:
+    """Return the address that the objective or its module has set; None if there is none."""
+    return getattr(sys.modules.get(_SERVICE_MODULE), "_tracking_uri", None)
 
 
-def _close() -> None:
-    """End what the objective has left open in this thread, and wait for what it logs in others."""
-    fluent = sys.modules.get(_FLUENT)
+def _close_mlflow() -> None:
+    """End the runs that the objective left open in this thread, and flush other threads' logs."""
+    fluent = sys.modules.get(_FLUENT_MODULE)
     if fluent is None:
         return
     for close in (fluent.flush_async_logging, lambda: _end_runs(fluent)):
         try:
             close()
-        except Exception as error:  # noqa: BLE001  of a store of the user's: not the trial's failure
+        except Exception as error:  # noqa: BLE001  the user's own store may fail, not the trial
             text = fit_line(f"{type(error).__name__}: {error}")
             logger.warning("MLflow inside the objective was not closed: %s", text)
 

@@ -1,7 +1,7 @@
-"""The trials that run in this process, for a store that MLflow makes by itself.
+"""Keeps the trials that run in this process, for a store that MLflow makes by itself.
 
 A call belongs to the trial of its run, else to the trial of its thread. A thread that the objective
-started has none of its own: then it is the process's only one.
+started has no trial of its own: its calls belong to the process's only trial.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class NoTrialError(LookupError):
-    """Raised when nobody can tell which trial a call belongs to."""
+    """Raised when it is unknown which trial a call belongs to, or when the trial has ended."""
 
 
 @dataclass
@@ -33,12 +33,12 @@ class MlflowTrial:
     side: LoggingTrial
     runs: TrialRuns
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """For whoever reads or changes its runs."""
+    """The lock that guards the trial's runs, for reading and for changing them."""
     pid: int = field(default_factory=os.getpid)
     ended: bool = False
 
     def folder(self, run: LoggedRun) -> Path:
-        """Where a run's artifacts go."""
+        """Return the folder that a run's artifacts go to."""
         return self.side.folder / run.label
 
     def tell(
@@ -47,9 +47,9 @@ class MlflowTrial:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Tell the sweep, unless the trial has come to its end: nothing follows that.
+        """Pass values on to the sweep.
 
-        Raises NoTrialError then, and what `LoggingTrial.log` raises.
+        Raise NoTrialError when the trial has ended, and whatever `LoggingTrial.log` raises.
         """
         with self.lock:
             if self.ended:
@@ -61,51 +61,51 @@ class MlflowTrial:
             self.ended = True
 
 
-_here: ContextVar[MlflowTrial | None] = ContextVar("automl_trial", default=None)
-_all: list[MlflowTrial] = []
-_said: set[str] = set()
-_unsaid: list[str] = []
-"""What was remarked while no trial ran: a module may be loaded only to be looked at."""
-_lock = threading.Lock()  # guards the three above
+_thread_trial: ContextVar[MlflowTrial | None] = ContextVar("automl_trial", default=None)
+_running_trials: list[MlflowTrial] = []
+_shown_remarks: set[str] = set()
+_waiting_remarks: list[str] = []
+"""Remarks from a time when no trial ran: a module may be loaded only to be looked at."""
+_lock = threading.Lock()  # guards the three variables above
 
 
 @contextmanager
 def run_trial_in_thread(side: LoggingTrial) -> Iterator[MlflowTrial]:
-    """While a trial runs in this thread."""
+    """Register a trial as the one of this thread, for the block."""
     trial = MlflowTrial(side, TrialRuns(side.params))
-    token = _here.set(trial)
-    _begin(trial)
+    token = _thread_trial.set(trial)
+    _add_trial(trial)
     try:
         yield trial
     finally:
         trial.end()
         with _lock:
-            _all.remove(trial)
-        _here.reset(token)
+            _running_trials.remove(trial)
+        _thread_trial.reset(token)
 
 
 def join_trial(side: LoggingTrial) -> MlflowTrial:
-    """A trial that another process carries out: this one is its, to its end."""
+    """Register a trial that another process carries out, for the rest of this process's life."""
     trial = MlflowTrial(side, TrialRuns(side.params))
-    _begin(trial)
+    _add_trial(trial)
     return trial
 
 
-def _begin(trial: MlflowTrial) -> None:
+def _add_trial(trial: MlflowTrial) -> None:
     with _lock:
-        _all.append(trial)
-        unsaid = _unsaid[:]
-        _unsaid.clear()
-    for text in unsaid:
-        _say(text)
+        _running_trials.append(trial)
+        waiting = _waiting_remarks[:]
+        _waiting_remarks.clear()
+    for text in waiting:
+        _show_remark(text)
 
 
 def current_trial() -> MlflowTrial:
-    """The trial of this thread, else the only one. Raises NoTrialError."""
-    trials = _own()
-    here = _here.get()
-    if here in trials:
-        return here
+    """Return the trial of this thread, else the process's only one. Raise NoTrialError."""
+    trials = _trials_of_process()
+    own = _thread_trial.get()
+    if own in trials:
+        return own
     if len(trials) == 1:
         return trials[0]
     if trials:
@@ -121,35 +121,36 @@ def current_trial() -> MlflowTrial:
 
 
 def has_trials() -> bool:
-    """Whether a trial runs in this process, or was joined by it."""
-    return bool(_own())
+    """Return whether this process runs a trial or has joined one."""
+    return bool(_trials_of_process())
 
 
 def find_trial_of_run(run_id: str) -> tuple[MlflowTrial, LoggedRun]:
-    """The trial that began this run, and the run. Raises NoTrialError."""
-    for trial in _own():
-        if (run := trial.runs.get(run_id)) is not None:  # no lock: others' trials are busy
+    """Return the trial that began this run, and the run. Raise NoTrialError if there is none."""
+    for trial in _trials_of_process():
+        # This takes no lock, as other trials may hold theirs for long.
+        if (run := trial.runs.get(run_id)) is not None:
             return trial, run
     raise NoTrialError(f"Run '{run_id}' is none of a trial that runs in this process.")
 
 
 def remark_once(text: str) -> None:
-    """Say it to people, once, while a trial runs or when the next begins."""
+    """Show a remark to the user once: now if a trial runs, else when the next trial begins."""
     with _lock:
-        if text in _said:
+        if text in _shown_remarks:
             return
-        _said.add(text)
-        if not _all:
-            _unsaid.append(text)
+        _shown_remarks.add(text)
+        if not _running_trials:
+            _waiting_remarks.append(text)
             return
-    _say(text)
+    _show_remark(text)
 
 
-def _say(text: str) -> None:
+def _show_remark(text: str) -> None:
     logger.warning("MLflow inside the objective: %s.", text)
 
 
-def _own() -> list[MlflowTrial]:
-    """Those of this process: one that was forked from it has none."""
+def _trials_of_process() -> list[MlflowTrial]:
+    """Return the trials of this process; a process that was forked has none of its parent's."""
     with _lock:
-        return [trial for trial in _all if trial.pid == os.getpid()]
+        return [trial for trial in _running_trials if trial.pid == os.getpid()]

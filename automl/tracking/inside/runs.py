@@ -1,8 +1,8 @@
-"""The runs that one trial's objective makes in MLflow, as the objective sees them. Pure.
+"""Keeps the runs that one trial's objective makes in MLflow, as the objective sees them. Pure.
 
-To the objective each is a run of its own, with the names and steps that it gave. To the sweep they
-are all one: the trial's. What two of them say of one name is told apart here, so that no value is
-lost: metrics are counted on, params get a name of the run's.
+The objective sees several runs, each with the names and steps that it gave. The sweep sees a single
+run: the trial's. Where two runs log under one name, no value is lost: the steps of metrics are
+counted on, and a param gets a name that begins with the run's.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from automl.tracking.view.run_update import MAX_PARAM_CHARACTERS, clean_key
 from automl.trial import LoggedPoint, Params, ParamValue
 
 MAX_HISTORY = 10_000
-"""Of one metric of a run, the newest: what an objective that reads back is answered from."""
-OTHER = "logged"
-"""Before a param's name that the trial has otherwise, in the first of its runs."""
+"""Number of the newest values kept of each metric of a run, for an objective that reads back."""
+FIRST_RUN_PREFIX = "logged"
+"""Prefix of a param of the first run whose name the trial has with another value."""
 
 
 class ChangedParamError(ValueError):
-    """Raised when a run logs a param again, as another text: MLflow refuses that, too."""
+    """Raised when a run logs a param again with another text, as in MLflow."""
 
 
 class LoggedCall(NamedTuple):
-    """What the trial is told of one call."""
+    """Holds the values of one call that are passed on to the trial."""
 
     points: Sequence[LoggedPoint]
     params: Mapping[str, str]
     remarks: Sequence[str]
-    """For people, once each."""
+    """Remarks for the user, each to be shown once."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class LoggedRun:
 
     name: str
     label: str
-    """What its params and files are told apart by; empty: the first of its trial."""
+    """Label that sets the run's params and files apart; empty for the first run of a trial."""
     experiment_id: str
     user: str
     start_ms: int
@@ -55,29 +55,30 @@ class LoggedRun:
     history: dict[str, deque[LoggedPoint]] = field(default_factory=dict)
     latest: dict[str, LoggedPoint] = field(default_factory=dict)
     inputs: list[Any] = field(default_factory=list)
-    """Data sets, as the library has them."""
+    """Data sets of the run, as MLflow's own objects."""
 
-    def take(self, point: LoggedPoint) -> None:
-        """Remember a value, to be read back."""
+    def remember(self, point: LoggedPoint) -> None:
+        """Keep a value so that the objective can read it back."""
         name = point.name
         if name not in self.history:
             self.history[name] = deque(maxlen=MAX_HISTORY)
         self.history[name].append(point)
-        if name not in self.latest or _age(point) >= _age(self.latest[name]):
+        if name not in self.latest or _order(point) >= _order(self.latest[name]):
             self.latest[name] = point
 
 
 class TrialRuns:
-    """All runs of one execution of a trial. Not for several threads at once."""
+    """All runs of one execution of a trial. Use it from one thread at a time."""
 
-    def __init__(self, own: Params) -> None:
-        self._own = own
+    def __init__(self, trial_params: Params) -> None:
+        self._trial_params = trial_params
         self._runs: dict[str, LoggedRun] = {}
-        self._steps: dict[str, set[int]] = {}
-        """Of each metric, those that were told, and the largest:"""
-        self._last: dict[str, int] = {}
-        self._params: dict[str, str] = {}
-        """Those that were told."""
+        self._passed_steps: dict[str, set[int]] = {}
+        """Steps of each metric that were passed on to the trial."""
+        self._largest_steps: dict[str, int] = {}
+        """Largest step of each metric that was passed on."""
+        self._passed_params: dict[str, str] = {}
+        """Params that were passed on to the trial, by their names there."""
 
     def __iter__(self) -> Iterator[LoggedRun]:
         return iter(self._runs.values())
@@ -86,9 +87,9 @@ class TrialRuns:
         return self._runs.get(run_id)
 
     def begin(self, name: str | None, *, experiment_id: str, user: str, start_ms: int) -> LoggedRun:
-        """A new run; one without a name gets its number."""
+        """Begin a new run; a run without a name gets its number as name."""
         number = len(self._runs) + 1
-        label = "" if number == 1 else self._label(name or f"run-{number}")
+        label = "" if number == 1 else self._free_label(name or f"run-{number}")
         run = LoggedRun(name or f"run-{number}", label, experiment_id, user, start_ms)
         self._runs[run.id] = run
         return run
@@ -96,7 +97,10 @@ class TrialRuns:
     def log(
         self, run: LoggedRun, points: Sequence[LoggedPoint], params: Mapping[str, str]
     ) -> LoggedCall:
-        """Take what a call logs in a run. Raises ChangedParamError before anything is taken."""
+        """Take the values that a call logs in a run, and return those for the trial.
+
+        Raise ChangedParamError before any value is taken.
+        """
         for name, text in params.items():
             if run.params.get(name, text) != text:
                 raise ChangedParamError(
@@ -107,53 +111,64 @@ class TrialRuns:
         remarks: list[str] = []
         new = {n: t for n, t in params.items() if n not in run.params}
         run.params.update(new)
-        told = dict(p for n, t in new.items() if (p := self._param(run, n, t, remarks)) is not None)
+        passed = dict(
+            p for n, t in new.items() if (p := self._passed_param(run, n, t, remarks)) is not None
+        )
         for point in points:
-            run.take(point)
-        return LoggedCall([self._counted(p, remarks) for p in points], told, remarks)
+            run.remember(point)
+        return LoggedCall([self._with_free_step(p, remarks) for p in points], passed, remarks)
 
-    def _counted(self, point: LoggedPoint, remarks: list[str]) -> LoggedPoint:
-        """At a step that the metric has not yet: without one MLflow says 0 each time."""
+    def _with_free_step(self, point: LoggedPoint, remarks: list[str]) -> LoggedPoint:
+        """Return the point at a step that the metric does not have yet.
+
+        An objective that names no step gets step 0 from MLflow each time.
+        """
         name, step = point.name, point.step
-        steps = self._steps.setdefault(name, set())
+        steps = self._passed_steps.setdefault(name, set())
         if step in steps:
-            step = self._last[name] + 1
+            step = self._largest_steps[name] + 1
             if point.step:
                 remarks.append(
                     f"{clean_key(name)} is logged at a step more than once: its steps are counted "
                     "on, as all runs of a trial are one"
                 )
         steps.add(step)
-        self._last[name] = max(self._last.get(name, step), step)
+        self._largest_steps[name] = max(self._largest_steps.get(name, step), step)
         return point if step == point.step else point._replace(step=step)
 
-    def _param(
+    def _passed_param(
         self, run: LoggedRun, name: str, text: str, remarks: list[str]
     ) -> tuple[str, str] | None:
-        """Name and text for the trial's run; None: it has them."""
-        own = name in self._own
-        if own and is_same_param(self._own[name], text):
+        """Return name and text for the trial's run; None if the run has them already."""
+        own = name in self._trial_params
+        if own and is_same_param(self._trial_params[name], text):
             return None
-        if not own and (known := self._params.get(name)) is not None and is_same_param(known, text):
+        if (
+            not own
+            and (known := self._passed_params.get(name)) is not None
+            and is_same_param(known, text)
+        ):
             return None
         key = name
-        if own or name in self._params:
-            key = self._other_name(f"{run.label or OTHER}.{name}", text)
+        if own or name in self._passed_params:
+            key = self._free_param_name(f"{run.label or FIRST_RUN_PREFIX}.{name}", text)
             what = "the trial has" if own else "another run of the trial has"
             remarks.append(f"param {name} is logged with another value than {what}, as {key}")
-        if key in self._params:
+        if key in self._passed_params:
             return None
-        self._params[key] = text
+        self._passed_params[key] = text
         return key, cut(text, MAX_PARAM_CHARACTERS)
 
-    def _other_name(self, key: str, text: str) -> str:
+    def _free_param_name(self, key: str, text: str) -> str:
         number, free = 1, key
-        while (free in self._own or free in self._params) and self._params.get(free) != text:
+        while (
+            free in self._trial_params or free in self._passed_params
+        ) and self._passed_params.get(free) != text:
             number += 1
             free = f"{key}.{number}"
         return free
 
-    def _label(self, name: str) -> str:
+    def _free_label(self, name: str) -> str:
         name = clean_key(name).replace("/", "_")
         taken = {run.label for run in self}
         label, number = name, 1
@@ -164,7 +179,7 @@ class TrialRuns:
 
 
 def is_same_param(value: ParamValue, text: str) -> bool:
-    """Whether a param is logged as it is: `0.010` is 0.01, `true` is True."""
+    """Return whether a logged text means the param's value: `0.010` is 0.01, `true` is True."""
     known = str(value)
     if known == text or (isinstance(value, bool) and known.lower() == text.lower()):
         return True
@@ -176,6 +191,6 @@ def is_same_param(value: ParamValue, text: str) -> bool:
         return False
 
 
-def _age(point: LoggedPoint) -> tuple[float, ...]:
-    """MLflow's order of what is the latest value: by step, then time, then value."""
+def _order(point: LoggedPoint) -> tuple[float, ...]:
+    """Return the key by which MLflow finds the latest value: step, then time, then value."""
     return point.step, point.time_ms, point.value

@@ -1,7 +1,8 @@
-"""The store that MLflow writes to inside a trial: its calls become what the trial is told.
+"""The store that MLflow writes to inside a trial: it passes MLflow's calls on to the trial.
 
-MLflow keeps one for its process. Runs are whatever the objective makes of them; what it reads back
-is what it has logged, and no other trial's. There are no traces here, and no registered models.
+MLflow keeps one store for its process. The objective may make any number of runs. It reads back
+only what it has logged itself, and nothing of other trials. The store has no traces and no
+registered models.
 """
 
 from __future__ import annotations
@@ -50,24 +51,29 @@ from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, RemoteTrialSide
 from automl.tracking.view.run_update import clean_key
 from automl.trial import LoggedPoint
 
-_DEFAULT = "0"
-"""MLflow's experiment where none was chosen."""
-_NOTES = {MLFLOW_RUN_NOTE: "description"}
-"""Tags of MLflow's own that say what the user wrote, and what they are called in the trial's run,
-where MLflow's are the sweep's."""
+_DEFAULT_EXPERIMENT = "0"
+"""Id of MLflow's experiment for objectives that choose none."""
+_RENAMED_TAGS = {MLFLOW_RUN_NOTE: "description"}
+"""MLflow's own tags that hold the user's texts, and their names in the trial's run.
+
+In the trial's run MLflow's own names belong to the sweep."""
 
 
 class TrialStore(AbstractStore):
-    """See the module. Any thread may call it; errors are MLflow's, but for a trial's end."""
+    """An MLflow store that passes an objective's values on to its trial.
+
+    Any thread may call it. It raises MLflow's own errors, and `TrialStopped` when a trial need not
+    go on.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._lock = threading.Lock()  # guards the two below
-        self._experiments = {_DEFAULT: "Default"}
-        """Names by id; nothing else is known of them."""
+        self._lock = threading.Lock()  # guards the two attributes below
+        self._experiments = {_DEFAULT_EXPERIMENT: "Default"}
+        """Names of experiments by id; the store knows nothing else about them."""
         self._models: dict[str, LoggedModel] = {}
 
-    # --- experiments: whatever the objective calls them, its runs stand in the study's -----------
+    # --- experiments: all runs stand in the study's, whatever the objective calls its own --------
 
     def get_experiment(self, experiment_id: str) -> Experiment:
         with self._lock:
@@ -99,14 +105,14 @@ class TrialStore(AbstractStore):
         page_token: str | None = None,
     ) -> PagedList[Any]:
         with self._lock:
-            every = [
+            experiments = [
                 mlflow_entities.to_experiment(i, name) for i, name in self._experiments.items()
             ]
-        found = SearchExperimentsUtils.filter(every, filter_string)  # type: ignore[no-untyped-call]
+        found = SearchExperimentsUtils.filter(experiments, filter_string)  # type: ignore[no-untyped-call]
         return PagedList(*_page(found, page_token, max_results))
 
     def delete_experiment(self, experiment_id: str) -> None:
-        """Nothing: the study's stays."""
+        """Do nothing: the study's experiment stays."""
 
     restore_experiment = delete_experiment
 
@@ -115,7 +121,7 @@ class TrialStore(AbstractStore):
             self._experiments[experiment_id] = new_name
 
     def set_experiment_tag(self, experiment_id: str, tag: object) -> None:
-        """Nothing: the study's has the sweep's."""
+        """Do nothing: the study's experiment has the tags of the sweep."""
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -127,29 +133,29 @@ class TrialStore(AbstractStore):
         tags: Sequence[RunTag] | None,
         run_name: str | None,
     ) -> Run:
-        noted = {tag.key: tag.value for tag in tags or ()}
-        with _translated():
-            trial = _current()
+        texts = {tag.key: tag.value for tag in tags or ()}
+        with _translate_to_mlflow():
+            trial = _find_trial()
         with trial.lock:
             run = trial.runs.begin(
-                run_name or noted.get(MLFLOW_RUN_NAME),
-                experiment_id=experiment_id or _DEFAULT,
+                run_name or texts.get(MLFLOW_RUN_NAME),
+                experiment_id=experiment_id or _DEFAULT_EXPERIMENT,
                 user=user_id,
                 start_ms=start_time,
             )
             run.tags[MLFLOW_RUN_NAME] = run.name
-        self._log(trial, run, tags=noted)
+        self._log(trial, run, tags=texts)
         return mlflow_entities.to_mlflow_run(run, trial.folder(run))
 
     def get_run(self, run_id: str) -> Run:
-        with self._run(run_id) as (trial, run):
+        with self._locked_run(run_id) as (trial, run):
             return mlflow_entities.to_mlflow_run(run, trial.folder(run))
 
     def update_run_info(
         self, run_id: str, run_status: int | None, end_time: int | None, run_name: str | None
     ) -> RunInfo:
-        """Of the objective's run alone: how the trial ends is the sweep's to say."""
-        with self._run(run_id) as (trial, run):
+        """Update the objective's run alone; the sweep decides how the trial ends."""
+        with self._locked_run(run_id) as (trial, run):
             if run_status is not None:
                 run.status, run.end_ms = mlflow_entities.to_run_status(run_status), end_time
             if run_name:
@@ -157,11 +163,11 @@ class TrialStore(AbstractStore):
             return mlflow_entities.to_mlflow_run(run, trial.folder(run)).info
 
     def delete_run(self, run_id: str) -> None:
-        with self._run(run_id) as (_, run):
+        with self._locked_run(run_id) as (_, run):
             run.deleted = True
 
     def restore_run(self, run_id: str) -> None:
-        with self._run(run_id) as (_, run):
+        with self._locked_run(run_id) as (_, run):
             run.deleted = False
 
     def _search_runs(
@@ -173,18 +179,18 @@ class TrialStore(AbstractStore):
         order_by: list[str] | None,
         page_token: str | None,
     ) -> tuple[list[Run], str | None]:
-        """Those of this trial."""
-        with _translated():
-            trial = _current()
+        """Return the runs of this trial that match."""
+        with _translate_to_mlflow():
+            trial = _find_trial()
         stages = LifecycleStage.view_type_to_stages(run_view_type)
         with trial.lock:
-            every = [mlflow_entities.to_mlflow_run(run, trial.folder(run)) for run in trial.runs]
-        here = [
+            all_runs = [mlflow_entities.to_mlflow_run(run, trial.folder(run)) for run in trial.runs]
+        selected = [
             run
-            for run in every
+            for run in all_runs
             if run.info.experiment_id in experiment_ids and run.info.lifecycle_stage in stages
         ]
-        found = SearchUtils.filter(here, filter_string)  # type: ignore[no-untyped-call]
+        found = SearchUtils.filter(selected, filter_string)  # type: ignore[no-untyped-call]
         ordered = SearchUtils.sort(found, order_by)  # type: ignore[no-untyped-call]
         return _page(ordered, page_token, max_results)
 
@@ -195,11 +201,11 @@ class TrialStore(AbstractStore):
         max_results: int | None = None,
         page_token: str | None = None,
     ) -> PagedList[Any]:
-        with self._run(run_id) as (_, run):
+        with self._locked_run(run_id) as (_, run):
             points = run.history.get(metric_key, ())
             return PagedList([mlflow_entities.to_metric(point) for point in points], None)
 
-    # --- what is logged --------------------------------------------------------------------------
+    # --- values ----------------------------------------------------------------------------------
 
     def log_batch(
         self,
@@ -212,7 +218,7 @@ class TrialStore(AbstractStore):
         points = [
             LoggedPoint(m.key, float(m.value), int(m.step or 0), int(m.timestamp)) for m in metrics
         ]
-        with _translated():
+        with _translate_to_mlflow():
             trial, run = find_trial_of_run(run_id)
         self._log(
             trial,
@@ -223,8 +229,8 @@ class TrialStore(AbstractStore):
         )
 
     def delete_tag(self, run_id: str, key: str) -> None:
-        """In the trial's run it becomes empty: it was told."""
-        with self._run(run_id) as (trial, run):
+        """Delete the tag here; in the trial's run its text becomes empty, as it was passed on."""
+        with self._locked_run(run_id) as (trial, run):
             if run.tags.pop(key, None) is not None:
                 self._log(trial, run, tags={key: ""})
                 run.tags.pop(key, None)
@@ -232,51 +238,51 @@ class TrialStore(AbstractStore):
     def log_inputs(
         self, run_id: str, datasets: Sequence[Any] | None = None, models: object = None
     ) -> None:
-        with self._run(run_id) as (trial, run):
+        with self._locked_run(run_id) as (trial, run):
             run.inputs += datasets or ()
-            noted = {
+            digests = {
                 f"dataset.{clean_key(i.dataset.name)}": i.dataset.digest for i in datasets or ()
             }
-            self._log(trial, run, tags=noted)
+            self._log(trial, run, tags=digests)
 
     def log_outputs(self, run_id: str, models: object) -> None:
-        """Nothing: a model's files are the trial's artifacts."""
+        """Do nothing: a model's files are the trial's artifacts."""
 
     def record_logged_model(self, run_id: str, mlflow_model: object) -> None:
-        """Likewise."""
+        """Do nothing: a model's files are the trial's artifacts."""
 
     def link_traces_to_run(self, trace_ids: object, run_id: str) -> None:
-        """Nothing: there are no traces."""
+        """Do nothing: the store has no traces."""
 
     # --- models ----------------------------------------------------------------------------------
 
     def create_logged_model(
         self,
-        experiment_id: str = _DEFAULT,
+        experiment_id: str = _DEFAULT_EXPERIMENT,
         name: str | None = None,
         source_run_id: str | None = None,
         tags: Any = None,
         params: Any = None,
         model_type: str | None = None,
     ) -> LoggedModel:
-        """Its files are artifacts of its run, in a folder of its name."""
-        with _translated():
-            trial = _current() if source_run_id is None else find_trial_of_run(source_run_id)[0]
+        """Return a new model, whose files are artifacts of its run in a folder of its name."""
+        with _translate_to_mlflow():
+            trial = _find_trial() if source_run_id is None else find_trial_of_run(source_run_id)[0]
         folder = trial.side.folder
         if source_run_id is not None:
             folder = trial.folder(find_trial_of_run(source_run_id)[1])
-        called = clean_key(name or "model").replace("/", "_")
+        folder_name = clean_key(name or "model").replace("/", "_")
         with self._lock:
             taken = {model.artifact_location for model in self._models.values()}
-            place, number = (folder / called).as_uri(), 1
+            place, number = (folder / folder_name).as_uri(), 1
             while place in taken:
                 number += 1
-                place = (folder / f"{called}-{number}").as_uri()
+                place = (folder / f"{folder_name}-{number}").as_uri()
             now = int(time.time() * 1000)
             model = LoggedModel(
                 experiment_id=experiment_id,
                 model_id=f"m-{uuid4().hex}",
-                name=name or called,
+                name=name or folder_name,
                 artifact_location=place,
                 creation_timestamp=now,
                 last_updated_timestamp=now,
@@ -322,12 +328,12 @@ class TrialStore(AbstractStore):
         order_by: object = None,
         page_token: str | None = None,
     ) -> PagedList[Any]:
-        """Those of these experiments, whatever is asked of them besides."""
+        """Return the models of these experiments; the other arguments are ignored."""
         with self._lock:
             models = list(self._models.values())
         return PagedList([m for m in models if m.experiment_id in experiment_ids], None)
 
-    # --- inside ----------------------------------------------------------------------------------
+    # --- helpers ---------------------------------------------------------------------------------
 
     def _log(
         self,
@@ -337,36 +343,36 @@ class TrialStore(AbstractStore):
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises `TrialStopped` where the trial need not go on."""
+        """Pass values on to the trial. Raise `TrialStopped` when the trial need not go on."""
         with trial.lock:
-            with _translated():
-                told = trial.runs.log(run, points, params or {})
+            with _translate_to_mlflow():
+                call = trial.runs.log(run, points, params or {})
             run.tags.update(tags or {})
             run.name = run.tags.get(MLFLOW_RUN_NAME, run.name)
-            for text in told.remarks:
+            for text in call.remarks:
                 remark_once(text)
-            noted = {_NOTES.get(name, name): text for name, text in (tags or {}).items()}
-            with _translated():
-                trial.tell(told.points, told.params, noted)
+            renamed = {_RENAMED_TAGS.get(name, name): text for name, text in (tags or {}).items()}
+            with _translate_to_mlflow():
+                trial.tell(call.points, call.params, renamed)
 
     @contextmanager
-    def _run(self, run_id: str) -> Iterator[tuple[MlflowTrial, LoggedRun]]:
-        with _translated():
+    def _locked_run(self, run_id: str) -> Iterator[tuple[MlflowTrial, LoggedRun]]:
+        with _translate_to_mlflow():
             trial, run = find_trial_of_run(run_id)
         with trial.lock:
             yield trial, run
 
 
-def _current() -> MlflowTrial:
-    """The trial that this process carries out, or is a part of. Raises NoTrialError."""
+def _find_trial() -> MlflowTrial:
+    """Return the trial that this process carries out or is a part of. Raise NoTrialError."""
     address = os.environ.get(LOG_ADDRESS_VARIABLE)
     if not address or has_trials():
         return current_trial()
-    with _joining:
+    with _join_lock:
         return current_trial() if has_trials() else join_trial(RemoteTrialSide(address))
 
 
-_joining = threading.Lock()
+_join_lock = threading.Lock()
 
 
 def _page(found: object, token: str | None, max_results: int) -> tuple[list[Any], str | None]:
@@ -375,8 +381,8 @@ def _page(found: object, token: str | None, max_results: int) -> tuple[list[Any]
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Our errors as MLflow's, which an objective may expect."""
+def _translate_to_mlflow() -> Iterator[None]:
+    """Raise our errors within the block as MLflow's, which an objective may expect."""
     try:
         yield
     except NoTrialError as error:

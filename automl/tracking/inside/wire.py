@@ -1,10 +1,10 @@
-"""What another process of a trial's logs: told to the process that carries the trial out.
+"""Passes what other processes of a trial log to the process that carries the trial out.
 
-A program as objective, or a process that an objective starts, finds in its environment where to
+A program as objective, or a process that an objective starts, finds the address in its environment
 (`AUTOML_LOGS_TO`). It connects once and sends a line of JSON for each call, which is answered when
-it is taken. Whether the trial goes on is not its business: its program is ended, or the objective
-meets it. Linux alone has sockets without a file, of which nothing is left by a kill; elsewhere
-there is no such address.
+the values are taken. It is not told when the trial need not go on: its program is ended, or the
+objective learns it. The address is a socket without a file, so that a kill leaves nothing behind.
+Only Linux has it; elsewhere there is no address.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from automl.trial import LoggedPoint, Params
 
 LOG_ADDRESS_VARIABLE = "AUTOML_LOGS_TO"
 _MAX_LINE_BYTES = 1 << 26
-_CREDENTIALS = struct.Struct("3i")
-"""Of a peer: process, user, group."""
+_PEER_CREDENTIALS = struct.Struct("3i")
+"""Layout of a peer's credentials: process, user and group."""
 
 logger = logging.getLogger(__name__)
 
 
 class LogServer:
-    """Takes what other processes of this user log, for the trials of this one."""
+    """Takes values that this user's other processes log, for the trials of this process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._name = f"automl-{os.getpid()}-{secrets.token_hex(8)}"
-        self._lock = threading.Lock()  # guards the one below
+        self._lock = threading.Lock()  # guards the trials below
         self._trials: dict[str, MlflowTrial] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(f"\0{self._name}")
@@ -49,7 +49,7 @@ class LogServer:
 
     @contextmanager
     def serving(self, trial: MlflowTrial) -> Iterator[str]:
-        """While a trial runs: the address for its processes."""
+        """Yield the address for the processes of a trial, while the trial runs."""
         key = f"{trial.side.number}-{secrets.token_hex(4)}"
         with self._lock:
             self._trials[key] = trial
@@ -62,7 +62,7 @@ class LogServer:
     def _accept(self) -> None:
         while True:
             connection, _ = self._socket.accept()
-            if _user_of(connection) != os.getuid():
+            if _peer_user(connection) != os.getuid():
                 connection.close()
                 continue
             threading.Thread(
@@ -70,7 +70,7 @@ class LogServer:
             ).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Until it hangs up."""
+        """Answer the peer's messages until it hangs up."""
         trial: MlflowTrial | None = None
         try:
             with connection, connection.makefile("rwb") as lines:
@@ -79,7 +79,7 @@ class LogServer:
                     if trial is None:
                         trial, answer = self._greet(message["trial"])
                     else:
-                        answer = _take(trial, message)
+                        answer = _pass_on(trial, message)
                     lines.write(json.dumps(answer).encode() + b"\n")
                     lines.flush()
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -95,28 +95,29 @@ class LogServer:
         return trial, {"number": side.number, "params": params, "folder": folder}
 
 
-def _take(trial: MlflowTrial, message: Mapping[str, Any]) -> dict[str, Any]:
+def _pass_on(trial: MlflowTrial, message: Mapping[str, Any]) -> dict[str, Any]:
     points = [LoggedPoint(*point) for point in message["points"]]
     try:
         trial.tell(points, message["params"], message["tags"])
     except NoTrialError as error:
         return {"error": str(error.args[0])}
-    except StorageError as error:  # the trial meets it, too
+    except StorageError as error:  # the trial gets this error, too
         return {"error": str(error)}
     return {}
 
 
-def _user_of(connection: socket.socket) -> int:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1])
+def _peer_user(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size
+    )
+    return int(_PEER_CREDENTIALS.unpack(credentials)[1])
 
 
 class RemoteTrialSide:
-    """See `automl.trial.library_redirect.LoggingTrial`: the trial is carried out by another
-    process."""
+    """A `LoggingTrial` (`automl.trial.library_redirect`) that another process carries out."""
 
     def __init__(self, address: str) -> None:
-        """Raises NoTrialError where it runs no more."""
+        """Connect to the trial. Raise NoTrialError when it does not run any more."""
         name, _, key = address.rpartition(":")
         self._lock = threading.Lock()  # guards the connection
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -137,12 +138,12 @@ class RemoteTrialSide:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """See `LoggingTrial.log`. Raises NoTrialError where the trial has ended."""
+        """Send the values of one call. Raise NoTrialError when the trial has ended."""
         if points or params or tags:
             self._ask({"points": points, "params": params or {}, "tags": tags or {}})
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection to the trial."""
         self._lines.close()
         self._socket.close()
 
@@ -161,23 +162,23 @@ class RemoteTrialSide:
 
 
 _server: LogServer | None = None
-_serving = threading.Lock()
+_server_lock = threading.Lock()
 
 
 @contextmanager
 def serve_trial(trial: MlflowTrial) -> Iterator[str | None]:
-    """While a trial runs: where its other processes log to; None: nowhere."""
+    """Yield the address that a trial's other processes log to; None on systems without one."""
     if not sys.platform.startswith("linux"):
         yield None
         return
-    with server().serving(trial) as address:
+    with process_server().serving(trial) as address:
         yield address
 
 
-def server() -> LogServer:
-    """The one of this process, made when it is first wanted."""
+def process_server() -> LogServer:
+    """Return the server of this process, made at the first call."""
     global _server
-    with _serving:
+    with _server_lock:
         if _server is None or _server.pid != os.getpid():
             _server = LogServer()
         return _server

@@ -1,8 +1,11 @@
-"""The folder of a model as MLflow keeps it: an export, and the few lines that serve it.
+"""Writes the folder of a model as MLflow keeps it: an export, and the few lines that serve it.
 
-Made from code (no pickle), with requirements pinned to what the export was shown to be right with.
-The signature names the columns and leaves their types open: a missing cell makes integers of a
-frame floats, and MLflow refuses both where it was told the other. The reader knows them all.
+The model is made from code (no pickle), with requirements pinned to the versions with which the
+export was checked. The signature names the columns and leaves their types open: a missing cell
+turns a frame's integers into floats, and MLflow refuses both where the signature says otherwise.
+The export's reader knows all types.
+
+It is a file of its own because importing it takes 2 s, which only an upload needs.
 """
 
 from __future__ import annotations
@@ -23,40 +26,40 @@ from automl.tracking.registry.model_versions import NewModel
 
 SERVED = Path(__file__).with_name("served.py")
 PACKAGE = "package"
-"""As `served.py` calls the export."""
+"""The name of the export among the artifacts, as in `served.py`."""
 REQUIREMENTS = ("mlflow", "numpy", "pandas", "onnxruntime")
 
 
-def write_model_folder(to: Path, model: NewModel, model_id: str) -> None:
-    """Write the folder `to`, which is not there yet. Raises MlflowException, OSError."""
+def write_model_folder(folder: Path, model: NewModel, model_id: str) -> None:
+    """Write `folder`, which must not exist yet. Raise MlflowException or OSError."""
     schema = json.loads((model.package / "schema.json").read_text("utf-8"))
     with mute_mlflow_info():
         mlflow.pyfunc.save_model(
-            to,
+            folder,
             mlflow_model=Model(run_id=model.run.run, model_uuid=model_id, model_id=model_id),
             python_model=str(SERVED),
             artifacts={PACKAGE: str(model.package)},
-            signature=signature_of(schema),
+            signature=model_signature(schema),
             input_example=model.example,
             pip_requirements=[f"{name}=={metadata.version(name)}" for name in REQUIREMENTS],
         )
 
 
-def signature_of(schema: Mapping[str, Any]) -> ModelSignature:
-    """What goes in and comes out, by the export's `schema.json`."""
+def model_signature(schema: Mapping[str, Any]) -> ModelSignature:
+    """Return the columns that go in and come out, from the export's `schema.json`."""
     classes = schema["classes"]
     kinds = {type(label) for label in classes} or {float}
-    kind = _LABELS.get(kinds.pop(), ANY) if len(kinds) == 1 else ANY
-    taken: list[ColSpec | TensorSpec] = [
+    kind = _LABEL_TYPES.get(kinds.pop(), ANY) if len(kinds) == 1 else ANY
+    inputs: list[ColSpec | TensorSpec] = [
         ColSpec(ANY, name) for name in dict.fromkeys(c["name"] for c in schema["columns"])
     ]
-    given: list[ColSpec | TensorSpec] = [ColSpec(kind, "prediction")]
-    given += [ColSpec(DataType.double, f"probability_{label}") for label in classes]
-    return ModelSignature(Schema(taken), Schema(given))
+    outputs: list[ColSpec | TensorSpec] = [ColSpec(kind, "prediction")]
+    outputs += [ColSpec(DataType.double, f"probability_{label}") for label in classes]
+    return ModelSignature(Schema(inputs), Schema(outputs))
 
 
 ANY = AnyType()  # type: ignore[no-untyped-call]
-_LABELS = {
+_LABEL_TYPES = {
     str: DataType.string,
     int: DataType.long,
     float: DataType.double,

@@ -1,4 +1,7 @@
-"""What is known of registered models, as plain values; knows no MLflow."""
+"""Describes registered models and their versions as plain values.
+
+It is a file of its own so that commands can use the values without loading MLflow.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,20 @@ from typing import Any
 from automl.tracking.view.run_update import MetricPoint
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-"""Aliases: the version that is served, and one that has not been shown to be as good."""
+"""Aliases of the version that is served, and of one that has not been shown to be as good."""
 DIGEST_TAG = "automl.digest"
-"""Tag of a model and of its version: which file it is, so that it is registered once."""
+"""Tag of a model and of its version: the digest of its file, so that it is registered once."""
 DATA_TAG = "automl.data"
 """Tag of a version: the digest of the data set whose parts it learned from."""
 SHARED_TAG = "automl.shared"
-"""Tag of a registered model whose study named it (`register.name`): others that name it join."""
+"""Tag of a registered model whose study named it (`register.name`); other studies may join it."""
 ROWS = "automl.rows."
-"""Begins the tags of a version for rows that it has not seen; the digest of the rows follows."""
+"""Prefix of a version's tags for rows that it has not seen; the rows' digest follows."""
 
 
 @dataclass(frozen=True)
 class RunRef:
-    """A run of a study, in the store that its events were delivered to."""
+    """The ids of a study's run in the store that its events were delivered to."""
 
     experiment: str
     run: str
@@ -31,44 +34,44 @@ class RunRef:
 
 @dataclass(frozen=True)
 class NewModel:
-    """A model to be registered."""
+    """A model to be registered, with all that MLflow shows of it."""
 
     package: Path
-    """The folder of its export."""
+    """The folder of the model's export."""
     digest: str
-    """Of the model's file, in hex."""
+    """The digest of the model's file, in hex."""
     name: str
-    """Among the models of the run."""
+    """The model's name among the models of its run."""
     run: RunRef
     example: Any
-    """Rows as they came, of plain values: a pandas DataFrame."""
+    """Example rows as in the table, of plain values: a pandas DataFrame."""
     tags: Mapping[str, str]
-    """Of the model and of its version."""
+    """Tags of the model and of its version."""
     params: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
-    """Its version's description, in Markdown."""
+    """The description of the model's version, in Markdown."""
     metrics: Sequence[MetricPoint] = ()
-    """Of the model, shown with its version."""
+    """Metrics of the model, shown with its version."""
 
 
 @dataclass(frozen=True)
 class RegisteredVersion:
-    """A version of a registered model."""
+    """A version of a registered model, as the registry has it."""
 
     number: int
     tags: Mapping[str, str]
     about: str = ""
-    """Its description."""
+    """The description of the version."""
 
     @property
     def digest(self) -> str:
         return self.tags.get(DIGEST_TAG, "")
 
     def has_not_seen(self, rows: str) -> bool:
-        """Whether it is recorded that rows of this digest are new to it."""
+        """Return whether the registry records that rows of this digest are new to the version."""
         return rows_key(rows) in self.tags
 
 
 def rows_key(digest: str) -> str:
-    """The tag of rows by their digest in hex: half of it, so that people can read the page."""
+    """Return the tag of rows, by half of their digest in hex, which keeps the page readable."""
     return f"{ROWS}{digest[:32]}"

@@ -1,8 +1,8 @@
-"""MLflow's model registry: models logged on runs, and registered under one name.
+"""Logs models on runs in MLflow, and registers them under one name in MLflow's model registry.
 
-Each call leaves things whole, or so that the same call goes on: a model is found again by the
-digest of its file, and its version has all tags from its creation on. Runs are not touched, so that
-one that has ended is not shown as running again.
+Each call leaves the registry complete, or in a state from which the same call goes on. A model is
+found again by the digest of its file, and its version has all tags from its creation on. The status
+of runs is not changed, so that a run that has ended is not shown as running again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from automl.tracking.tracking_uri import TrackingUri
 from automl.tracking.view.run_update import STUDY_TAG
 
 VARIABLE = "MLFLOW_REGISTRY_URI"
-"""Where MLflow's registry is another than the store of the runs."""
-_ABSENT = "RESOURCE_DOES_NOT_EXIST"
+"""Variable that names MLflow's registry, where it is not in the store of the runs."""
+_ABSENT_CODE = "RESOURCE_DOES_NOT_EXIST"
 
 
 class RegistryError(AutoMLError):
@@ -44,14 +44,17 @@ class RegistryError(AutoMLError):
 
 
 class ModelRegistry:
-    """One registered model, which may not be there yet. Every call raises RegistryError."""
+    """A registered model, which may not exist yet. Every call may raise RegistryError."""
 
     def __init__(self, client: MlflowClient, uri: TrackingUri, name: str) -> None:
         self._client, self._uri, self.name = client, uri, name
 
     def refuse_taken(self, study_uuid: str, *, shared: bool) -> None:
-        """Raises ConfigError where somebody else has the name; `shared`: this study names it, and
-        joins the model of one that named it, too."""
+        """Raise ConfigError when the name belongs to somebody else.
+
+        With `shared` this study names the model itself, and may join the model of another study
+        that did the same.
+        """
         tags = self._tags()
         owner = study_uuid if tags is None else tags.get(STUDY_TAG, "")
         if owner == study_uuid:
@@ -61,58 +64,62 @@ class ModelRegistry:
                 f"register.name={self.name}: another project has a registered model of this name, "
                 "and nothing is added to it: choose another, register.name=NAME."
             )
-        whose = f"register.name={self.name}: the registered model of this name is of another study"
+        belongs = (
+            f"register.name={self.name}: the registered model of this name is of another study"
+        )
         assert tags is not None, "it has an owner"
         if SHARED_TAG not in tags:
             raise ConfigError(
-                f"{whose} of automl ({owner}), which shares it with none: choose another, "
+                f"{belongs} of automl ({owner}), which shares it with none: choose another, "
                 f"register.name=NAME, or have that study be registered with "
                 f"register.name={self.name}, too."
             )
         if not shared:
             raise ConfigError(
-                f"{whose} of automl ({owner}): choose another, register.name=NAME, or give this "
+                f"{belongs} of automl ({owner}): choose another, register.name=NAME, or give this "
                 f"one, register.name={self.name}, to have its champion challenged."
             )
 
     def claim(self, study_uuid: str, *, shared: bool, about: str = "") -> None:
-        """Make it, described by `about`, unless it is there. Raises ConfigError as `refuse_taken`:
-        another may have been faster."""
+        """Create the registered model, described by `about`, unless it exists.
+
+        Raise ConfigError as `refuse_taken` does: another study may have been faster.
+        """
         tags = {STUDY_TAG: study_uuid} | ({SHARED_TAG: "true"} if shared else {})
-        with self._asked():
+        with self._translate_errors():
             try:
                 self._client.create_registered_model(self.name, tags, about or None)
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
         self.refuse_taken(study_uuid, shared=shared)
-        there = self._tags() or {}
-        if shared and SHARED_TAG not in there and there.get(STUDY_TAG) == study_uuid:
-            with self._asked():
+        current = self._tags() or {}
+        if shared and SHARED_TAG not in current and current.get(STUDY_TAG) == study_uuid:
+            with self._translate_errors():
                 self._client.set_registered_model_tag(self.name, SHARED_TAG, "true")
 
     def _tags(self) -> dict[str, str] | None:
-        """Of the registered model; None: there is no such."""
-        with self._asked():
+        """Return the tags of the registered model; None if it does not exist."""
+        with self._translate_errors():
             try:
                 return dict(self._client.get_registered_model(self.name).tags)
             except MlflowException as error:
-                if error.error_code == _ABSENT:
+                if error.error_code == _ABSENT_CODE:
                     return None
                 raise
 
     def has_run(self, run: RunRef) -> bool:
-        """Whether the store has it, and nobody threw it away."""
+        """Return whether the store has the run, and it is not deleted."""
         with suppress(MlflowException):
             info = self._client.get_run(run.run).info
             return info.experiment_id == run.experiment and info.lifecycle_stage == "active"
         return False
 
     def versions(self) -> list[RegisteredVersion]:
-        """All of them, the newest first."""
+        """Return all versions of the model, the newest first."""
         found: list[RegisteredVersion] = []
         token = None
-        with self._asked():
+        with self._translate_errors():
             while True:
                 page = self._client.search_model_versions(f"name='{self.name}'", page_token=token)
                 found += [_version(v) for v in page]
@@ -121,54 +128,56 @@ class ModelRegistry:
                     return sorted(found, key=lambda version: -version.number)
 
     def alias(self, alias: str) -> int | None:
-        """The number of the version that has it."""
-        with self._asked():
+        """Return the number of the version that has the alias; None if no version has it."""
+        with self._translate_errors():
             aliases = self._client.get_registered_model(self.name).aliases
         return int(aliases[alias]) if alias in aliases else None
 
     def download(self, version: RegisteredVersion, to: Path) -> Path:
-        """The export in a version, below `to`: the folder, empty where it holds none. Nothing of it
-        is run."""
-        with self._asked():
-            lies = self._client.get_model_version_download_uri(self.name, str(version.number))
-            whole = Path(download_artifacts(lies, dst_path=str(to), tracking_uri=self._uri.text))
-        return next((path.parent for path in whole.glob("artifacts/*/schema.json")), to)
+        """Download a version below `to`, and return the folder of its export.
+
+        Return `to` when the version holds no export. No code of the version is run.
+        """
+        with self._translate_errors():
+            place = self._client.get_model_version_download_uri(self.name, str(version.number))
+            model = Path(download_artifacts(place, dst_path=str(to), tracking_uri=self._uri.text))
+        return next((path.parent for path in model.glob("artifacts/*/schema.json")), to)
 
     def put(self, model: NewModel, known: RegisteredVersion | None) -> RegisteredVersion:
-        """Log the model on its run, and make a version of it; what is there already stays.
+        """Log the model on its run, and make a version of it; whatever exists already stays.
 
-        `known` is its version, if there is one, which learns what is new to tell.
+        `known` is the model's version, if there is one: it gets the tags and the text that are new.
         """
-        with self._asked():
-            logged = self._logged(model)
+        with self._translate_errors():
+            logged = self._find_or_log(model)
             if logged.status != LoggedModelStatus.READY:
                 self._upload(model, logged)
-            self._show_on_run(model, logged)
-            version = self._make(model, logged) if known is None else known
+            self._show_in_models_column(model, logged)
+            version = self._create_version(model, logged) if known is None else known
             if model.about != version.about and (model.metrics or not version.about):
-                self._measure(model, logged)
+                self._log_metrics(model, logged)
                 self._client.update_model_version(self.name, str(version.number), model.about)
             for key, value in model.tags.items():
                 if version.tags.get(key) != value:
                     number = str(version.number)
                     self._client.set_model_version_tag(self.name, number, key, value)
-            self._link(logged, version)
+            self._link_to_version(logged, version)
         return version
 
     def set_alias(self, alias: str, version: int) -> None:
-        with self._asked():
+        with self._translate_errors():
             self._client.set_registered_model_alias(self.name, alias, str(version))
 
     def drop_alias(self, alias: str) -> None:
-        with self._asked():
+        with self._translate_errors():
             self._client.delete_registered_model_alias(self.name, alias)
 
-    def _logged(self, model: NewModel) -> LoggedModel:
-        """The model in its experiment: found by its digest, or made."""
+    def _find_or_log(self, model: NewModel) -> LoggedModel:
+        """Return the model in its experiment, found by its digest or made here."""
         wanted = f"tags.`{DIGEST_TAG}` = '{model.digest}' AND source_run_id = '{model.run.run}'"
-        there = self._client.search_logged_models([model.run.experiment], wanted)
-        if there:
-            return there[0]
+        existing = self._client.search_logged_models([model.run.experiment], wanted)
+        if existing:
+            return existing[0]
         return self._client.create_logged_model(
             model.run.experiment,
             model.name,
@@ -178,18 +187,18 @@ class ModelRegistry:
         )
 
     def _upload(self, model: NewModel, logged: LoggedModel) -> None:
-        """Its files, whole before it is called ready."""
+        """Upload the model's files, all of them before the model is called ready."""
         from automl.tracking.registry.model_folder import write_model_folder  # takes 2 s to load
 
         with tempfile.TemporaryDirectory() as folder:
-            to = Path(folder) / "model"
-            write_model_folder(to, model, logged.model_id)
-            self._client.log_model_artifacts(logged.model_id, str(to))
-        self._measure(model, logged)
+            model_folder = Path(folder) / "model"
+            write_model_folder(model_folder, model, logged.model_id)
+            self._client.log_model_artifacts(logged.model_id, str(model_folder))
+        self._log_metrics(model, logged)
         self._client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 
-    def _measure(self, model: NewModel, logged: LoggedModel) -> None:
-        """Its metrics, which its run has, or has now, too; the same again changes nothing."""
+    def _log_metrics(self, model: NewModel, logged: LoggedModel) -> None:
+        """Log the model's metrics, on its run, too; a repetition changes nothing."""
         for point in model.metrics:
             self._client.log_metric(
                 model.run.run,
@@ -200,16 +209,16 @@ class ModelRegistry:
                 model_id=logged.model_id,
             )
 
-    def _show_on_run(self, model: NewModel, logged: LoggedModel) -> None:
-        """In the column *Models*, once."""
+    def _show_in_models_column(self, model: NewModel, logged: LoggedModel) -> None:
+        """Show the model in the column *Models* of its run, once."""
         shown = self._client.get_run(model.run.run).outputs
         if shown is None or logged.model_id not in {m.model_id for m in shown.model_outputs}:
             output = LoggedModelOutput(logged.model_id, step=0)
             self._client.log_outputs(model.run.run, [output])
 
-    def _make(self, model: NewModel, logged: LoggedModel) -> RegisteredVersion:
-        """With all its tags at once: by one of them it is found again."""
-        made = self._client.create_model_version(
+    def _create_version(self, model: NewModel, logged: LoggedModel) -> RegisteredVersion:
+        """Create a version with all its tags at once, as it is found again by one of them."""
+        created = self._client.create_model_version(
             self.name,
             logged.artifact_location,  # `models:/…` would be looked up in the process's own store
             run_id=model.run.run,
@@ -217,10 +226,10 @@ class ModelRegistry:
             description=model.about,
             model_id=logged.model_id,
         )
-        return _version(made)
+        return _version(created)
 
-    def _link(self, logged: LoggedModel, version: RegisteredVersion) -> None:
-        """From the model to its versions, for the column *Models*."""
+    def _link_to_version(self, logged: LoggedModel, version: RegisteredVersion) -> None:
+        """Link the model to its version, for the column *Models*."""
         entry = {"name": self.name, "version": version.number}
         entries = json.loads(logged.tags.get(MLFLOW_MODEL_VERSIONS) or "[]")
         if entry not in entries:
@@ -228,8 +237,8 @@ class ModelRegistry:
             self._client.set_logged_model_tags(logged.model_id, tags)
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """MLflow's errors as ours, without credentials."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise MLflow's errors within the block as RegistryError, without credentials."""
         try:
             yield
         except (MlflowException, OSError) as error:

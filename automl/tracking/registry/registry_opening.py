@@ -1,4 +1,7 @@
-"""Opens MLflow's registry, which is in the store of the runs unless MLflow is told another."""
+"""Opens MLflow's registry, which is in the store of the runs unless MLflow has another one set.
+
+It is a file of its own so that a command can import it without loading MLflow.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def open_registry(config: TrackingConfig, name: str) -> ModelRegistry:
-    """The registered model `name`, be it there or not. Raises ConfigError where the store of the
-    runs does not answer."""
+    """Return the registered model `name`, which may not exist yet.
+
+    Raise ConfigError when the store of the runs does not answer.
+    """
     uri = resolve_uri(config).absolute
     set_mlflow_defaults(os.environ)
     from automl.tracking.mlflow_store import open_client

@@ -1,7 +1,7 @@
-"""A registered model as MLflow serves it: an export, opened by the `reader.py` that lies in it.
+"""Serves a registered model in MLflow: opens the export with the `reader.py` that lies in it.
 
 MLflow copies this file into the model and runs it from there, where neither automl nor torch need
-be installed: it needs MLflow itself, numpy, pandas and onnxruntime, and nothing else imports it.
+be installed. It needs MLflow itself, numpy, pandas and onnxruntime; no other module imports it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,32 @@ from mlflow.pyfunc.model import PythonModel
 
 PACKAGE = "package"
 """The name of the export among the model's artifacts."""
-N_AT_ONCE = 10_000
-"""Rows, whose scores are computed together."""
+MAX_ROWS_AT_ONCE = 10_000
+"""Number of rows whose scores are computed together, at most."""
 
 
 class ServedModel(PythonModel):
-    """Rows as they came from the table in, `prediction` and a probability for each label out."""
+    """A model that takes rows as in the table, and returns predictions and probabilities.
+
+    The frame that it returns has the column `prediction`, and `probability_LABEL` for each label.
+    """
 
     def load_context(self, context: Any) -> None:
         folder = Path(context.artifacts[PACKAGE])
-        self.model = reader_of(folder).Model(folder)
+        self.model = load_reader(folder).Model(folder)
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Raises MlflowException for a text where a number was, or a column that is absent."""
+        """Return the predictions of the rows.
+
+        Raise MlflowException for a text in a column of numbers, or a missing column.
+        """
         rows = model_input.to_dict("records")
-        parts = [self._scores(rows[i : i + N_AT_ONCE]) for i in range(0, len(rows), N_AT_ONCE)]
+        parts = [
+            self._scores(rows[i : i + MAX_ROWS_AT_ONCE])
+            for i in range(0, len(rows), MAX_ROWS_AT_ONCE)
+        ]
         classes = self.model.classes
         if not parts:
             parts = [np.empty((0, len(classes)) if classes else 0)]
@@ -49,14 +58,14 @@ class ServedModel(PythonModel):
 
     def _scores(self, rows: list[dict[Any, Any]]) -> Any:
         try:
-            taken = [self.model.arrays(row) for row in rows]
-        except (KeyError, ValueError) as error:  # in an answer it is the client's, who is told why
+            arrays = [self.model.arrays(row) for row in rows]
+        except (KeyError, ValueError) as error:  # the client gets the reason in the answer
             raise MlflowException.invalid_parameter_value(str(error)) from error
-        return self.model.scores(**{n: np.concatenate([a[n] for a in taken]) for n in taken[0]})
+        return self.model.scores(**{n: np.concatenate([a[n] for a in arrays]) for n in arrays[0]})
 
 
-def reader_of(folder: Path) -> Any:
-    """The module in the export itself, so that models of several versions live in one process."""
+def load_reader(folder: Path) -> Any:
+    """Return the reader of this export, so that models of several versions live in one process."""
     spec = spec_from_file_location("reader", folder / "reader.py")
     assert spec is not None, "an export has its reader"
     assert spec.loader is not None

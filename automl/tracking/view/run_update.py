@@ -1,6 +1,7 @@
-"""What is new about a run of MLflow's, as plain values.
+"""Describes as plain values what is new about a run in MLflow.
 
-Names and values made such that MLflow takes them, with a note where something is cut.
+It also changes names and values so that MLflow takes them, with a note where a text is cut. It does
+not know MLflow.
 """
 
 from __future__ import annotations
@@ -16,91 +17,95 @@ from automl.record.texts import cut, printable
 
 # Tags by which a run is found again.
 STUDY_TAG, KIND_TAG, TRIAL_TAG = "automl.study", "automl.kind", "automl.trial"
-VALUE_METRIC, MEMORY_PEAK_METRIC = "value", "memory_peak_bytes"
+VALUE_METRIC = "value"
+"""The metric that holds a trial's final value."""
+MEMORY_PEAK_METRIC = "memory_peak_bytes"
 END_METRICS = (VALUE_METRIC, MEMORY_PEAK_METRIC)
-"""Metrics that a trial has once, from its end on."""
-# Tags that tell.
+"""Metrics of which a trial has one value, from its end on."""
+# Tags for the reader.
 STATE_TAG, CAUSE_TAG, DEVICE_TAG = "automl.state", "automl.cause", "automl.device"
 PEAK_TAG, PREDICTED_TAG, PREDICTED_BY_TAG = (
     "automl.memory_peak",
     "automl.memory_predicted",
     "automl.memory_predicted_by",
 )
-"""Bytes that a trial held by itself, that it had asked for, and how those were known."""
+"""Tags for the bytes that a trial held by itself, the bytes it had asked for, and their source."""
 REFUSED_TAG = "automl.refused"
-"""What of the run was not taken, and why."""
+"""Tag for the values of the run that MLflow refused, with the reasons."""
 OWN_TAG_PREFIXES = ("automl.", "mlflow.")
-"""What tags of the sweep and of MLflow begin with; no objective's do."""
+"""Prefixes of the tags of the sweep and of MLflow, which no objective's tag has."""
 PARENT_TAG = "mlflow.parentRunId"
 NOTE_TAG = "mlflow.note.content"
-"""MLflow shows it at the top of a run's page."""
-VALUE_METRIC = "value"
-"""The metric that holds a trial's final value."""
+"""Tag whose text MLflow shows at the top of a run's page."""
 
 
 @dataclass(frozen=True)
 class StudyRef:
-    """Which study's runs they are."""
+    """The study that runs belong to, by uuid and name."""
 
     uuid: str
     name: str
-    """Of its experiment and of its own run."""
+    """Name of the study's experiment and of its own run."""
     former_names: Sequence[str] = ()
-    """Its experiment is renamed where it still has one of these."""
+    """Former names of the study; an experiment that still has one of them is renamed."""
 
 
 @dataclass(frozen=True)
 class MetricPoint:
+    """A value of a metric at a step and a time."""
+
     key: str
     value: float
     time_ms: int
+    """Time in milliseconds since the epoch."""
     step: int
 
 
 @dataclass(frozen=True)
 class RunUpdate:
-    """All that changed about a run since the last time; the same again changes nothing."""
+    """All changes of a run since its last update; to apply it again changes nothing."""
 
     name: str
     start_ms: int
     key: Mapping[str, str]
-    """Tags that the run is found again by."""
+    """Tags by which the run is found again."""
     birth_tags: Mapping[str, str]
-    """Other tags that it has from its creation on."""
+    """Other tags that the run has from its creation on."""
     params: Mapping[str, str]
     """All params of the run, whether MLflow has them or not."""
     begins: bool
-    """The run begins or goes on here, or its objective asked for more params: they are told."""
+    """Whether the params are written: the run begins, goes on, or its objective asked for more."""
     tags: Mapping[str, str]
     metrics: Sequence[MetricPoint]
     once: Sequence[str] = END_METRICS
-    """Metrics that the run has once, from its end on."""
+    """Metrics of which the run has one value, from its end on."""
     logged_params: Mapping[str, str] = field(default_factory=dict)
-    """Params that the objective logged itself, those that are new."""
+    """New params that the objective logged itself."""
     status: str | None = None
-    """MLflow's word for the state that holds now; None: as it was, RUNNING for a new run."""
+    """MLflow's word for the run's new state; None if it stays as it was, RUNNING for a new run."""
     end_ms: int | None = None
-    """When the run ended for good; None: it has not."""
+    """Time when the run ended for good, in milliseconds since the epoch; None if it goes on."""
     artifacts: Sequence[str] = field(default=())
     """Checkpoints to store, by their paths below the study's directory."""
     files: Sequence[str] = field(default=())
-    """What else is stored, beside the checkpoints' folder; paths likewise."""
+    """Other files to store, beside the checkpoints' folder, by their paths below the study."""
     own_files: Sequence[tuple[str, str]] = field(default=())
-    """What has a folder of its own in the run, such as what a trial made of files itself: paths
-    below the study, and those folders."""
+    """Files with a folder of their own in the run, such as those that a trial made itself.
+
+    Each is a path below the study's directory, with its folder in the run."""
     refused: Sequence[str] = field(default=())
-    """What of the events is not stored, in words."""
+    """Texts about values of the events that are not stored."""
 
 
 MAX_PARAM_CHARACTERS = 6000
 MAX_TAG_CHARACTERS = 5000
-"""What every MLflow server of the 2 and 3 series takes."""
+"""Lengths of params and tags that every MLflow server of the 2 and 3 series takes."""
 MAX_KEY_CHARACTERS = 250
 _GOOD_KEY = re.compile(r"\w[\w\-:]*(?:[./ ][\w\-:]+)*")
 
 
 def clean_key(key: str) -> str:
-    """A name that MLflow takes: letters, digits and `_-./: `, and no detour as a path."""
+    """Return a name that MLflow takes: letters, digits and `_-./: `, and no detour as a path."""
     if _GOOD_KEY.fullmatch(key) and len(key) <= MAX_KEY_CHARACTERS:
         return key
     clean = posixpath.normpath(re.sub(r"[^/\w.\- :]", "_", key)).lstrip("/.")
@@ -108,7 +113,10 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    """Values are data: only what can be nothing but a credential is masked in them."""
+    """Return params that MLflow takes.
+
+    Params are data: only texts that can be nothing but a credential are masked in them.
+    """
     return {
         clean_key(k): mask_urls(printable(cut(v, MAX_PARAM_CHARACTERS))) for k, v in params.items()
     }
@@ -122,7 +130,7 @@ def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def nan_if_infinite(value: float) -> float:
-    """Infinite values become NaN: MLflow stores ±1.8e308, which ruins every chart's axis."""
+    """Return NaN for an infinite value: MLflow stores ±1.8e308, which ruins every chart's axis."""
     return math.nan if math.isinf(value) else value
 
 

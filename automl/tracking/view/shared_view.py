@@ -1,8 +1,8 @@
-"""How MLflow's UI shows a study: a view of its runs, kept with the experiment, and its address.
+"""Describes how MLflow's UI shows a study: a view of its runs, stored with the experiment. Pure.
 
-MLflow's list of runs shows no metric and no param by itself. A view that is shared sets columns and
-order; MLflow keeps it as a tag of the experiment and takes its key in the address. The form of both
-is not documented: read in the JavaScript of MLflow 3.17 (`viewStateShareKey`). Pure.
+MLflow's list of runs shows no metric and no param by itself. A shared view sets columns and order;
+MLflow keeps it as a tag of the experiment and takes its key in the address of the page. The form of
+both is not documented: read in the JavaScript of MLflow 3.17 (`viewStateShareKey`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from automl.tracking.view.run_update import (
 _KEY = "automl"
 VIEW_TAG = f"mlflow.sharedViewState.{_KEY}"
 EXPERIMENTS_PATH = "#/experiments?workflowType=machine_learning"
-"""The list of experiments: without the type MLflow 3 opens on its GenAI side, without runs."""
+"""Path of the list of experiments. Without the type MLflow 3 opens its GenAI side, without runs."""
 N_BEST = 10
 """Number of trials whose params the view shows."""
-_SEARCHED = re.compile(r"space\.(?!.*\.when\.)(.+)\.(?:low|choices)")
+_SEARCHED_KEY = re.compile(r"space\.(?!.*\.when\.)(.+)\.(?:low|choices)")
 _FAMILY = "family"
-"""The param that says which family of models a trial trains."""
+"""The param that names the family of models that a trial trains."""
 _RUN = "attributes.`Run Name`"
 _MIN_PIXELS, _CHARACTER_PIXELS, _PADDING_PIXELS, _ARROW_PIXELS = 90, 6, 30, 24
-"""Width of a column whose header is not cut off; one that is sorted by has an arrow, too."""
+"""Sizes for a column whose header is not cut off; a sorted column has an arrow, too."""
 _TRIALS, _OTHERS = "Trials", "Model metrics"
 """Sections of the chart page; MLflow puts the charts of all other metrics into the second."""
 
@@ -59,11 +59,16 @@ def shared_view_tag(
 
 
 def _params(settings: Mapping[str, str], best: Sequence[Iterable[str]]) -> list[str]:
-    """The family, then what the best trials have and the space does not fix; before any trial has
-    ended all that is searched."""
-    of_best = [name for names in best for name in names if f"space.{name}" not in settings]
-    family = [_FAMILY] if _FAMILY in of_best or (not best and "model.families" in settings) else []
-    return [*dict.fromkeys([*family, *(of_best if best else searched_params(settings))])]
+    """Return the names of the params to show.
+
+    These are the family, then the params of the best trials that the space does not fix. Before any
+    trial has ended they are all params that are searched.
+    """
+    best_params = [name for names in best for name in names if f"space.{name}" not in settings]
+    family = (
+        [_FAMILY] if _FAMILY in best_params or (not best and "model.families" in settings) else []
+    )
+    return [*dict.fromkeys([*family, *(best_params if best else searched_params(settings))])]
 
 
 def _tag(settings: Mapping[str, str], params: Sequence[str], time_ms: int) -> str:
@@ -124,8 +129,8 @@ def _section(name: str, columns: int = 3) -> dict[str, object]:
 
 
 def searched_params(settings: Mapping[str, str]) -> Iterator[str]:
-    """Params that have more than one value, in the order of the space."""
-    found = (_SEARCHED.fullmatch(key) for key in settings)
+    """Yield the params that have more than one value, in the order of the space."""
+    found = (_SEARCHED_KEY.fullmatch(key) for key in settings)
     yield from dict.fromkeys(match[1] for match in found if match is not None)
 
 
@@ -138,11 +143,14 @@ def minimizes_metric(settings: Mapping[str, str]) -> bool:
 
 
 def runs_view_address(experiment: str) -> str:
-    """Where the UI shows the runs of an experiment in its shared view."""
+    """Return the address where the UI shows an experiment's runs in its shared view."""
     return f"#/experiments/{experiment}/runs?viewStateShareKey={_KEY}&workflowType=machine_learning"
 
 
 def runs_by_value_address(experiment: str, *, minimizes: bool) -> str:
-    """The same without the view, which an experiment of an earlier version lacks: no columns."""
+    """Return the address of the runs without a view, for experiments of earlier versions.
+
+    The page then shows no columns of params.
+    """
     order = f"orderByKey=metrics.%60{VALUE_METRIC}%60&orderByAsc={str(minimizes).lower()}"
     return f"#/experiments/{experiment}/runs?{order}&workflowType=machine_learning"

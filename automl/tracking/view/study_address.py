@@ -1,4 +1,7 @@
-"""Where MLflow's UI shows a study, once its runs are in the store."""
+"""Finds the address where MLflow's UI shows a study, once its runs are in the store.
+
+It is a file of its own because it loads MLflow, which the other addresses do not need.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,18 @@ from automl.trial import SweepStarted
 
 
 def study_runs_address(server: TrackingUri, log: Path) -> str | None:
-    """The part of an address that opens the runs of the study whose event log is `log`.
+    """Return the part of an address that opens the runs of the study with the event log `log`.
 
-    None where that server has none: `events.delivered` may speak of another store. Raises
-    ConfigError when it does not answer.
+    Return None if the server has no such runs: `events.delivered` may be about another store. Raise
+    ConfigError when the server does not answer.
     """
     known = delivered_parent_run(log)
     if known is None:
         return None
     client = open_client(server)
     try:
-        # Found by its run: that id is the study's in any store, an experiment's is a small number.
+        # The experiment is found by its run, whose id is unique in any store; an experiment's id is
+        # a small number.
         experiment = client.get_experiment(client.get_run(known[1]).info.experiment_id)
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":

@@ -1,4 +1,4 @@
-"""What MLflow is told of the study itself: its parent run. Pure, like `trial_run.py`."""
+"""Computes what MLflow shows of a study itself: its own run, the parent of its trials'. Pure."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from automl.trial import SweepEnded, SweepStarted, TrialState, trial_name
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A study's run, as its sweeps so far tell it, whether their events are delivered or not."""
+    """A study's own run, computed from all its sweeps so far, delivered or not."""
 
     study: StudyRecord
-    """With one sweep at least."""
+    """The record of the study, with at least one sweep."""
     ref: StudyRef
-    """Which study it is now: it may have been renamed or copied since."""
+    """The study's present uuid and name: it may have been renamed or copied since."""
 
     @property
     def first(self) -> SweepStarted:
@@ -46,28 +46,33 @@ class StudyRun:
 
     @property
     def key(self) -> dict[str, str]:
-        """Tags that it is found again by."""
+        """Return the tags by which the run is found again."""
         return {STUDY_TAG: self.ref.uuid, KIND_TAG: "study" if self.refit_of is None else "refit"}
 
     @property
     def refit_of(self) -> str | None:
-        """The study whose winner is trained again here, in whose experiment this run stands."""
+        """Return the study whose winner is trained again here; None if this is no refit.
+
+        The run of a refit stands in the experiment of that study.
+        """
         name = self.study.settings.get("refit.of", "")
         return name if STUDY_NAME.fullmatch(name) else None
 
     @property
     def experiment(self) -> str:
-        """The name of the experiment that its runs are made in."""
+        """Return the name of the experiment that the study's runs are made in."""
         return self.refit_of or self.ref.name
 
     @property
     def run_name(self) -> str:
         return self.ref.name if self.refit_of is None else f"refit-{self.ref.name}"
 
-    def own(self, update: RunUpdate, number: int) -> RunUpdate:
-        """Of a trial's run as it stands in the experiment: with its final value by the name of the
-        study's metric, too. Among the trials of a study its refits have a name of their own, and
-        no final value, which would compare with none."""
+    def trial_update(self, update: RunUpdate, number: int) -> RunUpdate:
+        """Return the update of a trial's run as it stands in the experiment.
+
+        A trial's final value also stands under the name of the study's metric. A refit's trial has
+        a name of its own, and no final value, which would not compare with those of the study.
+        """
         if self.refit_of is None:
             name = named_value(self.study.settings)
             if name == VALUE_METRIC:
@@ -81,17 +86,18 @@ class StudyRun:
         return replace(update, name=f"{self.run_name}-{part}-{number}", metrics=metrics)
 
     def shared_view(self, best: Sequence[TrialRecord]) -> str:
-        """The view of its runs that its experiment keeps, by its best trials so far."""
+        """Return the view of the study's runs for its experiment, by its best trials so far."""
         params = [list(trial.params) for trial in best]
         return shared_view_tag(self.first.settings, to_ms(self.first.time), params)
 
     def update(
         self, events: Sequence[SweepStarted | SweepEnded], user: str, files: Sequence[str] = ()
     ) -> RunUpdate:
-        """What `events`, the last of the record's, change about the run.
+        """Return the changes of the run by `events`, which are the last of the record.
 
-        The settings are no params: each would be a column among those of the trials. `files` (the
-        config) are stored when a sweep begins; the note is the user's to change from then on.
+        The settings are no params, as each would be a column among those of the trials. `files`
+        (the config) are stored when a sweep begins. The note is written once, so that the user may
+        change it.
         """
         begins = any(isinstance(event, SweepStarted) for event in events)
         last = events[-1]
@@ -110,7 +116,7 @@ class StudyRun:
             params={},
             begins=begins,
             tags=clean_tags(tags),
-            metrics=tuple(_summary(events)),
+            metrics=tuple(_summary_points(events)),
             status=None if still_first else status,
             end_ms=to_ms(last.time) if status in ("FINISHED", "FAILED") else None,
             files=files if begins else (),
@@ -118,7 +124,7 @@ class StudyRun:
 
 
 def study_note(settings: Mapping[str, str]) -> str:
-    """What the study is about, in Markdown, from what cannot change while it lasts."""
+    """Return a text about the study in Markdown, from settings that never change."""
     if "refit.of" in settings:
         return _refit_note(settings)
     metric = settings.get("study.metric", "the metric")
@@ -134,7 +140,7 @@ def study_note(settings: Mapping[str, str]) -> str:
         "",
         "| param | searched |",
         "|---|---|",
-        *(f"| {name} | {_searched(settings, name)} |" for name in searched_params(settings)),
+        *(f"| {name} | {_range_text(settings, name)} |" for name in searched_params(settings)),
     ]
     return "\n".join(lines if len(lines) > 4 else lines[:1])
 
@@ -150,11 +156,11 @@ def _refit_note(settings: Mapping[str, str]) -> str:
 
 
 def _refitted_trial(settings: Mapping[str, str]) -> str:
-    """The number of the trial that is trained again; empty: the members of the ensemble are."""
+    """Return the number of the trial that is trained again; empty for an ensemble's members."""
     return settings.get("refit.trial", "")
 
 
-def _searched(settings: Mapping[str, str], name: str) -> str:
+def _range_text(settings: Mapping[str, str], name: str) -> str:
     entry = {key: settings.get(f"space.{name}.{key}") for key in ("low", "high", "choices")}
     if entry["choices"] is not None:
         return entry["choices"].strip("[]")
@@ -163,7 +169,7 @@ def _searched(settings: Mapping[str, str], name: str) -> str:
 
 
 def _sweep_state(event: SweepStarted | SweepEnded) -> tuple[str, str]:
-    """Our word and MLflow's."""
+    """Return the state of the sweep in our word and in MLflow's."""
     if isinstance(event, SweepStarted):
         return "running", "RUNNING"
     if event.failed or (event.done and not event.n_by_state.get(TrialState.FINISHED)):
@@ -173,7 +179,7 @@ def _sweep_state(event: SweepStarted | SweepEnded) -> tuple[str, str]:
     return "done", "FINISHED"
 
 
-def _summary(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[MetricPoint]:
+def _summary_points(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[MetricPoint]:
     for event in events:
         if not isinstance(event, SweepEnded):
             continue

@@ -1,19 +1,16 @@
-"""What of a study's own is to be delivered: how its sweeps began and ended, what was measured of
-exports, its ensemble. Of a shared study whoever is elected has them.
+"""Collects the values of a study itself, and turns them into updates of runs.
 
-What MLflow is told of an ensemble: its members and scores on the run of the study. Pure.
+The values are the begins and ends of sweeps, the ensemble, evaluations and tunings of exports. In a
+shared study only the elected sweep delivers them.
 
-What MLflow is told of an evaluation: scores on the runs of its trials and of the study. Pure.
+An evaluation puts scores on the runs of its trials and of the study: `test_loss` with
+`test_loss_low` and `test_loss_high`, the ends of its 95 % interval. On rows by which trials were
+chosen the names begin with `validation_`, for trials with folds with `out_of_fold_`. The study's
+run has the scores of the first model and those of the baselines (`test_loss_linear`). For a refit
+no trial has a run: the study's run has the refit's scores, and the trial's those of its own model.
 
-`test_loss` with `test_loss_low` and `test_loss_high`, the ends of its 95 % interval; of rows by
-which trials were chosen `validation_loss`, of trials with folds `out_of_fold_loss`. The study's run
-has those of the first model, and the baselines' beside them (`test_loss_linear`). Of a refit there
-is no run of a trial: the study's has its scores, and the trial's those of its own model.
-
-What MLflow is told of an export's tuning: figures on the study's run. Pure.
-
-`export_p50_seconds_onnx_2_threads`, one row at a time, and `export_rows_per_second_…`, whose step
-is the rows of a call.
+A tuning of an export puts figures on the study's run: `export_p50_seconds_onnx_2_threads` for one
+row at a time, and `export_rows_per_second_…`, whose step is the number of rows of a call.
 """
 
 from __future__ import annotations
@@ -51,17 +48,19 @@ from automl.trial import (
     trial_name,
 )
 
-ENSEMBLE = "automl.ensemble"
-"""The tag that names the members with their weights."""
+ENSEMBLE_TAG = "automl.ensemble"
+"""The tag that names the members of the ensemble with their weights."""
 
 
 def ensemble_run_update(
     event: EnsembleBuilt, study: StudyRef, file: Sequence[str], plots: Sequence[str]
 ) -> RunUpdate:
-    """What is new about the study's run; `file` is the ensemble's path below the study, `plots`
-    are those of the pictures of what it found."""
+    """Return the update of the study's run with the ensemble.
+
+    `file` is the path of the ensemble below the study, `plots` are the paths of its plots.
+    """
     members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
-    # A later one has a later time at the same step, and is the one that is shown.
+    # A later ensemble has a later time at the same step, so that MLflow shows it.
     points = [
         MetricPoint(clean_key(f"ensemble_{metric}"), nan_if_infinite(value), to_ms(event.time), 0)
         for metric, value in event.scores.items()
@@ -73,44 +72,46 @@ def ensemble_run_update(
         birth_tags={},
         params={},
         begins=False,
-        tags=clean_tags({ENSEMBLE: f"{members}; chosen by {event.n_rows:,} rows"}),
+        tags=clean_tags({ENSEMBLE_TAG: f"{members}; chosen by {event.n_rows:,} rows"}),
         metrics=tuple(points),
         files=file,
         own_files=[(path, PLOTS) for path in plots],
     )
 
 
-EVALUATED = "automl.evaluated"
-"""The tag that says on which rows, and how others compare."""
+EVALUATION_TAG = "automl.evaluated"
+"""The tag that names the rows of an evaluation, and compares the other models."""
 
 
 def evaluated_trial_update(event: ModelsEvaluated, number: int, study_uuid: str) -> RunUpdate:
-    """What is new about the trial's run."""
+    """Return the update of a trial's run with its scores."""
     name = trial_name(number)
     lines = [event.rows]
-    if compared := event.differences.get(name):
-        lines.append(f"against {event.models[0]}: {_compared(compared)}")
+    if differences := event.differences.get(name):
+        lines.append(f"against {event.models[0]}: {_comparison_text(differences)}")
     key = {STUDY_TAG: study_uuid, TRIAL_TAG: str(number)}
-    return _update(event, name, key, lines, model_score_points(event, name))
+    return _evaluation_update(event, name, key, lines, model_score_points(event, name))
 
 
 def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate:
-    """What is new about the study's own run."""
+    """Return the update of the study's own run with the scores of an evaluation."""
     names = event.models
     first = names[0] if names else ""
     lines = [f"{first} on {event.rows}"]
-    lines += [f"{name} against it: {_compared(of)}" for name, of in event.differences.items()]
+    lines += [f"{name} against it: {_comparison_text(d)}" for name, d in event.differences.items()]
     points = [*model_score_points(event, first)]
     points += [
-        _point(event, f"{metric}_{name}", score.value)
+        _evaluation_point(event, f"{metric}_{name}", score.value)
         for name, scores in event.scores.items()
         if name not in names
         for metric, score in scores.items()
     ]
-    return _update(event, study.name, {STUDY_TAG: study.uuid, KIND_TAG: "study"}, lines, points)
+    return _evaluation_update(
+        event, study.name, {STUDY_TAG: study.uuid, KIND_TAG: "study"}, lines, points
+    )
 
 
-def _update(
+def _evaluation_update(
     event: ModelsEvaluated,
     name: str,
     key: Mapping[str, str],
@@ -124,38 +125,41 @@ def _update(
         birth_tags={},
         params={},
         begins=False,
-        tags=clean_tags({EVALUATED: "\n".join(lines)}),
+        tags=clean_tags({EVALUATION_TAG: "\n".join(lines)}),
         metrics=tuple(points),
     )
 
 
 def model_score_points(event: ModelsEvaluated, name: str) -> Iterable[MetricPoint]:
-    """The scores of one model."""
+    """Yield the scores of one model, with the ends of their intervals."""
     for metric, score in event.scores.get(name, {}).items():
-        yield _point(event, metric, score.value)
-        yield _point(event, f"{metric}_low", score.low)
-        yield _point(event, f"{metric}_high", score.high)
+        yield _evaluation_point(event, metric, score.value)
+        yield _evaluation_point(event, f"{metric}_low", score.low)
+        yield _evaluation_point(event, f"{metric}_high", score.high)
 
 
-def _point(event: ModelsEvaluated, metric: str, value: float) -> MetricPoint:
-    """A later evaluation has a later time at the same step, and is the one that is shown."""
+def _evaluation_point(event: ModelsEvaluated, metric: str, value: float) -> MetricPoint:
+    """Return a point of an evaluation.
+
+    A later evaluation has a later time at the same step, so that MLflow shows it.
+    """
     part = "test" if event.kind.unseen else event.kind.value
     return MetricPoint(clean_key(f"{part}_{metric}"), nan_if_infinite(value), to_ms(event.time), 0)
 
 
-def _compared(differences: Mapping[str, ScoreDifference]) -> str:
+def _comparison_text(differences: Mapping[str, ScoreDifference]) -> str:
     return ", ".join(
-        f"{metric} {of.value:+.4g} ({of.low:+.4g} to {of.high:+.4g}; {of.verdict})"
-        for metric, of in differences.items()
+        f"{metric} {diff.value:+.4g} ({diff.low:+.4g} to {diff.high:+.4g}; {diff.verdict})"
+        for metric, diff in differences.items()
     )
 
 
-FASTEST = "automl.export"
-"""The tag that says which way was chosen, of which model."""
+EXPORT_TAG = "automl.export"
+"""The tag that names the runtime chosen for the export, and its model."""
 
 
 def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
-    """What is new about the study's own run."""
+    """Return the update of the study's own run with the figures of a tuning."""
     chosen = f"{event.model}: {event.chosen}" if event.chosen else f"{event.model}: none chosen"
     return RunUpdate(
         name=study.name,
@@ -164,14 +168,14 @@ def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
         birth_tags={},
         params={},
         begins=False,
-        tags=clean_tags({FASTEST: chosen}),
-        metrics=tuple(_points(event)),
+        tags=clean_tags({EXPORT_TAG: chosen}),
+        metrics=tuple(_tuning_points(event)),
     )
 
 
-def _points(event: ExportTuned) -> Iterator[MetricPoint]:
-    for way, figures in event.figures.items():
-        slug = "_".join(re.findall(r"\w+", way))
+def _tuning_points(event: ExportTuned) -> Iterator[MetricPoint]:
+    for runtime, figures in event.figures.items():
+        slug = "_".join(re.findall(r"\w+", runtime))
         for name, value in figures.items():
             figure, _, n_rows = name.partition("@")
             step = int(n_rows) if re.fullmatch(r"\d{1,9}", n_rows, re.ASCII) else 0
@@ -180,21 +184,21 @@ def _points(event: ExportTuned) -> Iterator[MetricPoint]:
 
 
 Write = Callable[[str, RunUpdate], None]
-"""To a run that is there."""
+"""A function that writes an update to an existing run, given its id."""
 
 
 class StudyValues:
-    """Those that were read and are not delivered; each is kept until it is."""
+    """The study's own values that were read from the log and are not delivered yet."""
 
     def __init__(self, files: StudyFiles) -> None:
         self._files = files
         self.sweeps: list[SweepStarted | SweepEnded] = []
         self._evaluations: list[ModelsEvaluated | ExportTuned] = []
         self._ensemble: EnsembleBuilt | None = None
-        """Of several the newest."""
+        """The newest ensemble that is not delivered yet."""
 
     def take(self, event: Event) -> None:
-        """Those of trials are none of them."""
+        """Keep an event of the study itself; ignore events of trials."""
         if isinstance(event, SweepStarted | SweepEnded):
             self.sweeps.append(event)
         elif isinstance(event, ModelsEvaluated | ExportTuned):
@@ -203,13 +207,13 @@ class StudyValues:
             self._ensemble = event
 
     def clear(self) -> None:
-        """Another delivers them."""
+        """Drop all values, as another sweep delivers them."""
         self.sweeps.clear()
         self._evaluations.clear()
         self._ensemble = None
 
     def sweeps_update(self, study: StudyRun) -> RunUpdate:
-        """Of the study's run, where there are sweeps to tell."""
+        """Return the update of the study's run by the sweeps' events; at least one is needed."""
         return study.update(self.sweeps, delivering_user(), self._own_file(self._files.config))
 
     def deliver_ensemble(self, study: StudyRun, parent: str, write: Write) -> None:
@@ -226,7 +230,7 @@ class StudyValues:
         find: Callable[[int, RunUpdate], str | None],
         write: Write,
     ) -> None:
-        """`find` says which run a trial has."""
+        """Deliver evaluations and tunings, in order; `find` returns the run of a trial."""
         while self._evaluations:
             event = self._evaluations[0]
             if isinstance(event, ExportTuned):
@@ -236,18 +240,22 @@ class StudyValues:
             write(parent, evaluated_study_update(event, study.ref))
             for number in event.trials:
                 update = evaluated_trial_update(event, number, study.ref.uuid)
-                if (run_id := find(number, update)) is not None:  # a stranger's log may name any
+                run_id = find(number, update)
+                if run_id is not None:  # a stranger's log may name trials without a run
                     write(run_id, update)
             del self._evaluations[0]
 
     def _own_file(self, path: Path) -> Sequence[str]:
-        """A file of the study; a link could name any file of ours in one that was given to us."""
+        """Return the path of a file below the study; nothing if it is absent or a link.
+
+        In a study from a stranger a link could lead to any file of this user's.
+        """
         below = path.relative_to(self._files.path).as_posix()
         return (below,) if path.is_file() and is_path_below(self._files.path, below) else ()
 
 
 def newest_study(log: Path) -> StudyRef | None:
-    """The study that the log's last sweep worked on; None: no sweep has begun."""
+    """Return the study that the log's last sweep worked on; None if no sweep has begun."""
     study = fold_events(event for event, _ in read_events(log) if isinstance(event, SweepStarted))
     if not study.sweeps:
         return None
@@ -255,7 +263,7 @@ def newest_study(log: Path) -> StudyRef | None:
 
 
 def delivering_user() -> str:
-    """Who delivers, as MLflow shows it."""
+    """Return the name of the user who delivers, as MLflow shows it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name

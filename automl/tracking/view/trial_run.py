@@ -1,7 +1,7 @@
-"""What MLflow is told of a trial: its run. Pure: events in, plain values out.
+"""Computes what MLflow shows of a trial: its run. Pure: events in, plain values out.
 
-All that happened to a trial since the last delivery becomes one `RunUpdate`. Asked again with the
-same events it is the same update, so that it can be repeated after any failure.
+All events of a trial since the last delivery become one `RunUpdate`. The same events always give
+the same update, so that it can be repeated after any failure.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from automl.tracking.view.run_update import (
     STUDY_TAG,
     TRIAL_TAG,
     VALUE_METRIC,
+    MetricPoint,
     RunUpdate,
     clean_key,
     clean_params,
@@ -36,7 +37,6 @@ from automl.tracking.view.run_update import (
     nan_if_infinite,
     to_ms,
 )
-from automl.tracking.view.run_update import MetricPoint as Point
 from automl.trial import (
     CheckpointKind,
     FailedOutcome,
@@ -61,29 +61,29 @@ _STATUS = {
     TrialState.FAILED: "FAILED",
 }
 _FENCE = "``````"
-"""Longer than what stands in a traceback."""
+"""Fence of a code block, longer than any in a traceback."""
 _NOTE_DETAILS_CHARACTERS = MAX_TAG_CHARACTERS - 1000
 
 
 class TrialRun:
-    """A trial's run, as the trial's events so far tell it, whether they are delivered or not."""
+    """A trial's run, computed from all events of the trial so far, delivered or not."""
 
     def __init__(self, first: TrialEvent, *, fresh: bool) -> None:
         self.number = first.trial
         self.fresh = fresh
-        """No earlier process can have made it."""
-        self.elsewhere = False
-        """It was held by another sweep, on whose disk its files may lie."""
+        """Whether no earlier process can have made the run."""
+        self.is_from_other_sweep = False
+        """Whether another sweep held the trial, whose files may lie on that sweep's disk."""
         self._fold = TrialFold(first.trial, first.time)
         self._infinite: set[str] = set()
 
     @property
     def ended(self) -> bool:
-        """For good: no event of this trial follows."""
+        """Return whether the trial has ended for good, so that no event of it follows."""
         return self._fold.state.is_final
 
     def take(self, event: TrialEvent) -> None:
-        """Learn from the next event."""
+        """Take the next event of the trial."""
         self._fold.take(event)
         if isinstance(event, MetricsReported):
             self._infinite |= {k for k, v in event.metrics.items() if math.isinf(v)}
@@ -93,42 +93,44 @@ class TrialRun:
     def update(
         self, events: Sequence[TrialEvent], study_uuid: str, parent: str, keep: KeepCheckpoints
     ) -> RunUpdate:
-        """What `events`, the last that were taken, change about the run.
+        """Return the changes of the run by `events`, which are the last that were taken.
 
         `parent` is the id of the study's own run.
         """
         trial = self._fold.record()
         begins = any(isinstance(event, TrialStarted) for event in events)
-        grows = any(isinstance(event, ParamsSuggested) for event in events)
-        turns = begins or any(isinstance(event, TrialOutcome) for event in events)
+        has_new_params = any(isinstance(event, ParamsSuggested) for event in events)
+        changes_state = begins or any(isinstance(event, TrialOutcome) for event in events)
         still_first = trial.state is TrialState.RUNNING and trial.n_starts <= 1
-        artifacts, refused = _checkpoints(trial, keep)
+        artifacts, refused = _checkpoints_to_store(trial, keep)
         return RunUpdate(
             name=trial_name(trial.number),
             start_ms=to_ms(trial.started),
             key={STUDY_TAG: study_uuid, TRIAL_TAG: str(trial.number)},
             birth_tags={PARENT_TAG: parent},
             params=clean_params({name: str(value) for name, value in trial.params.items()}),
-            begins=begins or grows,
+            begins=begins or has_new_params,
             logged_params=clean_params(_logged_params(events)),
-            tags=clean_tags(_noted(events) | (self._tags(trial, events) if turns else {})),
+            tags=clean_tags(
+                _objective_tags(events) | (self._tags(trial, events) if changes_state else {})
+            ),
             metrics=tuple(_metrics(trial, events)),
-            status=_STATUS[trial.state] if turns and not still_first else None,
+            status=_STATUS[trial.state] if changes_state and not still_first else None,
             end_ms=None if trial.ended is None else to_ms(trial.ended),
             artifacts=artifacts,
             refused=refused,
         )
 
     def _tags(self, trial: TrialRecord, events: Iterable[TrialEvent]) -> dict[str, str]:
-        """Of a trial that began, went on or ended by the last of `events`."""
+        """Return the tags of a trial that began, went on or ended by one of `events`."""
         tags = {STATE_TAG: trial.state.value}
         for event in events:
             if isinstance(event, TrialStarted):
                 tags[DEVICE_TAG] = trial.device
                 if trial.n_starts > 1:
-                    tags[CAUSE_TAG] = ""  # of the interruption that is over
+                    tags[CAUSE_TAG] = ""  # clears the cause of an interruption that is over
             elif isinstance(event, FailedOutcome) and event.details:
-                tags[NOTE_TAG] = _note(event)
+                tags[NOTE_TAG] = _failure_note(event)
         if trial.state is not TrialState.RUNNING:
             tags |= _memory_tags(trial)
         if trial.cause is not None:
@@ -139,14 +141,17 @@ class TrialRun:
         return tags
 
 
-def _noted(events: Iterable[TrialEvent]) -> dict[str, str]:
-    """What the objective has noted; none of the sweep's own tags, in a stranger's log either."""
+def _objective_tags(events: Iterable[TrialEvent]) -> dict[str, str]:
+    """Return the objective's tags.
+
+    The sweep's own tags are left out: a stranger's log may name them here.
+    """
     tags = {event.name: event.text for event in events if isinstance(event, TrialTagged)}
     return {name: text for name, text in tags.items() if not name.startswith(OWN_TAG_PREFIXES)}
 
 
 def _logged_params(events: Iterable[TrialEvent]) -> dict[str, str]:
-    """What the objective logged as params, beside those of the trial."""
+    """Return the params that the objective logged beside those of the trial."""
     return {
         name: text
         for event in events
@@ -156,38 +161,40 @@ def _logged_params(events: Iterable[TrialEvent]) -> dict[str, str]:
 
 
 def _memory_tags(trial: TrialRecord) -> dict[str, str]:
-    """What it held and what it had asked for, where that is known."""
+    """Return tags for the memory that the trial held and had asked for, as far as known."""
     if not trial.peak_bytes:
         return {}
-    asked, by = trial.predicted_bytes, trial.predicted_by
+    predicted, source = trial.predicted_bytes, trial.predicted_by
     return (
         {PEAK_TAG: str(trial.peak_bytes)}
-        | ({} if asked is None else {PREDICTED_TAG: str(asked)})
-        | ({} if by is None else {PREDICTED_BY_TAG: by.value})
+        | ({} if predicted is None else {PREDICTED_TAG: str(predicted)})
+        | ({} if source is None else {PREDICTED_BY_TAG: source.value})
     )
 
 
-def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Point]:
+def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[MetricPoint]:
     for event in events:
         time_ms = to_ms(event.time)
         match event:
             case MetricsReported():
                 for name, value in event.metrics.items():
-                    yield Point(clean_key(name), nan_if_infinite(value), time_ms, event.step)
+                    yield MetricPoint(clean_key(name), nan_if_infinite(value), time_ms, event.step)
             case ValuesLogged():
                 for name, value, step, at_ms in event.points:
-                    yield Point(clean_key(name), nan_if_infinite(value), at_ms, step)
+                    yield MetricPoint(clean_key(name), nan_if_infinite(value), at_ms, step)
             case FinishedOutcome() | PrunedOutcome():
-                yield Point(VALUE_METRIC, nan_if_infinite(event.value), time_ms, trial.last_step)
+                yield MetricPoint(
+                    VALUE_METRIC, nan_if_infinite(event.value), time_ms, trial.last_step
+                )
         if isinstance(event, TrialOutcome) and event.state.is_final and trial.peak_bytes:
             peak = float(trial.peak_bytes)
-            yield Point(MEMORY_PEAK_METRIC, peak, time_ms, trial.last_step)
+            yield MetricPoint(MEMORY_PEAK_METRIC, peak, time_ms, trial.last_step)
 
 
-def _checkpoints(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:
-    """What of the trial's checkpoints is stored, and why others that it names are not."""
+def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:
+    """Return paths of the checkpoints to store, and texts about those that are not stored."""
     stored, refused = [], []
-    for kind in _kept(keep) if trial.state.is_final else ():
+    for kind in _stored_kinds(keep) if trial.state.is_final else ():
         if kind not in trial.checkpoints:
             continue
         path = own_checkpoint(trial.checkpoints[kind], trial.number, kind)
@@ -201,7 +208,7 @@ def _checkpoints(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], 
     return stored, refused
 
 
-def _kept(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
+def _stored_kinds(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
     return {
         KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
         KeepCheckpoints.best: (CheckpointKind.BEST,),
@@ -210,20 +217,20 @@ def _kept(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
 
 
 def own_checkpoint(path: str, number: int, kind: CheckpointKind) -> str | None:
-    """Where the trial's checkpoint stands below its study; None for a path that is another file's.
+    """Return the path of a trial's checkpoint below its study; None if `path` is another file's.
 
-    The log may be a stranger's, and a study may have been moved since: an absolute path says where
-    it stood then, and only its end is believed.
+    The log may be a stranger's, and the study may have been moved since: an absolute path names the
+    place at that time, and only its end counts.
     """
     own = PurePosixPath(StudyFiles(Path()).checkpoint(number, kind))
-    said = PurePosixPath(path)
-    if ".." in said.parts or (said != own and not said.is_absolute()):
+    logged_path = PurePosixPath(path)
+    if ".." in logged_path.parts or (logged_path != own and not logged_path.is_absolute()):
         return None
-    return str(own) if said.parts[-3:] == own.parts else None
+    return str(own) if logged_path.parts[-3:] == own.parts else None
 
 
-def _note(event: FailedOutcome) -> str:
+def _failure_note(event: FailedOutcome) -> str:
     details = cut_middle(event.details, _NOTE_DETAILS_CHARACTERS)
-    # As code: `***` and `a_b` are no Markdown there.
+    # The cause is shown as code, in which `***` and `a_b` are no Markdown.
     cause = cut(event.cause, 500).replace("`", "'")
     return f"**`{cause}`**\n\n{_FENCE}\n{details}\n{_FENCE}"

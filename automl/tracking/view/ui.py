@@ -1,4 +1,7 @@
-"""MLflow's own UI on loopback, over the store that sweeps write to."""
+"""Serves MLflow's own UI on loopback, over the store that sweeps write to.
+
+For a store with a server of its own it only says the address.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,17 @@ class _EndedBySignalError(Exception):
 def serve_ui(
     config: TrackingConfig, port: int, say: Say = say_on_stdout, *, study: Path | None = None
 ) -> int:
-    """Serve the UI until Ctrl-C; `say` gets the address once it answers. Returns the exit code.
+    """Serve the UI until Ctrl-C; `say` gets the address once it answers. Return the exit code.
 
-    The address opens the runs of the study in the directory `study`, without one the list of
-    experiments. Call it from the main thread. Raises ConfigError when store or port cannot be used,
-    AutoMLError when the server ends by itself.
+    The address opens the runs of the study in the directory `study`, or else the list of
+    experiments. Call this from the main thread. Raise ConfigError when store or port cannot be
+    used, AutoMLError when the server ends by itself.
     """
     uri = resolve_uri(config)
     if uri.is_remote:
-        where = f"{uri.without_credentials}/{_part_of(study, uri, say)}" if uri.is_server else uri
+        where = (
+            f"{uri.without_credentials}/{_address_part(study, uri, say)}" if uri.is_server else uri
+        )
         say(f"MLflow's own server shows the runs: {where}")
         return 0
     _check_port(port)
@@ -61,15 +66,15 @@ def serve_ui(
                 server = running.enter_context(_server(uri, port, output))
                 _wait_until_it_answers(server, port, output, uri)
             here = TrackingUri(f"http://{HOST}:{port}", "ui.port")
-            say(f"MLflow UI: {here.text}/{_part_of(study, here, say)} (Ctrl-C ends it)")
+            say(f"MLflow UI: {here.text}/{_address_part(study, here, say)} (Ctrl-C ends it)")
             server.wait()
             raise AutoMLError(f"the MLflow server has ended: {_last_lines(output, uri)}")
     except _EndedBySignalError:
         return 0
 
 
-def _part_of(study: Path | None, server: TrackingUri, say: Say) -> str:
-    """The part of the address that opens the study's runs, else the list of experiments."""
+def _address_part(study: Path | None, server: TrackingUri, say: Say) -> str:
+    """Return the part of the address that opens the study's runs, else the list of experiments."""
     if study is None:
         return EXPERIMENTS_PATH
     set_mlflow_defaults(os.environ)
@@ -78,7 +83,7 @@ def _part_of(study: Path | None, server: TrackingUri, say: Say) -> str:
 
     try:
         found = study_runs_address(server, StudyFiles(study).events)
-    except ConfigError as error:  # the browser may get in where we do not
+    except ConfigError as error:  # the browser may have access where this process has none
         say(str(error))
         return EXPERIMENTS_PATH
     if found is None:
@@ -111,14 +116,14 @@ def _check_port(port: int) -> None:
 
 @contextmanager
 def _server(uri: TrackingUri, port: int, output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """The server, in a process group that is ended as a whole."""
+    """Run the server for the block, in a process group that is ended as a whole."""
     environ = dict(os.environ)
     set_mlflow_defaults(environ)
-    environ["MLFLOW_BACKEND_STORE_URI"] = uri.text  # arguments are seen by everybody
+    environ["MLFLOW_BACKEND_STORE_URI"] = uri.text  # every user can see arguments
     origins = [f"{name}:{port}" for name in (HOST, "localhost")]
     command = [sys.executable, "-P", "-m", "mlflow", "server"]
     command += ["--app-name", "automl-ui", "--host", HOST, "--port", str(port), "--workers", "1"]
-    # The default list takes any host that begins like a private address (10.evil.example).
+    # The default list allows any host that begins like a private address (10.evil.example).
     command += ["--allowed-hosts", ",".join(origins)]
     command += ["--cors-allowed-origins", ",".join(f"http://{origin}" for origin in origins)]
     command += ["--x-frame-options", "DENY"]
@@ -142,7 +147,7 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
         server.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         logger.debug("the MLflow server takes its time; it is killed")
-    _signal_group(server, signal.SIGKILL)  # a child of it that is left
+    _signal_group(server, signal.SIGKILL)  # for its children that are left
     server.wait()
 
 
@@ -157,13 +162,13 @@ def _wait_until_it_answers(
     server: subprocess.Popen[bytes], port: int, output: IO[bytes], uri: TrackingUri
 ) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not _answers(port):
+    while not _has_answered(port):
         if server.poll() is not None or time.monotonic() > deadline:
             raise AutoMLError(f"the MLflow server did not start: {_last_lines(output, uri)}")
         time.sleep(_POLL_SECONDS)
 
 
-def _answers(port: int) -> bool:
+def _has_answered(port: int) -> bool:
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request("GET", "/health")
@@ -183,13 +188,13 @@ def _last_lines(output: IO[bytes], uri: TrackingUri) -> str:
 @contextmanager
 def _signals_raise() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
-        for each in _SIGNALS:  # the server is being ended: a second Ctrl-C must not stop that
-            signal.signal(each, signal.SIG_IGN)
+        for signal_number in _SIGNALS:  # a second Ctrl-C must not stop the end of the server
+            signal.signal(signal_number, signal.SIG_IGN)
         raise _EndedBySignalError
 
-    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    previous = {number: signal.signal(number, end) for number in _SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

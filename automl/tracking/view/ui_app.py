@@ -1,8 +1,10 @@
-"""The MLflow server that `ui` starts: MLflow's own, whose page sets what a new browser begins with.
+"""The MLflow server that `ui` starts: MLflow's own, with first choices for a new browser.
 
 MLflow 3 opens the page of a run on its GenAI side, whatever the address says, and a panel over a
-third of the window, until the browser has noted otherwise. The keys are not documented: read in the
-JavaScript of MLflow 3.17 (`useLocalStorage`). A choice that the browser has noted stays.
+third of the window, until the browser has noted another choice. The keys are not documented: read
+in the JavaScript of MLflow 3.17 (`useLocalStorage`). A choice that the browser has noted stays.
+
+It is a file of its own because MLflow loads it by entry point in the server's process.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def make_app() -> Any:
     from mlflow.server.fastapi_app import app
 
     index = Path(str(pages.static_folder)) / "index.html"
-    # No file is sent, so that no browser takes the page that it has from another server.
+    # The page is not sent as a file, else a browser would use its copy from another server.
     pages.view_functions["serve"] = lambda: with_first_choices(index.read_text(encoding="utf-8"))
     return app
 

@@ -13,7 +13,7 @@ from automl.measure.gain.watch import ExecutionWatch, HostClock, TimedExecution
 from automl.models.networks.tensors import DataOnDevices
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.training_session import open_session
-from automl.trial import Params, run_one_by_one
+from automl.trial import Params, single_event_handler
 from tests.models.conftest import HOST, make_plan, make_spec
 from tests.models.conftest import disc as disc
 from tests.running.gain import objectives
@@ -32,7 +32,7 @@ def watched(
     cuts = plan.objective.kind is ObjectiveKind.builtin
     watch = ExecutionWatch(HostClock(), seconds, cuts=cuts, pass_seconds=pass_seconds)  # type: ignore[arg-type]
     with watch.watching():
-        session.run(make_spec(folder, PARAMS), HOST, run_one_by_one(watch.on_events))
+        session.run(make_spec(folder, PARAMS), HOST, single_event_handler(watch.on_events))
     return watch, watch.call()
 
 

@@ -19,7 +19,7 @@ from automl.models.networks.folds.fold_course import (
 from automl.objectives.goal import StudyGoal
 from automl.trial import Direction
 
-LEAST = StudyGoal("val_loss", Direction.minimize, at_end=True)
+LEAST = StudyGoal("val_loss", Direction.minimize, value_at_end=True)
 
 
 def course(
@@ -98,7 +98,7 @@ def test_what_is_told_is_of_the_models_taken() -> None:
     assert (found.step, found.metrics, found.state) == (1, {"val_loss": 1.5}, {"is": ["a", "b"]})
 
 
-AUC = StudyGoal("val_auc", Direction.maximize, at_end=True)
+AUC = StudyGoal("val_auc", Direction.maximize, value_at_end=True)
 Y = np.array([0, 0, 1, 1])
 
 

@@ -95,7 +95,23 @@ def test_the_environment_says_the_same() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["adam", "a b", "it's", "\\", "a\\'", "null", "1e-3", "", "x=1,y", "${a}", True, 0.0, 7],
+    [
+        "adam",
+        "a b",
+        "it's",
+        "\\",
+        "a\\'",
+        "null",
+        "1e-3",
+        "",
+        "x=1,y",
+        "a\n b",
+        '"q"',
+        "${a}",
+        True,
+        0.0,
+        7,
+    ],
 )
 def test_hydra_reads_an_override_back(value: ParamValue) -> None:
     text = f"name={override_text(value)}"

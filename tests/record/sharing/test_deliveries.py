@@ -1,4 +1,4 @@
-"""Who delivers what of a shared study, as the database tells it to sweeps that come and go."""
+"""The division of a shared study's delivery among sweeps that come and go."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_who_was_away_for_longer_than_a_lease_is_told(store: Store) -> None:
         with store.database.transaction() as cursor:
             if attends:
                 delivery_tables.attend_delivery(cursor, OURS, this_holder())
-            return delivery_tables.elect_deliverer(cursor, OURS)
+            return delivery_tables.delivery_term(cursor, OURS)
 
     assert [term(attends=False), term(), term()] == [None, 1, 1]
     store.lapse("ours")

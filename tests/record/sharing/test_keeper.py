@@ -12,10 +12,10 @@ import pytest
 from automl.errors import StorageError
 from automl.record.lease import LEASE_SECONDS
 from automl.record.sharing.background_duties import (
-    ASK_SECONDS,
     GIVE_UP_SECONDS,
-    LEND_SECONDS,
+    RENEW_AFTER_STOP_SECONDS,
     RENEW_SECONDS,
+    WORKER_SECONDS,
     SharingDuties,
     SharingThreads,
 )
@@ -37,8 +37,8 @@ class Scene:
                 renew=lambda: self.do("renew"),
                 give_up=lambda: self.done.append("give up"),
                 end_lost=self.end_lost,
-                lend=self.lend,
-                broke=lambda error: self.done.append("broke"),
+                set_worker_deadline=self.lend,
+                report_failure=lambda error: self.done.append("broke"),
             ),
             clock=lambda: self.now,
         )
@@ -86,33 +86,33 @@ def test_who_cannot_renew_gives_up_before_the_lease_ends() -> None:
 
 
 def test_who_was_stopped_asks_before_it_gives_up() -> None:
-    """Nobody may have taken the trials."""
+    """Perhaps no other sweep has taken the trials meanwhile."""
     scene = Scene()
     scene.now = 180.0
-    done = scene.turns(ASK_SECONDS + 1)
+    done = scene.turns(RENEW_AFTER_STOP_SECONDS + 1)
     assert done[:3] == ["renew", "ship", "look"]
     assert "give up" not in done
     assert done.count("renew") == 1
     scene.now, scene.away = 360.0, True
-    assert scene.turns(ASK_SECONDS - 0.4) == []
+    assert scene.turns(RENEW_AFTER_STOP_SECONDS - 0.4) == []
     assert "give up" in scene.turns(1)
 
 
 @pytest.mark.slow
 def test_workers_are_lent_devices_for_as_long_as_leases_last() -> None:
-    """From when their renewal began: the database counts from later on."""
+    """The time counts from the begin of a renewal; the database counts from later on."""
     scene = Scene()
     scene.turns(RENEW_SECONDS + 0.3)
-    renewed = scene.lent_until - LEND_SECONDS
+    renewed = scene.lent_until - WORKER_SECONDS
     assert RENEW_SECONDS <= renewed < RENEW_SECONDS + 0.3
-    assert GIVE_UP_SECONDS < LEND_SECONDS < LEASE_SECONDS - 1.0
+    assert GIVE_UP_SECONDS < WORKER_SECONDS < LEASE_SECONDS - 1.0
     scene.away = True
     scene.turns(GIVE_UP_SECONDS + 1)
-    assert scene.lent_until == renewed + LEND_SECONDS
+    assert scene.lent_until == renewed + WORKER_SECONDS
     assert scene.keeper.is_cut_off
     scene.away = False
     scene.turns(0.2)
-    assert scene.lent_until == scene.now + LEND_SECONDS
+    assert scene.lent_until == scene.now + WORKER_SECONDS
     assert not scene.keeper.is_cut_off
 
 
@@ -120,11 +120,11 @@ def test_workers_are_lent_devices_from_the_start() -> None:
     scene = Scene()
     scene.keeper.start()
     scene.keeper.close()
-    assert scene.lent_until == LEND_SECONDS
+    assert scene.lent_until == WORKER_SECONDS
 
 
 def test_giving_up_waits_for_no_answer(database: str) -> None:
-    """Of a server that is stopped and still has the connection; the clock is ten times as fast."""
+    """The server is stopped and keeps the connection; the clock is ten times as fast."""
     asks, answered, gave_up = threading.Event(), threading.Event(), threading.Event()
     with Database(database) as connected:
         with connected.transaction() as cursor:
@@ -139,8 +139,8 @@ def test_giving_up_waits_for_no_answer(database: str) -> None:
         nothing = lambda: None  # noqa: E731
         duties = SharingDuties(
             *(nothing, nothing, renew, gave_up.set, nothing),
-            lend=lambda until_seconds: None,
-            broke=lambda error: None,
+            set_worker_deadline=lambda until_seconds: None,
+            report_failure=lambda error: None,
         )
         keeper = SharingThreads(duties, clock=lambda: 10 * time.monotonic())
         os.kill(server, signal.SIGSTOP)

@@ -17,7 +17,7 @@ class Scene:
         self._lost = LostTrials(clock=lambda: self.now)
 
     def ended(self, seconds: float, *lost: int) -> list[tuple[float, list[int]]]:
-        """Who is to be ended within these seconds, and when."""
+        """Return the trials that must be ended within these seconds, and when."""
         found = []
         for _ in range(round(seconds * 4)):
             if late := self._lost.overdue(lost):

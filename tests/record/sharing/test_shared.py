@@ -51,7 +51,7 @@ def nothing(told: object) -> None:
 
 
 def start(shared: SharedRecord, *busy: int) -> None:
-    """It looks at once how the study stands."""
+    """Start the threads; the study's state is read at once."""
     shared.start(lambda: busy, lambda standing: None, lambda error: None, nothing, nothing)
 
 
@@ -59,7 +59,7 @@ def start(shared: SharedRecord, *busy: int) -> None:
 def test_a_connection_that_the_database_has_closed_is_opened_again(
     database: str, config: StudyConfig
 ) -> None:
-    """As for who was stopped within a transaction: the next question is asked in vain, no more."""
+    """A sweep stopped within a transaction loses it; only its next question has no answer."""
 
     def lose() -> None:
         with psycopg.connect(database, autocommit=True) as connection:
@@ -103,24 +103,28 @@ def test_a_trial_whose_making_was_not_heard_of_is_the_sweeps_at_once(
         deaf.is_deaf = False
         start(shared)
         assert shared.standing.n_left == 1
-        assert shared.take_left() == 0
+        assert shared.take_over_trial() == 0
         assert shared.log.held == {0: 2}
-        assert [heard.trials for heard in shared.heard()] == [[(0, {"x": 0.5})]]
+        assert [heard.trials for heard in shared.peer_news()] == [[(0, {"x": 0.5})]]
 
 
 def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(
     database: str, config: StudyConfig
 ) -> None:
-    """It was another's, that gave it back."""
+    """Another sweep held the trial, and gave it back."""
     with joined(config, Database(database)) as other:
         assert other.claim(0, {}) is TrialClaim.MADE
         assert other.claim(1, {}) is TrialClaim.MADE
     with joined(config, deaf := Deaf(database)) as shared:
         start(shared)
         deaf.is_deaf = True
-        assert shared.take_left() is None
+        assert shared.take_over_trial() is None
         deaf.is_deaf = False
-        assert [shared.take_left(), shared.take_left(), shared.take_left()] == [0, 1, None]
+        assert [shared.take_over_trial(), shared.take_over_trial(), shared.take_over_trial()] == [
+            0,
+            1,
+            None,
+        ]
         assert shared.log.held == {0: 3, 1: 2}
 
 

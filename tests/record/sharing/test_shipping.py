@@ -1,4 +1,4 @@
-"""Which lines of a sweep's own log the record takes."""
+"""The record takes only some lines of a sweep's own log."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from automl.errors import ConfigError
-from automl.record.lease import TrialHolder, is_on_this_machine, this_holder
+from automl.record.lease import TrialHolder, this_boot, this_holder
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.shared_log import ship_lines
@@ -243,14 +243,14 @@ def test_a_password_is_in_no_message() -> None:
 
 def test_a_process_is_gone_by_its_boot_its_number_and_its_start() -> None:
     me = this_holder()
-    assert TrialHolder.of(me.text()) == me
-    assert not me.is_gone(is_on_this_machine())
+    assert TrialHolder.from_text(me.text()) == me
+    assert not me.is_gone(this_boot())
     earlier = TrialHolder(me.host, me.boot, me.pid, "1")
-    assert earlier.is_gone(is_on_this_machine()), "its number was given out again"
+    assert earlier.is_gone(this_boot()), "its number was given out again"
     assert not earlier.is_gone("another machine")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert TrialHolder(me.host, me.boot, ended.pid, "1").is_gone(is_on_this_machine())
+    assert TrialHolder(me.host, me.boot, ended.pid, "1").is_gone(this_boot())
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from automl.record.study_record import fold_events
 from automl.record.trial_record import TrialRecord
 from automl.running.finish.automatic_refit import (
     START_SECONDS,
+    SweepRefit,
     TrialLengths,
     is_refit_newest,
     makespan_seconds,
@@ -154,6 +157,34 @@ def test_without_time_for_it_that_is_said() -> None:
     assert refit_time_refusal(20, 21, 100) == ""
     said = "that takes about 20 s, and of study.timeout_seconds=100 19 s are left"
     assert refit_time_refusal(20, 19, 100) == said
+
+
+@pytest.mark.parametrize(
+    ("loading_seconds", "limit_seconds", "family", "trials_seconds"),
+    [
+        (6, 30, AutoFamily(), 21),
+        (14, 30, AutoFamily(), 15),
+        (20, 600, AutoFamily(), 570),
+        (5, 30, TreesFamily(), 25),
+        (40, 30, TreesFamily(), 15),
+    ],
+)
+def test_a_sweep_on_a_slow_machine_ends_in_time(
+    prepared: PreparedStudy,
+    loading_seconds: float,
+    limit_seconds: float,
+    family: Any,
+    trials_seconds: float,
+) -> None:
+    """Its time counts from its call, and its end takes half as long as its loading; half of the
+    limit is for trials."""
+    found = changed(prepared, study={"timeout_seconds": limit_seconds, "refit": RefitSetting.none})
+    found = replace(found, plan=replace(found.plan, family=family))
+    loaded = time.monotonic()
+    parts: Any = SimpleNamespace(config=found.config, prepared=found)
+    until = SweepRefit(parts, None, loaded - loading_seconds).trials_until_seconds
+    assert until is not None
+    assert until - loaded == pytest.approx(trials_seconds, abs=1)
 
 
 def test_one_from_after_the_last_trial_stays(tmp_path: Path) -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from automl.config import DataConfig, StudyConfig
+import pytest
+
+from automl.config import Config, DataConfig, ObjectiveConfig, ObjectiveKind, StudyConfig
 from automl.data.column_overview import ColumnRow
 from automl.data.load import load_dataset
-from automl.running.finish.result_tables import MAX_COLUMNS_SHOWN, columns_table
+from automl.running.finish.result_tables import (
+    MAX_COLUMNS_SHOWN,
+    columns_table,
+    notes_of_config,
+)
+from automl.trial import Direction
 
 STUDY = StudyConfig(name="prices")
 NUMBER = ColumnRow("n", "number", 1, "numbers", is_plain=True)
@@ -15,7 +23,7 @@ DATE = ColumnRow("sold", "date", 5, "dates such as '2024-05-31' (ISO 8601)")
 
 
 def lines(*rows: ColumnRow) -> list[str]:
-    return [*columns_table(replace(load_dataset(DataConfig()), taken=rows), STUDY)]
+    return [*columns_table(replace(load_dataset(DataConfig()), column_rows=rows), STUDY)]
 
 
 def test_each_column_is_a_line_in_the_tables_order() -> None:
@@ -37,3 +45,46 @@ def test_what_is_no_table_has_none_and_a_name_is_printed_in_a_line() -> None:
     assert lines() == []
     (_, line) = lines(DATE._replace(name="a\nb\x1b[31m"))
     assert line.isprintable()
+
+
+def config_of(kind: ObjectiveKind, space: dict[str, Any], **study: Any) -> Config:
+    objective = ObjectiveConfig(kind=kind, target="mine.py:train")
+    return Config(objective=objective, space=space, study=StudyConfig(**study))
+
+
+def test_an_objective_is_told_what_its_value_is_called() -> None:
+    (line,) = notes_of_config(config_of(ObjectiveKind.called, {}))
+    assert line == (
+        "mine.py:train is judged by val_loss: the number it returns, or what it reports by that "
+        "name; small values are good; metric=NAME names another, direction= turns it"
+    )
+    (line,) = notes_of_config(config_of(ObjectiveKind.python, {}))
+    assert line.endswith("study.metric=NAME names another, study.direction= turns it")
+    named = config_of(ObjectiveKind.called, {}, metric="accuracy", direction=Direction.maximize)
+    (line,) = notes_of_config(named)
+    assert line.endswith(
+        "judged by accuracy: the number it returns, or what it reports by that "
+        "name; large values are good"
+    )
+    assert not [*notes_of_config(Config())], "the built-in training reports its own metrics"
+
+
+@pytest.mark.parametrize(
+    ("choices", "kind", "line"),
+    [
+        ([1e-4, 0.1], "called", 'space={\'x\': {"low": 0.0001, "high": 0.1, "log": True}}'),
+        ([0.1, 1e-4], "builtin", "space.x='{low: 0.0001, high: 0.1, log: true}'"),
+        ([-5.0, 5.0], "called", "space={'x': (-5.0, 5.0)}"),
+        ([0.0, 0.5], "builtin", "space.x='{low: 0.0, high: 0.5}'"),
+        ([0.1, 0.2], "builtin", None),
+        ([32, 512], "builtin", None),
+        ([1e-4, 1e-2, 1.0], "builtin", None),
+        (["a", 1.0], "builtin", None),
+    ],
+)
+def test_two_choices_that_may_be_meant_as_a_range(
+    choices: list[Any], kind: str, line: str | None
+) -> None:
+    found = notes_of_config(config_of(ObjectiveKind(kind), {"x": {"choices": choices}}))
+    said = [note for note in found if note.startswith("space.x: ")]
+    assert [note.partition("a range is ")[2] for note in said] == ([] if line is None else [line])

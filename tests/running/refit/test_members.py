@@ -95,13 +95,13 @@ def test_each_trains_as_long_as_it_did() -> None:
     own = replace(training, epochs=8, ema_decay=mlp.ema_decay)
     assert found.plan.training_of(MLP, training) == own
     assert found.plan.training_of({"family": "linear"}, training) == training
-    given = replace(found.plan, given=(0, 1, 1))
+    given = replace(found.plan, member_of_trial=(0, 1, 1))
     assert [given.training_of_trial(n, training).epochs for n in range(3)] == [3, 8, 8]
     assert "trials 1, 0: 125 rows (train+validation), 3 to 8 epochs" in found.notes[0]
 
 
 def test_each_is_known_by_its_number_in_the_study() -> None:
-    plan = replace(members().plan, given=(0, 1, 0))
+    plan = replace(members().plan, member_of_trial=(0, 1, 0))
     assert plan.repeated_trials() == (1, 0, 1)
 
 

@@ -75,7 +75,7 @@ def test_what_was_searched_is_trained_again_on_fewer_rows() -> None:
     config = replace(big, data=DataConfig(n_train=1000))
     fewer = prepare_study(config).dataset
     assert not prepare_study(config).space.has(wanted), "an epoch of it has less than ten steps"
-    plan = RefitPlan(members=(MemberPlan(wanted, 3, 0.0),), given=(0,))
+    plan = RefitPlan(members=(MemberPlan(wanted, 3, 0.0),), member_of_trial=(0,))
     asked = RefitInputs(plan, fewer, n_searched=1500)
     again = prepare_study(replace(config, study=StudyConfig(enqueue=[dict(wanted)])), refit=asked)
     assert again.space.has(wanted)
@@ -96,7 +96,7 @@ def test_a_trial_with_folds_takes_a_lane_for_each() -> None:
         )
         pack = prepared.pack_of(space, on_host=True)
         found[folds] = None if pack is None else pack[1]
-        assert prepared.plan.goal.at_end == (folds > 1)
+        assert prepared.plan.goal.value_at_end == (folds > 1)
     assert found == {1: 16, 5: 3, 9: None}, "of 16 lanes; a trial by itself has its own pack"
 
 

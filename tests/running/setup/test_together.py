@@ -52,9 +52,9 @@ def test_a_trial_whose_end_this_version_cannot_read_keeps_no_sweep_alive(
     trial = other.ask()
     assert trial is not None
     assert ours._shared.pull()
-    ours.hear()
+    ours.add_news()
     assert others.may_run()
-    with ours._shared._asking.transaction() as cursor:
+    with ours._shared._main_database.transaction() as cursor:
         study_tables.end_trials(cursor, 1, [trial.number])
     ours._shared._look()
     assert ours._standings.is_running(trial.number), "nothing was heard of its end"

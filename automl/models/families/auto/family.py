@@ -1,7 +1,7 @@
-"""The light side of `model=auto`: which family a trial is of is one of its params.
+"""Defines the light side of `model=auto`, where a param of each trial chooses its family.
 
-The params of a family are in the space with its name before them (`mlp_depth`), under the condition
-that the trial is of it. Everything that is asked of a trial is asked of its family.
+The params of a family are in the space with its name before them (`mlp_depth`), on the condition
+that the trial chose it. All questions about a trial go to its family.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
 FAMILY_PARAM = "family"
-"""The param that names the family of a trial."""
+"""Name of the param that chooses the family of a trial."""
 BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
-"""An entry of the space: those of these choices with so many steps in an epoch, and the first."""
+"""The space entry `by_rows` stands for the first batch size, and each larger one with at least
+`LEAST_STEPS` steps in an epoch."""
 
 
 DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
-"""Families, the cheap ones first; on many rows those of them alone that take so many."""
+"""Families of `model=auto`, the cheap ones first. Families that do not take the number of rows are
+left out."""
 
 
 @dataclass(frozen=True)
 class FamilyKey:
-    """A pack is of trials of one family."""
+    """Key of trials that can train together: they chose the same family and its keys are equal."""
 
     family: str
     key: PackKey
@@ -50,7 +52,7 @@ class FamilyKey:
 
 @dataclass
 class AutoFamily(Family):
-    """Several families, of which each trial is of one."""
+    """A family of several families, one of which each trial chooses."""
 
     heavy = "automl.models.families.auto.heavy"
     choice = FAMILY_PARAM
@@ -58,7 +60,7 @@ class AutoFamily(Family):
     says_length = True
 
     families: list[str] = field(default_factory=lambda: [*DEFAULT])
-    """Those that trials may be of."""
+    """Names of the families that trials may choose."""
 
     def __post_init__(self) -> None:
         others = [name for name in load_families() if name not in ("auto", "python")]
@@ -77,17 +79,19 @@ class AutoFamily(Family):
 
     @property
     def by_choice(self) -> Mapping[str, Family]:
-        """Each with its defaults."""
+        """Each family by its name, with its default settings."""
         return {name: load_families()[name]() for name in self.families}
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
-        """Each member says its own length."""
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
+        """Return the settings unchanged: each member says its own length."""
         return training
 
     def n_reports(self, training: TrainingConfig) -> int:
-        return max(one.n_reports(one.trained(training)) for one in self.by_choice.values())
+        return max(
+            family.n_reports(family.with_length(training)) for family in self.by_choice.values()
+        )
 
-    def of(self, params: Params) -> tuple[Family, Params]:
+    def of_trial(self, params: Params) -> tuple[Family, Params]:
         name = str(params.get(FAMILY_PARAM))
         return self.by_choice[name], own_params(name, params)
 
@@ -107,32 +111,32 @@ class AutoFamily(Family):
         return (self.heavy, *(name for family in members for name in family.modules))
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        taken = [
+        prefixed = [
             f"{name}_{param}"
             for name, family in self.by_choice.items()
             for param in family.param_names()[0] or ()
         ]
-        return (FAMILY_PARAM, CLASS_WEIGHT_PARAM, *taken), (FAMILY_PARAM,)
+        return (FAMILY_PARAM, CLASS_WEIGHT_PARAM, *prefixed), (FAMILY_PARAM,)
 
     def check_training(self, training: TrainingConfig) -> None:
-        """Raises ConfigError, with the families that can."""
+        """Raise ConfigError if a family cannot descend the loss, with a remedy."""
         members = self.by_choice
         if training.loss_target is not None:
-            by_trees = [name for name, one in members.items() if one.library != "torch"]
+            without_torch = [name for name, family in members.items() if family.library != "torch"]
             check(
-                not by_trees,
+                not without_torch,
                 "training.loss",
                 training.loss,
-                f"a loss of your own is for networks, and {', '.join(by_trees)} would descend "
+                f"a loss of your own is for networks, and {', '.join(without_torch)} would descend "
                 "theirs: take model.families=[mlp], or model=mlp.",
             )
             return
-        having = [name for name, one in members.items() if training.loss in one.losses]
-        if len(having) < len(members):
-            some = f"model.families=[{','.join(having)}]" if having else "another model"
-            lacking = ", ".join(name for name in members if name not in having)
+        capable = [name for name, family in members.items() if training.loss in family.losses]
+        if len(capable) < len(members):
+            remedy = f"model.families=[{','.join(capable)}]" if capable else "another model"
+            lacking = ", ".join(name for name in members if name not in capable)
             raise ConfigError(
-                f"training.loss={training.loss}: {lacking} cannot descend it: take {some}."
+                f"training.loss={training.loss}: {lacking} cannot descend it: take {remedy}."
             )
 
     def check_value(self, name: str, value: ParamValue) -> None:
@@ -159,18 +163,20 @@ class AutoFamily(Family):
     def whole_space(
         self, entries: Mapping[str, Any], n_rows: int | None = None
     ) -> Mapping[str, Any]:
-        """`family` where it is not written, and for each param the condition that hangs it there.
+        """Return the space with the param `family`, and each param on the condition of its family.
 
-        A condition of its own may name others of the family by the family's names.
+        A param's own condition may name other params of the family without the prefix.
         """
         left_out = self._left_out(n_rows, entries)
-        taken = [name for name in self.families if name not in left_out]
-        whole = {FAMILY_PARAM: entries.get(FAMILY_PARAM, {"choices": taken})}
+        included = [name for name in self.families if name not in left_out]
+        whole = {FAMILY_PARAM: entries.get(FAMILY_PARAM, {"choices": included})}
         for name, entry in entries.items():
             family, _, _ = name.partition("_")
-            is_left_out = family in load_families() and family not in taken
+            is_left_out = family in load_families() and family not in included
             if name != FAMILY_PARAM and not is_left_out:
-                whole[name] = self._hung(name, batch_sizes(n_rows) if entry == BY_ROWS else entry)
+                whole[name] = self._with_condition(
+                    name, batch_sizes(n_rows) if entry == BY_ROWS else entry
+                )
         return whole
 
     def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
@@ -181,40 +187,42 @@ class AutoFamily(Family):
         return (f"left out: {', '.join(each)}. model.families=[{','.join(left_out)},…] has it.",)
 
     def _left_out(self, n_rows: int | None, entries: Mapping[str, Any]) -> dict[str, int]:
-        """Families that are not for so many rows, and for how many they are; none where somebody
-        chose the families."""
+        """Return the families that do not take so many rows, with the most that each takes.
+
+        It is empty if `model.families` or the space chose the families.
+        """
         if n_rows is None or FAMILY_PARAM in entries or self.families != [*DEFAULT]:
             return {}
-        most = {name: family.most_rows for name, family in self.by_choice.items()}
-        return {name: n for name, n in most.items() if n is not None and n_rows > n}
+        limits = {name: family.most_rows for name, family in self.by_choice.items()}
+        return {name: n for name, n in limits.items() if n is not None and n_rows > n}
 
     def request(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> ResourceRequest:
         if params.get(FAMILY_PARAM) not in self.families:
             return UNKNOWN
-        family, own = self.of(params)
-        return family.request(own, dataset, family.trained(training))
+        family, own = self.of_trial(params)
+        return family.request(own, dataset, family.with_length(training))
 
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> TrainingWork | None:
         if params.get(FAMILY_PARAM) not in self.families:
             return None
-        family, own = self.of(params)
-        return family.work(own, dataset, family.trained(training))
+        family, own = self.of_trial(params)
+        return family.work(own, dataset, family.with_length(training))
 
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
     ) -> FamilyKey | None:
         if params.get(FAMILY_PARAM) not in self.families:
             return None
-        family, own = self.of(params)
-        key = family.pack_key(own, family.trained(training), on_host=on_host)
+        family, own = self.of_trial(params)
+        key = family.pack_key(own, family.with_length(training), on_host=on_host)
         return None if key is None else FamilyKey(str(params[FAMILY_PARAM]), key)
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
-        """One of each family first, the cheap ones first; then the others' in turn."""
+        """Return the first params of each family, cheap families first, then the second of each."""
         lists = {name: family.portfolio(dataset) for name, family in self.by_choice.items()}
         longest = max(map(len, lists.values()))
         return [
@@ -228,8 +236,8 @@ class AutoFamily(Family):
         members = self.by_choice.items()
         return {"families": {name: dict(family.identity()) for name, family in members}}
 
-    def _hung(self, name: str, entry: Any) -> Any:
-        """The entry of a param, there only in trials of its family; else as it was written."""
+    def _with_condition(self, name: str, entry: Any) -> Any:
+        """Return the entry of a param with the condition of its family; other entries unchanged."""
         family, _, _ = name.partition("_")
         if family not in self.families:
             return entry
@@ -240,16 +248,21 @@ class AutoFamily(Family):
 
 
 def batch_sizes(n_rows: int | None) -> list[int]:
-    """Those of which an epoch has some steps: else no number of epochs were many."""
+    """Return the batch sizes that give an epoch of `n_rows` enough steps; None: all of them.
+
+    With few steps, any number of epochs would be too small.
+    """
     smallest, *larger = BATCH_SIZES
     return [smallest, *(n for n in larger if n_rows is None or LEAST_STEPS * n <= n_rows)]
 
 
 def own_params(family: str, params: Params) -> dict[str, ParamValue]:
-    """Those of a trial's params that are the family's, as it calls them; `class_weight` is of all
-    that weigh classes, unless one has its own."""
-    before = f"{family}_"
-    own = {n.removeprefix(before): value for n, value in params.items() if n.startswith(before)}
+    """Return the params of a trial that belong to a family, under the family's names.
+
+    `class_weight` belongs to all families that weigh classes, unless a family's own is set.
+    """
+    prefix = f"{family}_"
+    own = {n.removeprefix(prefix): value for n, value in params.items() if n.startswith(prefix)}
     if CLASS_WEIGHT_PARAM in params and load_families()[family].weighs_classes:
         return {CLASS_WEIGHT_PARAM: params[CLASS_WEIGHT_PARAM], **own}
     return own

@@ -1,6 +1,7 @@
-"""The heavy side of `model=auto`: the families' estimators, each opened when its first trial comes.
+"""Trains trials of `model=auto` with the estimators of their families.
 
-A process that is given trials of one family alone never imports what others train with.
+Each estimator is opened when its first trial comes. A process that gets trials of only one family
+never imports the libraries of the others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from automl.objectives.trial_context import TrialContext
 
 
 class AutoEstimator:
-    """See `family.TrialEstimator`."""
+    """A `family.TrialEstimator` that passes each trial to the estimator of the family it chose."""
 
     def __init__(
         self,
@@ -44,15 +45,15 @@ class AutoEstimator:
 
     def __call__(self, trial: TrialContext) -> FinalReport | None:
         name = str(trial.params[FAMILY_PARAM])
-        return self._of(name)(trial.with_params(own_params(name, trial.params)))
+        return self._estimator_of(name)(trial.with_params(own_params(name, trial.params)))
 
     def open_pack(self, key: PackKey, device: str) -> Any:
-        assert isinstance(key, FamilyKey), "of a trial that is one of several families"
-        opened = self._of(key.family).open_pack(key.key, device)
+        assert isinstance(key, FamilyKey), "a key of `model=auto`"
+        pack = self._estimator_of(key.family).open_pack(key.key, device)
         own = partial(own_params, key.family)
-        return replace(opened, params=lambda params: opened.params(own(params)))
+        return replace(pack, params=lambda params: pack.params(own(params)))
 
-    def _of(self, name: str) -> TrialEstimator:
+    def _estimator_of(self, name: str) -> TrialEstimator:
         with self._lock:
             if name not in self._opened:
                 cls = load_families()[name]
@@ -60,7 +61,7 @@ class AutoEstimator:
                 self._opened[name] = load_heavy_side(cls).open_estimator(
                     family,
                     self._dataset,
-                    family.trained(self._training),
+                    family.with_length(self._training),
                     self._goal,
                     packs_large=self._packs_large,
                     n_threads=self._n_threads,
@@ -69,7 +70,7 @@ class AutoEstimator:
 
 
 class AutoSide:
-    """See `family.HeavySide`."""
+    """The `family.HeavySide` of `model=auto`; model files name the family that a trial chose."""
 
     def open_estimator(
         self,

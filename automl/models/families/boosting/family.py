@@ -1,4 +1,4 @@
-"""The light side of gradient boosted trees."""
+"""Defines the light side of gradient boosted trees: params, settings, memory and time."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 PLAIN_ENCODING, ONE_HOT_ENCODING = "plain", "one_hot"
 TREE_ENCODINGS = (PLAIN_ENCODING, ONE_HOT_ENCODING)
 MAX_LEAVES = 1024
-"""Of one of some hundred trees: more are no small steps any more."""
+"""Largest `max_leaf_nodes`: a tree among some hundred is a small step only with few leaves."""
 MOST_EPOCHS, PATIENCE_EPOCHS = 40, 5
-"""Of trials whose length nobody says: at most, and without a better value."""
+"""Largest number of epochs, and number of epochs without a better value that end a trial, if the
+settings do not say them."""
 _BINS = 256
 _BIN_BYTES = 24
-"""Of a histogram: two sums and a count."""
+"""Size of a bin of a histogram: two sums and a count."""
 _HISTOGRAM_SECONDS, _CELL_SECONDS = 2.8e-6, 2e-8
-"""Of a core, for a column of a leaf and for a cell of a tree's rows (experiments/020-long)."""
+"""Seconds of one core for a column of a leaf, and for a cell of a tree's rows
+(experiments/020-long)."""
 
 _RULES: Mapping[str, ParamRule] = {
     "learning_rate": (number_check(math.ulp(0.0)), "a finite number greater than 0"),
@@ -57,20 +59,21 @@ class BoostingParams:
     """The params of one trial. Raises ValueError naming the param, its value and the rule."""
 
     learning_rate: float = 0.1
-    """What of a tree's correction is taken."""
+    """Share of each tree's correction that is added."""
     max_leaf_nodes: int = 31
     """Leaves of a tree, at most."""
     min_samples_leaf: int = 20
     """Rows in a leaf, at least."""
     l2_regularization: float = 0.0
-    """Draws what a leaf of few rows says towards 0."""
+    """Weight that draws the value of a leaf of few rows towards 0."""
     max_features: float = 1.0
-    """Share of the columns that a node looks at."""
+    """Share of the columns that a node considers."""
     encoding: str = PLAIN_ENCODING
-    """one_hot: of a category of few kinds each is a column of 0 and 1, so that a node tells one
-    kind from all others; plain: it is one column of codes."""
+    """one_hot: each kind of a category of few kinds is a column of 0 and 1, so that a node can
+    separate one kind from all others; plain: a category is one column of codes."""
     class_weight: str = "none"
-    """balanced: a row counts the more the rarer its class is, all classes the same together."""
+    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
+    count the same."""
 
     def __post_init__(self) -> None:
         for name in _RULES:
@@ -78,13 +81,13 @@ class BoostingParams:
 
 
 def n_encoded_columns(encoding: str, columns: TableColumns) -> int:
-    """Columns that the trees see."""
+    """Return the number of columns that the trees see."""
     return n_spread_columns(columns) if encoding == ONE_HOT_ENCODING else n_tree_columns(columns)
 
 
 @dataclass
 class BoostingFamily(TableFamily):
-    """Trees of which each corrects those before it (Friedman, 2001), by histograms."""
+    """Trees that each correct the trees before it, grown by histograms (Friedman, 2001)."""
 
     heavy = "automl.models.families.boosting.heavy"
     rules: ClassVar[Mapping[str, ParamRule]] = _RULES
@@ -92,25 +95,28 @@ class BoostingFamily(TableFamily):
 
     iterations_per_epoch: int = 10
     """Corrections between two reports; a whole trial has `training.epochs` times as many, and keeps
-    those up to its best report."""
+    the corrections up to its best report."""
 
     def __post_init__(self) -> None:
         n = self.iterations_per_epoch
         check(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
-    def trained(self, training: TrainingConfig) -> TrainingConfig:
-        """Few leaves that learn slowly want more corrections than many that learn fast."""
+    def with_length(self, training: TrainingConfig) -> TrainingConfig:
+        """Return the settings with a length and patience, if they say no length.
+
+        Few leaves that learn slowly want more corrections than many leaves that learn fast.
+        """
         if training.epochs is not None:
             return training
         patience = training.patience_epochs or PATIENCE_EPOCHS
         return replace(training, epochs=MOST_EPOCHS, patience_epochs=patience)
 
-    def params(self, given: Params) -> BoostingParams:
-        return BoostingParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+    def params(self, trial_params: Params) -> BoostingParams:
+        return BoostingParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def size_bytes(self, params: BoostingParams, dataset: Dataset, training: TrainingConfig) -> int:
-        """The view of the rows, as scikit-learn bins it and copies it before; gradients and sums of
-        the rows; histograms of the nodes of a tree."""
+        """Return the memory of the rows' view, which scikit-learn copies and bins, of gradients and
+        sums of the rows, of a tree's histograms, and of the trees."""
         n_train, n_rows = len(dataset.train), len(dataset.train) + len(dataset.validation)
         n_columns, n_outputs = (
             n_encoded_columns(params.encoding, dataset.columns),
@@ -127,16 +133,18 @@ class BoostingFamily(TableFamily):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
-        """Histograms of each column for each tree, and each cell put into them; about half of the
-        epochs where patience ends it."""
-        one = dataset.of_one_model
+        """Return the time to make histograms of each column for each tree, from each cell.
+
+        Patience is assumed to end a trial after half of its epochs.
+        """
+        model_data = dataset.of_one_model
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
-        n_trees *= one.n_outputs if one.n_outputs > 2 else 1
+        n_trees *= model_data.n_outputs if model_data.n_outputs > 2 else 1
         defaults = BoostingParams()
-        n_leaves = min(defaults.max_leaf_nodes, len(one.train) // defaults.min_samples_leaf)
-        per_column = n_leaves * _HISTOGRAM_SECONDS + len(one.train) * _CELL_SECONDS
-        return dataset.n_models * n_trees * len(one.columns.all) * per_column
+        n_leaves = min(defaults.max_leaf_nodes, len(model_data.train) // defaults.min_samples_leaf)
+        per_column = n_leaves * _HISTOGRAM_SECONDS + len(model_data.train) * _CELL_SECONDS
+        return dataset.n_models * n_trees * len(model_data.columns.all) * per_column
 
     def identity(self) -> Mapping[str, Any]:
         return {"family": "boosting", "iterations_per_epoch": self.iterations_per_epoch}

@@ -1,9 +1,9 @@
-"""The heavy side of gradient boosted trees: scikit-learn grows them, `tree_arrays.py` keeps them.
+"""Grows gradient boosted trees with scikit-learn; `tree_arrays.py` stores them and predicts.
 
-scikit-learn tells of its progress by the function that it stops early by (`scoring`), which it
-calls after each iteration. So one fit reports as it goes; growing it by `warm_start`, from report
-to report, took 3.5 times the CPU on Adult (20 reports), for it bins the rows each time anew. What
-goes on after an interruption trains anew up to there: a fit cannot begin in its midst.
+scikit-learn calls the function for early stopping (`scoring`) after each iteration, so that one fit
+reports while it runs. A fit by `warm_start` from report to report took 3.5 times the CPU on Adult
+(20 reports), because it bins the rows each time. A trial that was interrupted trains again from its
+start, because a fit cannot start in the middle.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ if TYPE_CHECKING:
 
 VIEWS = {PLAIN_ENCODING: tree_view, ONE_HOT_ENCODING: spread_view}
 MAX_TRAIN_ROWS = 4096
-"""What `train_loss` is told of: of more it would take longer than the training."""
+"""Largest number of rows that `train_loss` is computed from. With more rows it would take longer
+than the training."""
 
 
 @dataclass(frozen=True, eq=False)
 class BoostingModel(CpuModel):
-    """See `family.Model`: where the trees begin, and the sum of their corrections."""
+    """A `family.TrainedModel` that adds the corrections of trees to a constant."""
 
     base: Floats
-    """(K,)."""
+    """Constants that the trees correct (K,)."""
     trees: TreeArrays | None
-    """Each iteration K of them; None: none corrects anything."""
+    """The trees, K for each iteration; None: the model is constant."""
     n_columns: int
     classes: ClassScoreLayout
     encoding: str
@@ -83,7 +84,7 @@ class BoostingModel(CpuModel):
         return self.classes.outputs(sums)
 
     def draw(self, graph: TableGraph) -> str:
-        """See `table_graph.OnnxDrawable`."""
+        """Add the model's outputs to an ONNX graph, and return their name."""
         if self.trees is None:
             return graph.class_outputs(self.classes, graph.every_row(self.base))
         view = graph.spread_view if self.encoding == ONE_HOT_ENCODING else graph.tree_view
@@ -104,25 +105,28 @@ class BoostingModel(CpuModel):
 
 
 class BoostingSide(TableSide):
-    """See `family.HeavySide`."""
+    """The `family.HeavySide` of gradient boosted trees."""
 
-    def fit(self, fitting: TrialFit, on_round: OnRound) -> None:
-        data = fitting.data
-        encoding = fitting.params.encoding
+    def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
+        data = trial_fit.data
+        encoding = trial_fit.params.encoding
         check_tree_width(n_encoded_columns(encoding, data.columns))
-        of_classes = data.task is Task.classification
-        if of_classes and len(np.unique(data.train.y)) < 2:
-            _tell_constant(fitting, on_round)
+        is_classification = data.task is Task.classification
+        if is_classification and len(np.unique(data.train.y)) < 2:
+            _report_constant_model(trial_fit, on_round)
             return
-        boosting = unfitted_boosting(fitting)
-        boosting.set_params(scoring=_IterationListener(fitting, on_round))
-        boosting.fit(data.view(VIEWS[encoding])[0], fitting.targets)
+        boosting = unfitted_boosting(trial_fit)
+        boosting.set_params(scoring=_IterationListener(trial_fit, on_round))
+        boosting.fit(data.view(VIEWS[encoding])[0], trial_fit.targets)
 
-    def model_of(self, state: Mapping[str, Any]) -> BoostingModel:
-        classes, width, base = ClassScoreLayout.from_plain(state["classes_seen"]), *_begin(state)
-        shape = (classes.n_given,)
+    def model_from_state(self, state: Mapping[str, Any]) -> BoostingModel:
+        classes, width, base = (
+            ClassScoreLayout.from_plain(state["classes_seen"]),
+            *_parse_base(state),
+        )
+        shape = (classes.n_fit_outputs,)
         check_content(
-            base.shape == shape, f"not {classes.n_given} values to begin with", base.shape
+            base.shape == shape, f"not {classes.n_fit_outputs} values to begin with", base.shape
         )
         encoding = state.get("encoding", PLAIN_ENCODING)
         check_content(encoding in TREE_ENCODINGS, "an unknown encoding", encoding)
@@ -133,7 +137,7 @@ class BoostingSide(TableSide):
         return BoostingModel(base, trees, width, classes, encoding)
 
 
-def _begin(state: Mapping[str, Any]) -> tuple[int, Floats]:
+def _parse_base(state: Mapping[str, Any]) -> tuple[int, Floats]:
     width, base = state["n_columns"], state["base"]
     check_content(type(width) is int and width >= 0, "no columns", width)
     fits = isinstance(base, np.ndarray) and base.dtype == np.float64 and base.ndim == 1
@@ -141,14 +145,14 @@ def _begin(state: Mapping[str, Any]) -> tuple[int, Floats]:
     return width, base
 
 
-def _tell_constant(fitting: TrialFit, on_round: OnRound) -> None:
-    """The training rows are of one class, of which no tree can be made."""
-    data = fitting.data
+def _report_constant_model(trial_fit: TrialFit, on_round: OnRound) -> None:
+    """Report a constant model each round, because no tree can be grown from rows of one class."""
+    data = trial_fit.data
     classes, base = single_class_scores(data)
-    encoding = fitting.params.encoding
+    encoding = trial_fit.params.encoding
     width = n_encoded_columns(encoding, data.columns)
     model = BoostingModel(base, None, width, classes, encoding)
-    for number in range(fitting.n_done, fitting.n_rounds):
+    for number in range(trial_fit.n_done, trial_fit.n_rounds):
         on_round(
             FittedRound(
                 round=number,
@@ -160,31 +164,35 @@ def _tell_constant(fitting: TrialFit, on_round: OnRound) -> None:
 
 
 class _IterationListener:
-    """What scikit-learn calls after each iteration, as a scorer."""
+    """The scorer that scikit-learn calls after each iteration; it reports rounds."""
 
-    def __init__(self, fitting: TrialFit, on_round: OnRound) -> None:
-        self._fitting, self._on_round = fitting, on_round
-        data = fitting.data
-        x, self._x_validation = data.view(VIEWS[fitting.params.encoding])
-        # Evenly over the rows: which they are follows from their number alone.
-        self._some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MAX_TRAIN_ROWS)).astype(int))
-        self._x = x[self._some]
+    def __init__(self, trial_fit: TrialFit, on_round: OnRound) -> None:
+        self._trial_fit, self._on_round = trial_fit, on_round
+        data = trial_fit.data
+        x, self._x_validation = data.view(VIEWS[trial_fit.params.encoding])
+        # Spread evenly over the rows, so that the sample depends only on their number.
+        self._sample = np.unique(
+            np.linspace(0, len(x) - 1, min(len(x), MAX_TRAIN_ROWS)).astype(int)
+        )
+        self._x = x[self._sample]
         self._parts: list[TreeArrays] = []
         self._sums: tuple[Floats, Floats] | None = None
         self._classes: ClassScoreLayout | None = None
 
     def __call__(self, boosting: Any, x: object, y: object, sample_weight: object = None) -> float:
-        """The score is of no use: nothing is stopped by it."""
-        every, n_done = self._fitting.family.iterations_per_epoch, len(boosting._predictors)
-        if n_done and n_done % every == 0:
-            self._on_round(self._grown(boosting, n_done // every - 1))
+        """Report a round if one has ended. The returned score stops nothing."""
+        n_per_round, n_done = self._trial_fit.family.iterations_per_epoch, len(boosting._predictors)
+        if n_done and n_done % n_per_round == 0:
+            self._on_round(self._fitted_round(boosting, n_done // n_per_round - 1))
         return 0.0
 
-    def _grown(self, boosting: Any, number: int) -> FittedRound:
-        every = self._fitting.family.iterations_per_epoch
+    def _fitted_round(self, boosting: Any, number: int) -> FittedRound:
+        n_per_round = self._trial_fit.family.iterations_per_epoch
         base = boosting._baseline_prediction.ravel().astype(np.float64)
-        iterations = boosting._predictors[-every:]
-        new = join_trees([_tree_of(tree) for iteration in iterations for tree in iteration])
+        iterations = boosting._predictors[-n_per_round:]
+        new = join_trees(
+            [_tree_from_predictor(tree) for iteration in iterations for tree in iteration]
+        )
         self._parts.append(new)
         before = self._sums or (base, base)
         views = (self._x, self._x_validation)
@@ -192,27 +200,28 @@ class _IterationListener:
             sums + new.sums(view, len(base)) for sums, view in zip(before, views, strict=True)
         )
         self._sums = (train, validation)
-        classes = self._classes = self._classes or _classes_of(self._fitting.data, boosting)
+        classes = self._classes = self._classes or _class_layout(self._trial_fit.data, boosting)
         return FittedRound(
             round=number,
-            train=(classes.outputs(train), self._fitting.data.train.y[self._some]),
+            train=(classes.outputs(train), self._trial_fit.data.train.y[self._sample]),
             validation=classes.outputs(validation),
             get_model=lambda: self._model(base, classes),
         )
 
     def _model(self, base: Floats, classes: ClassScoreLayout) -> dict[str, Any]:
         self._parts = [join_trees(self._parts)]
-        encoding = self._fitting.params.encoding
-        width = n_encoded_columns(encoding, self._fitting.data.columns)
+        encoding = self._trial_fit.params.encoding
+        width = n_encoded_columns(encoding, self._trial_fit.data.columns)
         return BoostingModel(base, self._parts[0], width, classes, encoding).plain()
 
 
-def _classes_of(data: Dataset, boosting: Any) -> ClassScoreLayout:
-    of_classes = data.task is Task.classification
-    return ClassScoreLayout.of(data, boosting.classes_ if of_classes else np.empty(0))
+def _class_layout(data: Dataset, boosting: Any) -> ClassScoreLayout:
+    is_classification = data.task is Task.classification
+    present = boosting.classes_ if is_classification else np.empty(0)
+    return ClassScoreLayout.from_dataset(data, present)
 
 
-def _tree_of(predictor: Any) -> TreeArrays:
+def _tree_from_predictor(predictor: Any) -> TreeArrays:
     nodes: npt.NDArray[Any] = predictor.nodes
     return tree_from_nodes(
         TreeNodes(
@@ -227,28 +236,32 @@ def _tree_of(predictor: Any) -> TreeArrays:
     )
 
 
-def _loss_of(data: Dataset) -> dict[str, Any]:
-    """As scikit-learn calls it."""
+def _loss_arguments(data: Dataset) -> dict[str, Any]:
+    """Return scikit-learn's arguments for the training loss."""
     if data.loss.name == "quantile":
         return {"loss": "quantile", "quantile": data.loss.quantile}
     return {"loss": data.loss.name}
 
 
-def unfitted_boosting(fitting: TrialFit) -> Any:
-    """Not yet fitted."""
+def unfitted_boosting(trial_fit: TrialFit) -> Any:
+    """Return scikit-learn's estimator for a trial, not yet fitted."""
     from sklearn import ensemble
 
-    params, family = fitting.params, fitting.family
-    assert isinstance(params, BoostingParams), "its own"
-    assert isinstance(family, BoostingFamily), "likewise"
-    of_classes = fitting.data.task is Task.classification
+    params, family = trial_fit.params, trial_fit.family
+    assert isinstance(params, BoostingParams), "params of this family"
+    assert isinstance(family, BoostingFamily), "the family of this module"
+    is_classification = trial_fit.data.task is Task.classification
     kind = (
         ensemble.HistGradientBoostingClassifier
-        if of_classes
+        if is_classification
         else ensemble.HistGradientBoostingRegressor
     )
-    n_iterations = fitting.n_rounds * family.iterations_per_epoch
-    own = {"class_weight": fitting.class_weight} if of_classes else _loss_of(fitting.data)
+    n_iterations = trial_fit.n_rounds * family.iterations_per_epoch
+    own = (
+        {"class_weight": trial_fit.class_weight}
+        if is_classification
+        else _loss_arguments(trial_fit.data)
+    )
     return kind(
         **own,
         learning_rate=float(params.learning_rate),
@@ -257,10 +270,10 @@ def unfitted_boosting(fitting: TrialFit) -> Any:
         min_samples_leaf=params.min_samples_leaf,
         l2_regularization=float(params.l2_regularization),
         max_features=float(params.max_features),
-        early_stopping=True,  # so that it asks for scores, of which it never gets enough to stop:
+        early_stopping=True,  # so that it calls the scorer; n_iter_no_change keeps it from stopping
         n_iter_no_change=n_iterations + 1,
         validation_fraction=None,
-        random_state=fitting.seed,
+        random_state=trial_fit.seed,
     )
 
 

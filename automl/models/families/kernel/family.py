@@ -1,4 +1,4 @@
-"""The light side of kernel models."""
+"""Defines the light side of kernel models: params, settings, memory and time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 RBF, MATERN = "rbf", "matern"
 KERNEL_KINDS = (RBF, MATERN)
 MAX_ROWS, MAX_OWN = 512, 512
-"""Rows by which lengths are learned, and columns that have lengths of their own."""
+"""Largest number of rows that lengths are learned from, and of columns with their own lengths."""
 MOST_ROWS = 10_000
-"""Of more `model.auto` tries none: boosted trees are there as good, and quicker."""
+"""Number of rows above which `model=auto` tries no kernel: boosted trees are as good there, and
+faster."""
 _MATRICES = 8
-"""As large as the rows that are learned by are many; at one time."""
+"""Number of square matrices of the rows that lengths are learned from, at one time."""
 _OPERATION_SECONDS = 1e-10
-"""Of a core: a product of large matrices."""
+"""Time of one core for an operation in a product of large matrices."""
 _N_STEPS, _N_SOLVER_STEPS = 80, 100
 
 _ABOVE_0 = (number_check(math.ulp(0.0)), "a finite number greater than 0")
@@ -47,14 +48,16 @@ class KernelParams:
     """The params of one trial. Raises ValueError naming the param, its value and the rule."""
 
     kind: str = RBF
-    """How likeness falls with distance: rbf, smooth without end; matern, twice (5/2)."""
+    """How similarity falls with distance: rbf, infinitely smooth; matern, twice differentiable
+    (5/2)."""
     spread: float = 1.0
-    """By how much columns may differ in how far one has to change until the target does: about the
-    standard deviation of the logarithms of these lengths."""
+    """How much the lengths of columns may differ: about the standard deviation of their logarithms.
+    A length is how far a column has to change until the target does."""
     l2: float = 1.0
-    """What weights count, as a multiple of what the rows themselves say."""
+    """Penalty of the weights, as a multiple of the noise or variance that the rows have."""
     class_weight: str = "none"
-    """balanced: a row counts the more the rarer its class is, all classes the same together."""
+    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
+    count the same."""
 
     def __post_init__(self) -> None:
         for name in _RULES:
@@ -63,8 +66,10 @@ class KernelParams:
 
 @dataclass
 class KernelFamily(TableFamily):
-    """A Gaussian process's mean for numbers, logistic regression by a kernel for classes; each
-    column has a length of its own, which is learned. For smooth functions of few rows."""
+    """A Gaussian process's mean for numbers, and logistic regression by a kernel for classes.
+
+    Each column has a length of its own, which is learned. It suits smooth functions of few rows.
+    """
 
     heavy = "automl.models.families.kernel.heavy"
     rules: ClassVar[Mapping[str, ParamRule]] = _RULES
@@ -72,21 +77,21 @@ class KernelFamily(TableFamily):
     most_rows: ClassVar[int | None] = MOST_ROWS
 
     landmarks: int = 1000
-    """Training rows that others are compared with, at most: of fewer rows all."""
+    """Largest number of training rows that other rows are compared with; of fewer rows, all are."""
 
     def __post_init__(self) -> None:
         check(self.landmarks >= 1, "model.landmarks", self.landmarks, "must be at least 1.")
 
-    def params(self, given: Params) -> KernelParams:
-        return KernelParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+    def params(self, trial_params: Params) -> KernelParams:
+        return KernelParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def n_reports(self, training: TrainingConfig) -> int:
-        """One, whatever `training.epochs` says."""
+        """Return 1, whatever `training.epochs` says."""
         return 1
 
     def size_bytes(self, params: KernelParams, dataset: Dataset, training: TrainingConfig) -> int:
-        """The features of all rows as they are and wider; how alike they and the landmarks are,
-        three times; the matrices of what lengths are learned by."""
+        """Return the memory of all rows' features in float32 and float64, of three copies of their
+        similarity to the landmarks, and of the matrices that lengths are learned from."""
         from automl.data.features import n_features
 
         n_train, n_validation = len(dataset.train), len(dataset.validation)
@@ -98,14 +103,18 @@ class KernelFamily(TableFamily):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
-        """Steps by which lengths are learned, and what the solver takes of the landmarks."""
+        """Return the time of the steps that learn lengths, and of the solver for the landmarks."""
         from automl.data.features import n_features
 
-        one = dataset.of_one_model
-        n_rows, width = len(one.train), n_features(dataset.columns)
+        model_data = dataset.of_one_model
+        n_rows, width = len(model_data.train), n_features(dataset.columns)
         n_landmarks, n_learned = min(self.landmarks, n_rows), min(n_rows, MAX_ROWS)
         step = n_learned**3 * 2 + n_learned**2 * width * 4
-        solver = n_rows * n_landmarks * (width + n_landmarks + _N_SOLVER_STEPS * one.n_outputs * 2)
+        solver = (
+            n_rows
+            * n_landmarks
+            * (width + n_landmarks + _N_SOLVER_STEPS * model_data.n_outputs * 2)
+        )
         return dataset.n_models * (_N_STEPS * step + 2 * solver) * _OPERATION_SECONDS
 
     def identity(self) -> Mapping[str, Any]:

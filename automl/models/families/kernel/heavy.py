@@ -1,4 +1,7 @@
-"""The heavy side of kernel models: scikit-learn and scipy solve, numpy predicts."""
+"""Fits kernel models with scikit-learn and scipy, and predicts with numpy.
+
+`length_scales.py` learns the kernel; this module finds the weights of the landmarks.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from automl.models.class_scores import ClassScoreLayout, single_class_scores
 from automl.models.families.kernel.family import KERNEL_KINDS, RBF, KernelFamily
 from automl.models.families.kernel.length_scales import (
     LearnedKernel,
-    cholesky_factor,
     kernel_values,
     learn_kernel,
+    lower_factor,
     squared_distances,
 )
 from automl.models.families.table_estimator import FeatureModel, FeatureSide, TrialFit, finite_array
@@ -30,27 +33,29 @@ if TYPE_CHECKING:
 
 _MAX_STEPS = 300
 _CELLS_AT_ONCE = 2**22
-_LEAST_RIDGE = 1e-3
-"""Of a target whose variance is 1: rows that are there twice say that nothing is by chance."""
+_MIN_NOISE = 1e-3
+"""Least noise for a target whose variance is 1. Rows that occur twice make the learned noise too
+small."""
 _JITTER = 1e-6
-"""Of a landmark's likeness to itself: so that landmarks may be all but the same."""
+"""Share that is added to a landmark's similarity to itself, so that landmarks may be nearly
+equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelModel(FeatureModel):
-    """See `family.Model`: a linear part, and weights of landmarks by how near a row is to them."""
+    """A `family.TrainedModel` that adds a linear part to weights of landmarks near a row."""
 
     kind: str
     per_length: Floats
-    """(D,)."""
+    """Reciprocal of each feature's length (D,)."""
     landmarks: npt.NDArray[np.float32]
-    """(M, D)."""
+    """Features of the rows that others are compared with (M, D)."""
     weights: Floats
-    """(M, K)."""
+    """Weights of the landmarks for each output (M, K)."""
     slopes: Floats
-    """(D, K)."""
+    """Weights of the linear part (D, K)."""
     bias: Floats
-    """(K,)."""
+    """Constant of each output (K,)."""
     classes: ClassScoreLayout
 
     @property
@@ -61,7 +66,7 @@ class KernelModel(FeatureModel):
     def n_rows_at_once(self) -> int:
         return max(1, _CELLS_AT_ONCE // max(len(self.landmarks), len(self.per_length)))
 
-    def of_features(self, x: npt.NDArray[np.float32]) -> Floats:
+    def outputs_from_features(self, x: npt.NDArray[np.float32]) -> Floats:
         near = kernel_values(self.kind, squared_distances(x * self.per_length, self._scaled))[0]
         return self.classes.outputs(near @ self.weights + x @ self.slopes + self.bias)
 
@@ -70,28 +75,28 @@ class KernelModel(FeatureModel):
         return self.landmarks * self.per_length
 
     def draw(self, graph: TableGraph) -> str:
-        """See `table_graph.OnnxDrawable`."""
+        """Add the model's outputs to an ONNX graph, and return their name."""
         x, scaled = graph.one_hot, self._scaled
         z = graph.add("Mul", x, graph.constant(self.per_length))
         ones = graph.constant(np.ones((len(self.per_length), 1)))
         own = graph.add("MatMul", graph.add("Mul", z, z), ones)
         crossed = graph.add("MatMul", z, graph.constant(-2 * scaled.T))
         apart = graph.add("Add", own, graph.constant((scaled * scaled).sum(1)))
-        near = self._near(
+        near = self._draw_kernel(
             graph, graph.add("Max", graph.add("Add", apart, crossed), graph.constant(0))
         )
         smooth = graph.add("MatMul", near, graph.constant(self.weights))
         linear = graph.add("Gemm", x, graph.constant(self.slopes), graph.constant(self.bias))
         return graph.class_outputs(self.classes, graph.add("Add", smooth, linear))
 
-    def _near(self, graph: TableGraph, apart: str) -> str:
-        """As `kernel_values` has it."""
+    def _draw_kernel(self, graph: TableGraph, apart: str) -> str:
+        """Add the arithmetic of `kernel_values` for squared distances to a graph."""
         if self.kind == RBF:
             return graph.add("Exp", graph.add("Mul", apart, graph.constant(-0.5)))
         r = graph.add("Sqrt", graph.add("Mul", apart, graph.constant(5)))
         third = graph.add("Mul", apart, graph.constant(5 / 3))
-        begun = graph.add("Add", graph.add("Add", r, third), graph.constant(1))
-        return graph.add("Mul", begun, graph.add("Exp", graph.add("Neg", r)))
+        polynomial = graph.add("Add", graph.add("Add", r, third), graph.constant(1))
+        return graph.add("Mul", polynomial, graph.add("Exp", graph.add("Neg", r)))
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -106,16 +111,16 @@ class KernelModel(FeatureModel):
 
 
 class KernelSide(FeatureSide):
-    """See `family.HeavySide`."""
+    """The `family.HeavySide` of kernel models."""
 
-    def solved(self, fitting: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
-        from sklearn import linear_model  # noqa: F401  its BLAS is there before it is limited
+    def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
+        from sklearn import linear_model  # noqa: F401  loads its BLAS before threads are limited
 
-        # In one thread: several add up in another order, and lengths come out a little different.
+        # One thread, because several would add in another order and find slightly other lengths.
         with threadpool_limits(1):
-            return _solved(fitting, x)
+            return _fit_model(trial_fit, x)
 
-    def model_of(self, state: Mapping[str, Any]) -> KernelModel:
+    def model_from_state(self, state: Mapping[str, Any]) -> KernelModel:
         classes, kind = ClassScoreLayout.from_plain(state["classes_seen"]), state["kind"]
         check_content(kind in KERNEL_KINDS, "an unknown kernel", kind)
         arrays = [
@@ -129,36 +134,36 @@ class KernelSide(FeatureSide):
         ]
         per_length, weights, slopes, bias = arrays
         landmarks = finite_array(state, "landmarks", np.float32, 2)
-        width, n_given = len(per_length), classes.n_given
+        width, n_fit_outputs = len(per_length), classes.n_fit_outputs
         check_content(landmarks.shape[1] == width, "landmarks of", landmarks.shape)
-        check_content(weights.shape == (len(landmarks), n_given), "weights of", weights.shape)
-        check_content(slopes.shape == (width, n_given), "slopes of", slopes.shape)
-        check_content(bias.shape == (n_given,), "a bias of", bias.shape)
+        check_content(weights.shape == (len(landmarks), n_fit_outputs), "weights of", weights.shape)
+        check_content(slopes.shape == (width, n_fit_outputs), "slopes of", slopes.shape)
+        check_content(bias.shape == (n_fit_outputs,), "a bias of", bias.shape)
         return KernelModel(kind, per_length, landmarks, weights, slopes, bias, classes)
 
 
-def _solved(fitting: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
-    data, y, params = fitting.data, fitting.targets, fitting.params
-    assert isinstance(fitting.family, KernelFamily), "its own"
+def _fit_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
+    data, y, params = trial_fit.data, trial_fit.targets, trial_fit.params
+    assert isinstance(trial_fit.family, KernelFamily), "the family of this module"
     if data.task is Task.regression:
-        classes = ClassScoreLayout.of(data, y[:0])
+        classes = ClassScoreLayout.from_dataset(data, y[:0])
         targets = y[:, None]
     else:
         present = np.unique(y)
         if len(present) < 2:
-            return _constant(fitting, x)
-        classes = ClassScoreLayout.of(data, present)
-        targets = (y[:, None] == present[-classes.n_given :]).astype(np.float64)
+            return _constant_model(trial_fit, x)
+        classes = ClassScoreLayout.from_dataset(data, present)
+        targets = (y[:, None] == present[-classes.n_fit_outputs :]).astype(np.float64)
     wide = x.astype(np.float64)
-    kernel = learn_kernel(wide, targets, params.kind, params.spread, fitting.seed)
-    random = np.random.default_rng([fitting.seed, 1])
-    places = np.sort(random.permutation(len(x))[: fitting.family.landmarks])
+    kernel = learn_kernel(wide, targets, params.kind, params.spread, trial_fit.seed)
+    random = np.random.default_rng([trial_fit.seed, 1])
+    places = np.sort(random.permutation(len(x))[: trial_fit.family.landmarks])
     features, back = _features(kernel, wide, wide[places])
     variance = max(float(targets.var(axis=0).mean()), 1e-12)
     if data.task is Task.regression:
-        inner, bias = _ridge(features, targets, params.l2 * max(kernel.noise, _LEAST_RIDGE))
+        inner, bias = _ridge(features, targets, params.l2 * max(kernel.noise, _MIN_NOISE))
     else:
-        inner, bias = _logistic(fitting, features, params.l2 * variance)
+        inner, bias = _logistic(trial_fit, features, params.l2 * variance)
     weights = back @ inner
     return KernelModel(
         kernel.kind,
@@ -172,13 +177,16 @@ def _solved(fitting: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
 
 
 def _features(kernel: LearnedKernel, x: Floats, landmarks: Floats) -> tuple[Floats, Floats]:
-    """(N, M) whose products are how alike rows are, and (M, M) that brings weights of them back to
-    landmarks (Williams and Seeger, 2001); of all rows as landmarks without loss."""
+    """Return features (N, M) whose products approximate the kernel, and a matrix (M, M) from
+    weights of features to weights of landmarks (Williams and Seeger, 2001).
+
+    The approximation is exact if all rows are landmarks.
+    """
     from scipy.linalg import solve_triangular
 
     among = kernel.between(landmarks, landmarks)
     among[np.diag_indices_from(among)] += _JITTER * (1 + among.diagonal())
-    lower = cholesky_factor(among)
+    lower = lower_factor(among)
     back: Floats = solve_triangular(
         lower, np.eye(len(lower)), trans="T", lower=True, check_finite=False
     )
@@ -186,36 +194,37 @@ def _features(kernel: LearnedKernel, x: Floats, landmarks: Floats) -> tuple[Floa
 
 
 def _ridge(features: Floats, targets: Floats, l2: float) -> tuple[Floats, Floats]:
-    from scipy.linalg import cho_solve
-
     mean = targets.mean(0)
     squared = features.T @ features
     squared[np.diag_indices_from(squared)] += l2
-    factor = cholesky_factor(squared)
-    return cho_solve((factor, True), features.T @ (targets - mean)), mean
+    return np.linalg.solve(squared, features.T @ (targets - mean)), mean
 
 
-def _logistic(fitting: TrialFit, features: Floats, l2: float) -> tuple[Floats, Floats]:
-    """The logarithm of odds changes by about as much as shares do, over the variance of classes."""
+def _logistic(trial_fit: TrialFit, features: Floats, l2: float) -> tuple[Floats, Floats]:
+    """Return weights and bias of a logistic regression on the kernel's features.
+
+    The logarithm of odds changes by about as much as shares do, divided by the variance of the
+    classes; the caller scales `l2` by it.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
-        # One that has not come to its end is a model, too; its loss says how good.
+        # A fit that has not converged is a model, too; its loss says how good it is.
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = LogisticRegression(
-            C=1 / l2, max_iter=_MAX_STEPS, class_weight=fitting.class_weight
-        ).fit(features, fitting.targets)
+            C=1 / l2, max_iter=_MAX_STEPS, class_weight=trial_fit.class_weight
+        ).fit(features, trial_fit.targets)
     return np.ascontiguousarray(fit.coef_.T, dtype=np.float64), fit.intercept_.astype(np.float64)
 
 
-def _constant(fitting: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
-    """The training rows are of one class."""
-    classes, bias = single_class_scores(fitting.data)
-    width, n_given = x.shape[1], classes.n_given
-    nothing = np.zeros((1, n_given))
-    slopes = np.zeros((width, n_given))
-    return KernelModel(fitting.params.kind, np.ones(width), x[:1], nothing, slopes, bias, classes)
+def _constant_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
+    """Return a model with constant outputs, for training rows of one class."""
+    classes, bias = single_class_scores(trial_fit.data)
+    width, n_fit_outputs = x.shape[1], classes.n_fit_outputs
+    nothing = np.zeros((1, n_fit_outputs))
+    slopes = np.zeros((width, n_fit_outputs))
+    return KernelModel(trial_fit.params.kind, np.ones(width), x[:1], nothing, slopes, bias, classes)
 
 
 SIDE = KernelSide()

@@ -1,16 +1,16 @@
-"""How far one column after another has to change until the target does: learned from the rows.
+"""Learns from the rows how far each column has to change until the target does: its length.
 
 The likelihood of a Gaussian process (Rasmussen and Williams, 2006, chapter 5,
-https://gaussianprocess.org/gpml/) is climbed by its gradient, for some of the rows: it takes the
-cube of their number. Classes are taken as numbers there, 0 and 1. A column's length is drawn
-towards the one that all have in common; so what few rows do not tell stays alike.
+https://gaussianprocess.org/gpml/) is maximised by its gradient on a sample of the rows, because it
+costs the cube of their number. Classes are numbers there, 0 and 1. A column's length is drawn
+towards a common length, so that lengths stay similar where few rows determine them.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,33 +18,35 @@ from automl.data.scoring.metrics import Floats
 from automl.models.families.kernel.family import MAX_OWN, MAX_ROWS, RBF
 
 _SHORTER = (0.0, 1.5)
-"""Logarithms by which the common length is shorter at the start: from long ones alone a wave is
-taken for noise."""
+"""Logarithms by which the common length is shortened for each start of the search. A search that
+starts only from long lengths takes a wave for noise."""
 _FIRST_STEPS, _STEPS = 10, 60
 _LEAST_NOISE = 1e-6
 _LINEAR, _NOISE = -2.0, -1.0
-"""Logarithms, at the start."""
-_MAX_LOGARITHM = 30.0
-"""Largest absolute value of a logarithm that is searched: its exponential does not overflow."""
-_LEAST_ADDED = 1e-12
-"""First addition to the diagonal of an indefinite matrix, relative to its largest cell."""
+"""Logarithms of the linear part's weight and of the noise, at the start."""
+_REACH = 15.0
+"""Largest distance of a logarithm from the centre of the penalty. Farther out, the likelihood of
+this distance is taken: the search may try any point, and exponentials would overflow."""
+_DIAGONAL_SHARES: tuple[float, ...] = (0.0, *10.0 ** np.arange(-10, 3))
+"""Shares of the mean diagonal that `lower_factor` adds, one after another."""
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedKernel:
-    """How alike two rows are: a smooth part, and a linear one."""
+    """A kernel that says how similar two rows are, by a smooth part and a linear part."""
 
     kind: str
     per_length: Floats
-    """(D,) one over the columns' lengths."""
+    """Reciprocal of each column's length (D,)."""
     smooth: float
+    """Weight of the smooth part, for a target whose variance is 1."""
     linear: float
-    """How much each part counts, of a target whose variance is 1."""
+    """Weight of the linear part, for a target whose variance is 1."""
     noise: float = _LEAST_NOISE
-    """Likewise what the columns do not tell."""
+    """Variance that the columns do not explain, for a target whose variance is 1."""
 
     def between(self, rows: Floats, others: Floats) -> Floats:
-        """(N, M) of rows (N, D) and (M, D)."""
+        """Return the similarities (N, M) of rows (N, D) and others (M, D)."""
         near = kernel_values(
             self.kind, squared_distances(rows * self.per_length, others * self.per_length)
         )[0]
@@ -52,14 +54,16 @@ class LearnedKernel:
 
 
 def squared_distances(a: Floats, b: Floats) -> Floats:
-    """(N, M) squared distances of (N, D) and (M, D)."""
+    """Return the squared distances (N, M) of rows (N, D) and (M, D)."""
     found: Floats = (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T
     return found.clip(0)
 
 
 def kernel_values(kind: str, distances: Floats) -> tuple[Floats, Floats]:
-    """From squared distances: 1 for the same, 0 for the farthest; and minus twice how it changes
-    with them."""
+    """Return similarities for squared distances, and minus twice their derivative by these.
+
+    The similarity is 1 for equal rows, and falls to 0 with the distance.
+    """
     if kind == RBF:
         near = np.exp(-distances / 2)
         return near, near
@@ -69,41 +73,40 @@ def kernel_values(kind: str, distances: Floats) -> tuple[Floats, Floats]:
 
 
 def learn_kernel(x: Floats, targets: Floats, kind: str, spread: float, seed: int) -> LearnedKernel:
-    """Of rows (N, D) and targets (N, K); `spread` is about by how much the logarithms of lengths
-    differ."""
+    """Return the kernel that is learned from rows (N, D) and targets (N, K).
+
+    `spread` is about how much the logarithms of lengths differ.
+    """
     from scipy.optimize import minimize
 
     if len(x) > MAX_ROWS:
-        some = np.random.default_rng(seed).permutation(len(x))[:MAX_ROWS]
-        x, targets = x[some], targets[some]
+        sample = np.random.default_rng(seed).permutation(len(x))[:MAX_ROWS]
+        x, targets = x[sample], targets[sample]
     likelihood = _KernelLikelihood.of(x, targets, kind, spread)
-
-    def climbed(start: Floats, n_steps: int) -> Any:
-        """Return scipy's result of a search from `start`."""
-        bounds = [(-_MAX_LOGARITHM, _MAX_LOGARITHM)] * len(start)
-        options = {"maxiter": n_steps}
-        return minimize(
-            likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
-
-    found = [climbed(start, _FIRST_STEPS) for start in likelihood.starts()]
-    first = min(found, key=lambda one: float(one.fun))
-    return likelihood.kernel(climbed(first.x, _STEPS).x)
+    results = [
+        minimize(likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": _FIRST_STEPS})
+        for start in likelihood.starts()
+    ]
+    first = min(results, key=lambda result: float(result.fun))
+    best = minimize(likelihood, first.x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return likelihood.kernel(best.x)
 
 
 @dataclass(frozen=True, eq=False)
 class _KernelLikelihood:
-    """Minus its logarithm and the gradient of that. Its place has the logarithms of each column's
-    length beside the common one, where they have their own, of the common one, of how much both
-    parts count, and of the noise."""
+    """The function that is minimised: minus the logarithm of the likelihood, with its gradient.
+
+    Its argument has logarithms: each column's length relative to the common one (if columns have
+    their own), the common length, the weights of both parts, and the noise.
+    """
 
     x: Floats
     targets: Floats
-    """(N, K), of mean 0 and variance 1."""
+    """Targets (N, K), of mean 0 and variance 1."""
     kind: str
     spread: float
     common: float
-    """The logarithm of a length as long as rows are apart."""
+    """Logarithm of the median distance of rows."""
 
     @classmethod
     def of(cls, x: Floats, targets: Floats, kind: str, spread: float) -> _KernelLikelihood:
@@ -124,7 +127,13 @@ class _KernelLikelihood:
             np.concatenate([own, [self.common - less, 0.0, _LINEAR, _NOISE]]) for less in _SHORTER
         ]
 
+    @property
+    def centre(self) -> Floats:
+        """Logarithms that the penalty draws the search towards."""
+        return np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
+
     def kernel(self, place: Floats) -> LearnedKernel:
+        place = place.clip(self.centre - _REACH, self.centre + _REACH)
         own = place[: self.n_own] if self.n_own else np.zeros(self.x.shape[1])
         common, smooth, linear, noise = map(float, place[self.n_own :])
         return LearnedKernel(
@@ -141,10 +150,10 @@ class _KernelLikelihood:
         near, slope = kernel_values(self.kind, squared_distances(z, z))
         alike = x @ x.T
         both = kernel.smooth * near + kernel.linear * alike
-        inverse, log_determinant = _inverted(both + kernel.noise * np.eye(len(x)))
+        inverse, log_determinant = _invert(both + kernel.noise * np.eye(len(x)))
         weights = inverse @ y
         value = (y * weights).sum() / 2 + y.shape[1] * log_determinant / 2
-        # By each cell of the matrix that was inverted: twice minus how the value changes with it.
+        # Minus twice the derivative of the value by each cell of the matrix that was inverted.
         by_cell = weights @ weights.T - y.shape[1] * inverse
         by_distance = kernel.smooth * by_cell * slope
         by_length = -((by_distance.sum(1) @ (z * z)) - (z * (by_distance @ z)).sum(0))
@@ -155,39 +164,34 @@ class _KernelLikelihood:
         ]
         own = by_length if self.n_own else by_length[:0]
         gradient = np.concatenate([own, [by_length.sum()], by_part])
-        return self._drawn(place, float(value), gradient)
+        gradient[np.abs(place - self.centre) > _REACH] = 0.0
+        return self._add_penalty(place, float(value), gradient)
 
-    def _drawn(self, place: Floats, value: float, gradient: Floats) -> tuple[float, Floats]:
-        """With what draws lengths together, and all towards where they begin."""
-        towards = np.concatenate([np.zeros(self.n_own), [self.common, 0.0, _LINEAR, _NOISE]])
+    def _add_penalty(self, place: Floats, value: float, gradient: Floats) -> tuple[float, Floats]:
+        """Add the penalty that draws lengths together, and all logarithms towards their start."""
         widths = np.concatenate([np.full(self.n_own, self.spread), [1.5, 2.0, 2.0, np.inf]])
-        away = (place - towards) / widths
+        away = (place - self.centre) / widths
         return value + float(away @ away) / 2, gradient + away / widths
 
 
-def _inverted(matrix: Floats) -> tuple[Floats, float]:
+def lower_factor(matrix: Floats) -> Floats:
+    """Return the Cholesky factor of a symmetric matrix. If rounding made the matrix indefinite, its
+    diagonal is raised by the least of `_DIAGONAL_SHARES` of its mean that makes it definite."""
+    from scipy.linalg import LinAlgError, cholesky
+
+    mean = matrix.diagonal().mean()
+    for share in _DIAGONAL_SHARES:
+        raised = matrix + share * mean * np.eye(len(matrix)) if share else matrix
+        with suppress(LinAlgError):
+            lower: Floats = cholesky(raised, lower=True, check_finite=False)
+            return lower
+    raise LinAlgError(f"{len(matrix)} rows whose likeness is no positive definite matrix")
+
+
+def _invert(matrix: Floats) -> tuple[Floats, float]:
     """Return the inverse of a positive definite matrix, and the logarithm of its determinant."""
     from scipy.linalg import cho_solve
 
-    lower = cholesky_factor(matrix)
+    lower = lower_factor(matrix)
     inverse: Floats = cho_solve((lower, True), np.eye(len(matrix)), check_finite=False)
     return inverse, 2 * float(np.log(np.diag(lower)).sum())
-
-
-def cholesky_factor(matrix: Floats) -> Floats:
-    """Return the lower Cholesky factor of a finite kernel matrix (N, N).
-
-    Rounding makes the matrix of rows that are nearly the same indefinite. Its diagonal then grows
-    by ten times as much at each try, which adds noise, until the factor exists.
-    """
-    from scipy.linalg import LinAlgError, cholesky
-
-    added = 0.0
-    while True:
-        try:
-            regularised = matrix + added * np.eye(len(matrix))
-            factor: Floats = cholesky(regularised, lower=True)
-        except LinAlgError:
-            added = 10 * added or _LEAST_ADDED * max(float(np.abs(matrix).max()), _LEAST_NOISE)
-        else:
-            return factor

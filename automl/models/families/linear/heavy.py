@@ -1,4 +1,4 @@
-"""The heavy side of linear models: scikit-learn solves, numpy predicts."""
+"""Fits linear models with scikit-learn, and predicts with numpy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ROWS_AT_ONCE = 8192
 
 @dataclass(frozen=True, eq=False)
 class LinearModel(FeatureModel):
-    """See `family.Model`."""
+    """A `family.TrainedModel` that gives linear functions of the features."""
 
     weights: Floats
-    """(D, K)."""
+    """Weight of each feature for each output (D, K)."""
     bias: Floats
-    """(K,)."""
+    """Constant of each output (K,)."""
     classes: ClassScoreLayout
 
     @property
@@ -41,11 +41,11 @@ class LinearModel(FeatureModel):
     def n_rows_at_once(self) -> int:
         return _ROWS_AT_ONCE
 
-    def of_features(self, x: npt.NDArray[np.float32]) -> Floats:
+    def outputs_from_features(self, x: npt.NDArray[np.float32]) -> Floats:
         return self.classes.outputs(x.astype(np.float64) @ self.weights + self.bias)
 
     def draw(self, graph: TableGraph) -> str:
-        """See `table_graph.OnnxDrawable`."""
+        """Add the model's outputs to an ONNX graph, and return their name."""
         weights, bias = graph.constant(self.weights), graph.constant(self.bias)
         return graph.class_outputs(self.classes, graph.add("Gemm", graph.one_hot, weights, bias))
 
@@ -54,46 +54,48 @@ class LinearModel(FeatureModel):
 
 
 class LinearSide(FeatureSide):
-    """See `family.HeavySide`."""
+    """The `family.HeavySide` of linear models."""
 
-    def solved(self, fitting: TrialFit, x: npt.NDArray[np.float32]) -> LinearModel:
-        return _solved(fitting, x)
+    def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> LinearModel:
+        return _fit_model(trial_fit, x)
 
-    def model_of(self, state: Mapping[str, Any]) -> LinearModel:
+    def model_from_state(self, state: Mapping[str, Any]) -> LinearModel:
         classes = ClassScoreLayout.from_plain(state["classes_seen"])
         weights = finite_array(state, "weights", np.float64, 2)
         bias = finite_array(state, "bias", np.float64, 1)
-        shape = (len(weights), classes.n_given)
+        shape = (len(weights), classes.n_fit_outputs)
         check_content(
             weights.shape == shape and bias.shape == shape[1:], "weights of", weights.shape
         )
         return LinearModel(weights, bias, classes)
 
 
-def _solved(fitting: TrialFit, x: npt.NDArray[np.float32]) -> LinearModel:
+def _fit_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> LinearModel:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    data, y, l2 = fitting.data, fitting.targets, fitting.params.l2
+    data, y, l2 = trial_fit.data, trial_fit.targets, trial_fit.params.l2
     if data.task is Task.regression:
         ridge = Ridge(alpha=l2).fit(x, y)
-        return _model(
-            ridge.coef_[None, :], np.atleast_1d(ridge.intercept_), ClassScoreLayout.of(data, y[:0])
+        return _make_model(
+            ridge.coef_[None, :],
+            np.atleast_1d(ridge.intercept_),
+            ClassScoreLayout.from_dataset(data, y[:0]),
         )
     present = np.unique(y)
     if len(present) < 2:
-        every, given = single_class_scores(data)
-        return _model(np.zeros((every.n_given, x.shape[1])), given, every)
+        layout, bias = single_class_scores(data)
+        return _make_model(np.zeros((layout.n_fit_outputs, x.shape[1])), bias, layout)
     with warnings.catch_warnings():
-        # One that has not come to its end is a model, too; its loss says how good.
+        # A fit that has not converged is a model, too; its loss says how good it is.
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = LogisticRegression(
-            C=1 / l2, max_iter=_MAX_STEPS, class_weight=fitting.class_weight
+            C=1 / l2, max_iter=_MAX_STEPS, class_weight=trial_fit.class_weight
         ).fit(x, y)
-    return _model(fit.coef_, fit.intercept_, ClassScoreLayout.of(data, fit.classes_))
+    return _make_model(fit.coef_, fit.intercept_, ClassScoreLayout.from_dataset(data, fit.classes_))
 
 
-def _model(weights: Floats, bias: Floats, classes: ClassScoreLayout) -> LinearModel:
+def _make_model(weights: Floats, bias: Floats, classes: ClassScoreLayout) -> LinearModel:
     return LinearModel(
         np.ascontiguousarray(weights.T, dtype=np.float64), bias.astype(np.float64), classes
     )

@@ -1,4 +1,7 @@
-"""The light side of the built-in network: its params, its memory, what trains together."""
+"""Defines the light side of the built-in network: params, memory, work, and what trains together.
+
+`LayersFamily` is shared with `model=tabm`.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
 _EVALUATION_ROWS = 8192  # as in trainer.py, which imports torch
-_BASE_BYTES = 32 * 2**20  # libraries' workspaces (cuBLAS keeps 8 to 32 MiB) and small change
-_OPTIMIZER_FLOPS = 10  # for each weight and step, rather Adam's than SGD's
+_BASE_BYTES = 32 * 2**20  # libraries' workspaces: cuBLAS keeps 8 to 32 MiB
+_OPTIMIZER_FLOPS = 10  # for each weight and step, with Adam; SGD has fewer
 _LEAST_WIDTH = 16  # narrower layers gain nothing: a vector register of a CPU holds 16 numbers
 
 # Lanes by padded width. Measured on one CPU core (experiments/002-packs): against training alone, 9
@@ -53,7 +56,7 @@ MLP_RULES = {
 
 
 class Growth(enum.Enum):
-    """How the width of an MLP goes from layer to layer."""
+    """How the width of an MLP changes from layer to layer."""
 
     constant = "constant"
     doubling = "doubling"
@@ -61,7 +64,7 @@ class Growth(enum.Enum):
 
 @dataclass(frozen=True)
 class MLPParams(TrainingParams):
-    """The params of one trial; what the space lacks has its default."""
+    """The params of one trial; a param that the space lacks has its default."""
 
     depth: int = 2
     """Hidden layers; 0 is a linear model."""
@@ -70,11 +73,11 @@ class MLPParams(TrainingParams):
     dropout: float = 0.0
     """Share of each hidden layer's units that a training step leaves out."""
     encoding: str = PLAIN_ENCODING
-    """plain: numbers as they are standardised; piecewise_linear: each as how far it fills each of
+    """plain: a number is standardised; piecewise_linear: a number becomes how far it fills each of
     its bins, whose edges are quantiles of the training rows (Gorishniy et al., 2022)."""
     class_weight: str = "none"
-    """balanced: a row counts the more in the training loss the rarer its class is, all classes the
-    same together; none: each row the same."""
+    """balanced: rows of rare classes count more in the training loss, so that all classes count the
+    same; none: all rows count the same."""
 
     def __post_init__(self) -> None:
         for name in MLP_RULES:
@@ -86,11 +89,11 @@ class MLPParams(TrainingParams):
 
     @classmethod
     def of(cls, params: Params) -> MLPParams:
-        """From a trial's params."""
+        """Read the params of a trial."""
         return cls(**params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def hidden_widths(self, growth: Growth) -> tuple[int, ...]:
-        """Units of each hidden layer, from the input on."""
+        """Return the number of units of each hidden layer, from the input on."""
         if growth is Growth.doubling:
             return tuple(2**layer for layer in range(1, self.depth + 1))
         return (self.width,) * self.depth
@@ -98,15 +101,18 @@ class MLPParams(TrainingParams):
 
 @dataclass(frozen=True)
 class MLPKey(NetworkKey):
-    """A pack pads its lanes to one width, so that a lane's arithmetic depends on its own params and
-    not on its neighbours'; the padded width is part of the key for that reason."""
+    """Key of trials that can train together.
+
+    A pack pads its lanes to one width. The padded width is part of the key, so that a lane's
+    arithmetic depends only on its own params and not on its neighbours'.
+    """
 
     width: int = 0
-    """Units that every hidden layer is padded to; 0 where layers grow and nothing is padded."""
+    """Units that every hidden layer is padded to; 0 if layers grow and nothing is padded."""
     depth: int | None = None
-    """Where layers grow, lanes have the same depth; else their depths may differ."""
+    """Depth of all lanes if layers grow; None: depths may differ."""
     weighs_classes: bool = False
-    """A pack has one loss."""
+    """Whether the training loss weighs classes; a pack has only one loss."""
     encoding: str = PLAIN_ENCODING
 
     @property
@@ -115,13 +121,13 @@ class MLPKey(NetworkKey):
         return (_LANES_ON_HOST if self.on_host else _LANES_ON_GPU).get(widest, 1)
 
     def of_one_trial(self) -> MLPKey:
-        """Wide ones, which no pack of several has, are not padded."""
+        """Return a key without padding for wide networks, which no pack of several trials has."""
         return self if self.n_lanes > 1 else replace(self, width=0)
 
 
 @dataclass
 class LayersFamily(NetworkFamily):
-    """Linear layers with ReLU between them, once or in several members."""
+    """Networks of linear layers with ReLU between them, with one member or several."""
 
     weighs_classes = True
 
@@ -131,15 +137,15 @@ class LayersFamily(NetworkFamily):
 
     @property
     def n_members(self) -> int:
-        """That share what they have in common."""
+        """Number of members that share weights."""
         return 1
 
     @abstractmethod
     def hidden_widths(self, params: MLPParams) -> tuple[int, ...]:
-        """Units of each hidden layer, from the input on."""
+        """Return the number of units of each hidden layer, from the input on."""
 
     def n_weights(self, widths: Sequence[int]) -> int:
-        """Of layers of so many units, inputs and outputs included."""
+        """Return the number of weights of layers of these widths, inputs and outputs included."""
         return sum((a + 1) * b for a, b in pairwise(widths))
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -152,8 +158,8 @@ class LayersFamily(NetworkFamily):
     def request(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> ResourceRequest:
-        """The data, weights with gradient and optimizer state, the activations of a batch and their
-        gradients, and those of a look at the validation part."""
+        """Return the memory of the data, of weights with gradient and optimizer state, of a batch's
+        activations and their gradients, and of an evaluation of the validation part."""
         mlp = self.checked_params(params, training)
         if mlp is None:
             return UNKNOWN
@@ -173,20 +179,23 @@ class LayersFamily(NetworkFamily):
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> TrainingWork | None:
-        """Two operations for each weight and row forwards, twice that backwards; what a look at the
-        validation part takes, shared among an epoch's steps."""
+        """Return the number of steps, and the operations of each.
+
+        A weight costs two operations per row forwards, and four backwards. The evaluation of the
+        validation part is spread over the steps of an epoch.
+        """
         mlp = self.checked_params(params, training)
         if mlp is None:
             return None
         n_weights, n_train = self.n_weights(self._widths(mlp, dataset)), len(dataset.train)
         batch = min(mlp.batch_size * mlp.accumulate_steps, n_train)
         n_steps = math.ceil(n_train / batch)
-        n_looks = len(dataset.validation) / n_steps
-        flops = n_weights * (self.n_members * (6 * batch + 2 * n_looks) + _OPTIMIZER_FLOPS)
+        n_evaluated = len(dataset.validation) / n_steps
+        flops = n_weights * (self.n_members * (6 * batch + 2 * n_evaluated) + _OPTIMIZER_FLOPS)
         return TrainingWork(training.n_epochs * n_steps, flops)
 
     def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:
-        """Units of each layer, inputs and outputs included; with bins, at most."""
+        """Return the units of each layer, inputs and outputs included; with bins, the most."""
         from automl.data.features import N_BINS, n_features
 
         n_inputs = n_features(dataset.columns)
@@ -205,18 +214,18 @@ class LayersFamily(NetworkFamily):
 
 @dataclass
 class MLPFamily(LayersFamily):
-    """A multilayer perceptron."""
+    """The built-in network, a multilayer perceptron."""
 
     heavy = "automl.models.families.mlp.heavy"
 
     growth: Growth = Growth.constant
-    """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
+    """constant: every hidden layer has `width` units; doubling: 2, 4, 8, 16, … (no `width`)."""
 
     def hidden_widths(self, params: MLPParams) -> tuple[int, ...]:
         return params.hidden_widths(self.growth)
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """With growth doubling there is no width to choose."""
+        """Return the params; with growth doubling there is no width to choose."""
         names, required = super().param_names()
         if self.growth is Growth.doubling:
             names = tuple(name for name in names if name != "width")
@@ -230,13 +239,16 @@ class MLPFamily(LayersFamily):
             )
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
-        """Alone trains a linear model (depth 0), what accumulates gradients (it has batches too
-        large for the memory, and not small networks), and what descends a loss of the user's (the
-        pass is written by hand, its gradient of the loss too)."""
+        """Return the key of a trial; None: it trains alone.
+
+        A linear model (depth 0) trains alone. Trials that accumulate gradients do, because they
+        have batches too large for the memory, and no small networks. Trials with a loss of the
+        user do, because a pack's passes are written by hand, the gradient of the loss included.
+        """
         mlp = self.checked_params(params, training)
         if mlp is None or mlp.depth == 0 or mlp.accumulate_steps > 1 or training.loss_target:
             return None
-        growing = self.growth is Growth.doubling
+        doubles = self.growth is Growth.doubling
         return MLPKey(
             on_host,
             mlp.optimizer,
@@ -244,8 +256,8 @@ class MLPFamily(LayersFamily):
             Precision(mlp.precision),
             mlp.schedule,
             mlp.ema_decay > 0,
-            width=0 if growing else padded_width(mlp.width),
-            depth=mlp.depth if growing else None,
+            width=0 if doubles else padded_width(mlp.width),
+            depth=mlp.depth if doubles else None,
             weighs_classes=mlp.weighs_classes,
             encoding=mlp.encoding,
         )
@@ -255,5 +267,5 @@ class MLPFamily(LayersFamily):
 
 
 def padded_width(width: int) -> int:
-    """16, 32, 64, …: the least that holds `width` units."""
+    """Return the least of 16, 32, 64, … that holds `width` units."""
     return max(_LEAST_WIDTH, 1 << (width - 1).bit_length())

@@ -1,4 +1,7 @@
-"""The heavy side of the built-in network."""
+"""Builds the built-in network for trials and from model files, and opens its packs.
+
+`network.py` has the module itself; training is in `models/networks/`.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
 
 MAX_LAYERS = 10_000
-"""Of a file that is read: a layer takes some kilobytes, however small its weights are."""
+"""A model file must have fewer hidden layers than this: a layer takes some kilobytes, however small
+its weights are."""
 
 NetworkT = TypeVar("NetworkT", bound=MLPNetwork)
 
 
 class MLPSide(NetworkSide[MLPFamily, MLPParams, MLPKey]):
-    """See `network.NetworkFactory`."""
+    """The `family.HeavySide` of the built-in network."""
 
     def network(
         self,
@@ -74,16 +78,16 @@ def make_layers(
     n_outputs: Size,
     get_edges: Callable[[], Edges],
 ) -> tuple[MLPShape, EncodingBins | None]:
-    """What a trial's params ask for."""
-    assert isinstance(n_inputs, int), "of a table"
-    assert isinstance(n_outputs, int), "likewise"
+    """Return the layers and the bins that a trial's params ask for."""
+    assert isinstance(n_inputs, int), "the number of a table's features"
+    assert isinstance(n_outputs, int), "the number of a table's outputs"
     bins = bins_for(params.encoding, n_inputs, get_edges)
     n_features = n_inputs if bins is None else bins.n_features
     return MLPShape(n_features, family.hidden_widths(params), n_outputs), bins
 
 
 def read_layers(plain: Mapping[str, Any]) -> tuple[MLPShape, EncodingBins | None]:
-    """What a file says."""
+    """Return the layers and bins in a file. Raises ValueError for contradictions."""
     bins = EncodingBins.from_plain(plain)
     n_features = plain["n_inputs"] if bins is None else bins.n_features
     widths = plain["hidden_widths"]
@@ -96,7 +100,7 @@ def read_layers(plain: Mapping[str, Any]) -> tuple[MLPShape, EncodingBins | None
 
 
 def check_weights(network: NetworkT, weights: Mapping[str, torch.Tensor]) -> NetworkT:
-    """The network, whose weights they are. Raises ValueError."""
+    """Return the network if the weights fit its layers. Raises ValueError otherwise."""
     found = {name: tuple(weight.shape) for name, weight in weights.items()}
     check_content(
         found == network.weight_shapes(), "the weights are not of its layers", network.shape

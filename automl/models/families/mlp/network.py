@@ -1,9 +1,8 @@
-"""The built-in network: an MLP, whose weights and dropout are drawn from generators of its own.
+"""Defines the built-in network, an MLP, and how it encodes numbers (the param `encoding`).
 
-A pack trains many of these as one batched model, so the arithmetic stays plain: x W' + b, ReLU,
-dropout by a mask that is drawn in the shape (B, width) of the layer's own width.
-
-What a network makes of a table's numbers before its first layer: the param `encoding`.
+Weights and dropout are drawn from generators of the network. A pack trains many of these networks
+as one batched model, so the arithmetic stays plain: x W' + b, ReLU, and dropout by a mask that is
+drawn in the shape (B, width) of the layer's own width.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from automl.models.families.mlp.family import PIECEWISE_LINEAR_ENCODING
 from automl.models.model_file import check_content, is_positive_size
 
 EDGES_KEY = "edges"
-"""Stands in the plain form of a network that has bins."""
+"""Key of the bins' edges in the plain form of a network that has bins."""
 
 
 class PiecewiseLinearEncoding(nn.Module):
-    """(B, D) → (B, E): each number as how far each of its bins is full, from 0 to 1, the rest as it
-    is (Gorishniy et al., 2022, https://arxiv.org/abs/2203.05556).
+    """Encodes each number as how full each of its bins is, from 0 to 1: (B, D) → (B, E).
 
-    There the outermost bins go on beyond their edges; here none does: one absurd cell in production
-    must not decide alone.
+    Other features stay as they are (Gorishniy et al., 2022, https://arxiv.org/abs/2203.05556). In
+    the paper, the outermost bins extend beyond their edges. Here they do not, so that one absurd
+    cell in production cannot decide alone.
     """
 
     place: torch.Tensor
@@ -42,27 +41,27 @@ class PiecewiseLinearEncoding(nn.Module):
         self._n_numbers = len(edges)
         bins = [(i, low, high - low) for i, e in enumerate(edges) for low, high in pairwise(e)]
         place, low, width = zip(*bins, strict=True)
-        # Not in state_dict: they are no weights, and stand in the network's description.
+        # These are no weights, and the network's description has them, so state_dict does not.
         self.register_buffer("place", torch.tensor(place, dtype=torch.int64), persistent=False)
         self.register_buffer("low", torch.tensor(low, dtype=dtype), persistent=False)
         self.register_buffer("width", torch.tensor(width, dtype=dtype), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, E)."""
+        """Return the encoded rows (B, E)."""
         full = ((x.index_select(1, self.place) - self.low) / self.width).clamp(0.0, 1.0)
         return torch.cat([full, x[:, self._n_numbers :]], 1)
 
 
 @dataclass(frozen=True)
 class EncodingBins:
-    """How rows (B, n_inputs) are taken apart; some column has edges."""
+    """The bins that encode the numbers of rows (B, n_inputs); at least one column has edges."""
 
     n_inputs: int
     edges: Edges
 
     @property
     def n_features(self) -> int:
-        """E, of what the first layer takes."""
+        """Number E of features that the first layer takes."""
         n_bins = sum(len(edges) - 1 for edges in self.edges if edges)
         return self.n_inputs - len(self.edges) + n_bins
 
@@ -71,8 +70,10 @@ class EncodingBins:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> EncodingBins | None:
-        """Of a network's description, which may be a stranger's; None: it has none. Raises
-        ValueError."""
+        """Read the bins in a network's description, which may be a stranger's; None: it has none.
+
+        Raises ValueError.
+        """
         edges = plain.get(EDGES_KEY)
         if edges is None:
             return None
@@ -84,7 +85,10 @@ class EncodingBins:
 
 
 def bins_for(encoding: str, n_inputs: int, get_edges: Callable[[], Edges]) -> EncodingBins | None:
-    """None: rows are taken as they are, as those are in which no number differs from another."""
+    """Return the bins of a trial's network; None: rows stay as they are.
+
+    There are no bins if no number in a column differs from another.
+    """
     if encoding != PIECEWISE_LINEAR_ENCODING:
         return None
     edges = get_edges()
@@ -92,7 +96,7 @@ def bins_for(encoding: str, n_inputs: int, get_edges: Callable[[], Edges]) -> En
 
 
 def _is_rising(edges: object) -> bool:
-    """Empty, or at least two finite numbers that differ as float32."""
+    """Return whether edges are empty, or at least two finite numbers that rise as float32."""
     if not isinstance(edges, list | tuple) or len(edges) == 1:
         return False
     if not all(type(edge) is float for edge in edges):
@@ -103,7 +107,7 @@ def _is_rising(edges: object) -> bool:
 
 @dataclass(frozen=True)
 class MLPShape:
-    """All that is needed to build the network again."""
+    """The layers of a network: all that is needed to build it again."""
 
     n_inputs: int
     hidden_widths: tuple[int, ...]
@@ -116,7 +120,7 @@ class MLPShape:
 
 
 class _UndrawnLinear(nn.Linear):
-    """A Linear whose weights are not drawn from torch's global generator when it is made.
+    """A linear layer whose weights are not drawn from torch's global generator when it is made.
 
     `torch.nn.utils.skip_init` does the same, but costs 0.5 s at its first call (it loads torch's
     code for the meta device).
@@ -129,9 +133,9 @@ class _UndrawnLinear(nn.Linear):
 def dropout_mask(
     x: torch.Tensor, dropout: float, generator: torch.Generator | None
 ) -> torch.Tensor:
-    """0 for the units left out, 1 / (1 - dropout) for those kept; the same in each precision.
+    """Return 0 for units left out, and 1 / (1 - dropout) for others; the same in each precision.
 
-    Not by `bernoulli_`, which takes 244 µs for (256, 128) on one core, and this 100.
+    It takes 100 µs for (256, 128) on one core; `bernoulli_` takes 244.
     """
     uniform = torch.empty(x.shape, dtype=torch.float32, device=x.device)
     return uniform.uniform_(generator=generator).ge_(dropout).mul_(1 / (1 - dropout))
@@ -148,8 +152,10 @@ class MLP(nn.Module):
         generator: torch.Generator | None = None,
         bins: EncodingBins | None = None,
     ) -> None:
-        """`shape` is that behind the bins, if there are any. While training, masks for `dropout`
-        > 0 are drawn from `generator`."""
+        """Make undrawn layers of `shape`, whose inputs come from the bins if there are any.
+
+        While training, masks for `dropout` > 0 are drawn from `generator`.
+        """
         super().__init__()
         pairs = pairwise(shape.sizes)
         self.layers = nn.ModuleList(_UndrawnLinear(a, b, dtype=dtype) for a, b in pairs)
@@ -157,7 +163,7 @@ class MLP(nn.Module):
         self.encoding = None if bins is None else PiecewiseLinearEncoding(bins.edges, dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, n_inputs) → (B, n_outputs)."""
+        """Return outputs (B, n_outputs) for rows (B, n_inputs)."""
         *hidden, last = self.layers
         if self.encoding is not None:
             x = self.encoding(x)
@@ -185,10 +191,10 @@ def draw_weights(model: MLP, generator: torch.Generator) -> None:
 
 @dataclass(frozen=True)
 class MLPNetwork:
-    """See `network.NetworkDescription`."""
+    """A `network.NetworkDescription` of the built-in network."""
 
     shape: MLPShape
-    """Of the layers; the first takes what the bins give, if there are any."""
+    """Shape of the layers; the first takes the encoded numbers if there are bins."""
     dropout: float = 0.0
     bins: EncodingBins | None = None
 
@@ -221,7 +227,7 @@ class MLPNetwork:
         return {**asdict(self.shape), "n_inputs": self.n_inputs, EDGES_KEY: edges}
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of its module's weights, by name."""
+        """Return the shapes of the module's weights, by name."""
         shapes: dict[str, tuple[int, ...]] = {}
         for i, (n_in, n_out) in enumerate(pairwise(self.shape.sizes)):
             shapes |= {f"layers.{i}.weight": (n_out, n_in), f"layers.{i}.bias": (n_out,)}

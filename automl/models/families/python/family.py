@@ -1,5 +1,4 @@
-"""The light side of a user's own network: its params are what its function takes, and the
-training's."""
+"""Defines the light side of a user's network; its params are its function's and the training's."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from automl.trial import UNKNOWN, Params, ParamValue, ResourceRequest
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
-# Of a user's network only its arguments are known here.
+# The size of a user's network is unknown here, so the numbers of lanes are fixed.
 _LANES_ON_HOST, _LANES_ON_GPU = 16, 32
 
 
@@ -29,11 +28,11 @@ class ModuleParams(TrainingParams):
     """The params of one trial of a user's own network."""
 
     arguments: tuple[tuple[str, ParamValue], ...] = ()
-    """What its function is called with: all params that are not of the training, by name."""
+    """Arguments of the user's function: all params that are not the training's, by name."""
 
     @classmethod
     def of(cls, params: Params) -> ModuleParams:
-        """From a trial's params."""
+        """Read the params of a trial."""
         own = {name: value for name, value in params.items() if name in TRAINING_NAMES}
         rest = tuple(sorted((n, v) for n, v in params.items() if n not in TRAINING_NAMES))
         return cls(**own, arguments=rest)  # type: ignore[arg-type]  # __post_init__ checks each
@@ -41,7 +40,7 @@ class ModuleParams(TrainingParams):
 
 @dataclass(frozen=True)
 class ModuleKey(NetworkKey):
-    """All lanes are built with the same arguments."""
+    """Key of trials that can train together; their networks have the same arguments."""
 
     arguments: tuple[tuple[str, ParamValue], ...] = ()
 
@@ -52,13 +51,13 @@ class ModuleKey(NetworkKey):
 
 @dataclass
 class PythonFamily(NetworkFamily):
-    """Any `torch.nn.Module` that a function of the user's builds."""
+    """Any `torch.nn.Module` that a function of the user builds."""
 
     heavy = "automl.models.families.python.heavy"
 
     target: str | None = None
-    """`module:function`: (n_inputs, n_outputs, **params) → torch.nn.Module. Of data of your own
-    (data=python) with more dimensions `n_inputs` is the shape of a row."""
+    """`module:function`: (n_inputs, n_outputs, **params) → torch.nn.Module. For data of your own
+    (data=python) with more dimensions, `n_inputs` is the shape of a row."""
 
     def __post_init__(self) -> None:
         check_target("model", self.target)
@@ -85,20 +84,26 @@ class PythonFamily(NetworkFamily):
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
     ) -> ModuleKey | None:
-        """In bfloat16 it trains alone: autocast inside torch.func was not tried. So does what
-        accumulates gradients: it has batches too large for the memory, and not small networks."""
-        mine = self.checked_params(params, training)
-        if mine is None or mine.accumulate_steps > 1:
+        """Return the key of a trial; None: it trains alone.
+
+        Trials in bfloat16 train alone, because autocast inside torch.func was not tried. Trials
+        that accumulate gradients do, because they have batches too large for the memory, and no
+        small networks.
+        """
+        checked = self.checked_params(params, training)
+        if checked is None or checked.accumulate_steps > 1:
             return None
-        assert isinstance(mine, ModuleParams)
-        precision = Precision(mine.precision)
+        assert isinstance(checked, ModuleParams)
+        precision = Precision(checked.precision)
         if precision is Precision.bfloat16:
             return None
-        common = (on_host, mine.optimizer, mine.batch_size, precision)
-        return ModuleKey(*common, mine.schedule, mine.ema_decay > 0, arguments=mine.arguments)
+        common = (on_host, checked.optimizer, checked.batch_size, precision)
+        return ModuleKey(
+            *common, checked.schedule, checked.ema_decay > 0, arguments=checked.arguments
+        )
 
     def identity(self) -> Mapping[str, Any]:
-        """As it was kept when all families had the same settings."""
+        """Return the settings in the form of the time when all families had the same ones."""
         return {"kind": "python", "growth": "constant", "target": self.target}
 
     def params(self, given: Params) -> ModuleParams:

@@ -1,6 +1,6 @@
-"""The heavy side of a user's own network.
+"""Builds networks with a function of the user, for trials and from files, and opens their packs.
 
-A network of the user's own: any `torch.nn.Module` that a function of theirs builds.
+The network is any `torch.nn.Module`; training is in `models/networks/`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from automl.models.networks.trainer import TrainingProblem
 from automl.objectives.user_code import resolve_builder
 from automl.trial import ParamValue
 
-_building = threading.Lock()  # torch's global generator is seeded meanwhile
+_generator_lock = threading.Lock()  # held while torch's global generator is seeded and used
 
 
 @dataclass(frozen=True)
 class UserNetwork:
-    """What `model.target` is called with; see `network.NetworkDescription`.
+    """A `network.NetworkDescription` of a user's network: its function and the arguments.
 
-    A module draws its weights, and what it draws in `forward` (dropout, say), from torch's global
-    generator; it is seeded for both. Trials in threads of one process share that generator, so what
-    they draw in `forward` repeats only where they train one at a time.
+    A module draws its weights and what it needs in `forward` (dropout, for example) from torch's
+    global generator, which is seeded for both. Trials in threads of one process share the
+    generator, so draws in `forward` repeat only if the trials train one at a time.
     """
 
     target: str
@@ -46,11 +46,11 @@ class UserNetwork:
     n_outputs: Size
     arguments: tuple[tuple[str, ParamValue], ...] = ()
     builder: Callable[..., Any] | None = None
-    """What is called, where the caller has it; None: what `target` names."""
+    """Function that builds the network; None: the function that `target` names."""
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> UserNetwork:
-        """From `plain()`, as `best.pt` holds it."""
+        """Read what `plain` returned, in the form of `best.pt`."""
         arguments = tuple(plain["arguments"].items())
         sizes = (plain["n_inputs"], plain["n_outputs"])
         n_inputs, n_outputs = (tuple(s) if isinstance(s, list) else s for s in sizes)
@@ -61,10 +61,13 @@ class UserNetwork:
         return 1
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
-        """Raises ConfigError where the function cannot be had, TypeError where it gives no module,
-        and what the function raises."""
+        """Build the module.
+
+        Raises ConfigError if the function cannot be imported, TypeError if it returns no module,
+        and any exception of the function.
+        """
         builder = self.builder or resolve_builder(self.target)
-        with _building, torch.random.fork_rng(devices=[]):
+        with _generator_lock, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = builder(self.n_inputs, self.n_outputs, **dict(self.arguments))
         if not isinstance(module, nn.Module):
@@ -87,11 +90,11 @@ class UserNetwork:
 
 
 MAX_DIMENSIONS = 16
-"""Of a row, in a file that is read."""
+"""Largest number of dimensions of a row in a model file."""
 
 
 class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
-    """See `network.NetworkFactory`."""
+    """The `family.HeavySide` of a user's network."""
 
     def network(
         self,
@@ -101,7 +104,7 @@ class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
         n_outputs: Size,
         get_edges: object = None,
     ) -> UserNetwork:
-        assert family.target is not None, "PythonFamily refuses to be without"
+        assert family.target is not None, "PythonFamily refuses to have none"
         return UserNetwork(family.target, n_inputs, n_outputs, params.arguments)
 
     def network_of(
@@ -110,7 +113,10 @@ class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
         weights: Mapping[str, torch.Tensor],
         build: NetworkBuilder | None,
     ) -> UserNetwork:
-        """Built with plain values, by a function that is given and not looked up."""
+        """Return a description of checked values that builds with the caller's function.
+
+        The function that the file names is not looked up.
+        """
         for key in ("n_inputs", "n_outputs"):
             sizes = plain[key] if isinstance(plain[key], list | tuple) else (plain[key],)
             check_content(

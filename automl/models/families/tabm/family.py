@@ -1,4 +1,7 @@
-"""The light side of batch ensembles of networks."""
+"""Defines the light side of batch ensembles of networks.
+
+It is a file of its own because every family has a light side that loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from automl.models.families.mlp.family import Growth, LayersFamily, MLPParams
 from automl.trial import Params
 
 MAX_MEMBERS = 1024
-"""More do not fit what a batch may take."""
+"""Largest number of members; with more, a batch takes too much memory."""
 
 
 @dataclass
 class TabMFamily(LayersFamily):
-    """Members that share the weights of each layer, and have scales of their own for what goes in
-    and comes out of it (TabM, Gorishniy et al., 2024, https://arxiv.org/abs/2410.24210)."""
+    """Members that share the weights of each layer and have scales of their own for its inputs and
+    outputs (TabM, Gorishniy et al., 2024, https://arxiv.org/abs/2410.24210)."""
 
     heavy = "automl.models.families.tabm.heavy"
     says_length = True
 
     members: int = 16
-    """Each is trained by its own loss; a prediction is the mean of theirs."""
+    """Number of members. Each is trained by its own loss; a prediction is the mean of theirs."""
 
     def __post_init__(self) -> None:
         n = self.members
@@ -39,12 +42,13 @@ class TabMFamily(LayersFamily):
         return params.hidden_widths(Growth.constant)
 
     def n_weights(self, widths: Sequence[int]) -> int:
-        """The shared ones; of each member two scales, a bias, and a last layer."""
+        """Return the number of shared weights and of each member's two scales, bias and last
+        layer."""
         own = sum(a + 2 * b for a, b in pairwise(widths)) + widths[-2] * widths[-1]
         return super().n_weights(widths) + self.members * own
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> None:
-        """Its members fill a device as the lanes of a pack do."""
+        """Return None: the members fill a device in the way of a pack's lanes."""
         return None
 
     def identity(self) -> Mapping[str, Any]:

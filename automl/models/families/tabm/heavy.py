@@ -1,8 +1,6 @@
-"""The heavy side of batch ensembles of networks.
+"""Defines batch ensembles of MLPs: all members in one pass, as more rows of the same matrices.
 
-A batch ensemble of MLPs: all members in one pass, as more rows of the same matrices.
-
-A step of 16 members costs what one network's with batches 16 times as large does.
+A step of 16 members costs as much as a step of one network with batches 16 times as large.
 """
 
 from __future__ import annotations
@@ -31,7 +29,8 @@ from automl.models.networks.trainer import TrainingProblem
 
 
 class SharedLinear(nn.Module):
-    """(B, K, n_in) → (B, K, n_out): one matrix, and the scales and the bias of each member."""
+    """A linear layer of one matrix, with scales and a bias for each member: (B, K, n_in) →
+    (B, K, n_out)."""
 
     def __init__(self, n_members: int, n_in: int, n_out: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -45,7 +44,8 @@ class SharedLinear(nn.Module):
 
 
 class TabM(nn.Module):
-    """While training what each member says (B, K, n_outputs), else their mean (B, n_outputs)."""
+    """A batch ensemble. It gives the outputs of each member (B, K, n_outputs) while training, and
+    else their mean (B, n_outputs)."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TabM(nn.Module):
         dtype: torch.dtype = torch.float32,
         generator: torch.Generator | None = None,
     ) -> None:
-        """While training, masks for dropout are drawn from `generator`."""
+        """Make undrawn layers. While training, masks for dropout are drawn from `generator`."""
         super().__init__()
         shape, n_members = network.shape, network.n_members
         sizes = zip(shape.sizes, shape.hidden_widths, strict=False)
@@ -67,7 +67,7 @@ class TabM(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of rows (B, n_inputs)."""
+        """Return the outputs for rows (B, n_inputs)."""
         if self.encoding is not None:
             x = self.encoding(x)
         x = x.unsqueeze(1).expand(-1, self.n_members, -1)
@@ -80,7 +80,7 @@ class TabM(nn.Module):
 
 
 def mean_of_members(out: torch.Tensor) -> torch.Tensor:
-    """(B, C) scores whose softmax is the mean of the members' (B, K, C), or (B, 1) the mean."""
+    """Return scores (B, C) whose softmax is the mean of the members' (B, K, C), or means (B, 1)."""
     if out.shape[2] == 1:
         return out.mean(1)
     return torch.logsumexp(torch.log_softmax(out, 2), 1) - math.log(out.shape[1])
@@ -88,8 +88,10 @@ def mean_of_members(out: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def draw_weights(model: TabM, generator: torch.Generator) -> None:
-    """As an MLP's; members begin with other signs of what goes into the first layer, and other
-    last layers."""
+    """Draw the weights like those of an MLP.
+
+    Members start with different signs of the first layer's inputs, and different last layers.
+    """
     for layer in model.layers:
         assert isinstance(layer, SharedLinear)
         bound = math.sqrt(6.0 / layer.weight.shape[1])
@@ -103,7 +105,7 @@ def draw_weights(model: TabM, generator: torch.Generator) -> None:
 
 @dataclass(frozen=True)
 class TabMNetwork(MLPNetwork):
-    """See `network.NetworkDescription`."""
+    """A `network.NetworkDescription` of a batch ensemble."""
 
     members: int = 16
 
@@ -130,7 +132,7 @@ class TabMNetwork(MLPNetwork):
 
 
 class TabMSide(NetworkSide[TabMFamily, MLPParams, PackKey]):
-    """See `network.NetworkFactory`."""
+    """The `family.HeavySide` of batch ensembles."""
 
     def network(
         self,

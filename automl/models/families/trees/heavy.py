@@ -1,4 +1,4 @@
-"""The heavy side of forests: scikit-learn grows the trees, `tree_arrays.py` keeps them."""
+"""Grows forests with scikit-learn; `tree_arrays.py` stores the trees and predicts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from automl.export.table_graph import TableGraph
 
 LEAST_SHARE = 1e-7
-"""Of a class that no tree believes in: else one wrong row in a million makes the loss infinite."""
+"""Least share of a class, even if no tree predicts it: else one wrong row in a million makes the
+loss infinite."""
 
 
 @dataclass(frozen=True, eq=False)
 class ForestModel(CpuModel):
-    """See `family.Model`: the mean of what the trees say."""
+    """A `family.TrainedModel` that gives the mean of its trees' values."""
 
     trees: TreeArrays
     n_columns: int
@@ -55,10 +56,10 @@ class ForestModel(CpuModel):
 
     def outputs(self, columns: TableColumns, rows: TableRows) -> Floats:
         sums = self.trees.sums(tree_view(columns, rows))
-        return outputs_of(sums / len(self.trees.n_nodes), self.task)
+        return forest_outputs(sums / len(self.trees.n_nodes), self.task)
 
     def draw(self, graph: TableGraph) -> str:
-        """See `table_graph.OnnxDrawable`; the arithmetic of `outputs_of`."""
+        """Add the arithmetic of `outputs` to an ONNX graph, and return the outputs' name."""
         n_trees = graph.constant(len(self.trees.n_nodes))
         mean = graph.add("Div", graph.tree_sums(self.trees, graph.tree_view), n_trees)
         if self.task is Task.regression:
@@ -71,8 +72,12 @@ class ForestModel(CpuModel):
         return self.trees.borders()
 
 
-def outputs_of(mean: Floats, task: Task) -> Floats:
-    """Of the trees' mean: values (N, 1), or shares of the classes, of two that of the second."""
+def forest_outputs(mean: Floats, task: Task) -> Floats:
+    """Return the outputs of a model whose trees have this mean.
+
+    The mean has values (N, 1), or shares of the classes (N, C); with two classes, only the share of
+    the second (N, 1).
+    """
     if task is Task.regression:
         return mean
     shares = np.column_stack([1 - mean, mean]) if mean.shape[1] == 1 else mean
@@ -81,16 +86,16 @@ def outputs_of(mean: Floats, task: Task) -> Floats:
 
 
 class TreesSide(TableSide):
-    """See `family.HeavySide`."""
+    """The `family.HeavySide` of forests."""
 
-    def fit(self, fitting: TrialFit, on_round: OnRound) -> None:
-        """Each round a forest of its own, whose seed follows from the trial's and the round's."""
-        check_tree_width(n_tree_columns(fitting.data.columns))
-        growing = _GrowingForest(fitting)
-        for number in range(fitting.n_done, fitting.n_rounds):
-            on_round(growing.grown(number))
+    def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
+        """Grow a new small forest each round, seeded by the trial's seed and the round."""
+        check_tree_width(n_tree_columns(trial_fit.data.columns))
+        forest = _GrowingForest(trial_fit)
+        for number in range(trial_fit.n_done, trial_fit.n_rounds):
+            on_round(forest.grow(number))
 
-    def model_of(self, state: Mapping[str, Any]) -> ForestModel:
+    def model_from_state(self, state: Mapping[str, Any]) -> ForestModel:
         width, n_outputs, task = state["n_columns"], state["n_outputs"], parse_task(state)
         check_content(type(width) is int and width >= 0, "no columns", width)
         check_content(type(n_outputs) is int and n_outputs >= 1, "no outputs", n_outputs)
@@ -104,19 +109,19 @@ class TreesSide(TableSide):
 
 
 def _n_values(task: Task, n_outputs: int) -> int:
-    """Of a leaf."""
+    """Return the number of values of a leaf."""
     return 1 if task is Task.regression or n_outputs == 2 else n_outputs
 
 
 class _GrowingForest:
-    """The forest of one trial."""
+    """The forest of one trial, with the sums of its trees' values for both parts of the data."""
 
-    def __init__(self, fitting: TrialFit) -> None:
-        self._fitting, data = fitting, fitting.data
+    def __init__(self, trial_fit: TrialFit) -> None:
+        self._trial_fit, data = trial_fit, trial_fit.data
         self._x, self._x_validation = data.view(tree_view)
-        self._y = fitting.targets
+        self._y = trial_fit.targets
         self._n_values = _n_values(data.task, data.n_outputs)
-        state = fitting.state
+        state = trial_fit.state
         if state is None:
             self._parts: list[TreeArrays] = []
             self._train = np.zeros((len(data.train), self._n_values))
@@ -125,50 +130,53 @@ class _GrowingForest:
             self._parts = [TreeArrays.from_plain(state["trees"], n_tree_columns(data.columns))]
             self._train, self._validation = state["train"].copy(), state["validation"].copy()
 
-    def grown(self, number: int) -> FittedRound:
-        """After this round."""
-        fitting, data = self._fitting, self._fitting.data
-        forest = unfitted_tree(fitting, number).fit(self._x, self._y)
-        trees = self._trees_of(forest)
+    def grow(self, number: int) -> FittedRound:
+        """Grow the trees of a round, and return the model after it."""
+        trial_fit, data = self._trial_fit, self._trial_fit.data
+        forest = unfitted_forest(trial_fit, number).fit(self._x, self._y)
+        trees = self._trees_from_forest(forest)
         self._parts.append(trees)
-        self._train += self._said(forest)
-        # By ours: scikit-learn refuses missing cells in a column that had none in training.
+        self._train += self._training_sums(forest)
+        # scikit-learn refuses missing cells in a column that had none in training.
         self._validation += trees.sums(self._x_validation)
         n_trees = sum(len(part.n_nodes) for part in self._parts)
         return FittedRound(
             round=number,
-            train=(outputs_of(self._train / n_trees, data.task), data.train.y),
-            validation=outputs_of(self._validation / n_trees, data.task),
+            train=(forest_outputs(self._train / n_trees, data.task), data.train.y),
+            validation=forest_outputs(self._validation / n_trees, data.task),
             get_model=self._model,
-            # Nobody goes on from the last round: `last.pt` need not hold the forest once more.
-            get_state=dict if number + 1 == fitting.n_rounds else self._state,
+            # No trial continues from the last round, so `last.pt` need not hold the forest.
+            get_state=dict if number + 1 == trial_fit.n_rounds else self._state,
         )
 
-    def _by_class(self, forest: Any) -> npt.NDArray[Any] | None:
-        """Which of a leaf's values a forest's classes are; None: it gives values."""
-        return forest.classes_ if self._fitting.data.task is Task.classification else None
+    def _seen_classes(self, forest: Any) -> npt.NDArray[Any] | None:
+        """Return the classes that a forest has seen, in the order of its leaves' values; None for
+        regression."""
+        return forest.classes_ if self._trial_fit.data.task is Task.classification else None
 
-    def _said(self, forest: Any) -> Floats:
-        """(N, V) what the forest's trees say of the training rows, summed up."""
-        classes = self._by_class(forest)
-        given = (
+    def _training_sums(self, forest: Any) -> Floats:
+        """Return the sums (N, V) of the forest's trees for the training rows."""
+        classes = self._seen_classes(forest)
+        means = (
             forest.predict(self._x)[:, None] if classes is None else forest.predict_proba(self._x)
         )
-        return self._values(given, classes) * len(forest.estimators_)
+        return self._leaf_values(means, classes) * len(forest.estimators_)
 
-    def _values(self, given: Floats, classes: npt.NDArray[Any] | None) -> Floats:
-        """(N, V) of (N, classes of a forest), which may have seen fewer than there are."""
+    def _leaf_values(self, values: Floats, classes: npt.NDArray[Any] | None) -> Floats:
+        """Return values (N, V) for those of a forest that may have seen only some classes."""
         if classes is None:
-            return given
-        of_all = np.zeros((len(given), self._fitting.data.n_outputs))
-        of_all[:, classes] = given
-        return of_all[:, 1:] if self._n_values == 1 else of_all
+            return values
+        by_class = np.zeros((len(values), self._trial_fit.data.n_outputs))
+        by_class[:, classes] = values
+        return by_class[:, 1:] if self._n_values == 1 else by_class
 
-    def _trees_of(self, forest: Any) -> TreeArrays:
-        classes = self._by_class(forest)
-        return join_trees([self._tree_of(fitted.tree_, classes) for fitted in forest.estimators_])
+    def _trees_from_forest(self, forest: Any) -> TreeArrays:
+        classes = self._seen_classes(forest)
+        return join_trees(
+            [self._tree_from_fitted(fitted.tree_, classes) for fitted in forest.estimators_]
+        )
 
-    def _tree_of(self, tree: Any, classes: npt.NDArray[Any] | None) -> TreeArrays:
+    def _tree_from_fitted(self, tree: Any, classes: npt.NDArray[Any] | None) -> TreeArrays:
         return tree_from_nodes(
             TreeNodes(
                 left=tree.children_left,
@@ -177,49 +185,49 @@ class _GrowingForest:
                 column=tree.feature,
                 threshold=tree.threshold,
                 missing_right=tree.missing_go_to_left == 0,
-                value=self._values(tree.value[:, 0, :], classes),
+                value=self._leaf_values(tree.value[:, 0, :], classes),
             )
         )
 
     def _state(self) -> dict[str, Any]:
         return {
-            "trees": self._all().plain(),
+            "trees": self._joined_trees().plain(),
             "train": self._train,
             "validation": self._validation,
         }
 
     def _model(self) -> dict[str, Any]:
-        data = self._fitting.data
+        data = self._trial_fit.data
         return {
-            "trees": self._all().plain(),
+            "trees": self._joined_trees().plain(),
             "n_columns": n_tree_columns(data.columns),
             "n_outputs": data.n_outputs,
         }
 
-    def _all(self) -> TreeArrays:
+    def _joined_trees(self) -> TreeArrays:
         self._parts = [join_trees(self._parts)]
         return self._parts[0]
 
 
-def unfitted_tree(fitting: TrialFit, number: int) -> Any:
-    """The one of this round, not yet fitted."""
+def unfitted_forest(trial_fit: TrialFit, number: int) -> Any:
+    """Return scikit-learn's estimator for a round, not yet fitted."""
     from sklearn import ensemble
 
-    params, family = fitting.params, fitting.family
-    assert isinstance(params, TreesParams), "its own"
-    assert isinstance(family, TreesFamily), "likewise"
-    of_classes = fitting.data.task is Task.classification
+    params, family = trial_fit.params, trial_fit.family
+    assert isinstance(params, TreesParams), "params of this family"
+    assert isinstance(family, TreesFamily), "the family of this module"
+    is_classification = trial_fit.data.task is Task.classification
     name = "ExtraTrees" if params.kind == "extra_trees" else "RandomForest"
-    kind = getattr(ensemble, f"{name}{'Classifier' if of_classes else 'Regressor'}")
-    weighs = {"class_weight": fitting.class_weight} if of_classes else {}
+    kind = getattr(ensemble, f"{name}{'Classifier' if is_classification else 'Regressor'}")
+    own = {"class_weight": trial_fit.class_weight} if is_classification else {}
     return kind(
-        **weighs,
+        **own,
         n_estimators=family.trees_per_epoch,
         max_features=float(params.max_features),
         min_samples_leaf=params.min_samples_leaf,
-        max_leaf_nodes=params.max_leaf_nodes,
-        n_jobs=fitting.n_threads,
-        random_state=int(np.random.SeedSequence([fitting.seed, number]).generate_state(1)[0]),
+        max_leaf_nodes=family.max_leaves(params, trial_fit.data, trial_fit.n_rounds),
+        n_jobs=trial_fit.n_threads,
+        random_state=int(np.random.SeedSequence([trial_fit.seed, number]).generate_state(1)[0]),
     )
 
 

@@ -116,13 +116,13 @@ class FoldsEstimator:
         return torch_checkpoint.snapshot
 
     def _patience(self, trial: TrialContext) -> Patience:
-        family, own = self._plan.family.of(trial.params)
-        training = family.trained(self._plan.training)
+        family, own = self._plan.family.of_trial(trial.params)
+        training = family.with_length(self._plan.training)
         n_rows = self._dataset.n_train
         return Patience(self._plan.goal, family.patience_epochs(own, training, n_rows))
 
     def _mean(self, trial: TrialContext, members: Sequence[Any]) -> dict[str, Any]:
-        family = self._plan.family.of(trial.params)[0]
+        family = self._plan.family.of_trial(trial.params)[0]
         return make_model_state(family, self._dataset, {MEMBERS_KEY: members})
 
 

@@ -38,7 +38,7 @@ from automl.trial import (
     TrialSource,
     TrialSpec,
     Verdict,
-    run_one_by_one,
+    single_event_handler,
 )
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class _EventRelay:
     def __call__(self, event: TrialEvent) -> Verdict:
         if isinstance(event, MetricsReported) and self.verdict is not None:
             return self.verdict
-        return run_one_by_one(self.on_events)(event)
+        return single_event_handler(self.on_events)(event)
 
 
 class _PackBrokenError(Exception):
@@ -118,14 +118,14 @@ class PackRunner:
         can_join: Callable[[Params], bool],
         open_trial: Callable[[TrialSpec, OnEvent], tuple[TrialContext, TrialReports]],
         on_events: OnEvents,
-        teller: PeakReporter | None = None,
+        peak_reporter: PeakReporter | None = None,
     ) -> None:
         self._opened, self._trainer = opened, opened.trainer
         self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
         self._lanes: dict[int, _TrialLane] = {}
         self._n_most = 0
         """The most lanes that were taken at once."""
-        self._teller = teller or PeakReporter()
+        self._peak_reporter = peak_reporter or PeakReporter()
 
     def run(self, feed: TrialSource) -> None:
         """Train until no lane is taken and the feed has no trial.
@@ -172,7 +172,7 @@ class PackRunner:
         number = lane.trial.number
         if self._lanes.pop(number, None) is not None:
             self._trainer.remove(number)
-        self._on_events([*self._teller.last(number, self._n_most), ended])
+        self._on_events([*self._peak_reporter.last(number, self._n_most), ended])
 
     # --- an epoch -------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class PackRunner:
             step = partial(self._report, lane, metrics, verdict)
             self._conclude(lane, self._outcome_of(lane, step))
         for number in [*self._lanes][:1]:  # the memory belongs to all lanes; one of them reports it
-            if peaks := [*self._teller.grown(number, self._n_most)]:
+            if peaks := [*self._peak_reporter.grown(number, self._n_most)]:
                 self._on_events(peaks)
 
     def _report(
@@ -232,7 +232,7 @@ class PackRunner:
             if step():
                 return None
             final = self._opened.final_report(lane.trial.number)
-            value = None if final is None else lane.record.tell(final)
+            value = None if final is None else lane.record.take_final_report(final)
             lane.record.write()
             return outcomes.outcome_of_return(value, lane.record)
         except _PackBrokenError:

@@ -31,14 +31,14 @@ def test_a_class_without_rows_has_no_share() -> None:
 def test_of_two_classes_the_second_is_looked_at() -> None:
     second = np.array([0.05, 0.05, 0.95, 1.0])
     found = calibration(np.stack([1 - second, second], axis=1), np.array([0, 1, 1, 1]))
-    assert found.said == pytest.approx([0.05, 0.975])
-    assert found.seen.tolist() == [0.5, 1]
-    assert found.n.tolist() == [2, 2]
+    assert found.predicted == pytest.approx([0.05, 0.975])
+    assert found.observed.tolist() == [0.5, 1]
+    assert found.n_rows.tolist() == [2, 2]
 
 
 def test_of_more_classes_each_is_looked_at() -> None:
     shares = np.array([[0.62, 0.33, 0.05], [0.05, 0.62, 0.33]])
     found = calibration(shares, np.array([0, 0]))
-    assert found.said == pytest.approx([0.05, 0.33, 0.62])
-    assert found.seen == pytest.approx([0.5, 0, 0.5])
-    assert found.n.tolist() == [2, 2, 2]
+    assert found.predicted == pytest.approx([0.05, 0.33, 0.62])
+    assert found.observed == pytest.approx([0.5, 0, 0.5])
+    assert found.n_rows.tolist() == [2, 2, 2]

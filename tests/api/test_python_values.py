@@ -1,0 +1,123 @@
+"""Python values as a space, settings and overrides: what they come to in the composed config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from automl.api.python_values import entry_of, lines_of, store_space
+from automl.api.study_handle import compose_for_call, composing
+from automl.config import Config
+from automl.errors import ConfigError
+from automl.search.search_space import parse_space
+
+ODD_TEXTS = [
+    "x,y",
+    "it's",
+    'say "no"',
+    "a\nb",
+    "${oc.env:HOME}",
+    "\\${x}",
+    "[1]",
+    "{a: 1}",
+    "é",
+    "",
+]
+ODD_NAMES = ["opt.lr", "a b", "é", "x[0]", "lr/head", "1st", "defaults", "a=b", "it's"]
+
+
+def composed_space(space: Mapping[str, Any], *overrides: str) -> tuple[dict[str, Any], str]:
+    with composing:
+        made = compose_for_call("sweep", [store_space(space), *overrides])
+    return made.config.space, made.stored_config
+
+
+def composed_config(overrides: Mapping[str, Any]) -> Config:
+    return compose_for_call("sweep", lines_of(overrides)).config
+
+
+@pytest.mark.parametrize(
+    ("value", "entry"),
+    [
+        ((-5.0, 5.0), {"low": -5.0, "high": 5.0}),
+        ((2, 8), {"low": 2, "high": 8}),
+        ((np.float64(0.5), np.int64(1)), {"low": 0.5, "high": 1}),
+        (range(2, 9), {"low": 2, "high": 8}),
+        (range(0, 10, 3), {"low": 0, "high": 9, "step": 3}),
+        ([-5.0, 5.0], {"choices": [-5.0, 5.0]}),
+        ((True, False), {"choices": [True, False]}),
+        (("adam", "sgd"), {"choices": ["adam", "sgd"]}),
+        (np.linspace(0, 1, 3), {"choices": [0.0, 0.5, 1.0]}),
+        ({"low": np.float32(0.5), "high": 1, "log": np.True_}, {"low": 0.5, "high": 1, "log": 1}),
+        ("a,b", {"choices": ["a,b"]}),
+        (None, None),
+    ],
+)
+def test_an_entry_means_what_its_type_says(value: object, entry: object) -> None:
+    assert entry_of("space.x", value) == entry
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ((1e-4, 0.1, "log-uniform"), r'in a dict, \{"low": 0.0001, "high": 0.1, "log": True\}'),
+        ("interval(1e-4,1e-1)", r"a text is one value in Python\. A range is written as a tuple"),
+        (range(9, 2, -1), "or falls"),
+        ([object], "Choose among texts, and look objects up by them"),
+        ([(64, 64), (128,)], r"space\.x=\[64, 64\]: a value is a number"),
+        ("???", r"a text other than \?\?\?"),
+    ],
+)
+def test_what_no_space_holds_is_refused(value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_space({"x": entry_of("space.x", value)})
+
+
+def test_names_and_texts_stay_what_they_are_and_are_so_stored(folder: Path) -> None:
+    space = dict.fromkeys(ODD_NAMES, ODD_TEXTS) | {"last": (0, 1), "one": "p,q"}
+    found, stored = composed_space(space)
+    assert found == {name: {"choices": ODD_TEXTS} for name in ODD_NAMES} | {
+        "last": {"low": 0, "high": 1},
+        "one": {"choices": ["p,q"]},
+    }
+    assert list(yaml.safe_load(stored)["space"]) == list(space)
+
+
+def test_a_space_replaces_the_one_that_is_there_and_overrides_change_it(folder: Path) -> None:
+    found, _ = composed_space({"depth": (1, 4), "lr": 0.1}, "space.depth.high=6", "~space.lr")
+    assert found == {"depth": {"low": 1, "high": 6}}
+
+
+def test_overrides_of_a_dict_have_the_values_that_it_holds(folder: Path) -> None:
+    for text in ODD_TEXTS[:-1]:
+        command = f"python train.py {text!r}"
+        config = composed_config({"objective": "command", "objective.command": command})
+        assert config.objective.command == command
+    config = composed_config(
+        {
+            "data": "csv",
+            "data.path": Path("lab") / "a, b.csv",
+            "data.target": "it's",
+            "data.columns.a b": "number",
+            "data.columns": {"c, d": "category"},
+            "study.seed": 3,
+            "study.name": "true",
+            "sampler": "random",
+            "study.enqueue": [{"lr": 0.01, "a b": "x,y"}],
+            "study.dir": Path("lab"),
+        }
+    )
+    assert [*config.data.columns] == ["a b", "c, d"]
+    assert (config.data.path, config.data.target) == ("lab/a, b.csv", "it's")
+    assert (config.study.seed, config.study.name, config.study.dir) == (3, "true", "lab")
+    assert config.study.enqueue == [{"lr": 0.01, "a b": "x,y"}]
+
+
+def test_overrides_that_are_one_text_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"must be a list of texts, overrides=\['study.seed=1'\]"):
+        lines_of("study.seed=1")
