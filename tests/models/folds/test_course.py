@@ -1,4 +1,4 @@
-"""From the folds' metrics to the trial's: the length that the others choose."""
+"""Computes a trial's metrics from its folds, each at the length that the others choose."""
 
 from __future__ import annotations
 
