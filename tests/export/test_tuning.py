@@ -289,7 +289,7 @@ def test_a_row_is_judged_alone_too(classifier: Predictor) -> None:
         return scores if len(scores) > 1 else scores[:, ::-1]
 
     assert validation.loss_of(only_together, one_by_one=False) == pytest.approx(validation.loss)
-    assert validation.loss_of(only_together, one_by_one=True) > validation.most
+    assert validation.loss_of(only_together, one_by_one=True) > validation.max_loss
 
 
 def test_few_rows_are_enough(columns: TableColumns, classifier: Predictor) -> None:

@@ -68,7 +68,7 @@ class AccuracyCheck:
         return cls(predictor, sample, arrays, loss, tolerance)
 
     @property
-    def most(self) -> float:
+    def max_loss(self) -> float:
         """The largest loss within the tolerance; it allows the same sums in another order."""
         return self.loss + max(self.tolerance, SAME) * abs(self.loss) + SAME**2
 
@@ -88,7 +88,7 @@ class AccuracyCheck:
     def check(self, scores: ScoreFunction) -> None:
         """Raise ParityError if a way that rounds is not within the tolerance."""
         loss = self.loss_of(scores, one_by_one=True)
-        if not loss <= self.most:
+        if not loss <= self.max_loss:
             raise ParityError(
                 f"The export's loss on {len(self.part.y):,} validation rows is {loss:.6g}, the "
                 f"model's {self.loss:.6g}: more than export.tolerance={self.tolerance:g} allows. "
@@ -173,7 +173,7 @@ def _measure_way(
             return WayMeasurement(
                 way.name, way.threads, why_not=f"{type(error).__name__}: {short_error_text(error)}"
             )
-    within = loss <= validation.most
+    within = loss <= validation.max_loss
     measured = WayMeasurement(
         way.name, way.threads, timing, loss, within, way.rounds, ready.file is not None
     )
