@@ -135,7 +135,7 @@ def _show(
     console.table(COLUMNS, [_row(way) for way in measured if way.timing])
     console.say(
         f"loss: on {len(validation.part):,} validation rows; the model's own is "
-        f"{validation.loss:.6g}, and up to {validation.most:.6g} is within export.tolerance="
+        f"{validation.loss:.6g}, and up to {validation.max_loss:.6g} is within export.tolerance="
         f"{validation.tolerance:g}",
         "dim",
     )

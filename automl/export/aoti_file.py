@@ -1,4 +1,7 @@
-"""`export.format=aoti`: C++ that torch's Inductor wrote, compiled for the CPU it is compiled on."""
+"""Writes `export.format=aoti`: C++ by torch's Inductor, compiled for the CPU of this machine.
+
+It is a file of its own as one of the formats, which `formats.py` loads by name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from automl.models.model_file import short_error_text
 
 
 def check() -> None:
-    """Raises ConfigError without a C++ compiler."""
+    """Raise ConfigError if there is no C++ compiler."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
@@ -35,7 +38,7 @@ def write(
     try:
         with quiet_exporters():
             torch._inductor.aoti_compile_and_package(program, package_path=str(file))
-    except Exception as error:  # whatever Inductor and the compiler raise
+    except Exception as error:  # Inductor and the compiler raise many kinds
         operator = missing_operator(error)
         raise ConfigError(
             f"export.format=aoti: the network cannot be compiled{f' ({operator})' * bool(operator)}"

@@ -1,4 +1,7 @@
-"""What each `export.format` needs, writes and is bound to."""
+"""The formats of `export.format`: the module, the file and the needs of each.
+
+The modules themselves are loaded only when a format is used, because of their imports.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from automl.errors import ConfigError
 
 
 class FormatWriter(Protocol):
-    """The module of a format."""
+    """The interface of a format's module."""
 
     def check(self) -> None:
-        """Raise ConfigError where what it needs is not here."""
+        """Raise ConfigError if this machine lacks something that the format needs."""
 
     def write(
         self,
@@ -28,27 +31,31 @@ class FormatWriter(Protocol):
         example: Mapping[str, npt.NDArray[Any]],
         file: Path,
     ) -> None:
-        """Write the program, traced with `example`. Raises ConfigError where it cannot be."""
+        """Write the program, traced with `example`. Raises ConfigError if that is impossible."""
 
 
 @dataclass(frozen=True)
 class ExportFormatSpec:
-    """One of them."""
+    """The description of an export format."""
 
     file: str
-    """The file's name in the export."""
+    """The name of the model's file in the export."""
     module: str
-    """Its `FormatWriter`; loaded where it is asked for, because of what it imports."""
+    """The name of the format's `FormatWriter`, a module that is loaded when it is used."""
     bound_to: tuple[str, ...] = ()
-    """What of `reader.MACHINE` must be the same where it runs."""
+    """The keys of `reader.MACHINE` that must be the same on the machine that runs the export."""
     libraries: tuple[str, ...] = ("torch",)
-    """Whose versions are written down."""
+    """The libraries whose versions are written down."""
     extra: str | None = None
-    """Of `pip install 'automl-sweep[EXTRA]'`, which brings what it imports:"""
+    """The EXTRA of `pip install 'automl-sweep[EXTRA]'`, which installs the `imports`."""
     imports: tuple[str, ...] = ()
+    """The packages that the module imports, besides torch."""
 
     def writer(self) -> FormatWriter:
-        """Raises ConfigError where something is missing, and says how to get it."""
+        """Return the format's module, ready to write.
+
+        Raises ConfigError with a remedy if something is missing.
+        """
         absent = [name for name in self.imports if find_spec(name) is None]
         if absent:
             raise ConfigError(

@@ -1,8 +1,9 @@
-"""All that happens to a row, as one graph: cells in, an answer out.
+"""The whole way of a row through networks as one torch module: cells in, an answer out.
 
-The same arithmetic as `data.one_hot`, in the same precision: float64 until the features. The graph
-takes `numbers` (B, number columns) float64, where NaN is missing, and `codes` (B, category columns)
-int64, where -1 is unknown; a table without columns of a kind has no such input.
+The arithmetic is that of `data.features`, in the same precision: float64 until the features. The
+graph takes `numbers` (B, number columns) float64, where NaN is missing, and `codes` (B, category
+columns) int64, where -1 is unknown; a table without columns of a kind has no such input. Models
+that are no networks are in `table_graph.py`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from automl.models.networks.network import NetworkModel
 from automl.models.predictor import Predictor
 
 LARGEST = float(np.finfo(np.float32).max)
-"""Beyond it a number counts as missing, as in `data.cells`."""
+"""The largest number; one beyond it counts as missing, as in `data.cells`."""
 
 
 class NumberFeatures(nn.Module):
-    """(B, numbers) → (B, numbers + indicators): missing cells filled and marked, all scaled."""
+    """Fills missing numbers, scales all and marks the missing: (B, n) → (B, n + indicators)."""
 
     column_fill: torch.Tensor
     column_mean: torch.Tensor
@@ -46,7 +47,7 @@ class NumberFeatures(nn.Module):
         self._marks = bool(marked)
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
-        present = numbers.abs() <= LARGEST  # of NaN it is false
+        present = numbers.abs() <= LARGEST  # false for NaN
         filled = torch.where(present, numbers, self.column_fill)
         scaled = ((filled - self.column_mean) / self.column_scale).clamp(-CLIP, CLIP)
         if not self._marks:
@@ -56,7 +57,7 @@ class NumberFeatures(nn.Module):
 
 
 class CategoryFeatures(nn.Module):
-    """(B, categories) → (B, all their codes): 1 where a row has that code."""
+    """Encodes categories one-hot: (B, categories) → (B, all their codes), 1 for the row's code."""
 
     known_codes: torch.Tensor
     place_of_feature: torch.Tensor
@@ -73,14 +74,17 @@ class CategoryFeatures(nn.Module):
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         known = (codes >= 0) & (codes < self.known_codes)
-        told = torch.where(known, codes, self.known_codes)  # of all others: the one after the last
-        here = told.index_select(1, self.place_of_feature) == self.code_of_feature
-        return here.to(torch.float32)
+        # Unknown categories share the code after the last known one.
+        full = torch.where(known, codes, self.known_codes)
+        matches = full.index_select(1, self.place_of_feature) == self.code_of_feature
+        return matches.to(torch.float32)
 
 
 class ScoringModule(nn.Module):
-    """(B, classes) probabilities, or (B,) values in the target's unit; float64. Of several networks
-    the mean."""
+    """Computes the answers of a network, or the weighted mean of several networks' answers.
+
+    Answers are probabilities (B, classes) or values (B,) in the target's unit, float64.
+    """
 
     def __init__(
         self,
@@ -91,14 +95,16 @@ class ScoringModule(nn.Module):
         task: Task,
         unit: tuple[float, float],
     ) -> None:
-        """`unit`: mean and scale of the target. Of several networks it is the mean of answers, each
-        counting by its weight."""
+        """Take the networks with the weight of each in the mean, and the target's unit.
+
+        `unit` is the mean and the scale of the target.
+        """
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
         self.networks = nn.ModuleList([network.module for network in networks])
         self.dtypes = [network.dtype for network in networks]
-        """What each network takes."""
+        """The type of the features that each network takes."""
         self._weights = [*weights]
         self._task = task
         self._mean, self._scale = unit
@@ -113,7 +119,9 @@ class ScoringModule(nn.Module):
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         members = zip(self.networks, self.dtypes, self._weights, strict=True)
-        answers = [self._answer(one(features.to(dtype))) * weight for one, dtype, weight in members]
+        answers = [
+            self._answer(network(features.to(dtype))) * weight for network, dtype, weight in members
+        ]
         return torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
@@ -124,7 +132,7 @@ class ScoringModule(nn.Module):
 
 
 def weighted_models(predictor: Predictor) -> Sequence[tuple[TrainedModel, float]]:
-    """The models whose mean it is, each with what it counts; of a single one that."""
+    """Return the models of a mean, each with its weight; a single model has the weight 1."""
     model = predictor.trained
     if not isinstance(model, MeanModel):
         return [(model, 1.0)]
@@ -132,15 +140,15 @@ def weighted_models(predictor: Predictor) -> Sequence[tuple[TrainedModel, float]
 
 
 def is_network_predictor(predictor: Predictor) -> bool:
-    """Whether torch runs it: it is a network, or the mean of several."""
+    """Return whether the model is a network or the mean of several, so that torch runs it."""
     return all(isinstance(model, NetworkModel) for model, _ in weighted_models(predictor))
 
 
 def make_scoring_module(predictor: Predictor) -> ScoringModule:
-    """The graph of a loaded model, which must be a network, or the mean of several."""
+    """Return the graph of a loaded model, which must be a network or the mean of several."""
     members = weighted_models(predictor)
     networks = [model for model, _ in members if isinstance(model, NetworkModel)]
-    assert len(networks) == len(members), "who asks has asked `is_network`"
+    assert len(networks) == len(members), "callers check `is_network_predictor` first"
     return ScoringModule(
         predictor.columns,
         networks,
@@ -151,11 +159,11 @@ def make_scoring_module(predictor: Predictor) -> ScoringModule:
 
 
 def graph_inputs(columns: TableColumns, rows: TableRows) -> dict[str, npt.NDArray[Any]]:
-    """The inputs of the graph, by name, for rows as `Preprocessing.read` gives them."""
-    taken: dict[str, npt.NDArray[Any]] = {}
+    """Return the inputs of the graph by name, for rows in the form of `Predictor.read`."""
+    inputs: dict[str, npt.NDArray[Any]] = {}
     if columns.numbers:
-        taken["numbers"] = rows.numbers
+        inputs["numbers"] = rows.numbers
     if columns.categories:
         n_known = [len(column.categories) for column in columns.categories]
-        taken["codes"] = np.where(rows.codes < n_known, rows.codes, -1).astype(np.int64)
-    return taken
+        inputs["codes"] = np.where(rows.codes < n_known, rows.codes, -1).astype(np.int64)
+    return inputs

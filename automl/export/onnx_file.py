@@ -1,4 +1,7 @@
-"""`export.format=onnx`: by torch's dynamo exporter, for ONNX Runtime."""
+"""Writes `export.format=onnx` by torch's dynamo exporter, for ONNX Runtime.
+
+Models that are no networks are written by `table_file.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +21,27 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ONNX_BYTES = 2**31 - 2**20
-"""Of the weights: an ONNX file is a protobuf message, which ends at 2 GiB."""
+"""The most bytes of weights: an ONNX file is a protobuf message, which ends at 2 GiB."""
 
 
 def check() -> None:
-    """What it imports is all that it needs."""
+    """Check nothing: the imports of the format suffice."""
 
 
 def write(
     program: torch.export.ExportedProgram, example: Mapping[str, npt.NDArray[Any]], file: Path
 ) -> None:
-    with _told():
-        _translated(program).save(str(file), external_data=False)
+    with _explained_errors():
+        _translate(program).save(str(file), external_data=False)
 
 
 def make_onnx_model(program: torch.export.ExportedProgram) -> onnx.ModelProto:
-    """What `write` writes. Raises ConfigError."""
-    with _told():
-        return _translated(program).model_proto
+    """Return the model that `write` would write. Raises ConfigError."""
+    with _explained_errors():
+        return _translate(program).model_proto
 
 
-def _translated(program: torch.export.ExportedProgram) -> torch.onnx.ONNXProgram:
+def _translate(program: torch.export.ExportedProgram) -> torch.onnx.ONNXProgram:
     n_bytes = sum(w.numel() * w.element_size() for w in program.state_dict.values())
     if n_bytes > MAX_ONNX_BYTES:
         raise ConfigError(
@@ -51,14 +54,14 @@ def _translated(program: torch.export.ExportedProgram) -> torch.onnx.ONNXProgram
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """In silence; raises ConfigError where it cannot be done."""
+def _explained_errors() -> Iterator[None]:
+    """Silence the exporters, and raise their errors as ConfigError with a remedy."""
     try:
         with quiet_exporters():
             yield
     except (ConfigError, OSError):  # a full disk is not the network's fault
         raise
-    except Exception as error:  # whatever torch, onnxscript and onnx raise
+    except Exception as error:  # torch, onnxscript and onnx raise many kinds
         operator = missing_operator(error)
         what = (
             f"the operator {operator} has no translation" if operator else short_error_text(error)
@@ -71,7 +74,10 @@ def _told() -> Iterator[None]:
 
 
 def quantize_onnx(file: Path, to: Path) -> None:
-    """Its weights as int8, what goes through them rounded as it comes: by ONNX Runtime."""
+    """Write a copy of an ONNX file with int8 weights, by ONNX Runtime's quantizer.
+
+    Activations are rounded at run time.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with quiet_exporters():

@@ -1,7 +1,7 @@
-"""What an ONNX export says of many rows, as models are scored. Nothing of the export is run.
+"""Scores many rows by an ONNX export, in the form in which models are scored.
 
-It may come from a registry, where others write, so that it is opened by this package's reader and
-not by its own.
+No code of the export is run. It may come from a registry, where others write, so this package's
+reader opens it, not the reader in the export.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ _N_AT_ONCE = 10_000
 
 
 class NotComparableError(AutoMLError):
-    """Raised for an export that cannot be scored on these rows."""
+    """Raised for an export that cannot be scored on the rows of a data set."""
 
 
 class ExportScores(NamedTuple):
-    """What an export says of rows."""
+    """The outputs of an export for rows, and its threshold."""
 
     outputs: npt.NDArray[np.float64]
-    """(N, classes) or (N, 1), as `family.Model.outputs` gives them for the classes and the scale of
-    a data set."""
+    """The outputs (N, classes) or (N, 1) in the form of `family.TrainedModel.outputs`, for the
+    classes and the scale of a data set."""
     threshold: float | None
-    """From which the second of two classes is its label; None: the likelier one is."""
+    """The probability above which the label is the second of two classes; None takes the likelier
+    class."""
 
 
 def score_export(folder: Path, rows: Sequence[Mapping[str, Any]], dataset: Dataset) -> ExportScores:
-    """Raises NotComparableError."""
+    """Return the outputs of the export in `folder` for rows. Raises NotComparableError."""
     model = _open(folder)
-    places = _places(model.schema, dataset)
+    places = _class_places(model.schema, dataset)
     try:
-        said = [_scores(model, rows[i : i + _N_AT_ONCE]) for i in range(0, len(rows), _N_AT_ONCE)]
+        parts = [_scores(model, rows[i : i + _N_AT_ONCE]) for i in range(0, len(rows), _N_AT_ONCE)]
     except (KeyError, ValueError) as error:
         raise NotComparableError(f"it does not know these rows ({error})") from error
-    scores = np.concatenate(said).astype(np.float64)
+    scores = np.concatenate(parts).astype(np.float64)
     if dataset.task is Task.classification:
         logs = np.log(np.maximum(scores[:, places], np.finfo(np.float64).tiny))
         return ExportScores(logs, _threshold(model.schema, places))
@@ -64,12 +65,12 @@ def _open(folder: Path) -> Model:
         raise NotComparableError(f"it is of another kind ({', '.join(map(str, known))})")
     try:
         return Model(folder)
-    except Exception as error:  # whatever ONNX Runtime raises
+    except Exception as error:  # ONNX Runtime raises many kinds
         raise NotComparableError(f"it cannot be opened ({error})") from error
 
 
-def _places(schema: Mapping[str, Any], dataset: Dataset) -> list[int]:
-    """Where the export has each class of the data set."""
+def _class_places(schema: Mapping[str, Any], dataset: Dataset) -> list[int]:
+    """Return the position in the export of each class of the data set."""
     theirs = list(schema["classes"])
     if schema["task"] != dataset.task.value or sorted(map(repr, theirs)) != sorted(
         map(repr, dataset.classes)
@@ -79,12 +80,12 @@ def _places(schema: Mapping[str, Any], dataset: Dataset) -> list[int]:
 
 
 def _threshold(schema: Mapping[str, Any], places: Sequence[int]) -> float | None:
-    """On the second class of the data set."""
+    """Return the threshold for the second class of the data set, if the export has one."""
     own: float | None = schema.get("threshold")
     return own if own is None or places[1] == 1 else 1 - own
 
 
 def _scores(model: Model, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64]:
-    taken = [model.arrays(row) for row in rows]
-    together = {name: np.concatenate([arrays[name] for arrays in taken]) for name in taken[0]}
-    return np.asarray(model.scores(**together))
+    by_row = [model.arrays(row) for row in rows]
+    batch = {name: np.concatenate([arrays[name] for arrays in by_row]) for name in by_row[0]}
+    return np.asarray(model.scores(**batch))

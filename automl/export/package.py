@@ -1,5 +1,7 @@
-"""An export: a folder with the model's file, `schema.json` and `reader.py`, put in place whole, and
-only once its reader has said of rows what the model says of them.
+"""Writes an export: a folder with the model's file, `schema.json` and `reader.py`.
+
+The folder is put in place as a whole, and only after its reader has returned the model's scores for
+real and odd rows. The formats themselves are in `formats.py`.
 """
 
 from __future__ import annotations
@@ -45,35 +47,36 @@ from automl.models.predictor import Predictor
 from automl.record.disk import make_folder, replacing_folder
 
 EXPORT_LAYOUT = "automl-export-1"
-"""Stands in `schema.json`; a change of what it means is a new number."""
+"""The version of `schema.json`, which names it; a change of the schema's meaning raises it."""
 SCHEMA_FILE, READER = "schema.json", "reader.py"
-SAID = "said.py"
-"""Where columns hold dates, or numbers in texts: the reader reads them by it."""
+TEXT_VALUES_FILE = "said.py"
+"""The file with which the reader reads dates, and numbers in texts, if columns hold any."""
 N_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
 class TunedExportFile:
-    """What was found to be the fastest, in place of what a format writes."""
+    """The file of the fastest way of running a model, which replaces the file of a format."""
 
     file: Path
     threads: int
-    """Of ONNX Runtime."""
+    """The threads of ONNX Runtime."""
     accept: Callable[[Any], None] | None
-    """Of a way that rounds: raises ParityError where its scores are not good enough; None: they
-    must be the model's."""
+    """Raises ParityError if the scores of a way that rounds are not good enough. None demands the
+    model's own scores."""
     beside: Mapping[str, bytes]
-    """More files of the export."""
+    """More files of the export, by name."""
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written, after what was seen."""
+    """The file of a finished export, and the rows on which it was compared."""
 
     file: Path
     n_rows: int
-    """Rows of the table that were compared, and odd ones:"""
+    """The number of compared rows of the table."""
     n_odd: int
+    """The number of compared odd rows."""
     largest: float
     """The largest difference of a score, in units of the target's deviation for a value."""
 
@@ -87,15 +90,15 @@ def export_model(
     *,
     tuned: TunedExportFile | None = None,
 ) -> ExportResult:
-    """Write the model to the folder `to`; `rows` are real ones, `about` stands in `schema.json`.
-    `tuned` is a file of the format that was made and measured already.
+    """Write the model to the folder `to`, and return the result of its comparison.
 
-    Raises ConfigError where that cannot be done here or with this network, or `to` is something
-    else, ParityError, and OSError.
+    `rows` are real rows, `about` is added to `schema.json`, and `tuned` is a file of the format
+    that was made and measured already. Raises ConfigError if the format cannot be written here or
+    for this network, or if `to` is no export; ParityError; and OSError.
     """
-    _refuse_what_is_no_export(to)
+    _refuse_other_content(to)
     form = EXPORT_FORMATS[kind]
-    form.writer()  # what is missing is said before anything is computed
+    form.writer()  # reports missing libraries before anything is computed
     columns = predictor.columns
     _refuse_texts(columns)
     proof = ExportProof.of(predictor, rows)
@@ -105,13 +108,13 @@ def export_model(
             example = {name: array[[0, -1]] for name, array in proof.arrays.items()}
             _write(predictor, kind, example, folder / form.file)
         else:
-            _put(tuned, folder, form)
+            _copy_tuned(tuned, folder, form)
         schema = {
             "layout": EXPORT_LAYOUT,
             "format": kind.value,
             "file": form.file,
             "digest": _sha256(folder / form.file),
-            **_answers(predictor, columns),
+            **_describe_inputs_and_answers(predictor, columns),
             **_origin(form),
             **({} if tuned is None else {"threads": tuned.threads}),
             **about,
@@ -120,7 +123,9 @@ def export_model(
         folder.joinpath(SCHEMA_FILE).write_text(text, "utf-8")
         folder.joinpath(READER).write_bytes(Path(str(reader.__file__)).read_bytes())
         if columns.readings:
-            folder.joinpath(SAID).write_bytes(Path(str(text_values.__file__)).read_bytes())
+            folder.joinpath(TEXT_VALUES_FILE).write_bytes(
+                Path(str(text_values.__file__)).read_bytes()
+            )
         model = open_export_reader(folder)
         if tuned is None or tuned.accept is None:
             largest = proof.check(model).largest
@@ -140,13 +145,13 @@ def _write(
             trace_module(make_scoring_module(predictor), example), example, file
         )
         return
-    assert kind is ExportFormat.onnx, "its families have no other"
-    from automl.export import table_file  # it needs onnx
+    assert kind is ExportFormat.onnx, "other families export to ONNX only"
+    from automl.export import table_file  # imports onnx, which may be missing
 
     table_file.write(predictor, example, file)
 
 
-def _put(tuned: TunedExportFile, folder: Path, form: ExportFormatSpec) -> None:
+def _copy_tuned(tuned: TunedExportFile, folder: Path, form: ExportFormatSpec) -> None:
     shutil.copyfile(tuned.file, folder / form.file)
     for name, content in tuned.beside.items():
         (folder / name).write_bytes(content)
@@ -154,22 +159,26 @@ def _put(tuned: TunedExportFile, folder: Path, form: ExportFormatSpec) -> None:
 
 @dataclass(frozen=True)
 class ExportProof:
-    """Rows, and what the model says of them."""
+    """Real and odd rows with the model's scores, to compare an export with."""
 
     rows: Sequence[Mapping[str, Any]]
     names: Sequence[str]
-    """Of the rows, for people."""
+    """The names of the rows, for people."""
     arrays: Mapping[str, Any]
-    """The same as the graph takes them."""
+    """The rows as inputs of the graph."""
     scores: ScoreArray
     unit: tuple[float, float]
+    """The mean and the scale of the target."""
     threshold: float | None
-    """From which on the second of two classes is told; None: the one of the highest score."""
+    """The probability above which the label is the second of two classes; None takes the class of
+    the highest score."""
 
     @classmethod
     def of(cls, predictor: Predictor, rows: Sequence[Mapping[str, Any]]) -> ExportProof:
-        """Of real rows, and of odd ones made of the first of them. Raises ConfigError for rows
-        without a column that the model learned from."""
+        """Return a proof with real rows, and with odd rows made from the first of them.
+
+        Raises ConfigError for rows without a column that the model learned from.
+        """
         columns = predictor.columns
         predictor.read(frame_of_rows(rows))
         odd = [*odd_rows(columns, rows[0]), *border_rows(columns, rows, _borders(predictor))]
@@ -177,24 +186,28 @@ class ExportProof:
         together = [*rows, *(row for _, row in odd)]
         frame = frame_of_rows(together)
         arrays = graph_inputs(columns, predictor.read(frame))
-        said = predictor.predict_probabilities if predictor.classes else predictor.predict
-        return cls(together, names, arrays, said(frame), predictor.unit, predictor.threshold)
+        score = predictor.predict_probabilities if predictor.classes else predictor.predict
+        return cls(together, names, arrays, score(frame), predictor.unit, predictor.threshold)
 
     def check(self, model: Any) -> ParityResult:
-        """Compare with a reader's model: all at once, one, ten thousand, and dict by dict. Raises
-        ParityError."""
+        """Compare with a reader's model: all rows at once, one, ten thousand, and dict by dict.
+
+        Raises ParityError.
+        """
         many = np.resize(np.arange(len(self.names)), N_AT_ONCE)
-        seen = [
+        results = [
             self._compare(model.scores, np.arange(len(self.names))),
             self._compare(model.scores, np.array([0])),
             self._compare(model.scores, many),
         ]
         one_by_one = np.stack([model.scores(**model.arrays(row))[0] for row in self.rows])
-        seen.append(compare_scores(self.scores, one_by_one, self.names, self.unit, self.threshold))
-        return max(seen, key=lambda parity: parity.largest)
+        results.append(
+            compare_scores(self.scores, one_by_one, self.names, self.unit, self.threshold)
+        )
+        return max(results, key=lambda parity: parity.largest)
 
     def largest_difference(self, model: Any) -> float:
-        """Of a score, all rows at once, where it may be of any size."""
+        """Return the largest difference of a score, all rows at once, however large it is."""
         theirs = np.asarray(model.scores(**self.arrays))
         return float(score_differences(self.scores, theirs, self.unit).max())
 
@@ -206,24 +219,26 @@ class ExportProof:
 
 
 def _borders(predictor: Predictor) -> Borders:
-    """Of all members that have any."""
+    """Return the thresholds of all members that have any."""
     models = [model for model, _ in weighted_models(predictor)]
-    found = [NO_BORDERS, *(model.borders() for model in models if isinstance(model, BorderedModel))]
-    columns, thresholds = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    borders = [model.borders() for model in models if isinstance(model, BorderedModel)]
+    columns, thresholds = (
+        np.concatenate(arrays) for arrays in zip(NO_BORDERS, *borders, strict=True)
+    )
     return columns, thresholds
 
 
 def open_export_reader(folder: Path) -> Any:
-    """The `Model` of the export in `folder`, by the reader that lies there."""
+    """Return the `Model` of the export in `folder`, by the reader in the folder."""
     path = folder / READER
-    names = {"__name__": "reader", "__file__": str(path)}  # imported, it would leave its bytecode
+    names = {"__name__": "reader", "__file__": str(path)}  # an import would leave its bytecode
     exec(compile(path.read_bytes(), str(path), "exec"), names)
     model: Callable[[Path], Any] = names["Model"]  # type: ignore[assignment]
     return model(folder)
 
 
-def _answers(predictor: Predictor, columns: TableColumns) -> dict[str, Any]:
-    """What goes in and what comes out."""
+def _describe_inputs_and_answers(predictor: Predictor, columns: TableColumns) -> dict[str, Any]:
+    """Return the entries of `schema.json` about the model's inputs and answers."""
     return {
         "task": predictor.task.value,
         "classes": list(predictor.classes),
@@ -244,7 +259,7 @@ def _answers(predictor: Predictor, columns: TableColumns) -> dict[str, Any]:
 
 
 def _refuse_texts(columns: TableColumns) -> None:
-    """Raises ConfigError where words would have to be in the graph."""
+    """Raise ConfigError if columns hold texts, whose words no graph reads."""
     texts = [reading.name for reading in columns.readings if isinstance(reading, TextReading)]
     if texts:
         drops = " ".join(f"data.columns.{name}=drop" for name in texts)
@@ -255,7 +270,7 @@ def _refuse_texts(columns: TableColumns) -> None:
 
 
 def _origin(form: ExportFormatSpec) -> dict[str, Any]:
-    """Where and with what it was made, and what of that must be so where it runs."""
+    """Return the entries of `schema.json` about versions, this machine, and what must be equal."""
     libraries = {name: metadata.version(name) for name in (*form.libraries, "numpy")}
     always = dict.fromkeys(("system", "machine", "cpu_features", *form.bound_to))
     return {
@@ -269,8 +284,8 @@ def _origin(form: ExportFormatSpec) -> dict[str, Any]:
     }
 
 
-def _refuse_what_is_no_export(to: Path) -> None:
-    """Raises ConfigError unless the folder may be replaced."""
+def _refuse_other_content(to: Path) -> None:
+    """Raise ConfigError unless the folder is missing, empty or an export, and may be replaced."""
     if not to.exists() or (to.is_dir() and not any(to.iterdir())):
         return
     try:

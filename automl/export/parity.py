@@ -1,9 +1,9 @@
-"""Whether an export says what the model says: pure comparisons, and the rows that they are made on.
+"""Compares the scores of an export with those of the model, and makes odd rows to compare on. Pure.
 
-A score may differ by 1e-5: of a probability as it is, of a value in units of the target's standard
-deviation (more where it lies many of them away, as float32 has seven digits). A label may not
-differ, but for rows whose two best classes the model itself gives scores within 1e-6 of each other,
-or one of them within 1e-6 of the threshold by which it tells two classes apart.
+A probability may differ by 1e-5. A value may differ by 1e-5 in units of the target's standard
+deviation, or more if it is many deviations from the mean, as float32 has seven digits. A label may
+not differ. The exceptions are rows whose two best classes have scores within 1e-6 of each other, or
+whose score is within 1e-6 of the threshold between two classes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from automl.models.families.tree_arrays import Borders
 TOLERANCE = 1e-5
 TIE = 1e-6
 N_BORDERS = 100
-"""Thresholds that rows are laid on, at most."""
+"""The most thresholds of trees for which rows are made."""
 ScoreArray = npt.NDArray[np.float64]
 
 
 class ParityError(AutoMLError):
-    """Raised when an export does not say what the model says."""
+    """Raised when the scores of an export are not those of the model."""
 
 
 @dataclass(frozen=True)
 class ParityResult:
-    """What was compared, and the largest difference that was seen."""
+    """The number of compared rows, and the largest difference of a score."""
 
     n_rows: int
     largest: float
@@ -45,10 +45,11 @@ def compare_scores(
     unit: tuple[float, float],
     threshold: float | None = None,
 ) -> ParityResult:
-    """`ours` is the model's, `theirs` the export's: (N, classes) or (N,); `rows` names each. From
-    `threshold` on the second of two classes is told; None: the one of the highest score.
+    """Compare the model's scores `ours` with the export's `theirs`, (N, classes) or (N,).
 
-    Raises ParityError, which names the worst row and both values.
+    `rows` names each row. `unit` is the mean and the scale of the target. Above `threshold` the
+    label is the second of two classes; None takes the class of the highest score. Raises
+    ParityError with a row that differs, and both values.
     """
     if theirs.shape != ours.shape:
         raise ParityError(
@@ -78,7 +79,7 @@ _REMEDY = "Try another export.format; what draws random numbers as it predicts c
 def score_differences(
     ours: ScoreArray, theirs: ScoreArray, unit: tuple[float, float]
 ) -> ScoreArray:
-    """Of each score, as TOLERANCE counts them."""
+    """Return the difference of each score, in the unit of TOLERANCE."""
     if ours.ndim == 2:
         return np.abs(ours - theirs)
     mean, scale = unit
@@ -103,7 +104,7 @@ def _shown(scores: Any) -> str:
 
 
 def odd_rows(columns: TableColumns, row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rare rows, each with its name: `row` with one cell changed, and all cells missing."""
+    """Yield rare rows, each with its name: all cells missing, and `row` with one cell changed."""
     yield "a row without any value", dict.fromkeys(columns.sources)
     seen = set()
     for column in columns.all:
@@ -117,16 +118,19 @@ def odd_rows(columns: TableColumns, row: Mapping[str, Any]) -> Iterator[tuple[st
 def border_rows(
     columns: TableColumns, rows: Sequence[Mapping[str, Any]], borders: Borders
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows, each with its name, one number of which lies at a threshold of a tree: on it, above it
-    by less than float32 tells apart, and above."""
+    """Yield rows, each with its name, that have one number at a threshold of a tree.
+
+    The number is on the threshold, above it by less than float32 tells apart, or above it.
+    """
     found = {place: _with_number(rows, column) for place, column in enumerate(columns.numbers)}
     raw = {place: row for place, row in found.items() if row is not None}
     usable = np.flatnonzero(np.isin(borders[0], [*raw]) & np.isfinite(borders[1]))
-    some = usable[:: max(1, -(-len(usable) // N_BORDERS))]
-    for place, threshold in zip(borders[0][some], borders[1][some], strict=True):
+    sample = usable[:: max(1, -(-len(usable) // N_BORDERS))]
+    for place, threshold in zip(borders[0][sample], borders[1][sample], strict=True):
         column, row = columns.numbers[place], raw[place]
         step = abs(float(np.spacing(np.float32(threshold))))
-        least = 2 * float(np.spacing(abs(column.mean))) / column.scale  # of times it is more
+        # In columns of times the float64 step of the mean is the larger one.
+        least = 2 * float(np.spacing(abs(column.mean))) / column.scale
         for above in (0.0, step / 4, max(step, least)):
             value = column.mean + column.scale * (float(threshold) + above)
             yield f"a row with {column.name}={value!r}", {**row, column.name: value}
@@ -135,7 +139,7 @@ def border_rows(
 def _with_number(
     rows: Sequence[Mapping[str, Any]], column: NumberColumn
 ) -> Mapping[str, Any] | None:
-    """The first row that has one in this column; None: its cells are of another kind."""
+    """Return the first row with a number in this column; None if its cells are of another kind."""
     if column.made_of:
         return None
     return next((row for row in rows if isinstance(row[column.name], int | float)), None)

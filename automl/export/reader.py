@@ -1,10 +1,11 @@
-"""A dict of raw values becomes a label, or a value in the target's unit; automl is not needed.
+"""Predicts a label, or a value in the target's unit, from a dict of raw values, without automl.
 
     from reader import Model            # the model in the folder of this file
     model = Model()
     print(model({"age": 39, "workclass": "Private"}))   # every column that schema.json names
 
-Needs numpy and onnxruntime for a model.onnx, else the torch that schema.json names.
+It needs numpy, and onnxruntime for a model.onnx, else the version of torch that schema.json names.
+An export contains a copy of this file.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ import numpy as np
 
 
 class Model:
-    """What schema.json describes, opened. Call it with a row; threads may share it."""
+    """The model that schema.json describes. Call it with a row; threads may share it."""
 
     def __init__(self, folder: str | Path | None = None, threads: int | None = None) -> None:
-        """`threads` of ONNX Runtime; None: as many as were the fastest when measured, else 1.
-        Raises ValueError for a file that is not the one described, or that was made for another
-        machine."""
+        """Open the model in `folder`; None is the folder of this file.
+
+        `threads` are those of ONNX Runtime; None takes the number that was measured as the fastest,
+        else 1. Raises ValueError for a file that is not the one described, or that was made for
+        another machine.
+        """
         folder = Path(__file__).parent if folder is None else Path(folder)
         self.schema = json.loads((folder / "schema.json").read_text("utf-8"))
         refuse_other_machine(self.schema)
@@ -38,23 +42,27 @@ class Model:
             raise ValueError(f"{file} is not the file that schema.json describes: export it again.")
         threads = self.schema.get("threads", 1) if threads is None else threads
         self.scores: Callable[..., Any] = OPENERS[self.schema["format"]](file, threads)
-        """Arrays `numbers` (N, …) and `codes` (N, …) in, (N, classes) or (N,) out."""
+        """Takes the arrays `numbers` (N, …) and `codes` (N, …), returns (N, classes) or (N,)."""
         self.classes = self.schema["classes"]
         self._missing = frozenset(self.schema["missing"])
         columns = self.schema["columns"]
         self._numbers = [(c["name"], c.get("part")) for c in columns if "categories" not in c]
         self._readings = self.schema.get("readings", {})
-        self._said: Any = open_module(folder / "said.py") if self._readings else None
-        kinds = [c for c in columns if "categories" in c]
-        self._places = [
-            (c["name"], {text: code for code, text in enumerate(c["categories"])}) for c in kinds
+        self._text_values: Any = open_module(folder / "said.py") if self._readings else None
+        categorical = [c for c in columns if "categories" in c]
+        self._codes_of_texts = [
+            (c["name"], {text: code for code, text in enumerate(c["categories"])})
+            for c in categorical
         ]
-        self._codes = {c["name"] for c in kinds if c.get("verbatim")}
-        self._codes |= {name for name, r in self._readings.items() if r.get("verbatim")}
+        self._verbatim = {c["name"] for c in categorical if c.get("verbatim")}
+        self._verbatim |= {name for name, r in self._readings.items() if r.get("verbatim")}
 
     def __call__(self, row: Mapping[str, Any]) -> Any:
-        """The label, or the value. Raises KeyError for a column that the row lacks, ValueError for
-        a text where a number was."""
+        """Return the label or the value of a row.
+
+        Raises KeyError for a column that the row lacks, and ValueError for a text in a column of
+        numbers.
+        """
         answer = self.scores(**self.arrays(row))[0]
         if not self.classes:
             return float(answer)
@@ -63,33 +71,38 @@ class Model:
         return self.classes[place]
 
     def probabilities(self, row: Mapping[str, Any]) -> dict[Any, float]:
-        """By label; empty for a value."""
+        """Return the probability of each label; empty for a model of values."""
         answer = np.ravel(self.scores(**self.arrays(row))[0]).tolist()
         return dict(zip(self.classes, answer, strict=True)) if self.classes else {}
 
     def arrays(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """What the model takes of one row; columns that it does not know are left."""
-        taken: dict[str, Any] = {}
+        """Return the model's inputs for one row; other columns of the row are ignored."""
+        inputs: dict[str, Any] = {}
         if self._numbers:
             numbers = [
-                self._made(row[name], name, part) if part else self._number(row[name], name)
+                self._derived_number(row[name], name, part)
+                if part
+                else self._number(row[name], name)
                 for name, part in self._numbers
             ]
-            taken["numbers"] = np.array([numbers])
-        if self._places:
-            codes = [places.get(self._category(row[n], n), -1) for n, places in self._places]
-            taken["codes"] = np.array([codes])
-        return taken
+            inputs["numbers"] = np.array([numbers])
+        if self._codes_of_texts:
+            codes = [
+                codes_of_texts.get(self._category(row[name], name), -1)
+                for name, codes_of_texts in self._codes_of_texts
+            ]
+            inputs["codes"] = np.array([codes])
+        return inputs
 
-    def _made(self, cell: Any, name: str, part: str) -> float:
-        """A part of a date, a number in a text, or how frequent a category was."""
+    def _derived_number(self, cell: Any, name: str, part: str) -> float:
+        """Return a part of a date, a number in a text, or the frequency of a category."""
         reading = self._readings[name]
         if part == "frequency":
             return math.log1p(reading["counts"].get(self._category(cell, name), 1))
-        return float(self._said.number_of(cell, reading, part, self._missing))
+        return float(self._text_values.number_of(cell, reading, part, self._missing))
 
     def _number(self, cell: Any, name: str) -> float:
-        """NaN: it is missing. Times are seconds, since 1970."""
+        """Return the number in a cell, or NaN if it is missing. Times are seconds since 1970."""
         if type(cell) is float or type(cell) is int:
             return float(cell)
         if str(cell).strip() in self._missing:
@@ -107,17 +120,19 @@ class Model:
         return number
 
     def _category(self, cell: Any, name: str) -> str:
-        """The text of a cell. Codes, such as "007", stay as they are written: raises ValueError for
-        one that is given as a number."""
+        """Return the text of a cell in the one spelling of its category.
+
+        Codes such as "007" stay as they are written. Raises ValueError for a code that is a number.
+        """
         text = str(cell).strip()
-        if name not in self._codes or text in self._missing:
+        if name not in self._verbatim or text in self._missing:
             return self._text(cell)
         if not isinstance(cell, str):
             raise ValueError(f'{name}={cell!r}: a text as in the table is needed, such as "007".')
         return text
 
     def _text(self, cell: Any) -> str:
-        """The one spelling: 1, 1.0 and " 1" are one category; missing cells are ""."""
+        """Return the one spelling: 1, 1.0 and " 1" are one category; missing cells are ""."""
         text = str(cell).strip()
         if text in self._missing or text.lower() in ("true", "false"):
             return "" if text in self._missing else text.title()
@@ -131,7 +146,7 @@ class Model:
 
 
 def open_module(file: Path) -> Any:
-    """Leaves no compiled file beside it, as an import would."""
+    """Return a file as a module, without the compiled file that an import would leave."""
     module = types.ModuleType(file.stem)
     exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), module.__dict__)
     return module
@@ -160,7 +175,7 @@ def open_aoti(file: Path, threads: int) -> Callable[..., Any]:
 
 def open_tensorrt(file: Path, threads: int) -> Callable[..., Any]:
     import torch
-    import torch_tensorrt  # noqa: F401  # what the file holds is its
+    import torch_tensorrt  # noqa: F401  # the file holds its operators
 
     return wrap_torch_module(torch.export.load(file).module(), "cuda")
 
@@ -169,9 +184,9 @@ def wrap_torch_module(module: Callable[..., Any], device: str) -> Callable[..., 
     import torch
 
     def scores(**arrays: Any) -> Any:
-        given = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+        inputs = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
         with torch.inference_mode():
-            return module(**given).cpu().numpy()
+            return module(**inputs).cpu().numpy()
 
     return scores
 
@@ -180,11 +195,11 @@ OPENERS = {"onnx": open_onnx, "torch": open_torch, "aoti": open_aoti, "tensorrt"
 
 
 def refuse_other_machine(schema: Mapping[str, Any]) -> None:
-    """Raises ValueError where the file was compiled for what is not here."""
-    for key, here in machine_properties(schema["bound_to"]).items():
-        there = schema["machine"][key]
-        lacking = sorted(set(there) - set(here)) if isinstance(there, list) else [there]
-        if lacking and there != here:
+    """Raise ValueError if the file was compiled for properties that this machine lacks."""
+    for key, available in machine_properties(schema["bound_to"]).items():
+        needed = schema["machine"][key]
+        lacking = sorted(set(needed) - set(available)) if isinstance(needed, list) else [needed]
+        if lacking and needed != available:
             raise ValueError(
                 f"This model was made for another machine: its {key} {', '.join(lacking)} is not "
                 "here. Export it here, or with export.format=onnx, which runs anywhere."
@@ -192,20 +207,20 @@ def refuse_other_machine(schema: Mapping[str, Any]) -> None:
 
 
 def machine_properties(keys: Iterable[str]) -> dict[str, Any]:
-    """What of this machine a compiled model may depend on."""
+    """Return properties of this machine on which a compiled model may depend."""
     return {key: MACHINE[key]() for key in keys}
 
 
 def cpu_features() -> list[str]:
-    """Instructions that compilers use, as Linux names them; none where it is not Linux."""
+    """Return the instructions that compilers use, as Linux names them; none on other systems."""
     file = Path("/proc/cpuinfo")
-    said = (
+    flags = (
         re.search(r"^(flags|Features)\s*:(.*)$", file.read_text(), re.M) if file.exists() else None
     )
     used = (
         r"(s*sse|avx|fma|bmi|amx|f16c|popcnt|abm|movbe|v?aes|sha|gfni|v?pclmul|adx|asimd|sve|sme)"
     )
-    return sorted(word for word in (said[2].split() if said else ()) if re.match(used, word))
+    return sorted(word for word in (flags[2].split() if flags else ()) if re.match(used, word))
 
 
 def torch_version() -> str:

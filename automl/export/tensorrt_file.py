@@ -1,7 +1,8 @@
-"""`export.format=tensorrt`: engines for the GPU that is here. Tried on none so far.
+"""Writes `export.format=tensorrt`: engines for the GPU of this machine. It was never run on one.
 
-TensorRT knows no float64: numbers are read in float32, so that columns of large numbers with small
-differences (times) fail the parity, and nothing is written.
+TensorRT knows no float64, so numbers are read in float32. Columns of large numbers with small
+differences (times) therefore fail the parity check, and nothing is written. It is a file of its own
+as one of the formats, which `formats.py` loads by name.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from automl.export.tracing import missing_operator, quiet_exporters
 from automl.models.model_file import short_error_text
 
 _LEAST_ROWS, _MOST_ROWS = 1, 16_384
-"""Engines are made for a range of batches."""
+"""The range of batch sizes for which an engine is made."""
 
 
 def check() -> None:
-    """Raises ConfigError without an NVIDIA GPU."""
+    """Raise ConfigError if there is no NVIDIA GPU."""
     if not torch.cuda.is_available():
         raise ConfigError(
             "export.format=tensorrt builds for the GPU that is here, and there is none: run it on "
@@ -49,9 +50,9 @@ def write(
             compiled = torch_tensorrt.dynamo.compile(
                 program, kwarg_inputs=inputs, truncate_double=True
             )
-            given = {name: torch.from_numpy(array).cuda() for name, array in example.items()}
-            torch_tensorrt.save(compiled, str(file), kwarg_inputs=given, arg_inputs=[])
-    except Exception as error:  # whatever TensorRT raises
+            on_gpu = {name: torch.from_numpy(array).cuda() for name, array in example.items()}
+            torch_tensorrt.save(compiled, str(file), kwarg_inputs=on_gpu, arg_inputs=[])
+    except Exception as error:  # TensorRT raises many kinds
         raise ConfigError(
             f"export.format=tensorrt: the network cannot be compiled "
             f"({missing_operator(error) or ''}): "

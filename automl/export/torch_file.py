@@ -1,4 +1,7 @@
-"""`export.format=torch`: the traced program itself, for torch of this version or newer."""
+"""Writes `export.format=torch`: the traced program itself, for torch of this version or newer.
+
+It is a file of its own as one of the formats, which `formats.py` loads by name.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 
 
 def check() -> None:
-    """torch is here."""
+    """Check nothing: torch is always installed."""
 
 
 def write(

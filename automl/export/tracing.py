@@ -1,4 +1,7 @@
-"""The graph of a module by `torch.export`, and in plain words why there is none."""
+"""Traces a module by `torch.export`, and explains in plain words why one cannot be traced.
+
+The formats write the traced program; this module writes no file.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,22 @@ import automl
 from automl.errors import ConfigError
 from automl.models.model_file import short_error_text
 
-_NOT_USERS = tuple(str(Path(str(package.__file__)).parent) for package in (torch, automl))
+_LIBRARY_FOLDERS = tuple(str(Path(str(package.__file__)).parent) for package in (torch, automl))
 
 
 def trace_module(
     module: torch.nn.Module, example: Mapping[str, npt.NDArray[Any]]
 ) -> torch.export.ExportedProgram:
-    """The graph for any number of rows; `example` are two or more. Raises ConfigError."""
+    """Return the graph of a module for any number of rows. Raises ConfigError.
+
+    `example` has two or more rows.
+    """
     inputs = {name: torch.from_numpy(array) for name, array in example.items()}
     rows = {name: {0: torch.export.Dim.DYNAMIC} for name in inputs}
     try:
         with quiet_exporters(), torch.no_grad():
             return torch.export.export(module, (), inputs, dynamic_shapes=rows)
-    except Exception as error:  # whatever torch, or the user's forward, raises
+    except Exception as error:  # torch and the user's forward raise any kind
         raise ConfigError(
             f"model: its network cannot be traced by torch.export, which every format begins with: "
             f"{_where(error)}{_first_line(error)} What works instead: `predict` and automl.load "
@@ -42,8 +48,11 @@ def trace_module(
 
 @contextmanager
 def quiet_exporters() -> Iterator[None]:
-    """torch's exporters warn of their own deprecations, of absent torchvision, and print graphs
-    of what they refuse: none of it is for who exports."""
+    """Silence torch's exporters within the `with`.
+
+    They warn of their own deprecations and of absent torchvision, and print graphs that they
+    refuse. None of this helps a user who exports.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -55,7 +64,10 @@ def quiet_exporters() -> Iterator[None]:
 
 
 def missing_operator(error: BaseException) -> str | None:
-    """The operator that an exporter had no translation for: `aten._linalg_svd`; None: none said."""
+    """Return the operator that an exporter could not translate, such as `aten._linalg_svd`.
+
+    None means that the error names no operator.
+    """
     link: BaseException | None = error
     named = None
     while link is not None:
@@ -66,9 +78,9 @@ def missing_operator(error: BaseException) -> str | None:
 
 
 def _where(error: BaseException) -> str:
-    """The line of the user's that was running."""
+    """Return the line of the user's code that was running, as the begin of a sentence."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(_NOT_USERS) and f.name == "forward"]
+    own = [f for f in frames if not f.filename.startswith(_LIBRARY_FOLDERS) and f.name == "forward"]
     return (
         f"{Path(own[-1].filename).name}, line {own[-1].lineno}, `{own[-1].line}`: " if own else ""
     )

@@ -43,7 +43,7 @@ def predictor_of(
     unit: tuple[float, float] = (0.0, 1.0),
     dtype: torch.dtype = torch.float32,
 ) -> Predictor:
-    """As a `best.pt` would hold it; without classes a regression."""
+    """Return a predictor like one from a `best.pt`; without classes it is a regression."""
     n_outputs = max(1, len(classes))
     torch.manual_seed(0)
     network = build(n_features(columns), n_outputs).to(dtype)

@@ -32,7 +32,7 @@ def model() -> Model:
     """One that reads cells, and has no file."""
     model = Model.__new__(Model)
     model._missing = frozenset(cells.MISSING)
-    model._codes = {"plz"}
+    model._verbatim = {"plz"}
     return model
 
 

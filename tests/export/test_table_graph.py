@@ -71,7 +71,7 @@ def test_an_export_says_what_the_model_says(name: str, table: Dataset, tmp_path:
 
 
 def trained_on(data: Dataset, classes: list[int]) -> Dataset:
-    """It, whose training rows are of these classes alone."""
+    """Return the data set with only the training rows of these classes."""
     places = np.flatnonzero(np.isin(data.train.y, classes))
     return replace(
         data, train=replace(data.train, rows=data.train.rows.taking(places), y=data.train.y[places])

@@ -260,7 +260,7 @@ def test_an_export_that_rounds_is_judged_by_its_loss(classifier: Predictor, tmp_
 def test_an_export_that_is_too_far_off_is_not_written(
     classifier: Predictor, tmp_path: Path, judged: bool
 ) -> None:
-    """By the model's scores, where it must give them, and else by its loss."""
+    """An export is refused by the model's scores, or by its loss if a way rounds."""
     validation = validation_of(classifier, tolerance=0.0)
     better = replace(validation, loss=validation.loss / 2)
     accept = better.check if judged else None
@@ -289,7 +289,7 @@ def test_a_row_is_judged_alone_too(classifier: Predictor) -> None:
         return scores if len(scores) > 1 else scores[:, ::-1]
 
     assert validation.loss_of(only_together, one_by_one=False) == pytest.approx(validation.loss)
-    assert validation.loss_of(only_together, one_by_one=True) > validation.most
+    assert validation.loss_of(only_together, one_by_one=True) > validation.max_loss
 
 
 def test_few_rows_are_enough(columns: TableColumns, classifier: Predictor) -> None:

@@ -127,7 +127,7 @@ def test_a_pack_descends_what_one_alone_does(loss: ValueLoss) -> None:
     packed.train(out, y, gradient, totals)
     alone = make_loss(None, NetworkOutputs.NUMBERS, 1, loss)
     counts = torch.arange(16).expand(3, -1) < 10
-    looked = packed.look(out, y, counts)
+    looked = packed.sums(out, y, counts)
     for lane in range(3):
         own = out[lane].T.clone().requires_grad_()
         mean = alone.mean(own, y[lane])

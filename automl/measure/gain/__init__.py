@@ -1,1 +1,1 @@
-"""How long a trial's steps take, one way of training it and another; in a process of its own."""
+"""Measures the step time of a trial for several ways of training it, in a process of its own."""

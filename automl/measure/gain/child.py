@@ -1,10 +1,8 @@
-"""What the process of `gain` is told to do; for `automl.execution.child_calls.stream_confined`.
+"""The work of the process of `gain`, which `automl.execution.child_calls.stream_confined` starts.
 
-Trials are carried out by the session that a worker has, with reports and checkpoints; only that
-they end early, and that nobody hears of them.
-
-Data that stays in main memory, and goes to the device batch by batch: what loaders of data do
-where it is not kept there.
+Trials run in the session that a worker has, with reports and checkpoints. They only end early, and
+their results go nowhere. For comparison, data can stay in main memory and go to the device batch by
+batch, as loaders do with data that is not kept on the device.
 """
 
 from __future__ import annotations
@@ -38,64 +36,66 @@ from automl.trial import TrialSpec, single_event_handler
 
 
 class DataCopiedPerStep:
-    """In place of `DataOnDevices`; the validation part is kept on the device all the same."""
+    """A `TensorSource` that copies each step's training rows to the device.
+
+    It replaces `DataOnDevices` in a timing. The validation part stays on the device.
+    """
 
     def __init__(self, data: TensorSource) -> None:
         self._data = data
 
     def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """Of the training part, rows are copied as they are asked for."""
-        here, there = self._data.on("cpu", dtype), self._data.on(device, dtype)
-        x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (here.train.x, here.train.y))
-        return DataTensors(PartTensors(x, y), there.validation)
+        on_host, on_device = self._data.on("cpu", dtype), self._data.on(device, dtype)
+        x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (on_host.train.x, on_host.train.y))
+        return DataTensors(PartTensors(x, y), on_device.validation)
 
     def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
         return nullcontext(self.on(device, dtype))
 
 
 class HostRows:
-    """What a trainer does with a tensor of training rows: their number, and some of them.
+    """Stands for a tensor of training rows: its length, and a selection of rows.
 
-    Which rows are asked for stands on the device, and reading it would wait for the device, as no
-    loader does: others are given, as many, from an order drawn once. Both tensors of a part give
-    the same ones.
+    The requested row numbers are on the device, and reading them would wait for the device, as no
+    loader does. As many other rows are returned instead, in an order drawn once. Both tensors of a
+    part return the same rows.
     """
 
     def __init__(self, rows: torch.Tensor, device: str) -> None:
         self._rows, self._device = rows, device
         self._order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-        self._at = 0
+        self._next_place = 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def device(self) -> str:
-        """Where what is asked for goes."""
+        """The device to which selected rows are copied."""
         return self._device
 
     def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
-        """As many rows as `index` names, in pageable memory first, then on the device."""
-        if self._at + len(index) > len(self._order):
-            self._at = 0
-        chosen = self._order[self._at : self._at + len(index)]
-        self._at += len(index)
+        """Return as many rows as `index` names, copied from pageable memory to the device."""
+        if self._next_place + len(index) > len(self._order):
+            self._next_place = 0
+        chosen = self._order[self._next_place : self._next_place + len(index)]
+        self._next_place += len(index)
         return self._rows.index_select(dim, chosen).to(self._device, copy=True)
 
 
 _N_ROUNDS = 2
-"""Turns of each way: what else the machine does then falls on all of them alike."""
+"""The turns of each way. Turns spread the load of other programs evenly over all ways."""
 _N_WHOLE = 3
-"""Trials that were seen to their end, before they are believed: the first is slow."""
+"""The least number of whole trials whose time is used as it is; the first one is slow."""
 _BF16_OF_CPUS = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16")
-"""torch's words for instructions that multiply bfloat16: x86 (Intel SDM), ARMv8.6."""
+"""torch's names for instructions that multiply bfloat16: x86 (Intel SDM), ARMv8.6."""
 
 
 def time_ways(setup: GainSetup) -> Iterator[TrainingTiming]:
-    """What is known of each way, again after each round; the newest counts.
+    """Yield the timing of each way, in each round anew; the newest timing of a way counts.
 
-    It changes torch's threads: this process must not train for others. Raises ConfigError where a
-    user's function cannot be had.
+    The call changes torch's number of threads, so the process must not train anything else. Raises
+    ConfigError if a user's function cannot be loaded.
     """
     probes = [_WayProbe(setup, way) for way in setup.ways]
     n_rounds = _N_ROUNDS if _cuts(setup) else 1  # each call of a user's function reads its data
@@ -107,7 +107,7 @@ def time_ways(setup: GainSetup) -> Iterator[TrainingTiming]:
 
 
 class _WayProbe:
-    """One way, timed turn by turn."""
+    """Times one way of training, turn by turn."""
 
     def __init__(self, setup: GainSetup, way: TrainingWay) -> None:
         self._setup, self._way = setup, way
@@ -118,12 +118,12 @@ class _WayProbe:
         self._per_report = False
 
     def run(self, seconds: float) -> None:
-        """One execution at least, unless it failed before."""
+        """Run executions for this many seconds, at least one unless an earlier one failed."""
         torch.set_num_threads(self._way.n_threads)
         if self._session is None:
             self._open()
             if _cuts(self._setup) and self._trouble is None:
-                self._execute(0.0, least_steps=1)  # libraries' memory and threads are made once
+                self._execute(0.0, least_steps=1)  # a first run sets libraries up, untimed
         first, ends = True, time.perf_counter() + seconds
         while self._trouble is None and (first or time.perf_counter() < ends):
             first = False
@@ -150,7 +150,7 @@ class _WayProbe:
         return "cpu" if self._setup.placement.on_host else "cuda:0"
 
     def _trial_seconds(self) -> float | None:
-        """As it was seen where several ran to their end, else put together from its parts."""
+        """Return the seconds of a trial: as measured if several were whole, else estimated."""
         plan, dataset = self._setup.session.plan, self._setup.session.dataset
         enough = sum(call.whole for call in self._calls) >= _N_WHOLE
         if enough or dataset is None or not isinstance(plan.family, NetworkFamily):
@@ -175,17 +175,20 @@ class _WayProbe:
             self._try_pack(objective)
 
     def _try_pack(self, estimator: NetworkEstimator) -> None:
-        """Else the session would train the trials one by one, and say so in a log."""
+        """Note as trouble if the trials cannot train as a pack.
+
+        The session would else train them one by one, and only log that.
+        """
         plan, on_host = self._setup.session.plan, self._setup.placement.on_host
         key = plan.pack_key(self._setup.trial_params, on_host=on_host)
         assert key is not None, "only what has a key is timed in packs"
         try:
             estimator.open_pack(key, self._device)
-        except Exception as error:  # noqa: BLE001  whatever says that such trials train alone
+        except Exception as error:  # noqa: BLE001  any exception: the trials must train alone
             self._trouble = fit_line(f"not together: {type(error).__name__}: {error}", 200)
 
     def _execute(self, seconds: float, *, least_steps: int = 2) -> ExecutionWatch:
-        """A trial, or a pack, from its start until the time is up or it has ended."""
+        """Run a trial or a pack from its start, until the time is up or it has ended."""
         assert self._session is not None
         folder = Path(self._setup.folder) / f"call-{self._n_calls}"
         self._n_calls += 1
@@ -206,25 +209,25 @@ class _WayProbe:
 
 
 class _EqualTrialsFeed:
-    """A feed of so many trials alike."""
+    """A `TrialSource` of equal trials, one for each lane of a pack."""
 
     def __init__(self, setup: GainSetup, n_lanes: int, folder: Path) -> None:
         self.n_lanes = n_lanes
         self._setup, self._folder = setup, folder
-        self._n_given = 0
+        self._n_fed = 0
 
     def next(self) -> TrialSpec | None:
-        if self._n_given == self.n_lanes:
+        if self._n_fed == self.n_lanes:
             return None
-        self._n_given += 1
-        return self.spec(self._n_given - 1)
+        self._n_fed += 1
+        return self.spec(self._n_fed - 1)
 
     def spec(self, number: int) -> TrialSpec:
         return TrialSpec(number, self._setup.trial_params, str(self._folder / str(number)), 0)
 
 
 def _cuts(setup: GainSetup) -> bool:
-    """Whether it is our own training, whose passes may be left."""
+    """Return whether the training is built-in, so that its passes may be cut short."""
     return setup.session.plan.objective.kind is ObjectiveKind.builtin
 
 

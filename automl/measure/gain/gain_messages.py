@@ -1,4 +1,7 @@
-"""What is timed, and what came of it. Light: no torch."""
+"""The messages between the sweep and the process of `gain`: what to time, and the timings.
+
+They are a file of their own because the sweep reads them without loading torch.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,32 @@ from automl.trial import Params, Placement
 
 @dataclass(frozen=True)
 class TrainingWay:
-    """One way of training the same trial."""
+    """A way of training a trial: threads, precision, pack and place of the data."""
 
     n_threads: int = 1
     precision: Precision = Precision.float32
     n_lanes: int = 1
-    """Above 1: a pack of so many like it."""
+    """The number of equal trials that train together; above 1 as a pack."""
     copies: bool = False
-    """The data stays in main memory, and each step's rows are copied to the device."""
+    """Whether the data stays in main memory, and each step copies its rows to the device."""
 
 
 @dataclass(frozen=True)
 class GainSetup:
-    """What a process that times a trial is given. Picklable."""
+    """The order to time a trial, sent to the process that does it. Picklable."""
 
     session: SessionSetup
     params: Params
     ways: tuple[TrainingWay, ...]
     placement: Placement
     seconds: float
-    """For all ways together, as far as single steps allow."""
+    """The time for all ways together, which single long steps may exceed."""
     folder: str
-    """For the checkpoints; to be thrown away."""
+    """The folder of the checkpoints, which the caller deletes."""
 
     @property
     def trial_params(self) -> Params:
-        """Without what each way has of its own, where the training is ours."""
+        """The params of the trials; in built-in training the way sets the precision instead."""
         if self.session.plan.objective.kind is not ObjectiveKind.builtin:
             return self.params
         return {name: value for name, value in self.params.items() if name != "precision"}
@@ -44,16 +47,18 @@ class GainSetup:
 
 @dataclass(frozen=True)
 class TrainingTiming:
-    """What is known of one way so far."""
+    """The timing of one way of training so far."""
 
     way: TrainingWay
     step_seconds: float | None = None
-    """Of one trial: a pack's step by its lanes. None: no step was seen."""
+    """The seconds per step and trial: a pack's step divided by its lanes. None if no step was
+    measured."""
     trial_seconds: float | None = None
-    """A whole trial, from its start to its outcome; None: nobody knows how long one is."""
+    """The seconds of a whole trial, from its start to its outcome; None if the length of a trial is
+    unknown."""
     emulated: bool = False
-    """The device has no instructions for the precision."""
+    """Whether the device has no instructions for the precision."""
     per_report: bool = False
-    """No optimizer of torch's took a step: from one report to the next."""
+    """Whether `step_seconds` is the time between reports: no optimizer of torch's took a step."""
     trouble: str | None = None
-    """Why there is no time, one line."""
+    """The reason why there is no time, one line."""

@@ -1,10 +1,9 @@
-"""A model of torch's caching allocator for CUDA: what it reserves of a device, allocation by
-allocation.
+"""A model of torch's caching allocator for CUDA, and the fake storages that are counted in it.
 
-One stream, the default settings of torch 2.10 to 2.13 (`c10/cuda/CUDACachingAllocator.cpp`; no
-expandable segments, no `max_split_size_mb`). Pure: knows no tensor and no device.
-
-What lives on the device: births and deaths of storages, replayed through the allocator model.
+The model says what torch reserves of a device, allocation by allocation. It has one stream and the
+default settings of torch 2.10 to 2.13 (`c10/cuda/CUDACachingAllocator.cpp`; no expandable segments,
+no `max_split_size_mb`). It is pure: it knows no tensor and no device. `DeviceStorages` replays the
+births and deaths of storages through it.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ import torch
 
 MIB = 2**20
 BLOCK_BYTES = 512
-"""Every allocation is a multiple of it."""
+"""The unit of allocations, to which each is rounded up."""
 SMALL_BYTES = MIB
-"""An allocation of at most so much comes from the small pool, whose segments are of 2 MiB."""
+"""The largest allocation from the small pool, whose segments are of 2 MiB."""
 SMALL_SEGMENT_BYTES = 2 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
 """The segment of an allocation that is not small and below `EXACT_BYTES`."""
 EXACT_BYTES = 10 * MIB
-"""From here on a segment is as large as what was asked, rounded up to `EXACT_STEP_BYTES`."""
+"""The least allocation with a segment of its own size, rounded up to `EXACT_STEP_BYTES`."""
 EXACT_STEP_BYTES = 2 * MIB
 
 
 @dataclass(eq=False, slots=True)
 class MemoryBlock:
-    """A piece of a segment, allocated or free; its neighbours are those of the segment."""
+    """A piece of a segment, allocated or free; its neighbours are in the same segment."""
 
     size_bytes: int
     segment: int
@@ -49,7 +48,7 @@ class MemoryBlock:
 
 @dataclass(slots=True)
 class _BlockPool:
-    """The free blocks of one pool, smallest first; among equals the one that was there first."""
+    """The free blocks of one pool, smallest first; equal sizes by segment and offset."""
 
     keys: list[tuple[int, int, int]] = field(default_factory=list)
     blocks: dict[tuple[int, int], MemoryBlock] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class _BlockPool:
         del self.blocks[block.segment, block.offset_bytes]
 
     def take(self, size_bytes: int) -> MemoryBlock | None:
-        """The smallest free block that is large enough, taken out."""
+        """Remove and return the smallest free block that is large enough, if there is one."""
         index = bisect.bisect_left(self.keys, (size_bytes, -1, -1))
         if index == len(self.keys):
             return None
@@ -72,7 +71,7 @@ class _BlockPool:
 
 
 class CachingAllocator:
-    """`allocate` and `free` blocks, and read off what torch would have allocated and reserved."""
+    """Counts the memory that torch allocates and reserves for calls of `allocate` and `free`."""
 
     def __init__(self) -> None:
         self.allocated_bytes = 0
@@ -83,7 +82,7 @@ class CachingAllocator:
         self._n_segments = 0
 
     def allocate(self, n_bytes: int) -> MemoryBlock:
-        """A block of at least `n_bytes` > 0."""
+        """Return a block of at least `n_bytes` > 0."""
         size = max(BLOCK_BYTES, _round_up(n_bytes, BLOCK_BYTES))
         small = size <= SMALL_BYTES
         block = self._pools[small].take(size) or self._new_segment(size, small)
@@ -94,7 +93,7 @@ class CachingAllocator:
         return block
 
     def free(self, block: MemoryBlock) -> None:
-        """Give a block back to its pool, joined with its free neighbours."""
+        """Return a block to its pool, joined with its free neighbours."""
         assert not block.free, "freed twice"
         self.allocated_bytes -= block.size_bytes
         pool = self._pools[block.small]
@@ -109,7 +108,7 @@ class CachingAllocator:
         pool.add(block)
 
     def empty_cache(self) -> None:
-        """Give whole segments that are free back to the device."""
+        """Return whole segments that are free to the device."""
         for pool in self._pools.values():
             for block in list(pool.blocks.values()):
                 if block.previous is None and block.next is None:
@@ -118,7 +117,7 @@ class CachingAllocator:
 
     @property
     def cached_bytes(self) -> int:
-        """What is reserved and free."""
+        """The bytes that are reserved and free."""
         return sum(key[0] for pool in self._pools.values() for key in pool.keys)
 
     def _new_segment(self, size_bytes: int, small: bool) -> MemoryBlock:
@@ -129,7 +128,7 @@ class CachingAllocator:
         return MemoryBlock(segment_bytes, self._n_segments, 0, small)
 
     def _split(self, block: MemoryBlock, size_bytes: int) -> None:
-        """Cut a block to size where what is left over is worth keeping."""
+        """Cut a block to size if the rest is worth keeping."""
         left_bytes = block.size_bytes - size_bytes
         if left_bytes < BLOCK_BYTES or not (block.small or left_bytes > SMALL_BYTES):
             return
@@ -169,7 +168,7 @@ class DeviceStorages:
     def __init__(self) -> None:
         self.memory = CachingAllocator()
         self._live: dict[int, tuple[weakref.ref[Any], MemoryBlock]] = {}
-        """By address; a weak reference has to be kept to be called."""
+        """The counted storages by address. A weak reference has to be kept to be called."""
 
     def see(self, tensor: torch.Tensor) -> None:
         """Count the storage of a tensor, if it is not counted yet."""
@@ -188,16 +187,16 @@ class DeviceStorages:
         self._live[key] = weakref.ref(storage, died), block
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether its storage is counted."""
+        """Return whether the storage of a tensor is counted."""
         return self.key(tensor) in self._live
 
     @staticmethod
     def key(tensor: torch.Tensor) -> int:
-        """Which storage it is, while that lives."""
+        """Return a number that identifies the storage of a tensor while it lives."""
         return int(tensor.untyped_storage()._cdata)
 
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """What their storages hold, each counted once."""
+    """Return the bytes of the tensors' storages, each counted once."""
     storages = {DeviceStorages.key(t): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

@@ -1,7 +1,7 @@
-"""What asks torch about the device is answered as if there were one GPU; undone at the end.
+"""Makes torch answer questions about devices as if there were one GPU; undone at the end.
 
-Only what user code calls without ado. The rest of `torch.cuda` ends in `_lazy_init`, which here
-raises and leaves a doubt: a survey that missed something says so.
+Only common calls of user code are answered. All others in `torch.cuda` end in `_lazy_init`, which
+here raises and leaves a doubt, so that the survey is inconclusive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOTAL_BYTES = 80 * 1024**3
 
 @contextmanager
 def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """`owner.name` is `value` meanwhile."""
+    """Set `owner.name` to `value` within the `with`."""
     before = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -38,32 +38,35 @@ def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def pretend_one_gpu(tracker: DeviceMemoryTracker) -> Iterator[None]:
-    """As on a machine with one GPU."""
+    """Make torch behave within the `with` as on a machine with one GPU."""
     with ExitStack() as stack:
         for name, answer in _answers(tracker).items():
             stack.enter_context(replace_attribute(torch.cuda, name, answer))
         for owner, name, value in (
             (FakeTensor, "device", _device(tracker)),
             (torch.utils, "swap_tensors", swap_tensors),
-            (torch, "Generator", _HostDrawGenerator),
-            (torch.autocast, "__init__", _autocast(torch.autocast.__init__)),
-            (torch, "compile", _not_compiled),
-            (torch, "load", _load(torch.load)),
+            (torch, "Generator", _HostGenerator),
+            (torch.autocast, "__init__", _make_autocast_init(torch.autocast.__init__)),
+            (torch, "compile", _skip_compile),
+            (torch, "load", _make_load(torch.load)),
             (torch.nn.DataParallel, "scatter", _scatter),
-            (torch.autograd, "_engine_run_backward", _backward(tracker)),
-            (BaseProcess, "start", _start(BaseProcess.start, tracker.doubt)),
+            (torch.autograd, "_engine_run_backward", _make_backward(tracker)),
+            (BaseProcess, "start", _make_start(BaseProcess.start, tracker.doubt)),
         ):
             stack.enter_context(replace_attribute(owner, name, value))
-        stack.enter_context(seen_inside())
-        stack.enter_context(parameters_keep_their_identity())
+        stack.enter_context(expose_inner_calls())
+        stack.enter_context(keep_parameter_identity())
         stack.enter_context(pretend_cuda_optimizers())
         yield
 
 
 @contextmanager
-def seen_inside() -> Iterator[None]:
-    """Functions of torch's that are written in Python hide what they call from a mode that they
-    were given to: they are not given to it, so that all they call is."""
+def expose_inner_calls() -> Iterator[None]:
+    """Show the calls inside torch's Python functions to torch function modes.
+
+    A function that is handed to a mode hides its inner calls from the mode. Within the `with` such
+    a function is not handed over, but all its inner calls are.
+    """
 
     def no(*args: object) -> bool:
         return False
@@ -76,8 +79,8 @@ def seen_inside() -> Iterator[None]:
 
 
 @contextmanager
-def parameters_keep_their_identity() -> Iterator[None]:
-    """`Module.to` swaps what parameters hold: an optimizer made before still has them."""
+def keep_parameter_identity() -> Iterator[None]:
+    """Make `Module.to` swap the content of parameters, so that optimizers made before keep them."""
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
@@ -88,7 +91,7 @@ def parameters_keep_their_identity() -> Iterator[None]:
 
 @contextmanager
 def pretend_cuda_optimizers() -> Iterator[None]:
-    """There they take all parameters at once, which costs temporary copies."""
+    """Make optimizers step all parameters at once, as on CUDA, which costs temporary copies."""
 
     def choose(params: object, differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:
         return False, not differentiable
@@ -104,7 +107,7 @@ def pretend_cuda_optimizers() -> Iterator[None]:
 
 
 def _answers(tracker: DeviceMemoryTracker) -> dict[str, Any]:
-    """By name in `torch.cuda`."""
+    """Return the functions that replace those of `torch.cuda`, by name."""
     memory = tracker.storages.memory
     properties = SimpleNamespace(
         name="surveyed", major=9, minor=0, total_memory=_TOTAL_BYTES, multi_processor_count=132
@@ -149,13 +152,16 @@ def _answers(tracker: DeviceMemoryTracker) -> dict[str, Any]:
 
 
 def _device(tracker: DeviceMemoryTracker) -> property:
-    """What a fake tensor says of its device: the GPU to users, to torch what it is made of."""
+    """Return a `FakeTensor.device` that is the GPU for users, and the real device for torch."""
     own: Any = FakeTensor.__dict__["device"]
-    return property(lambda fake: own.fget(fake) if tracker.inside else FAKE_GPU, own.fset)
+    return property(lambda fake: own.fget(fake) if tracker.is_inside_torch else FAKE_GPU, own.fset)
 
 
-def _autocast(own: Callable[..., None]) -> Callable[..., None]:
-    """On the CPU's list of operations, in bfloat16; `redirect.py` adds what CUDA's has besides."""
+def _make_autocast_init(own: Callable[..., None]) -> Callable[..., None]:
+    """Return an `autocast.__init__` that uses the CPU's list of operations, in bfloat16.
+
+    `redirect.py` adds the operations that only CUDA's list has.
+    """
 
     def init(
         self: Any,
@@ -172,12 +178,15 @@ def _autocast(own: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _not_compiled(model: Any = None, **_: Any) -> Any:
-    """`torch.compile` without the compiler: the memory of eager mode, which is rather more."""
+def _skip_compile(model: Any = None, **_: Any) -> Any:
+    """Return the model as `torch.compile` without a compiler.
+
+    The survey then finds the memory of eager mode, which is rather more.
+    """
     return (lambda function: function) if model is None else model
 
 
-def _backward(tracker: DeviceMemoryTracker) -> Callable[..., Any]:
+def _make_backward(tracker: DeviceMemoryTracker) -> Callable[..., Any]:
     own: Callable[..., Any] = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
     def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -188,8 +197,8 @@ def _backward(tracker: DeviceMemoryTracker) -> Callable[..., Any]:
     return run
 
 
-def _load(own: Callable[..., Any]) -> Callable[..., Any]:
-    """To the host, then to the device, tensor by tensor."""
+def _make_load(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `torch.load` that loads to the host, then moves tensor by tensor to the device."""
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         on_device = isinstance(map_location, str | torch.device | int) and names_gpu(map_location)
@@ -202,12 +211,12 @@ def _load(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _scatter(self: Any, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
-    """Over one device: nothing is copied that is there."""
+    """Scatter over one device: tensors that are on it already are not copied."""
     on_device = [tree_map_only(torch.Tensor, lambda t: t.to(FAKE_GPU), x) for x in (inputs, kwargs)]
     return (on_device[0],), (on_device[1],)
 
 
-def _start(own: Callable[[Any], None], doubt: Callable[[str], None]) -> Callable[[Any], None]:
+def _make_start(own: Callable[[Any], None], doubt: Callable[[str], None]) -> Callable[[Any], None]:
     def start(process: Any) -> None:
         if process._target is not _worker_loop:
             doubt("it starts processes, whose memory a survey does not see")
@@ -216,8 +225,8 @@ def _start(own: Callable[[Any], None], doubt: Callable[[str], None]) -> Callable
     return start
 
 
-class _HostDrawGenerator(torch.Generator):
-    """One for the device draws on the host."""
+class _HostGenerator(torch.Generator):
+    """A generator that draws on the host, also if it was made for the device."""
 
-    def __new__(cls, device: Any = "cpu") -> _HostDrawGenerator:
+    def __new__(cls, device: Any = "cpu") -> _HostGenerator:
         return super().__new__(cls, "cpu")  # type: ignore[call-arg]

@@ -1,7 +1,8 @@
-"""`cuda` in an objective means a fake tensor; what leaves the device becomes a real one.
+"""Redirects `cuda` in an objective to fake tensors; a tensor that leaves the device becomes real.
 
-Works above autograd, where Python calls torch. What comes past it (a thread of the objective's own,
-a C extension) meets `torch.cuda._lazy_init`, see `pretence.py`.
+The redirection works above autograd, where Python calls torch. Calls that bypass it (from a thread
+of the objective's own, or from a C extension) meet `torch.cuda._lazy_init`, which `pretence.py`
+replaces.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ _IN_FLOAT32 = {
     "asin",
     "softplus",
 }
-"""What autocast computes in float32 on CUDA, and on a CPU mostly not
+"""The operations that autocast computes in float32 on CUDA, and on a CPU mostly not
 (docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32)."""
 
 
 class CudaRedirect(TorchFunctionMode):
-    """See the module."""
+    """A torch function mode that makes fake tensors of all tensors on `cuda`."""
 
     def __init__(self, tracker: DeviceMemoryTracker) -> None:
         super().__init__()
@@ -94,25 +95,25 @@ class CudaRedirect(TorchFunctionMode):
             torch.Tensor.tolist: lambda t: self._to_host(t).tolist(),
             torch.Tensor.pin_memory: lambda t, *_, **__: t,
             torch.Tensor.is_pinned: lambda t, *_, **__: False,
-            torch.Tensor.get_device: lambda t: 0 if _fake(t) else -1,
-            torch.Tensor.is_cuda.__get__: _fake,  # type: ignore[attr-defined]
-            torch.Tensor.is_cpu.__get__: lambda t: not _fake(t),  # type: ignore[attr-defined]
+            torch.Tensor.get_device: lambda t: 0 if _is_fake(t) else -1,
+            torch.Tensor.is_cuda.__get__: _is_fake,  # type: ignore[attr-defined]
+            torch.Tensor.is_cpu.__get__: lambda t: not _is_fake(t),  # type: ignore[attr-defined]
             torch.Tensor.data.__set__: self._set_data,  # type: ignore[attr-defined]
             torch.Tensor.record_stream: lambda t, stream: None,
             torch.dropout: self._dropout,
             torch.tensor: partial(self._tensor, torch.tensor),
             torch.as_tensor: partial(self._tensor, torch.as_tensor),
-            torch.isfinite: lambda t: self._said(torch.isfinite, t, True),
-            torch.isnan: lambda t: self._said(torch.isnan, t, False),
-            torch.isinf: lambda t: self._said(torch.isinf, t, False),
-            torch.Tensor.isfinite: lambda t: self._said(torch.isfinite, t, True),
-            torch.Tensor.isnan: lambda t: self._said(torch.isnan, t, False),
-            torch.Tensor.isinf: lambda t: self._said(torch.isinf, t, False),
+            torch.isfinite: lambda t: self._answer_if_unknown(torch.isfinite, t, True),
+            torch.isnan: lambda t: self._answer_if_unknown(torch.isnan, t, False),
+            torch.isinf: lambda t: self._answer_if_unknown(torch.isinf, t, False),
+            torch.Tensor.isfinite: lambda t: self._answer_if_unknown(torch.isfinite, t, True),
+            torch.Tensor.isnan: lambda t: self._answer_if_unknown(torch.isnan, t, False),
+            torch.Tensor.isinf: lambda t: self._answer_if_unknown(torch.isinf, t, False),
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if self._tracker.inside:
+        if self._tracker.is_inside_torch:
             return func(*args, **kwargs)
         special = self._special.get(func)
         with self._tracker.making_on_device(special is None and bool(fakes_in(args, kwargs))):
@@ -126,7 +127,7 @@ class CudaRedirect(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _make(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """A tensor made on the device, or anything else told to be there."""
+        """Return the result of a call that names a device, or that makes a tensor."""
         device = kwargs.get("device")
         if device is None:
             device = None if fakes_in(args) else torch.utils._device.CURRENT_DEVICE
@@ -138,42 +139,42 @@ class CudaRedirect(TorchFunctionMode):
         kwargs = {k: v for k, v in kwargs.items() if not isinstance(v, torch.Generator)}
         args = tree_map(_as_size, args)
         if not fakes_in(args, kwargs):
-            return self._tracker.made(func, args, {**kwargs, "device": "cpu"})
-        with self._tracker.torch_asks(), self._tracker.fake_mode:
+            return self._tracker.make_on_device(func, args, {**kwargs, "device": "cpu"})
+        with self._tracker.inside_torch(), self._tracker.fake_mode:
             out = func(*args, **kwargs, device="cpu")
         self._tracker.storages.see(out)
         return out
 
     def _tensor(self, func: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """`torch.tensor` and `torch.as_tensor`: made on the host, then moved."""
+        """Run `torch.tensor` or `torch.as_tensor` on the host, and move the result."""
         device = kwargs.pop("device", None)
-        if _fake(data):
+        if _is_fake(data):
             return data if device is None else self._to(data, device, **kwargs)
         device = device if device is not None else torch.utils._device.CURRENT_DEVICE
         out: torch.Tensor = func(data, *args, **kwargs, device="cpu")
-        return self._moved(out, None) if names_gpu(device) else out
+        return self._move_to_device(out, None) if names_gpu(device) else out
 
     def _cuda(self, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return self._to(tensor, FAKE_GPU)
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        device, dtype = _where_to(args, kwargs)
+        device, dtype = _target_of_to(args, kwargs)
         copy = bool(kwargs.get("copy")) or (len(args) > 3 and bool(args[3]))
-        if device is None or names_gpu(device) == _fake(tensor):
+        if device is None or names_gpu(device) == _is_fake(tensor):
             return tensor.to(dtype or tensor.dtype, copy=copy)
         if not names_gpu(device):
             return self._to_host(tensor, dtype)
         if tensor.requires_grad and torch.is_grad_enabled():
             moved: torch.Tensor = _MoveToDevice.apply(tensor, self._tracker, dtype)  # type: ignore[no-untyped-call]
             return moved
-        return self._moved(tensor, dtype)
+        return self._move_to_device(tensor, dtype)
 
-    def _moved(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    def _move_to_device(self, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
         out = self._tracker.fake(tensor.detach(), dtype)
         return out.requires_grad_() if tensor.requires_grad and tensor.is_leaf else out
 
     def _to_host(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-        if not _fake(tensor):
+        if not _is_fake(tensor):
             return tensor if dtype is None else tensor.to(dtype)
         if tensor.requires_grad and torch.is_grad_enabled():
             moved: torch.Tensor = _MoveToHost.apply(tensor, self._tracker, dtype)  # type: ignore[no-untyped-call]
@@ -181,47 +182,50 @@ class CudaRedirect(TorchFunctionMode):
         return self._values.on_host(tensor, dtype)
 
     def _set_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
-        """`tensor.data = data`, also from the host to the device and back."""
-        if _fake(tensor) == _fake(data):
+        """Set `tensor.data = data`, also from the host to the device and back."""
+        if _is_fake(tensor) == _is_fake(data):
             torch.Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
             return
         swap_tensors(tensor, nn.Parameter(data, tensor.requires_grad))
 
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        """CUDA keeps a mask of bytes, a CPU one of the tensor's own type."""
-        if _fake(tensor) and train and p:
+        """Apply dropout with a mask of bytes, as CUDA keeps it; a CPU's has the tensor's type."""
+        if _is_fake(tensor) and train and p:
             return torch.native_dropout(tensor, p, True)[0]
         return torch.dropout(tensor, p, train)
 
-    def _said(self, func: Any, tensor: torch.Tensor, answer: bool) -> torch.Tensor:
-        """Nobody computes, so nothing diverges."""
+    def _answer_if_unknown(self, func: Any, tensor: torch.Tensor, answer: bool) -> torch.Tensor:
+        """Return the result of a test for NaN or infinity, and `answer` for unknown values.
+
+        Floats are not computed, so they are assumed not to diverge.
+        """
         out: torch.Tensor = func(tensor)
-        if _fake(out) and self._values.known(out) is None:
+        if _is_fake(out) and self._values.known(out) is None:
             self._values.learn(out, torch.tensor(answer).expand(out.shape))
         return out
 
 
-def swap_tensors(one: torch.Tensor, other: torch.Tensor) -> None:
-    """Exchange two tensors so that each keeps its identity: an optimizer that holds a parameter
-    holds it on the device afterwards, as it does where `Module.to` sets its `data`.
+def swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
+    """Exchange the content of two tensors, so that each keeps its identity.
 
-    `torch.utils.swap_tensors` refuses where a fake tensor is, because its mode keeps weak
-    references to it; here nobody follows those.
+    An optimizer that holds a parameter then holds it on the device, as after `Module.to` has set
+    its `data`. `torch.utils.swap_tensors` refuses fake tensors, because their mode keeps weak
+    references to them; here nothing follows the references.
     """
-    one.__class__, other.__class__ = other.__class__, one.__class__
-    one.__dict__, other.__dict__ = other.__dict__, one.__dict__
-    torch._C._swap_tensor_impl(one, other)
+    first.__class__, second.__class__ = second.__class__, first.__class__
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)
 
 
 def names_gpu(device: Any) -> bool:
-    """Whether a device that a user names is the GPU: `cuda`, `cuda:0`, or a number."""
+    """Return whether a user's device is the GPU: `cuda`, `cuda:0`, or a number."""
     if device is None:
         return False
     return isinstance(device, int) or torch.device(device).type == "cuda"
 
 
 class _MoveToDevice(torch.autograd.Function):
-    """A move of something that was computed on the host; its gradient goes back there."""
+    """Moves a tensor that was computed on the host to the device, and its gradient back."""
 
     @staticmethod
     def forward(
@@ -236,7 +240,7 @@ class _MoveToDevice(torch.autograd.Function):
 
 
 class _MoveToHost(torch.autograd.Function):
-    """A move of something that was computed on the device; its gradient goes back there."""
+    """Moves a tensor that was computed on the device to the host, and its gradient back."""
 
     @staticmethod
     def forward(
@@ -250,26 +254,26 @@ class _MoveToHost(torch.autograd.Function):
         return ctx.tracker.fake(grad, ctx.dtype), None, None
 
 
-def _fake(value: Any) -> bool:
+def _is_fake(value: Any) -> bool:
     return isinstance(value, FakeTensor)
 
 
 def _as_size(leaf: Any) -> Any:
-    """A size may be given as a tensor, whose value is asked for here and not under fakes."""
-    whole = isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and not leaf.is_floating_point()
-    return leaf.item() if whole else leaf
+    """Return a size that is a tensor as its number, which must be read outside of fake mode."""
+    is_size = isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and not leaf.is_floating_point()
+    return leaf.item() if is_size else leaf
 
 
 def _in_float32(leaf: Any) -> Any:
-    return leaf.float() if _fake(leaf) and leaf.dtype in _HALF else leaf
+    return leaf.float() if _is_fake(leaf) and leaf.dtype in _HALF else leaf
 
 
-def _where_to(args: Any, kwargs: dict[str, Any]) -> tuple[Any, torch.dtype | None]:
-    """Device and dtype that `Tensor.to` was given, in whatever form; None: as it is."""
+def _target_of_to(args: Any, kwargs: dict[str, Any]) -> tuple[Any, torch.dtype | None]:
+    """Return device and dtype in the arguments of `Tensor.to`, in any form; None if not named."""
     device, dtype = kwargs.get("device"), kwargs.get("dtype")
     for value in (*args, kwargs.get("other")):
         if isinstance(value, torch.Tensor):
-            device, dtype = FAKE_GPU if _fake(value) else "cpu", value.dtype
+            device, dtype = FAKE_GPU if _is_fake(value) else "cpu", value.dtype
         elif isinstance(value, str | torch.device) or type(value) is int:
             device = value
         elif isinstance(value, torch.dtype):

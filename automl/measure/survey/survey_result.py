@@ -1,6 +1,6 @@
-"""What a survey found. Light: no torch.
+"""The results of a survey, and the exception that ends a survey early.
 
-What ends a survey early.
+They are a file of their own because the sweep reads them without loading torch.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from dataclasses import dataclass
 
 
 class SurveyEndReason(enum.Enum):
-    """With what a survey had seen enough."""
+    """The reason why a survey had seen enough."""
 
     REPORTED = "reported"
-    """A report of the study's metric, after enough steps."""
+    """The objective reported the study's metric, after enough steps."""
     PASSED = "passed"
-    """Several passes over the data, of an objective that had reported nothing so far."""
+    """The objective made several passes over the data without a report."""
     RETURNED = "returned"
     """The objective ran to its end."""
 
 
 @dataclass(frozen=True)
 class SurveyResult:
-    """What an objective was seen to want of a GPU, before it runs on one."""
+    """The memory that an objective needs of a GPU, found before it runs on one."""
 
     weights_bytes: int
-    """What its optimizers train; 0 where none of torch's does."""
+    """The size of the weights that its optimizers train; 0 without an optimizer of torch's."""
     allocated_bytes: int
     """The most that its tensors take at one time: weights, gradients, activations and all."""
     reserved_bytes: int
-    """The most that torch's caching allocator holds for them. Without the CUDA context and the
-    workspaces of libraries."""
+    """The most that torch's caching allocator holds for the tensors, without the CUDA context and
+    the workspaces of libraries."""
     n_steps: int
-    """Optimizer steps that were seen."""
+    """The number of optimizer steps that were seen."""
     ended: SurveyEndReason
 
     def __post_init__(self) -> None:
@@ -41,13 +41,12 @@ class SurveyResult:
 
 @dataclass(frozen=True)
 class InconclusiveSurvey:
-    """A survey that cannot vouch for what it saw: what the trial wants is unknown."""
+    """The result of a survey that may have missed memory; the trial's need stays unknown."""
 
     reason: str
-    """In words, one line."""
+    """The reason in words, one line."""
 
 
-class SurveyOverError(
-    BaseException
-):  # BaseException: `except Exception` in an objective lets it pass
-    """Raised in the objective when enough was seen."""
+# A BaseException, which `except Exception` in an objective lets pass.
+class SurveyOverError(BaseException):
+    """Raised in the objective when the survey has seen enough."""

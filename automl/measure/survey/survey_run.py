@@ -1,9 +1,8 @@
-"""Calls an objective once to see what memory it will want, in this process, which it changes
-meanwhile: for a process of its own, see `child.py`.
+"""Calls an objective once on a pretended GPU, to find the memory that it needs.
 
-What the process of a survey is told to do; for `automl.execution.child_calls.call_confined`.
-
-To be loaded in the fork server: what a survey needs of torch takes 1.4 s to load, every time else.
+`survey` is the work of a process of its own, which `automl.execution.child_calls.call_confined`
+starts, because a survey changes torch. The fork server loads this module: the parts of torch that a
+survey needs take 1.4 s to load, which each survey would else spend anew.
 """
 
 from __future__ import annotations
@@ -51,20 +50,20 @@ def survey_objective(
     *,
     refit: bool = False,
 ) -> SurveyResult | InconclusiveSurvey:
-    """What the trial would want of a GPU. Raises nothing that the objective can cause.
+    """Return the memory that the trial needs of a GPU. No error of the objective is raised.
 
-    Booleans that depend on what is not computed are said to be false; where the objective then
-    raises (it may assert that something holds), it is called again with all of them true.
+    Unknown booleans are assumed to be false. If the objective then raises (it may assert that
+    something holds), it is called again with unknown booleans true.
     """
-    told = _SurveyAttempt(metric, truth=False).run(objective, spec, refit=refit)
-    if isinstance(told, InconclusiveSurvey):
+    first = _SurveyAttempt(metric, truth=False).run(objective, spec, refit=refit)
+    if isinstance(first, InconclusiveSurvey):
         second = _SurveyAttempt(metric, truth=True).run(objective, spec, refit=refit)
-        return second if isinstance(second, SurveyResult) else told
-    return told
+        return second if isinstance(second, SurveyResult) else first
+    return first
 
 
 class _SurveyAttempt:
-    """One call of the objective, and what was seen of it."""
+    """One call of the objective, with the memory, progress and doubts that it caused."""
 
     def __init__(self, metric: str, *, truth: bool) -> None:
         self.progress = SurveyProgress(metric)
@@ -72,7 +71,7 @@ class _SurveyAttempt:
         self._doubts: list[str] = []
         self.tracker = DeviceMemoryTracker(self.storages, KnownValues(truth), self._doubts.append)
         self._weights_bytes = 0
-        self._held: list[torch.Tensor] = []
+        self._lbfgs_history: list[torch.Tensor] = []
 
     def run(
         self, objective: Callable[[TrialContext], object], spec: TrialSpec, *, refit: bool
@@ -89,22 +88,22 @@ class _SurveyAttempt:
             with self._watching():
                 objective(trial)
         except SurveyOverError:
-            pass  # `_ended` says with what
+            pass  # `end` has set the reason
         except TrialStopped:
             self._ended = SurveyEndReason.RETURNED
         except BaseException as error:  # noqa: BLE001  SystemExit included
             return InconclusiveSurvey(fit_line(f"{type(error).__name__}: {error}", 300))
-        return self._vouch()
+        return self._result()
 
     _ended = SurveyEndReason.RETURNED
 
     def end(self, ended: SurveyEndReason) -> None:
-        """Enough was seen. Raises SurveyOver."""
-        self._ended, self.tracker.over = ended, True
+        """End the survey because it has seen enough. Raises SurveyOverError."""
+        self._ended, self.tracker.is_over = ended, True
         raise SurveyOverError
 
-    def _vouch(self) -> SurveyResult | InconclusiveSurvey:
-        """What was seen, unless something was missed."""
+    def _result(self) -> SurveyResult | InconclusiveSurvey:
+        """Return the memory that was seen, or the reason why some may have been missed."""
         memory = self.storages.memory
         if self._doubts:
             return InconclusiveSurvey(self._doubts[0])
@@ -124,15 +123,17 @@ class _SurveyAttempt:
     def _watching(self) -> Iterator[None]:
         init = torch.optim.Optimizer.__init__
 
-        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        def init_and_count(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             init(optimizer, *args, **kwargs)
-            self.progress.made(optimizer)
+            self.progress.add_optimizer(optimizer)
 
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")  # they are said where it trains
+            warnings.simplefilter("ignore")  # the real training shows them
             stack.enter_context(pretend_one_gpu(self.tracker))
-            stack.enter_context(replace_attribute(torch.optim.Optimizer, "__init__", made))
+            stack.enter_context(
+                replace_attribute(torch.optim.Optimizer, "__init__", init_and_count)
+            )
             stack.enter_context(
                 replace_attribute(
                     DataLoader,
@@ -140,42 +141,42 @@ class _SurveyAttempt:
                     make_short_iter(self.progress, partial(self.end, SurveyEndReason.PASSED)),
                 )
             )
-            stack.enter_context(step_counter.listen_to_steps(self._trainer_stepped))
+            stack.enter_context(step_counter.listen_to_steps(self._on_trainer_step))
             for hook in (
-                register_optimizer_step_post_hook(self._stepped),
-                register_module_forward_pre_hook(self._called),
+                register_optimizer_step_post_hook(self._on_optimizer_step),
+                register_module_forward_pre_hook(self._on_module_call),
             ):
                 stack.callback(hook.remove)
             stack.enter_context(CudaRedirect(self.tracker))
             stack.enter_context(self.tracker)
             yield
 
-    def _stepped(self, optimizer: Any, args: object, kwargs: object) -> None:
-        self.progress.stepped(optimizer)
+    def _on_optimizer_step(self, optimizer: Any, args: object, kwargs: object) -> None:
+        self.progress.count_step(optimizer)
         if self.progress.n_steps <= 3:
             self._weights_bytes = max(self._weights_bytes, storage_bytes(self.progress.parameters))
-        if isinstance(optimizer, torch.optim.LBFGS) and not self._held:
+        if isinstance(optimizer, torch.optim.LBFGS) and not self._lbfgs_history:
             self._hold_history(optimizer)
 
     def _hold_history(self, optimizer: torch.optim.LBFGS) -> None:
-        """Whether LBFGS keeps a direction depends on values; at the end it has so many pairs."""
+        """Allocate the full history of LBFGS; whether it keeps a direction depends on values."""
         n = sum(p.numel() for p in self.progress.parameters)
         n_pairs = optimizer.param_groups[0]["history_size"] - 1  # the newest is there already
-        some = self.progress.parameters[0].detach()
-        self._held = [some.new_empty(n) for _ in range(2 * n_pairs)]
+        example = self.progress.parameters[0].detach()
+        self._lbfgs_history = [example.new_empty(n) for _ in range(2 * n_pairs)]
 
-    def _trainer_stepped(self, weights: torch.Tensor) -> bool:
+    def _on_trainer_step(self, weights: torch.Tensor) -> bool:
         self.progress.n_steps += 1
         self._weights_bytes = max(self._weights_bytes, storage_bytes([weights]))
-        return self.progress.enough
+        return self.progress.has_enough_steps
 
-    def _called(self, module: object, args: object) -> None:
+    def _on_module_call(self, module: object, args: object) -> None:
         if not torch.is_grad_enabled():
-            self.progress.looked()
+            self.progress.count_evaluation()
 
 
 class _SurveyRecorder:
-    """The survey's side of the `TrialContext`: reports go nowhere."""
+    """A `ReportRecorder` of a survey, which discards reports and tags."""
 
     def __init__(self, attempt: _SurveyAttempt) -> None:
         self._attempt = attempt
@@ -191,23 +192,24 @@ class _SurveyRecorder:
         get_best: Callable[[], CheckpointState] | None,
         get_scores: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """Call for the states, which may take memory; end where enough was seen."""
+        """Call for the states, which may take memory, and end the survey if it saw enough."""
         for name, value in metrics.items():
             parse_metric_value(name, value)
         for get in (get_checkpoint, get_best):
             if get is not None:
                 get()
-        if self._attempt.progress.reported(metrics):
+        if self._attempt.progress.count_report(metrics):
             self._attempt.end(SurveyEndReason.REPORTED)
 
     def set_tag(self, name: str, value: object) -> None:
-        """Tags go nowhere either."""
+        """Discard the tag, which is no part of a survey."""
 
 
 def survey(setup: SurveySetup) -> SurveyResult | InconclusiveSurvey:
-    """See `survey_objective`. It changes torch: this process must not train afterwards.
+    """Survey the objective of a sweep as `survey_objective` does.
 
-    Raises ConfigError where the objective cannot be had.
+    The call changes torch, so the process must not train afterwards. Raises ConfigError if the
+    objective cannot be loaded.
     """
     torch.set_num_threads(1)
     objective = open_objective(setup.session)

@@ -1,7 +1,7 @@
-"""Carries out operations on fake tensors as a device would, as far as their memory goes.
+"""Runs operations on fake tensors with the memory that they would take on a device.
 
-A fake tensor stands for one on the device, a real one is the host's. Every storage that an
-operation makes is counted in `DeviceStorages`.
+A fake tensor stands for a tensor on the device; a real tensor is on the host. Every storage that an
+operation makes is counted in `DeviceStorages`. The values of floats are not computed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _TAKES_HOST = frozenset(
     "aten::lift_fresh",
     "aten::_pack_padded_sequence_backward",
 }
-"""Operations on a device tensor that take tensors of the host, too."""
+"""The operations on a device tensor that take tensors of the host, too."""
 _WITH_INDICES = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
-_NOTHING_COMES_BACK = (
+_IN_PLACE_WITHOUT_FAKE = (
     "aten::_fused_adam_",
     "aten::_fused_adamw_",
     "aten::_fused_sgd_",
@@ -41,11 +41,11 @@ _NOTHING_COMES_BACK = (
     "aten::_amp_foreach_non_finite_check_and_unscale_",
     "aten::_amp_update_scale_",
 )
-"""In place, and without a fake implementation; they allocate nothing that stays."""
+"""The operations in place that have no fake implementation; they allocate nothing that stays."""
 
 
 class _TrackedFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Notes when it is used past the tracker, which sees its own thread only."""
+    """A fake mode that raises a doubt if another thread uses it, which the tracker cannot see."""
 
     def __init__(self, doubt: Callable[[str], None]) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -64,32 +64,32 @@ class _TrackedFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 
 class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation of its thread below autograd."""
+    """Counts the memory of every operation of its thread, below autograd."""
 
     def __init__(
         self, storages: DeviceStorages, values: KnownValues, doubt: Callable[[str], None]
     ) -> None:
-        """`doubt` is called with what could not be seen."""
+        """Take `doubt`, which is called with a reason why memory may have been missed."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages, self.values, self.doubt = storages, values, doubt
         self.fake_mode = _TrackedFakeMode(doubt)
         self._n_inside = 0
-        self.over = False
+        self.is_over = False
         self._makes_on_device = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
         kwargs = kwargs or {}
-        if self.over:  # an objective that swallowed it meets it again
+        if self.is_over:  # an objective that swallowed the error meets it again
             raise SurveyOverError
         fakes = fakes_in(args, kwargs)
         if not fakes:
             return self._on_host(func, args, kwargs)
-        with self.torch_asks():
+        with self.inside_torch():
             for fake in fakes:
                 self.storages.see(fake)
-            out = self._carry_out(func, args, kwargs, fakes)
+            out = self._run_on_device(func, args, kwargs, fakes)
         for fake in fakes_in(out):
             self.storages.see(fake)
             if fake.layout is not torch.strided:
@@ -98,7 +98,7 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def making_on_device(self, on_device: bool) -> Iterator[None]:
-        """What torch makes inside, of nothing, is on the device, as what it is made for."""
+        """Put tensors that torch makes from no tensor within the `with` on the device."""
         before, self._makes_on_device = self._makes_on_device, on_device
         try:
             yield
@@ -106,8 +106,8 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._makes_on_device = before
 
     @contextmanager
-    def torch_asks(self) -> Iterator[None]:
-        """Inside, fake tensors say what torch has to know: that they are like the host's."""
+    def inside_torch(self) -> Iterator[None]:
+        """Show fake tensors within the `with` as torch needs them: with the host as device."""
         self._n_inside += 1
         try:
             yield
@@ -115,15 +115,17 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._n_inside -= 1
 
     @property
-    def inside(self) -> bool:
-        """Whether what asks for the device of a fake tensor is torch itself, as it does in a
-        thread that is not watched."""
+    def is_inside_torch(self) -> bool:
+        """Whether torch itself asks for the device of a fake tensor.
+
+        In a thread that is not tracked, torch always asks itself.
+        """
         return self._n_inside > 0 or not self.fake_mode.in_its_thread
 
     def fake(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """A copy on the device of a tensor of the host, with its values if it is small."""
+        """Return a copy of a host tensor on the device, with its values if it is small."""
         assert tensor.layout is torch.strided, f"{tensor.layout} tensors are not surveyed"
-        with self.torch_asks(), torch.no_grad():
+        with self.inside_torch(), torch.no_grad():
             with self.fake_mode:
                 out = torch.empty_strided(
                     tensor.shape, tensor.stride(), dtype=dtype or tensor.dtype, device="cpu"
@@ -132,39 +134,42 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.values.learn_copy(out, tensor)
         return out
 
-    def made(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What `func` makes of sizes and numbers, on the device; integers are known if few."""
-        with self.torch_asks(), self.fake_mode:
+    def make_on_device(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return the tensor that `func` makes of sizes and numbers, on the device.
+
+        The values of few integers are known.
+        """
+        with self.inside_torch(), self.fake_mode:
             out = func(*args, **kwargs)
         if isinstance(out, FakeTensor):
             self.storages.see(out)
-            if self.values.is_kept(out):
+            if self.values.can_keep(out):
                 self.values.learn(out, func(*args, **kwargs))
         return out
 
     def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """An operation without device tensors; one without any may make one."""
+        """Run an operation without device tensors; without any tensor it may make a device one."""
         if self._makes_on_device and not any(True for _ in tensors_in(args, kwargs)):
-            return self.made(func, args, kwargs)
+            return self.make_on_device(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _carry_out(self, func: Any, args: Any, kwargs: Any, fakes: Sequence[Any]) -> Any:
+    def _run_on_device(self, func: Any, args: Any, kwargs: Any, fakes: Sequence[Any]) -> Any:
         name = func._schema.name
         if func is aten._local_scalar_dense.default:
             return self.values.item(args[0])
         if func is aten.equal.default:
             return self._equal(*args)
-        if name in _NOTHING_COMES_BACK:
+        if name in _IN_PLACE_WITHOUT_FAKE:
             return self._in_place(name, args)
         if func is aten._pack_padded_sequence.default:
-            return _packed(*args)
+            return _pack_padded(*args)
         self._refuse_mix(name, args, kwargs)
         if name == "aten::copy_" and not isinstance(args[0], FakeTensor):
             return args[0].copy_(self.values.on_host(args[1]))
         if torch.Tag.data_dependent_output in func.tags or (
             torch.Tag.dynamic_output_shape in func.tags and name not in _WITH_INDICES
         ):
-            return self._of_unknown_size(func, args, kwargs, fakes)
+            return self._run_with_unknown_size(func, args, kwargs, fakes)
         if name in _WITH_INDICES:
             args = (args[0], self._indices(args[1]), *args[2:])
         if func is aten.mkldnn_rnn_layer_backward.default:
@@ -187,7 +192,7 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return args[0] if name == "aten::_amp_update_scale_" else None
 
     def _refuse_mix(self, name: str, args: Any, kwargs: Any) -> None:
-        """Raise what CUDA would where a tensor is still on the host."""
+        """Raise the error of CUDA if a tensor is still on the host."""
         if name in _TAKES_HOST:
             return
         for tensor in tensors_in(args, kwargs):
@@ -198,10 +203,10 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 )
 
     def _indices(self, indices: Sequence[Any]) -> list[Any]:
-        """Masks as places; one that is not known keeps everything, in so many places."""
-        return [place for index in indices for place in self._places(index)]
+        """Return the indices with masks as positions; an unknown mask selects every position."""
+        return [position for index in indices for position in self._positions(index)]
 
-    def _places(self, index: Any) -> Sequence[Any]:
+    def _positions(self, index: Any) -> Sequence[Any]:
         if not isinstance(index, torch.Tensor) or index.dtype not in (torch.bool, torch.uint8):
             return [index]
         known = self.values.known(index) if isinstance(index, FakeTensor) else index
@@ -209,9 +214,14 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return [self.fake(column) for column in known.nonzero().unbind(1)]
         return [self._empty(index.numel()) for _ in range(index.dim())]
 
-    def _of_unknown_size(self, func: Any, args: Any, kwargs: Any, fakes: Sequence[Any]) -> Any:
-        """What an operation gives whose size depends on values: as it is where those are known,
-        else as large as it can be. Raises NotImplementedError where nobody knows."""
+    def _run_with_unknown_size(
+        self, func: Any, args: Any, kwargs: Any, fakes: Sequence[Any]
+    ) -> Any:
+        """Return the result of an operation whose size depends on values.
+
+        The size is exact for known values, else the largest possible. Raises NotImplementedError
+        for other operations.
+        """
         if self.values.all_known(fakes):
             real_args, real_kwargs = self.values.real((args, kwargs))
             return tree_map_only(torch.Tensor, self.fake, func(*real_args, **real_kwargs))
@@ -219,37 +229,41 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "aten::nonzero":
             return self._empty(n, fakes[0].dim())
         if name == "aten::masked_select":
-            return self._masked(*args)
+            return self._masked_select(*args)
         if name in ("aten::_unique2", "aten::unique_dim", "aten::unique_consecutive"):
             return args[0].new_empty(n), self._empty(n), self._empty(n)
         if name == "aten::bincount":
-            return self._empty(max(n, *(a for a in args[2:] if a), self.values.most(args[0]) + 1))
+            largest = self.values.largest(args[0])
+            return self._empty(max(n, *(a for a in args[2:] if a), largest + 1))
         if name == "aten::allclose":
             return self.values.truth
         raise NotImplementedError(f"{name}: the size of what it gives depends on values")
 
-    def _masked(self, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def _masked_select(self, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         shape = torch.broadcast_shapes(tensor.shape, mask.shape)  # type: ignore[no-untyped-call]
         known = self.values.known(mask) if isinstance(mask, FakeTensor) else mask
         n = shape.numel() if known is None else int(known.broadcast_to(shape).sum())
         return tensor.new_empty(n)
 
     def _lstm_workspace(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-        """What an LSTM keeps for its gradient, which the fake one does not make.
+        """Return the workspace that an LSTM keeps for its gradient; the fake LSTM makes none.
 
-        Fitted to oneDNN's, 2 to 7 % above it from 16 steps on; cuDNN's was not measured.
+        The size is fitted to oneDNN's, 2 to 7 % above it from 16 steps on; cuDNN's was not
+        measured.
         """
         (n_steps, n_rows, n_inputs), width, train = x.shape, rest[9], rest[14]
         n_floats = (n_steps + 1) * n_rows * (9 * width + 7 * max(n_inputs, width))
         return self._bytes(4 * n_floats if train else 0)
 
     def _lstm_backward(self, func: Any, args: Any) -> Any:
-        """With what it takes meanwhile: oneDNN lays the weights out anew, twice, and keeps the
-        gradients of four gates."""
+        """Run the backward pass of an LSTM with its temporary memory.
+
+        oneDNN lays the weights out anew, twice, and keeps the gradients of four gates.
+        """
         x, weights, width = args[0], args[1:5], args[5].shape[-1]
         n_steps, n_rows, _ = x.shape
-        meanwhile = self._bytes(2 * storage_bytes(weights) + 4 * 4 * n_steps * n_rows * width)
-        self.storages.see(meanwhile)
+        temporary = self._bytes(2 * storage_bytes(weights) + 4 * 4 * n_steps * n_rows * width)
+        self.storages.see(temporary)
         out = func(*args)
         for fake in fakes_in(out):
             self.storages.see(fake)
@@ -264,11 +278,13 @@ class DeviceMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return torch.empty(shape, dtype=torch.int64)
 
 
-def _packed(
+def _pack_padded(
     padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a padded batch becomes: its rows on the device, and how many a step has on the host,
-    where the lengths are."""
+    """Return a padded batch as packed rows on the device, and the rows of each step on the host.
+
+    The host has the lengths, so it has the row counts, too.
+    """
     shape = padded.shape[:2] if batch_first else (padded.shape[1], padded.shape[0])
     _, sizes = torch._pack_padded_sequence(torch.empty(*shape, 1), lengths, True)
     return padded.new_empty(int(lengths.sum()), *padded.shape[2:]), sizes

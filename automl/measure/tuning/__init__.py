@@ -1,1 +1,1 @@
-"""`export.tune`: how fast a model is here in each way of running it, and whether it still holds."""
+"""Measures for `export.tune` the speed and the loss of a model in each way of running it here."""

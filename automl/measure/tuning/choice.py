@@ -1,8 +1,7 @@
-"""Which way of running a model is the fastest: values in, values out.
+"""Times calls of a model, chooses the fastest way of running it, and draws the speeds.
 
-What was measured as a picture: rows a second by the rows of a call, a line for each way.
-
-How long a model takes: one row at a time, and growing batches. The clock is given.
+Calls have one row, or growing batches; the caller passes the clock. The ways themselves are in
+`ways.py`.
 """
 
 from __future__ import annotations
@@ -17,36 +16,38 @@ import numpy.typing as npt
 from automl.models.ensemble.ensemble_figures import new_figure, png_bytes
 
 ScoreFunction = Callable[..., Any]
-"""Arrays `numbers` (N, …) and `codes` (N, …) in, scores (N, …) out."""
+"""Takes the arrays `numbers` (N, …) and `codes` (N, …), and returns scores (N, …)."""
 InputArrays = Mapping[str, npt.NDArray[Any]]
 
 BATCH_SIZES = (1, 16, 256, 4096, 16384)
 ONE_ROW_SECONDS, BATCH_SECONDS = 1.0, 0.25
-"""For how long calls are made."""
+"""The time for calls with one row, and for calls with each other batch size."""
 SECONDS_PER_WAY = ONE_ROW_SECONDS + BATCH_SECONDS * (len(BATCH_SIZES) - 1)
 MAX_CALLS, LEAST_CALLS, N_WARM = 5000, 3, 3
 
 
 @dataclass(frozen=True)
 class InferenceTiming:
-    """Of one way of running a model."""
+    """The speed of a model in one way of running it."""
 
     p50_seconds: float
-    """Of a call with one row."""
+    """The median time of a call with one row."""
     p99_seconds: float
+    """The 99th percentile of the time of a call with one row."""
     rows_per_second: Mapping[int, float]
-    """By the rows of a call, from its median."""
+    """The speed by the rows of a call, from the median time of the call."""
 
 
 def time_calls(
     scores: ScoreFunction, rows: InputArrays, clock: Callable[[], float]
 ) -> InferenceTiming:
-    """Call it with rows of `rows`, again and again, after three calls that do not count."""
+    """Time calls with `rows` in each batch size, after three calls that do not count."""
     rows_per_second: dict[int, float] = {}
     one_row: npt.NDArray[np.float64] = np.empty(0)
     for n_rows in BATCH_SIZES:
         batch = first_rows(rows, n_rows)
-        seconds = _seconds(scores, batch, ONE_ROW_SECONDS if n_rows == 1 else BATCH_SECONDS, clock)
+        limit_seconds = ONE_ROW_SECONDS if n_rows == 1 else BATCH_SECONDS
+        seconds = _call_seconds(scores, batch, limit_seconds, clock)
         rows_per_second[n_rows] = n_rows / max(float(np.median(seconds)), 1e-9)
         one_row = seconds if n_rows == 1 else one_row
     p50, p99 = np.percentile(one_row, [50, 99]).tolist()
@@ -54,19 +55,20 @@ def time_calls(
 
 
 def first_rows(rows: InputArrays, n_rows: int) -> dict[str, npt.NDArray[Any]]:
-    """The first of them, from the beginning again where they are too few."""
+    """Return the first `n_rows` rows; too few rows repeat from the beginning."""
     places = np.arange(n_rows)
     return {name: array[places % len(array)] for name, array in rows.items()}
 
 
-def _seconds(
-    scores: ScoreFunction, batch: InputArrays, at_most: float, clock: Callable[[], float]
+def _call_seconds(
+    scores: ScoreFunction, batch: InputArrays, limit_seconds: float, clock: Callable[[], float]
 ) -> npt.NDArray[np.float64]:
+    """Return the time of each call, for about `limit_seconds` in all."""
     for _ in range(N_WARM):
         scores(**batch)
     seconds: list[float] = []
     begin = now = clock()
-    while len(seconds) < LEAST_CALLS or (now - begin < at_most and len(seconds) < MAX_CALLS):
+    while len(seconds) < LEAST_CALLS or (now - begin < limit_seconds and len(seconds) < MAX_CALLS):
         scores(**batch)
         before, now = now, clock()
         seconds.append(now - before)
@@ -75,59 +77,64 @@ def _seconds(
 
 @dataclass(frozen=True)
 class WayMeasurement:
-    """What was seen of a way, or why nothing was."""
+    """The speed and the loss of a way of running a model, or the reason why it was not measured."""
 
     name: str
     threads: int | None = None
-    """None: nobody chooses them."""
+    """The number of threads; None if the way has no such choice."""
     timing: InferenceTiming | None = None
     loss: float | None = None
-    """On validation rows."""
+    """The loss on validation rows."""
     within: bool = False
-    """No worse than the model by more than the tolerance."""
+    """Whether the loss is no worse than the model's by more than the tolerance."""
     rounds: bool = False
-    """It computes in fewer bits than the model was trained in."""
+    """Whether the way computes in fewer bits than the training."""
     is_file: bool = False
-    """It runs a file that an export can be."""
+    """Whether the way runs a file that can be an export."""
     why_not: str = ""
-    """It was not measured."""
+    """The reason why the way was not measured; empty if it was."""
 
     @property
     def label(self) -> str:
-        """`onnx, 2 threads`."""
+        """The name with its threads, such as `onnx, 2 threads`."""
         if self.threads is None:
             return self.name
         return f"{self.name}, {self.threads} thread{'s' * (self.threads != 1)}"
 
 
-def fastest_way(seen: Sequence[WayMeasurement], *, files: bool = False) -> WayMeasurement | None:
-    """The one with the smallest median of one row among those within the tolerance; `files`: among
-    those that an export can be."""
-    fit = [one for one in seen if one.within and (one.is_file or not files)]
-    return min(fit, key=lambda one: _timing(one).p50_seconds, default=None)
+def fastest_way(ways: Sequence[WayMeasurement], *, files: bool = False) -> WayMeasurement | None:
+    """Return the way within the tolerance that has the smallest median time of one row.
+
+    With `files` only ways that run a file of an export count.
+    """
+    fit = [way for way in ways if way.within and (way.is_file or not files)]
+    return min(fit, key=lambda way: _timing(way).p50_seconds, default=None)
 
 
-def fastest_way_for_many(seen: Sequence[WayMeasurement]) -> tuple[WayMeasurement, int] | None:
-    """The one with the most rows a second within the tolerance, and in which batches."""
+def fastest_way_for_many(ways: Sequence[WayMeasurement]) -> tuple[WayMeasurement, int] | None:
+    """Return the way within the tolerance that has the most rows a second, and its batch size."""
     rates = [
-        (rate, n_rows, one)
-        for one in seen
-        if one.within
-        for n_rows, rate in _timing(one).rows_per_second.items()
+        (rate, n_rows, way)
+        for way in ways
+        if way.within
+        for n_rows, rate in _timing(way).rows_per_second.items()
     ]
     if not rates:
         return None
-    _, n_rows, one = max(rates, key=lambda three: three[0])
-    return one, n_rows
+    _, n_rows, way = max(rates, key=lambda candidate: candidate[0])
+    return way, n_rows
 
 
-def _timing(one: WayMeasurement) -> InferenceTiming:
-    assert one.timing is not None, "what is within the tolerance was measured"
-    return one.timing
+def _timing(way: WayMeasurement) -> InferenceTiming:
+    assert way.timing is not None, "a way within the tolerance was measured"
+    return way.timing
 
 
-def draw_speeds(seen: Sequence[WayMeasurement], written: str) -> bytes:
-    """A PNG; ways that are not within the tolerance are dotted, `written` is the thick one."""
+def draw_speeds(ways: Sequence[WayMeasurement], exported: str) -> bytes:
+    """Return a PNG of the rows a second by the rows of a call, with a line for each way.
+
+    Ways that are not within the tolerance are dotted; the way with the label `exported` is thick.
+    """
     figure = new_figure(9, 6)
     axes = figure.add_subplot(
         title="Throughput by way of running the model",
@@ -136,17 +143,17 @@ def draw_speeds(seen: Sequence[WayMeasurement], written: str) -> bytes:
         xscale="log",
         yscale="log",
     )
-    for one in seen:
-        if one.timing is None:
+    for way in ways:
+        if way.timing is None:
             continue
         axes.plot(
-            list(one.timing.rows_per_second),
-            list(one.timing.rows_per_second.values()),
-            label=one.label,
+            list(way.timing.rows_per_second),
+            list(way.timing.rows_per_second.values()),
+            label=way.label,
             marker="o",
             markersize=3,
-            linestyle="-" if one.within else ":",
-            linewidth=3 if one.label == written else 1,
+            linestyle="-" if way.within else ":",
+            linewidth=3 if way.label == exported else 1,
         )
     axes.set_xticks(BATCH_SIZES, [f"{n:,}" for n in BATCH_SIZES])
     axes.grid(visible=True, alpha=0.3)

@@ -1,6 +1,6 @@
-"""Measures the ways one after the other, and keeps what was seen when it is interrupted.
+"""Measures the ways of running a model one after the other: speed, and loss on validation rows.
 
-What a way of running a model loses: its loss on validation rows, beside the model's own.
+The loss is compared with the model's own. An interruption keeps the measurements made so far.
 """
 
 from __future__ import annotations
@@ -39,50 +39,56 @@ from automl.models.predictor import Predictor
 
 N_ROWS = 2000
 SAME = 1e-5
-"""The share by which losses of the same arithmetic may differ."""
+"""The relative difference of losses that counts as the same arithmetic."""
 
 
 @dataclass(frozen=True, eq=False)
 class AccuracyCheck:
-    """Rows with their targets, and what the model loses on them."""
+    """Validation rows with their targets, and the model's loss on them, to check each way."""
 
     predictor: Predictor
     part: DatasetPart
     arrays: InputArrays
-    """The rows as the graph takes them."""
+    """The rows as inputs of the graph."""
     loss: float
-    """The model's own."""
+    """The model's own loss."""
     tolerance: float
-    """The share of it that may be added."""
+    """The allowed increase, as a fraction of the model's loss."""
 
     @classmethod
     def of(cls, predictor: Predictor, part: DatasetPart, tolerance: float) -> AccuracyCheck:
-        """Of 2,000 rows of the part, evenly taken, or all. Raises AutoMLError where the model gives
-        no numbers."""
+        """Return a check with 2,000 rows of the part, evenly taken, or all.
+
+        Raises AutoMLError if the model returns no finite numbers.
+        """
         places = np.linspace(0, len(part) - 1, min(N_ROWS, len(part))).astype(np.int64)
-        some = DatasetPart(part.rows.taking(places), part.y[places])
-        loss = _loss(predictor, predictor.outputs(some.rows), some)
-        return cls(predictor, some, graph_inputs(predictor.columns, some.rows), loss, tolerance)
+        sample = DatasetPart(part.rows.taking(places), part.y[places])
+        loss = _loss(predictor, predictor.outputs(sample.rows), sample)
+        arrays = graph_inputs(predictor.columns, sample.rows)
+        return cls(predictor, sample, arrays, loss, tolerance)
 
     @property
-    def most(self) -> float:
-        """The loss that is within the tolerance; the same sums in another order are."""
+    def max_loss(self) -> float:
+        """The largest loss within the tolerance; it allows the same sums in another order."""
         return self.loss + max(self.tolerance, SAME) * abs(self.loss) + SAME**2
 
     def loss_of(self, scores: ScoreFunction, *, one_by_one: bool) -> float:
-        """All rows at once; `one_by_one`: and each alone, the larger loss: int8 scales a row by all
-        rows of its batch. Raises AutoMLError where there are no numbers."""
-        seen = [np.asarray(scores(**self.arrays))]
+        """Return the loss of a way on all rows at once.
+
+        With `one_by_one` each row is also computed alone, and the larger loss counts: int8 scales a
+        row by all rows of its batch. Raises AutoMLError if there are no finite numbers.
+        """
+        answers = [np.asarray(scores(**self.arrays))]
         if one_by_one:
             n_rows = range(len(self.part.y))
-            each = [{n: a[i : i + 1] for n, a in self.arrays.items()} for i in n_rows]
-            seen.append(np.concatenate([np.asarray(scores(**row)) for row in each]))
-        return max(_loss(self.predictor, self._outputs(said), self.part) for said in seen)
+            single_rows = [{n: a[i : i + 1] for n, a in self.arrays.items()} for i in n_rows]
+            answers.append(np.concatenate([np.asarray(scores(**row)) for row in single_rows]))
+        return max(_loss(self.predictor, self._outputs(answer), self.part) for answer in answers)
 
     def check(self, scores: ScoreFunction) -> None:
-        """Raises ParityError where a way that rounds is not within the tolerance."""
+        """Raise ParityError if a way that rounds is not within the tolerance."""
         loss = self.loss_of(scores, one_by_one=True)
-        if not loss <= self.most:
+        if not loss <= self.max_loss:
             raise ParityError(
                 f"The export's loss on {len(self.part.y):,} validation rows is {loss:.6g}, the "
                 f"model's {self.loss:.6g}: more than export.tolerance={self.tolerance:g} allows. "
@@ -90,7 +96,7 @@ class AccuracyCheck:
             )
 
     def _outputs(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Probabilities or values, as `Model.outputs` gives them."""
+        """Return probabilities or values in the form of `TrainedModel.outputs`."""
         if self.predictor.task is Task.classification:
             return np.log(np.maximum(scores.astype(np.float64), np.finfo(np.float64).tiny))
         mean, scale = self.predictor.unit
@@ -106,16 +112,16 @@ def _loss(predictor: Predictor, outputs: npt.NDArray[np.float64], part: DatasetP
 
 @dataclass
 class TuningMeasurements:
-    """What was measured, in its order."""
+    """The measurements of all ways, in their order."""
 
     ways: list[WayMeasurement] = field(default_factory=list)
     files: dict[str, CallableWay] = field(default_factory=dict)
-    """By label, those that an export can be."""
+    """The ways that run a file of an export, by label."""
     interrupted: bool = False
 
 
 def seconds_needed(ways: Sequence[InferenceWay]) -> float:
-    """About, where all of them can be measured and the machine is free."""
+    """Return about the time to measure all ways that can be measured, on a free machine."""
     return sum(way.making_seconds + SECONDS_PER_WAY for way in ways if not way.why_not)
 
 
@@ -126,46 +132,51 @@ def measure_ways(
     folder: Path,
     show: Callable[[int, WayMeasurement], None],
 ) -> TuningMeasurements:
-    """Each of them, with rows of `validation`, `show` being told; files are made in `folder`.
+    """Measure each way with the rows of `validation`, and call `show` after each.
 
-    Ctrl-C ends it: what was not measured says so. Raises AutoMLError for a model that is not
-    exported, and KeyboardInterrupt before anything was measured.
+    Files are made in `folder`. Ctrl-C ends the measurement: the remaining ways get "interrupted" as
+    their reason. Raises AutoMLError for a model that cannot be exported, and KeyboardInterrupt
+    before the first timing.
     """
-    shop, seen = WayArtifacts(predictor, validation.arrays, folder), TuningMeasurements()
+    artifacts, found = WayArtifacts(predictor, validation.arrays, folder), TuningMeasurements()
     try:
         for number, way in enumerate(ways):
-            seen.ways.append(_measured(way, shop, validation, seen.files))
+            found.ways.append(_measure_way(way, artifacts, validation, found.files))
             if not way.why_not:
-                show(number, seen.ways[-1])
+                show(number, found.ways[-1])
     except KeyboardInterrupt:
-        if not any(one.timing for one in seen.ways):
+        if not any(measured.timing for measured in found.ways):
             raise
-        seen.interrupted = True
-        rest = ways[len(seen.ways) :]
-        seen.ways += [WayMeasurement(way.name, way.threads, why_not="interrupted") for way in rest]
-    return seen
+        found.interrupted = True
+        rest = ways[len(found.ways) :]
+        found.ways += [WayMeasurement(way.name, way.threads, why_not="interrupted") for way in rest]
+    return found
 
 
-def _measured(
-    way: InferenceWay, shop: WayArtifacts, validation: AccuracyCheck, files: dict[str, CallableWay]
+def _measure_way(
+    way: InferenceWay,
+    artifacts: WayArtifacts,
+    validation: AccuracyCheck,
+    files: dict[str, CallableWay],
 ) -> WayMeasurement:
+    """Return the measurement of a way, and add it to `files` if it runs a file of an export."""
     if way.why_not:
         return WayMeasurement(way.name, way.threads, why_not=way.why_not)
     with use_threads(way.threads or torch.get_num_threads()):
         try:
-            made = way.make(shop)
-            timing = time_calls(made.scores, validation.arrays, time.perf_counter)
-            loss = validation.loss_of(made.scores, one_by_one=way.rounds)
-        except (WayUnavailableError, AutoMLError) as error:  # the latter: no finite scores
+            ready = way.make(artifacts)
+            timing = time_calls(ready.scores, validation.arrays, time.perf_counter)
+            loss = validation.loss_of(ready.scores, one_by_one=way.rounds)
+        except (WayUnavailableError, AutoMLError) as error:  # AutoMLError: no finite scores
             return WayMeasurement(way.name, way.threads, why_not=str(error))
-        except Exception as error:  # noqa: BLE001  # whatever a compiler or a runtime raises
+        except Exception as error:  # noqa: BLE001  # compilers and runtimes raise many kinds
             return WayMeasurement(
                 way.name, way.threads, why_not=f"{type(error).__name__}: {short_error_text(error)}"
             )
-    within = loss <= validation.most
+    within = loss <= validation.max_loss
     measured = WayMeasurement(
-        way.name, way.threads, timing, loss, within, way.rounds, made.file is not None
+        way.name, way.threads, timing, loss, within, way.rounds, ready.file is not None
     )
-    if made.file is not None:
-        files[measured.label] = made
+    if ready.file is not None:
+        files[measured.label] = ready
     return measured

@@ -1,7 +1,7 @@
-"""The ways of running a model that are measured.
+"""The ways of running a model that are measured; those of a GPU are in `cuda_ways.py`.
 
-Those with a file run what an export can be, by the reader that an export brings; the others are
-named, and written by nobody.
+A way with a file runs a possible export, by the reader of exports. The other ways are measured and
+shown, and cannot be exported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _NO_NETWORK = (
 
 
 def ways_here(predictor: Predictor) -> list[InferenceWay]:
-    """Those with as many threads as torch takes here; what cannot run this model says so."""
+    """Return all ways, with as many threads as torch takes here.
+
+    A way that cannot run this model has a reason in `why_not`.
+    """
     found = inference_ways(torch.get_num_threads())
     if is_network_predictor(predictor):
         return list(found)
@@ -42,58 +45,60 @@ def ways_here(predictor: Predictor) -> list[InferenceWay]:
 
 
 def inference_ways(n_threads: int) -> Iterator[InferenceWay]:
-    """Those of a CPU with so many threads, and those of a GPU."""
+    """Yield the ways of a CPU with at most `n_threads` threads, then those of a GPU."""
     for n in dict.fromkeys((1, n_threads)):
-        yield InferenceWay("torch, eager", _eager, n)
+        yield InferenceWay("torch, eager", _make_eager, n)
     yield InferenceWay(
-        "torch.export", partial(_file, ExportFormat.torch), n_threads, making_seconds=3
+        "torch.export", partial(_make_from_file, ExportFormat.torch), n_threads, making_seconds=3
     )
-    yield InferenceWay("torch.compile", _compiled, n_threads, making_seconds=15)
-    yield InferenceWay("aoti", partial(_file, ExportFormat.aoti), n_threads, making_seconds=25)
+    yield InferenceWay("torch.compile", _make_compiled, n_threads, making_seconds=15)
+    yield InferenceWay(
+        "aoti", partial(_make_from_file, ExportFormat.aoti), n_threads, making_seconds=25
+    )
     for n in thread_options(n_threads):
-        yield InferenceWay("onnx", partial(_onnx, n), n, any_model=True)
+        yield InferenceWay("onnx", partial(_make_onnx, n), n, any_model=True)
     for n in thread_options(n_threads):
-        yield InferenceWay("onnx, int8", partial(_int8, n), n, rounds=True)
-    yield InferenceWay("torch, bf16", _bf16, n_threads, rounds=True)
+        yield InferenceWay("onnx, int8", partial(_make_int8, n), n, rounds=True)
+    yield InferenceWay("torch, bf16", _make_bf16, n_threads, rounds=True)
     yield from cuda_inference_ways()
 
 
 def thread_options(n_threads: int) -> list[int]:
-    """1, 2, 4, … and all."""
+    """Return the numbers of threads to try: 1, 2, 4, … and all."""
     powers = [2**i for i in range(n_threads.bit_length())]
     return sorted({*powers, n_threads})
 
 
-def _eager(shop: WayArtifacts) -> CallableWay:
-    return CallableWay(reader.wrap_torch_module(shop.graph, "cpu"))
+def _make_eager(artifacts: WayArtifacts) -> CallableWay:
+    return CallableWay(reader.wrap_torch_module(artifacts.graph, "cpu"))
 
 
-def _compiled(shop: WayArtifacts) -> CallableWay:
+def _make_compiled(artifacts: WayArtifacts) -> CallableWay:
     try:
         check_compiler()
     except ConfigError as error:
         raise WayUnavailableError("there is no C++ compiler") from error
-    scores = reader.wrap_torch_module(torch.compile(shop.graph, dynamic=True), "cpu")
+    scores = reader.wrap_torch_module(torch.compile(artifacts.graph, dynamic=True), "cpu")
     with quiet_exporters():
-        for n_rows in (1, 64):  # one row is a case of its own
-            scores(**first_rows(shop.example, n_rows))
+        for n_rows in (1, 64):  # torch compiles one row as a case of its own
+            scores(**first_rows(artifacts.example, n_rows))
     return CallableWay(scores)
 
 
-def _file(kind: ExportFormat, shop: WayArtifacts) -> CallableWay:
-    file = shop.written(kind)
+def _make_from_file(kind: ExportFormat, artifacts: WayArtifacts) -> CallableWay:
+    file = artifacts.file_of(kind)
     return CallableWay(reader.OPENERS[kind.value](file, 1), file, kind)
 
 
-def _onnx(n_threads: int, shop: WayArtifacts) -> CallableWay:
-    file = shop.written(ExportFormat.onnx)
+def _make_onnx(n_threads: int, artifacts: WayArtifacts) -> CallableWay:
+    file = artifacts.file_of(ExportFormat.onnx)
     return CallableWay(reader.open_onnx(file, n_threads), file, ExportFormat.onnx)
 
 
-def _int8(n_threads: int, shop: WayArtifacts) -> CallableWay:
-    file = shop.onnx_int8
+def _make_int8(n_threads: int, artifacts: WayArtifacts) -> CallableWay:
+    file = artifacts.onnx_int8
     return CallableWay(reader.open_onnx(file, n_threads), file, ExportFormat.onnx)
 
 
-def _bf16(shop: WayArtifacts) -> CallableWay:
-    return CallableWay(reader.wrap_torch_module(shop.rounded(), "cpu"))
+def _make_bf16(artifacts: WayArtifacts) -> CallableWay:
+    return CallableWay(reader.wrap_torch_module(artifacts.bfloat16_graph(), "cpu"))

@@ -1,4 +1,8 @@
-"""What ways of running a model are made of: one traced graph, and files that are written once."""
+"""A way of running a model, and the artifacts from which ways are made.
+
+The artifacts are one traced graph, and files that are written once. The list of ways is in
+`ways.py`.
+"""
 
 from __future__ import annotations
 
@@ -23,72 +27,74 @@ from automl.models.predictor import Predictor
 
 
 class WayUnavailableError(Exception):
-    """Raised where a way cannot be measured; its text is why, for people."""
+    """Raised when a way cannot be measured here; its text is the reason, for people."""
 
 
 @dataclass(frozen=True)
 class CallableWay:
-    """A way, ready to be called."""
+    """A way of running a model that is ready to be called."""
 
     scores: ScoreFunction
     file: Path | None = None
-    """What it runs, if an export can be that."""
+    """The file that the way runs, if it can be an export."""
     format: ExportFormat | None = None
 
 
 @dataclass(frozen=True)
 class InferenceWay:
-    """One of them."""
+    """A way of running a model, before it is made ready."""
 
     name: str
     make: Callable[[WayArtifacts], CallableWay]
-    """Raises NotHereError."""
+    """Makes the way ready to be called. Raises WayUnavailableError."""
     threads: int | None = None
     rounds: bool = False
-    """It computes in fewer bits than the model was trained in."""
+    """Whether the way computes in fewer bits than the training."""
     why_not: str = ""
-    """It cannot be measured here, which is known beforehand."""
+    """The reason why the way cannot be measured here, if that is known beforehand."""
     any_model: bool = False
-    """It runs models that are no networks, too."""
+    """Whether the way also runs models that are no networks."""
     making_seconds: float = 2.0
-    """About, on two cores; what is compiled takes longer."""
+    """About the time to make the way ready, on two cores; compiled ways take longer."""
 
 
 class WayArtifacts:
-    """What ways are made of: each file is written once."""
+    """The graph of a model and its files in all formats, from which ways are made."""
 
     def __init__(self, predictor: Predictor, arrays: InputArrays, folder: Path) -> None:
-        """`arrays` are some rows as the graph takes them; files are made in `folder`. Raises
-        AutoMLError for a model that is not exported."""
+        """Take example rows as inputs of the graph, and the folder of the files.
+
+        Raises AutoMLError for a model that cannot be exported.
+        """
         self._predictor = predictor
         self.example: dict[str, npt.NDArray[Any]] = first_rows(arrays, 2)
         self._folder, self._files = folder, dict[ExportFormat, Path]()
 
     @cached_property
     def graph(self) -> ScoringModule:
-        """Of a network, or the mean of several."""
+        """The graph of a network, or of the mean of several networks."""
         return make_scoring_module(self._predictor)
 
     @cached_property
     def program(self) -> torch.export.ExportedProgram:
-        """Raises ConfigError for a network that cannot be traced."""
+        """The traced graph. Raises ConfigError for a network that cannot be traced."""
         return trace_module(self.graph, self.example)
 
     @cached_property
     def onnx_int8(self) -> Path:
-        """Weights as int8 by ONNX Runtime's quantizer, activations as they come."""
+        """The ONNX file with int8 weights; activations are quantized at run time."""
         file = self._folder / "int8.onnx"
-        onnx_file.quantize_onnx(self.written(ExportFormat.onnx), file)
+        onnx_file.quantize_onnx(self.file_of(ExportFormat.onnx), file)
         return file
 
-    def written(self, kind: ExportFormat) -> Path:
-        """The file of a format. Raises NotHereError."""
+    def file_of(self, kind: ExportFormat) -> Path:
+        """Return the file of a format, which is written once. Raises WayUnavailableError."""
         if kind not in self._files:
             self._files[kind] = self._write(kind)
         return self._files[kind]
 
-    def rounded(self) -> ScoringModule:
-        """The graph with its networks in bfloat16, the table's columns as before."""
+    def bfloat16_graph(self) -> ScoringModule:
+        """Return the graph with its networks in bfloat16; the columns keep their precision."""
         graph = copy.deepcopy(self.graph)
         graph.networks.to(torch.bfloat16)
         graph.dtypes = [torch.bfloat16] * len(graph.dtypes)
@@ -102,7 +108,7 @@ class WayArtifacts:
             if is_network_predictor(self._predictor):
                 writer.write(self.program, self.example, file)
             else:
-                from automl.export import table_file  # it needs onnx
+                from automl.export import table_file  # imports onnx, which may be missing
 
                 table_file.write(self._predictor, self.example, file)
         except ConfigError as error:

@@ -1,7 +1,8 @@
-"""What training descends, and what is told of the validation part.
+"""The losses that the training of a network descends, and the misses counted on validation rows.
 
-Class scores are (B, C) for targets (B,), or (B, C, …) for targets (B, …), as torch has it; numbers
-are (B, 1) for targets (B,), else of their targets' shape.
+Class scores have shape (B, C) for targets (B,), or (B, C, …) for targets (B, …), as in torch.
+Numbers have shape (B, 1) for targets (B,), else the shape of their targets. The losses of packs are
+in `packs/loss.py`.
 """
 
 from __future__ import annotations
@@ -19,30 +20,36 @@ from automl.objectives.user_code import resolve_loss
 
 
 class TrainingLoss(Protocol):
-    """What training descends."""
+    """A function of outputs and targets that training descends."""
 
     def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
-        """Raise ValueError where the network does not give what the loss takes."""
+        """Raise ValueError if the outputs do not have the shape that the loss takes."""
 
     def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Over a batch."""
+        """Return the mean loss over a batch."""
 
 
 class EvaluatedLoss(TrainingLoss, Protocol):
-    """A loss with what counts as a miss. Sums are over rows, of means over a row's targets."""
+    """A loss that also counts misses, for the metrics of an epoch.
+
+    Sums run over rows; a row counts with the mean over its targets.
+    """
 
     def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The sum over rows."""
+        """Return the sum of the loss over rows."""
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        """The sum over rows of wrong classes, or squared errors; `total` is that of the loss."""
+        """Return the sum over rows of wrong classes, or of squared errors.
+
+        `total` is the sum of the loss over the same rows.
+        """
 
 
 class CrossEntropy:
-    """Of class scores; targets are class numbers."""
+    """The cross entropy of class scores; targets are class numbers."""
 
     def __init__(self, n_classes: int, weights: torch.Tensor | None = None) -> None:
-        """`weights` (C,): what a row of each class counts in the mean; None: all the same."""
+        """Take the weight (C,) of a row of each class in the mean; None weighs all rows alike."""
         self.n_classes, self._weights = n_classes, weights
 
     def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
@@ -55,14 +62,14 @@ class CrossEntropy:
         return (F.cross_entropy(out, y, reduction="none") * weights).mean()
 
     def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return _by_row(F.cross_entropy(out, y, reduction="sum"), y)
+        return _sum_of_row_means(F.cross_entropy(out, y, reduction="sum"), y)
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        return _by_row((out.argmax(1) != y).sum(), y)
+        return _sum_of_row_means((out.argmax(1) != y).sum(), y)
 
 
 class SquaredError:
-    """Of numbers; a table's targets are scaled."""
+    """The squared error of numbers; the targets of a table are scaled."""
 
     def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
         _check_shape(out, (len(y), 1) if y.ndim == 1 else tuple(y.shape), y)
@@ -71,15 +78,17 @@ class SquaredError:
         return F.mse_loss(_as_targets(out, y), y)
 
     def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return _by_row(F.mse_loss(_as_targets(out, y), y, reduction="sum"), y)
+        return _sum_of_row_means(F.mse_loss(_as_targets(out, y), y, reduction="sum"), y)
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
         return total
 
 
 class Pinball(SquaredError):
-    """Of numbers: what is minimal at a quantile (Koenker and Bassett, 1978); at a half, doubled,
-    the absolute error. What counts as a miss is the squared error."""
+    """The loss of numbers that is minimal at a quantile (Koenker and Bassett, 1978).
+
+    At the quantile 0.5, doubled, it is the absolute error. Misses are squared errors.
+    """
 
     def __init__(self, quantile: float, factor: float = 1.0) -> None:
         self.quantile, self._factor = quantile, factor
@@ -88,7 +97,7 @@ class Pinball(SquaredError):
         return self._per_target(out, y).mean()
 
     def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return _by_row(self._per_target(out, y).sum(), y)
+        return _sum_of_row_means(self._per_target(out, y).sum(), y)
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
         return super().total(out, y)
@@ -99,20 +108,23 @@ class Pinball(SquaredError):
 
 
 class UserLoss:
-    """A function of the user's, (outputs, targets) → the mean over a batch. What counts as a miss
-    is that of the loss of ours that would suit the targets, if one does."""
+    """A loss function from the user's code: (outputs, targets) → the mean over a batch.
 
-    def __init__(self, target: str, ours: CrossEntropy | SquaredError | None) -> None:
-        self._target, self._ours = target, ours
+    Misses are those of the built-in loss for the same targets. Without a built-in loss, `misses`
+    returns the sum of the loss.
+    """
+
+    def __init__(self, target: str, built_in: CrossEntropy | SquaredError | None) -> None:
+        self._target, self._built_in = target, built_in
         self._function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = resolve_loss(target)
 
     def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
-        if self._ours is not None:
-            self._ours.check(out, y)
+        if self._built_in is not None:
+            self._built_in.check(out, y)
 
     def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Raises TypeError where it gives no single number."""
-        if isinstance(self._ours, SquaredError):
+        """Return the mean over a batch. Raises TypeError if the function returns another thing."""
+        if isinstance(self._built_in, SquaredError):
             out = _as_targets(out, y)
         loss = self._function(out, y)
         if not isinstance(loss, torch.Tensor) or loss.ndim:
@@ -128,13 +140,13 @@ class UserLoss:
         return self.mean(out, y) * len(y)
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        if isinstance(self._ours, SquaredError):
-            return self._ours.total(out, y)
-        return total if self._ours is None else self._ours.misses(out, y, total)
+        if isinstance(self._built_in, SquaredError):
+            return self._built_in.total(out, y)
+        return total if self._built_in is None else self._built_in.misses(out, y, total)
 
 
 class MemberwiseLoss:
-    """Of a network that gives several outputs for a row, (B, K, …): each is judged by itself."""
+    """A loss for networks with several outputs per row, (B, K, …); each output counts by itself."""
 
     def __init__(self, loss: TrainingLoss) -> None:
         self._loss = loss
@@ -152,21 +164,23 @@ def make_loss(
     n_outputs: Size,
     value_loss: ValueLoss = SQUARED_ERROR,
 ) -> EvaluatedLoss:
-    """That of such outputs (of numbers `value_loss`), or the function of the user's that `target`
-    names. Raises ConfigError where it cannot be had."""
-    ours: CrossEntropy | SquaredError | None = None
+    """Return the loss for these outputs: the user's function that `target` names, else a built-in.
+
+    `value_loss` is the built-in loss of numbers. Raises ConfigError if `target` cannot be loaded.
+    """
+    built_in: CrossEntropy | SquaredError | None = None
     if outputs is NetworkOutputs.SCORES:
         assert isinstance(n_outputs, int), "a number of classes"
-        ours = CrossEntropy(n_outputs)
+        built_in = CrossEntropy(n_outputs)
     elif outputs is NetworkOutputs.NUMBERS:
-        ours = _of_values(value_loss)
+        built_in = _make_value_loss(value_loss)
     if target is not None:
-        return UserLoss(target, ours)
-    assert ours is not None, "only a loss of the user's takes any outputs"
-    return ours
+        return UserLoss(target, built_in)
+    assert built_in is not None, "only a loss of the user's takes any outputs"
+    return built_in
 
 
-def _of_values(loss: ValueLoss) -> SquaredError:
+def _make_value_loss(loss: ValueLoss) -> SquaredError:
     if loss.name == "absolute_error":
         return Pinball(0.5, 2.0)
     assert loss.name in ("squared_error", "quantile"), "families refuse what they do not have"
@@ -174,24 +188,27 @@ def _of_values(loss: ValueLoss) -> SquaredError:
 
 
 def weight_classes(loss: EvaluatedLoss, weights: torch.Tensor) -> EvaluatedLoss:
-    """The same with a weight for the rows of each class (C,), whose mean over the training part is
-    1; only what is descended changes."""
+    """Return the loss with a weight (C,) for the rows of each class.
+
+    The mean weight over the training part is 1. Only the mean that training descends changes, not
+    the sums on validation rows.
+    """
     assert isinstance(loss, CrossEntropy), "check_class_weight refuses others"
     return CrossEntropy(loss.n_classes, weights)
 
 
 def _as_targets(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A single number of each row without its dimension: else (B, 1) and (B,) make (B, B)."""
+    """Return outputs (B, 1) as (B,) for targets (B,), which would else broadcast to (B, B)."""
     return out.squeeze(1) if y.ndim == 1 else out
 
 
 def _as_rows(out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, K, …) and (B,) as (B · K, …) and (B · K,)."""
+    """Return outputs (B, K, …) and targets (B,) as (B · K, …) and (B · K,)."""
     return out.flatten(0, 1), y.repeat_interleave(out.shape[1], 0)
 
 
-def _by_row(total: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A sum over all targets as one of means over those of a row."""
+def _sum_of_row_means(total: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return a sum over all targets as the sum over rows of the mean over a row's targets."""
     return total if y.ndim == 1 else total / math.prod(y.shape[1:])
 
 

@@ -1,6 +1,7 @@
-"""A network by its description, and one that is trained.
+"""The description of a network, and the trained network that predicts.
 
-The weights that a `best.pt` of a network holds, checked before a network is made of them.
+The weights of a `best.pt` are checked here before a network is built from them. Training is in
+`trainer.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def parse_weights(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Tensor]:
-    """The weights by name: dense, in memory, and together no larger than the file."""
+    """Return the weights by name: dense, in main memory, and together no larger than the file.
+
+    Raises ValueError for any other weights.
+    """
     weights = state["weights"]
     check_content(isinstance(weights, Mapping), "no weights", weights)
     for name, weight in weights.items():
@@ -40,44 +44,48 @@ def parse_weights(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.
 
 
 def weights_dtype(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
-    """What the network computes in."""
-    found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
-    check_content(found in _DTYPES, "weights of type", found)
-    assert found is not None
-    return found
+    """Return the type of the first floating-point weight, in which the network computes."""
+    dtype = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
+    check_content(dtype in _DTYPES, "weights of type", dtype)
+    assert dtype is not None
+    return dtype
 
 
 _ROWS_AT_ONCE = 8192
+"""The rows in a pass through the network, divided by the number of its members."""
 
 
 class NetworkDescription(Protocol):
-    """A network by its description: what a trial's params and a data set make of it. Frozen."""
+    """A network as it follows from a trial's params and a data set, without weights. Frozen."""
 
     @property
     def n_inputs(self) -> Size:
-        """Columns of what it takes, or a row's shape."""
+        """The number of input columns, or the shape of an input row."""
 
     @property
     def n_outputs(self) -> Size:
-        """Columns of what it gives: classes, or 1; or a row's shape."""
+        """The number of output columns (classes, or 1), or the shape of an output row."""
 
     @property
     def n_members(self) -> int:
-        """Above 1 its module gives, while it trains, what each of so many says (B, n_members, …),
-        else their mean."""
+        """The number of members that the module trains together.
+
+        Above 1 the module returns the output of each member (B, n_members, …) while it trains, and
+        their mean otherwise.
+        """
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
-        """The module with weights that follow from `seed`."""
+        """Return the module with weights that follow from `seed`."""
 
     def seed_draws(self, module: nn.Module, seed: int) -> None:
-        """Make what the module draws from now on follow from `seed`."""
+        """Make all later random draws of the module follow from `seed`."""
 
     def plain(self) -> dict[str, Any]:
-        """All that is needed to build it again, as plain values."""
+        """Return plain values that suffice to build the network again."""
 
 
 class NetworkFactory(Protocol):
-    """Makes the networks of a family."""
+    """Makes the network descriptions of a family."""
 
     def network(
         self,
@@ -87,15 +95,17 @@ class NetworkFactory(Protocol):
         n_outputs: Size,
         get_edges: Callable[[], Edges],
     ) -> NetworkDescription:
-        """The network that a trial's params ask for; `get_edges`: see `TrainingProblem`."""
+        """Return the network that a trial's params ask for.
+
+        `get_edges` returns the bins of a table's numbers.
+        """
 
 
 class NetworkModel:
-    """A trained network, on the CPU until it is moved; see `family.Model`."""
+    """A trained network that predicts, a `family.TrainedModel`; on the CPU until it is moved."""
 
     def __init__(self, network: NetworkDescription, weights: Mapping[str, torch.Tensor]) -> None:
         self._network, self.dtype = network, weights_dtype(weights)
-        """What it computes in."""
         self._device = torch.device("cpu")
         self._module = network.build(self.dtype, self._device, seed=0)
         self._module.load_state_dict(weights)
@@ -103,14 +113,14 @@ class NetworkModel:
 
     @property
     def n_outputs(self) -> int:
-        found = self._network.n_outputs
-        check_content(isinstance(found, int), "several dimensions of outputs", found)
-        assert isinstance(found, int)
-        return found
+        n_outputs = self._network.n_outputs
+        check_content(isinstance(n_outputs, int), "several dimensions of outputs", n_outputs)
+        assert isinstance(n_outputs, int)
+        return n_outputs
 
     @property
     def sizes(self) -> tuple[Size, Size]:
-        """What it takes and what it gives, in a row."""
+        """The sizes of an input row and of an output row."""
         return self._network.n_inputs, self._network.n_outputs
 
     @property
@@ -118,10 +128,10 @@ class NetworkModel:
         return self._module
 
     def to(self, device: str) -> None:
-        """Raises AutoMLError where torch cannot compute there."""
+        """Move the network to a device. Raises AutoMLError if torch cannot compute there."""
         try:
-            there = torch.device(device)
-            self._module.to(there)
+            new_device = torch.device(device)
+            self._module.to(new_device)
         except (AssertionError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
@@ -129,7 +139,7 @@ class NetworkModel:
                 f"to({device!r}): torch cannot compute there ({str(error).splitlines()[0]}): name "
                 "a device that it sees, such as cpu."
             ) from error
-        self._device = there
+        self._device = new_device
 
     def check_columns(self, columns: TableColumns) -> None:
         check_content(
@@ -139,17 +149,20 @@ class NetworkModel:
     def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
         n_at_once = _ROWS_AT_ONCE // self._network.n_members
         begins = range(0, max(1, len(rows)), n_at_once)
-        # Each part is encoded where the one before was: new memory for all costs five times more.
-        return np.concatenate([self._encoded(columns, rows[b:][:n_at_once]) for b in begins])
+        # Each part reuses the memory of the part before: new memory for all costs five times more.
+        return np.concatenate([self._encode_run(columns, rows[b:][:n_at_once]) for b in begins])
 
-    def _encoded(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
+    def _encode_run(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
         return self.outputs_of(torch.from_numpy(one_hot_features(columns, rows)), len(rows) or 1)
 
     @torch.no_grad()
     def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:
-        """(N, …) of rows (N, …), so many at once; whole numbers are given as they are."""
+        """Return the outputs (N, …) of rows (N, …), computed `n_at_once` rows at a time.
+
+        Whole numbers enter the network unchanged.
+        """
         x = x.to(self.dtype) if x.is_floating_point() else x
-        parts = (some.to(self._device) for some in torch.split(x, n_at_once))
-        out = torch.cat([self._module(some).cpu() for some in parts])
+        batches = (batch.to(self._device) for batch in torch.split(x, n_at_once))
+        out = torch.cat([self._module(batch).cpu() for batch in batches])
         numbers: npt.NDArray[np.float64] = out.double().numpy()
         return numbers

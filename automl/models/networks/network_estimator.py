@@ -1,6 +1,8 @@
-"""Trains networks on a table, written against a user's `TrialContext`: heavy side of such families.
+"""The heavy side of the families of networks: the estimator that trains a trial's network.
 
-Made ready once per process with a data set; then called for each trial, from any thread.
+The estimator is made once per process with a data set, and then called for each trial, from any
+thread. It reports by a `TrialContext`, as a user's function does; the training itself is in
+`trainer.py` and `packs/`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from automl.trial import Params
 
 
 class NetworkEstimator:
-    """See `family.TrialEstimator`."""
+    """A `family.TrialEstimator` that trains one network per trial, alone or in packs."""
 
     def __init__(
         self,
@@ -49,18 +51,17 @@ class NetworkEstimator:
         *,
         packs_large: bool = False,
     ) -> None:
-        """See `HeavySide.open_estimator`."""
         self._data, self._family, self._side = dataset, family, side
         self._packs_large = packs_large
         self.problem = _problem_of(dataset, family, side, training, goal)
         self.data: TensorSource = (
             dataset if isinstance(dataset, UserTensors) else DataOnDevices(dataset)
         )
-        """Who hands out the tensors; may be replaced before the first trial."""
+        """The source of the tensors; it may be replaced before the first trial."""
         self.warm_up: WarmUp | None = None
-        """Of a final training with larger batches; such train alone."""
+        """The warm-up of a final training with larger batches, which trains outside packs."""
         self.data_parallel = False
-        """One process takes all devices of its trial."""
+        """Whether one process trains on all devices of its trial."""
 
     def __call__(self, trial: TrialContext) -> None:
         devices = trial.devices if self.data_parallel else ()
@@ -83,7 +84,7 @@ class NetworkEstimator:
 
     @property
     def n_epochs(self) -> int:
-        """The most of a trial."""
+        """The most epochs that a trial trains."""
         return self.problem.training.n_epochs
 
     @contextmanager
@@ -96,7 +97,7 @@ class NetworkEstimator:
         ranks: RankGroup = SINGLE_RANK,
         devices: Sequence[str] = (),
     ) -> Iterator[NetworkTrainer]:
-        """What trains a trial, at its start, until the `with` is left."""
+        """Yield a trainer that stands at the start of a trial; its data is open in the `with`."""
         checked = self.problem.params(params)
         problem = self.problem.of(Precision(checked.precision))
         with self.data.opened(device, problem.dtype) as rows:
@@ -112,8 +113,8 @@ class NetworkEstimator:
             )
 
     def best_of(self, trainer: NetworkTrainer) -> dict[str, Any]:
-        """What `best.pt` holds, should this be the best epoch."""
-        return self._best(trainer.network, trainer.weights()) | trainer.beside()
+        """Return the content of `best.pt` for the trainer's last epoch."""
+        return self._model_state(trainer.network, trainer.weights()) | trainer.beside()
 
     def open_pack(self, key: PackKey, device: str) -> PackSetup:
         assert isinstance(key, NetworkKey), "a network's own"
@@ -124,21 +125,23 @@ class NetworkEstimator:
         )
         if isinstance(self._data, Dataset) and self._data.folds:
             folds = FoldPack(trainer, self._data, _member, self._mean)
-            return PackSetup(folds, self.n_epochs, problem.params, _never, folds.told)
+            return PackSetup(
+                folds, self.n_epochs, problem.params, _refuse_model, folds.final_report
+            )
         return PackSetup(
             trainer,
             self.n_epochs,
             problem.params,
             lambda number: (
-                self._best(trainer.network(number), trainer.weights(number))
+                self._model_state(trainer.network(number), trainer.weights(number))
                 | trainer.beside(number)
             ),
         )
 
-    def _best(
+    def _model_state(
         self, network: NetworkDescription, weights: Mapping[str, torch.Tensor]
     ) -> dict[str, Any]:
-        """What `best.pt` holds."""
+        """Return the content of `best.pt` for a network with these weights."""
         data = self._data.facts if isinstance(self._data, UserTensors) else self._data
         return make_model_state(self._family, data, _member(network, weights))
 
@@ -148,11 +151,11 @@ class NetworkEstimator:
 
 
 def _member(network: NetworkDescription, weights: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
-    """What differs among models of the same params."""
+    """Return the part of a model file that differs among models of the same params."""
     return {"model": network.plain(), "weights": weights}
 
 
-def _never(number: int) -> Mapping[str, Any]:
+def _refuse_model(number: int) -> Mapping[str, Any]:
     raise AssertionError("a trial with folds tells its model at its end")
 
 
@@ -189,7 +192,10 @@ KeyT = TypeVar("KeyT", bound=PackKey, contravariant=True)
 
 
 class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
-    """The heavy side of a family of networks; see `family.HeavySide`."""
+    """The heavy side of a family of networks, a `family.HeavySide`. A family implements the rest.
+
+    Each family has one instance, `SIDE`, in the module that its light side names.
+    """
 
     @abstractmethod
     def network(
@@ -200,7 +206,7 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
         n_outputs: Size,
         get_edges: Callable[[], Edges],
     ) -> NetworkDescription:
-        """See `network.NetworkFactory`."""
+        """Return the network that a trial's params ask for, as a `network.NetworkFactory`."""
 
     @abstractmethod
     def network_of(
@@ -209,7 +215,10 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
         weights: Mapping[str, torch.Tensor],
         build: NetworkBuilder | None,
     ) -> NetworkDescription:
-        """The network of a `best.pt`, from what its `plain` gave; see `HeavySide.read_model`."""
+        """Return the network of a `best.pt`, from the result of its `plain`.
+
+        `build` is the user's builder as in `HeavySide.read_model`.
+        """
 
     @abstractmethod
     def open_pack(
@@ -221,7 +230,10 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
         device: str,
         packs_large: bool,
     ) -> PackTrainer:
-        """A pack without trials yet. Raises whatever says that such trials must train alone."""
+        """Return the trainer of a pack that has no trials yet.
+
+        Any exception means that trials with this key must train alone.
+        """
 
     def open_estimator(
         self,

@@ -1,8 +1,7 @@
-"""The light side of what families of networks share: they train by `NetworkTrainer` and `packs/`,
-and
-differ in the network that a trial's params ask for.
+"""The light side of all families of networks, and the params of their training.
 
-The params that the training of a network takes: names, defaults, checks. Light: no torch.
+The families share `NetworkTrainer` and `packs/`, and differ in the network that a trial's params
+ask for. Names, defaults and checks of the params are here; torch is not loaded.
 """
 
 from __future__ import annotations
@@ -22,37 +21,39 @@ if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
 CLASS_WEIGHT_PARAM = "class_weight"
-"""A param of those families that can weigh classes."""
+"""The name of the param that sets class weights, in families that can weigh classes."""
 LEAST_PATIENCE = 4
-"""Epochs that `patience_steps` are at least: large tables have more steps in each."""
+"""The least number of epochs that `patience_steps` stand for; large tables have more steps in an
+epoch."""
 CLASS_WEIGHTS = ("none", "balanced")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
 @dataclass(frozen=True)
 class TrainingParams:
-    """How a trial trains, whatever its network.
+    """The params of a trial's training, whatever its network.
 
-    Raises ValueError naming the param, its value and the rule.
+    The constructor raises ValueError with the param, its value and the rule.
     """
 
     lr: float = 1e-3
     batch_size: int = 128
-    """Rows per step; more than the training part have are clipped to it."""
+    """Rows per step; a batch larger than the training part is cut to its size."""
     optimizer: str = "adam"
     momentum: float = 0.9
-    """For sgd."""
+    """The momentum of the optimizer sgd."""
     beta1: float = 0.9
-    """For adam and adamw, as is `beta2`."""
+    """The decay of the mean gradient in adam and adamw; `beta2` is the decay of its square."""
     beta2: float = 0.999
     weight_decay: float = 0.0
-    """adamw: decoupled from the gradient (Loshchilov and Hutter, 2019); else added to it."""
+    """Weight decay: decoupled from the gradient in adamw (Loshchilov and Hutter, 2019), else added
+    to the gradient."""
     clip_norm: float | None = None
-    """The largest norm of a step's gradient over all weights; larger ones are scaled down to it
-    (Pascanu et al., 2013). None: they are not."""
+    """The largest norm of a step's gradient over all weights; a larger gradient is scaled down to
+    it (Pascanu et al., 2013). None scales nothing."""
     precision: str = Precision.float32.value
-    """This and what follows are the study's settings where the trial has no such param; what they
-    mean stands in `TrainingConfig`."""
+    """The precision of the training. This and the later fields are the study's settings where the
+    trial has no param of the name; `TrainingConfig` says what they mean."""
     schedule: str = LearningRateSchedule.constant.value
     ema_decay: float = 0.0
     patience_epochs: int | None = None
@@ -63,19 +64,22 @@ class TrainingParams:
             check_param_value(name, getattr(self, name))
 
     def n_epoch_steps(self, n_rows: int) -> int:
-        """Steps of the optimizer in an epoch of so many rows."""
+        """Return the number of optimizer steps in an epoch of `n_rows` rows."""
         n_batches = math.ceil(n_rows / min(self.batch_size, n_rows))
         return math.ceil(n_batches / self.accumulate_steps)
 
     def limit_epochs(self, patience_steps: int | None, n_rows: int) -> int | None:
-        """Epochs without a better value after which a trial ends; None: it trains to its end."""
+        """Return the epochs without a better value after which a trial ends.
+
+        None means that the trial trains to its end. `n_rows` is the number of rows in an epoch.
+        """
         if self.patience_epochs is not None or patience_steps is None:
             return self.patience_epochs
         return max(LEAST_PATIENCE, math.ceil(patience_steps / self.n_epoch_steps(n_rows)))
 
     @property
     def weighs_classes(self) -> bool:
-        """Whether rare classes count as much as frequent ones in the loss that it descends."""
+        """Whether rare classes count as much as frequent ones in the training loss."""
         return False
 
 
@@ -84,29 +88,29 @@ _PRECISIONS = tuple(precision.value for precision in Precision)
 _SCHEDULES = tuple(schedule.value for schedule in LearningRateSchedule)
 
 
-def fill_from_settings(given: Params, training: TrainingConfig) -> Params:
-    """A trial's params, and the study's settings where it has no param of their name."""
+def fill_from_settings(params: Params, training: TrainingConfig) -> Params:
+    """Return a trial's params, with the study's settings where the trial has no such param."""
     return {
         "precision": training.precision.value,
         "schedule": training.schedule.value,
         "ema_decay": training.ema_decay,
         "patience_epochs": training.patience_epochs,
         "accumulate_steps": training.accumulate_steps,
-        **given,
+        **params,
     }
 
 
 ParamRule: TypeAlias = tuple[Callable[[ParamValue], bool], str]
-"""Whether a value will do, and what it must be."""
+"""A check of a param's value, and the rule in words: "must be …"."""
 
 
 def whole_number_check(least: int) -> Callable[[ParamValue], bool]:
-    """A check for whole numbers."""
+    """Return a check for whole numbers from `least`."""
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def number_check(least: float, below: float = math.inf) -> Callable[[ParamValue], bool]:
-    """A check for numbers in a range."""
+    """Return a check for numbers from `least` to less than `below`."""
     return lambda value: (
         isinstance(value, int | float) and not isinstance(value, bool) and least <= value < below
     )
@@ -142,37 +146,36 @@ TRAINING_RULES: Mapping[str, ParamRule] = {
 def check_param_value(
     name: str, value: ParamValue, rules: Mapping[str, ParamRule] = TRAINING_RULES
 ) -> None:
-    """Raise ValueError where this param cannot have this value."""
+    """Raise ValueError if the param cannot have this value."""
     holds, rule = rules[name]
     if not holds(value):
         raise ValueError(f"{name}={value!r}: must be {rule}.")
 
 
 MOST_EPOCHS, PATIENCE_STEPS = 200, 1000
-"""Of a network whose length nobody says: so many epochs at most, as long as so many steps bring
-anything better. On small tables these are many epochs, on large ones few."""
+"""The length of a training without a set length: this many epochs at most, ended when this many
+steps bring nothing better. The steps are many epochs on a small table, and few on a large one."""
 _FIRST_STEPS, _SMALL_BATCH = 125, 32
-"""Networks are compared from so many steps on, at batches of such a size."""
+"""Networks are compared after this many steps at this batch size."""
 _STEP_SECONDS, _FLOPS_PER_SECOND = 2e-4, 2e10
-"""Of a core: what a step takes whatever it computes; how fast it does (experiments/020-long)."""
+"""The fixed time of a step on one core, and the core's speed (experiments/020-long)."""
 
 
 @dataclass(frozen=True)
 class NetworkKey:
-    """What lanes of networks have in common; see `PackKey`."""
+    """The properties that the lanes of a pack of networks have in common, a `family.PackKey`."""
 
     on_host: bool
     optimizer: str
     batch_size: int
     precision: Precision
     schedule: str = LearningRateSchedule.constant.value
-    """Where the learning rate stays, a step is computed in fewer roundings; so that no lane's
-    numbers depend on its neighbours', all have the same."""
+    """The learning-rate schedule. A constant rate needs fewer roundings per step; a pack has one
+    schedule, so that no lane's numbers depend on the other lanes."""
     averages: bool = False
-    """Whether there is a copy of the weights that is averaged; its decay may differ by lane."""
+    """Whether the lanes keep an average of their weights; its decay may differ by lane."""
 
     def of_one_trial(self) -> Self:
-        """See `PackKey`."""
         return self
 
 
@@ -185,11 +188,13 @@ class NetworkFamily(Family):
 
     @abstractmethod
     def params(self, given: Params) -> TrainingParams:
-        """A trial's params, checked. Raises ValueError or TypeError."""
+        """Return a trial's params after a check. Raises ValueError or TypeError."""
 
     def checked_params(self, given: Params, training: TrainingConfig) -> TrainingParams | None:
-        """Of a trial with the study's settings; None for params that no trial can have: it will
-        fail and say so."""
+        """Return a trial's params, filled up from the study's settings.
+
+        None stands for params that no trial can have; the trial will fail and say so.
+        """
         try:
             return self.params(fill_from_settings(given, training))
         except (TypeError, ValueError):
@@ -202,7 +207,8 @@ class NetworkFamily(Family):
         return replace(training, epochs=MOST_EPOCHS, patience_steps=steps)
 
     def n_first_reports(self, training: TrainingConfig, n_rows: int) -> int:
-        """Of a length that is said, as it is; else by steps."""
+        """Return 1 for a training with a set length; else a number of epochs that follows from
+        `_FIRST_STEPS`."""
         if training.patience_steps is None:
             return 1
         return math.ceil(_FIRST_STEPS / math.ceil(n_rows / _SMALL_BATCH))
@@ -214,23 +220,30 @@ class NetworkFamily(Family):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
-        """Of the size that is tried first, by the smallest batches, and where patience ends it as
-        long as that lasts."""
-        params, one = self._first_tried(ends), dataset.of_one_model
-        patience = self.patience_epochs(params, training, one.n_train)
+        """Return the seconds of a trial of the size that is tried first, with the smallest batches.
+
+        The trial is as long as its patience, if it has one.
+        """
+        params, model_data = self._first_params(ends), dataset.of_one_model
+        patience = self.patience_epochs(params, training, model_data.n_train)
         if patience is not None:
             training = replace(training, epochs=min(training.n_epochs, patience))
-        work = self.work(params, one, training)
+        work = self.work(params, model_data, training)
         if work is None:
             return None
         step_seconds = _STEP_SECONDS + work.step_flops / _FLOPS_PER_SECOND
         return dataset.n_models * work.n_steps * step_seconds
 
-    def _first_tried(self, ends: Mapping[str, Iterable[ParamValue]]) -> Params:
-        """The sizes of the portfolio's first as far as a space with these `ends` has them, and its
-        smallest batches."""
+    def _first_params(self, ends: Mapping[str, Iterable[ParamValue]]) -> Params:
+        """Return the sizes of the portfolio's first point, as far as the space allows them.
+
+        The space has these `ends`; the batch size is its smallest.
+        """
         point = {**next(iter(self.portfolio()), {}), "batch_size": 0}
-        sizes = {n: [end for end in of if type(end) is int] for n, of in ends.items()}
+        sizes = {
+            name: [end for end in param_ends if type(end) is int]
+            for name, param_ends in ends.items()
+        }
         wanted = {name: value for name, value in point.items() if type(value) is int}
         return {
             name: min(max(value, min(sizes[name])), max(sizes[name]))

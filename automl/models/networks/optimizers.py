@@ -1,11 +1,12 @@
-"""SGD, Adam and AdamW on all of a network's weights at once.
+"""SGD, Adam and AdamW on all of a network's weights at once, with their schedules.
 
 The weights are views of one flat tensor, so a step is one call of torch's own fused kernel whatever
 the depth: 15–20 µs for 2,000 weights where `torch.optim.AdamW` takes 44, 0.5 ms for 700,000 where
 it takes 2.8. The functional form is used because the first optimizer object of a process loads
-torch's compiler, 0.9 s. The formulas are torch's, which a pack repeats per lane.
+torch's compiler, 0.9 s. The formulas are torch's, which a pack repeats per lane
+(`packs/optimizers.py`).
 
-What changes from step to step of a training by its step's number alone: no state, no torch.
+The learning-rate factor and the rate of the weight average follow from the number of a step alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CLIP_EPS = 1e-6  # torch's
 class FlatParameters:
     """A module's trained parameters and gradients, moved into one flat tensor each, of shape (P,).
 
-    Raises ValueError where there is nothing to train.
+    The constructor raises ValueError if no parameter requires a gradient.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -49,7 +50,7 @@ class FlatParameters:
 
     @contextmanager
     def replaced(self, values: torch.Tensor | None) -> Iterator[None]:
-        """The module has these values meanwhile; None: its own."""
+        """Give the module these values within the `with`; None leaves its own."""
         if values is None:
             yield
             return
@@ -61,18 +62,18 @@ class FlatParameters:
             self.values.copy_(own)
 
     def clip(self, norm: float) -> None:
-        """Scale the gradient down to this norm where it is larger, as torch's clip_grad_norm_."""
+        """Scale the gradient down to this norm if it is larger, as torch's clip_grad_norm_."""
         self.grads.mul_((norm / (self.grads.norm() + CLIP_EPS)).clamp(max=1.0))
 
 
 class FlatOptimizer(Protocol):
-    """One step along the gradient, in place; its state is plain tensors."""
+    """An optimizer that changes `FlatParameters` in place; its state is plain tensors."""
 
     def step(self, lr_factor: float = 1.0) -> None:
-        """With the learning rate of the params times this."""
+        """Take one step along the gradient, with the learning rate times `lr_factor`."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The live tensors by name, as a checkpoint takes them."""
+        """Return the live tensors by name, for a checkpoint."""
 
 
 class _FlatSGD:
@@ -133,17 +134,18 @@ class _FlatAdam:
 
 
 def make_optimizer(flat: FlatParameters, params: TrainingParams) -> FlatOptimizer:
-    """The optimizer that `params.optimizer` names."""
+    """Return the optimizer that `params.optimizer` names."""
     return _FlatSGD(flat, params) if params.optimizer == "sgd" else _FlatAdam(flat, params)
 
 
-_RISE = 0.3  # of all steps; these three are torch's for OneCycleLR
-_FIRST = 1 / 25
-_LAST = _FIRST / 1e4
+# The defaults of torch's OneCycleLR.
+_RISE_FRACTION = 0.3
+_FIRST_FACTOR = 1 / 25
+_LAST_FACTOR = _FIRST_FACTOR / 1e4
 
 
 def lr_factor(schedule: str, step: int, n_steps: int) -> float:
-    """What the learning rate of a step, counted from 0, is multiplied by.
+    """Return the factor of the learning rate in a step, counted from 0.
 
     cosine is torch's CosineAnnealingLR (Loshchilov and Hutter, 2017), onecycle its OneCycleLR
     without a cycle of momentum (Smith and Topin, 2018), each once over `n_steps`.
@@ -151,18 +153,18 @@ def lr_factor(schedule: str, step: int, n_steps: int) -> float:
     if schedule == LearningRateSchedule.cosine.value:
         return _between(1.0, 0.0, step / n_steps)
     if schedule == LearningRateSchedule.onecycle.value:
-        top, last = _RISE * n_steps - 1, n_steps - 1
+        top, last = _RISE_FRACTION * n_steps - 1, n_steps - 1
         if step <= top:
-            return _between(_FIRST, 1.0, step / top if top > 0 else 1.0)
-        return _between(1.0, _LAST, (step - top) / (last - top))
+            return _between(_FIRST_FACTOR, 1.0, step / top if top > 0 else 1.0)
+        return _between(1.0, _LAST_FACTOR, (step - top) / (last - top))
     return 1.0
 
 
 def average_rate(decay: float, step: int) -> float:
-    """How far the average of the weights goes to them after a step, counted from 0.
+    """Return the fraction by which the weight average moves to the weights after a step.
 
-    Less is kept at first, since an average that begins with drawn weights is theirs for long: of
-    so many steps it keeps (1 + n) / (10 + n) at most, as TensorFlow's ExponentialMovingAverage.
+    Steps count from 0. The average keeps less at first, because it begins with drawn weights: after
+    n steps it keeps at most (1 + n) / (10 + n), as TensorFlow's ExponentialMovingAverage.
     """
     return 1.0 - min(decay, (1 + step) / (10 + step))
 

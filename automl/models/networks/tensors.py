@@ -1,4 +1,7 @@
-"""A data set as tensors on a device: put there once per process, shared by all its trials."""
+"""A data set as tensors on a device, put there once per process and shared by all its trials.
+
+The user's own data has another source of tensors, in `automl/objectives/user_data/loader.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,26 @@ from automl.data.dataset import Dataset, Targets
 from automl.data.features import one_hot_features
 
 Pair: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
-"""Rows and their targets."""
+"""A batch of rows, and the targets of the rows."""
 
 
 class BatchedRows(Protocol):
-    """One part of a data set, as batches on a device."""
+    """One part of a data set, which yields batches on a device."""
 
     def __len__(self) -> int: ...
 
     def batches(self, order: torch.Tensor, n_rows: int, seed: int) -> Iterator[Pair]:
-        """All rows in an order (N,), that stands on the CPU, so many at once. What rows draw as
-        they are loaded follows from the seed."""
+        """Yield the rows in an order (N,) that is on the CPU, `n_rows` at a time.
+
+        Random draws while rows are loaded follow from the seed.
+        """
 
     def pieces(self, n_rows: int) -> Iterator[Pair]:
-        """All rows as they come, so many at once."""
+        """Yield all rows in their stored order, `n_rows` at a time."""
 
 
 class TrainingRows(Protocol):
-    """Both parts."""
+    """The training part and the validation part that one trial trains on."""
 
     @property
     def train(self) -> BatchedRows: ...
@@ -45,7 +50,10 @@ class TrainingRows(Protocol):
 
 @dataclass(frozen=True)
 class PartTensors:
-    """Rows `x` (N, D), and `y` (N,): class numbers, or targets as (y - mean) / scale."""
+    """The tensors of one part: rows `x` (N, D), and `y` (N,).
+
+    `y` holds class numbers, or targets as (y - mean) / scale.
+    """
 
     x: torch.Tensor
     y: torch.Tensor
@@ -63,8 +71,11 @@ class PartTensors:
 
 @dataclass(frozen=True)
 class FoldTensors:
-    """Places (N,) of rows in the training part: of what trains in a fold, on the CPU, where orders
-    are drawn, and of what judges it, on the device."""
+    """The row numbers (N,) of a fold, within the training part.
+
+    `train` numbers the rows that train. It is on the CPU, where orders are drawn. `judged` numbers
+    the rows that judge the fold. It is on the device.
+    """
 
     train: torch.Tensor
     judged: torch.Tensor
@@ -72,48 +83,53 @@ class FoldTensors:
 
 @dataclass(frozen=True)
 class DataTensors:
-    """Both parts of a data set on one device. Nobody writes to them."""
+    """Both parts of a data set on one device; read-only, since trials share them."""
 
     train: PartTensors
     validation: PartTensors
     folds: tuple[FoldTensors, ...] = ()
-    """Empty: all rows of the training part train, and those of the validation part judge."""
+    """The folds of the training part. Without folds, the whole training part trains and the
+    validation part judges."""
 
 
-def draw_epoch_order(n_rows: int, n_epoch_rows: int, drawn: torch.Generator) -> torch.Tensor:
-    """(n_epoch_rows,) all rows in an order that is drawn. Where an epoch has fewer, some are left
-    out; where it has more, they begin anew in another order."""
-    orders = [torch.randperm(n_rows, generator=drawn)]
+def draw_epoch_order(n_rows: int, n_epoch_rows: int, generator: torch.Generator) -> torch.Tensor:
+    """Return the row numbers (n_epoch_rows,) of an epoch, in a drawn order.
+
+    A shorter epoch leaves rows out; a longer one begins anew in another order.
+    """
+    orders = [torch.randperm(n_rows, generator=generator)]
     while len(orders) * n_rows < n_epoch_rows:
-        orders.append(torch.randperm(n_rows, generator=drawn))
+        orders.append(torch.randperm(n_rows, generator=generator))
     return torch.cat(orders)[:n_epoch_rows]
 
 
 class TensorSource(Protocol):
-    """Hands out the tensors of a data set."""
+    """A source of the tensors of a data set, on any device."""
 
     def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """Those to train with on `device`, numbers of this type; any thread. Raises ValueError
-        where they are not kept there."""
+        """Return the tensors on `device`, with numbers of this type; any thread may call.
+
+        Raises ValueError if the data is not kept on devices.
+        """
 
     def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
-        """The rows that a trial trains on alone, until the `with` is left."""
+        """Return a context with the rows of a trial that trains outside packs."""
 
 
 class DataOnDevices:
-    """Hands out the tensors of a data set for a device; any thread."""
+    """A `TensorSource` that copies a data set to each device once; any thread may call it."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._lock = threading.Lock()
-        self._there: dict[tuple[str, torch.dtype], DataTensors] = {}
+        self._tensors: dict[tuple[str, torch.dtype], DataTensors] = {}
 
     def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """The tensors on `device`; the first call there copies, and other threads wait for it."""
+        """Return the tensors on `device`; the first call copies, and other threads wait for it."""
         with self._lock:
-            if (device, dtype) not in self._there:
+            if (device, dtype) not in self._tensors:
                 x_train, x_validation = self._dataset.view(one_hot_features)
-                self._there[device, dtype] = DataTensors(
+                self._tensors[device, dtype] = DataTensors(
                     self._part(x_train, self._dataset.train.y, device, dtype),
                     self._part(x_validation, self._dataset.validation.y, device, dtype),
                     tuple(
@@ -123,7 +139,7 @@ class DataOnDevices:
                         for fold in self._dataset.folds
                     ),
                 )
-            return self._there[device, dtype]
+            return self._tensors[device, dtype]
 
     def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
         return nullcontext(self.on(device, dtype))

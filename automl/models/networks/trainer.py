@@ -1,7 +1,7 @@
-"""Trains one network for one trial, epoch by epoch. Knows no study and writes no file.
+"""Trains one network for one trial, epoch by epoch. It knows no study and writes no file.
 
-An epoch is a pass over the training part in an order drawn for it, then a look at the validation
-part. Batches are index selections of tensors that stay on the device.
+An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
+validation part. Batches are index selections of tensors that stay on the device.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from automl.objectives.training_plan import WarmUp
 from automl.trial import Direction, Params
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
-_LOOK_NUMBERS = 2**16  # of the user's own rows, in such a pass
-_OUTPUTS_ON_DEVICE = 2**22  # numbers that a look leaves on its device; more go to main memory
+_EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
+_OUTPUTS_ON_DEVICE = 2**22  # numbers that an evaluation leaves on its device, else in main memory
 
 
 MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)
@@ -58,34 +58,35 @@ class DivergedError(ArithmeticError):
 
 @dataclass(frozen=True)
 class TrainingProblem:
-    """What is the same for all trials of a study."""
+    """The facts that all trials of a study share: data, networks, loss, precision and goal."""
 
     task: Task
     n_inputs: Size
-    """Columns of a row; of the user's own data its shape, where it has more dimensions."""
+    """The number of columns of a row, or the row's shape in data of the user's own."""
     n_outputs: Size
-    """Classes; for regression 1, or what a row's targets are."""
+    """The number of classes; for regression 1, or the shape of a row's targets."""
     target_scale: float
-    """Turns errors of scaled targets into the target's own unit."""
+    """The factor from errors of scaled targets to the target's own unit."""
     family: NetworkFamily
     networks: NetworkFactory
     precision: Precision
     training: TrainingConfig = field(default_factory=TrainingConfig)
     goal: StudyGoal = MIN_LOSS_GOAL
-    """What early stopping waits for."""
+    """The metric that early stopping watches, with its direction."""
     facts: UserDataFacts | None = None
-    """Of the user's own data; None: a table."""
+    """The facts of the user's own data; None means that the data is a table."""
     judged: JudgedTargets | None = None
-    """What the validation part tells; None: the losses alone, and what they are made of."""
+    """The targets of the validation part, for more metrics than the losses and their parts. None
+    leaves it at these."""
     class_weights: tuple[float, ...] = ()
-    """What a row of each class counts, so that all classes count the same; empty for numbers."""
+    """The weight of a row of each class, so that all classes count the same; empty for numbers."""
     get_edges: Callable[[], Edges] = tuple
-    """The bins of a table's numbers, for networks that ask for them."""
+    """Returns the bins of a table's numbers, for networks that ask for them."""
     epoch_rows: int | None = None
-    """Rows of an epoch; None: all that train."""
+    """The number of rows in an epoch; None means all training rows."""
 
     def of(self, precision: Precision) -> TrainingProblem:
-        """The same in another precision, which a trial may have as a param."""
+        """Return the problem in another precision, which a trial may have as a param."""
         return self if precision is self.precision else replace(self, precision=precision)
 
     @cached_property
@@ -94,28 +95,31 @@ class TrainingProblem:
         return make_loss(self.training.loss_target, self.outputs, self.n_outputs, own)
 
     def training_loss(self, params: TrainingParams, device: torch.device) -> EvaluatedLoss:
-        """What a trial descends: with the classes weighed, where its params say so."""
+        """Return the loss that a trial descends, with weighed classes if its params say so."""
         if not (params.weighs_classes and self.class_weights):
             return self.loss
         return weight_classes(self.loss, torch.tensor(self.class_weights, device=device))
 
     @property
     def outputs(self) -> NetworkOutputs:
-        """What networks give."""
+        """The kind of outputs that the networks return."""
         if self.facts is not None:
             return self.facts.outputs
         return NetworkOutputs.NUMBERS if self.task is Task.regression else NetworkOutputs.SCORES
 
-    def n_look_rows(self, batch_size: int, most: int) -> int:
-        """Rows in a pass without gradients, which bounds the memory of activations."""
+    def n_evaluation_rows(self, batch_size: int, most: int) -> int:
+        """Return the rows of a pass without gradients, which bounds the memory of activations."""
         if self.facts is None:
             return most
         size = self.n_inputs
         n_numbers = size if isinstance(size, int) else math.prod(size)
-        return min(most, max(batch_size, _LOOK_NUMBERS // n_numbers))
+        return min(most, max(batch_size, _EVALUATION_NUMBERS // n_numbers))
 
     def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
-        """See `NetworkTrainer.run_epoch`; from sums over rows: of both losses, and of misses."""
+        """Return the metrics of `NetworkTrainer.run_epoch`, from three sums over rows.
+
+        The sums are those of the training loss, the validation loss and the misses.
+        """
         train_sum, val_sum, miss_sum = sums
         metrics = {"train_loss": train_sum / n_train}
         if not n_validation:
@@ -128,62 +132,69 @@ class TrainingProblem:
         return metrics
 
     def more_metrics(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """The study's metric, where it is told by the outputs (N, C) for the validation part."""
+        """Return the study's metric by the outputs (N, C) for the validation part.
+
+        Returns nothing if the metric needs no outputs.
+        """
         if self.judged is None or outputs is None or not self.judged.wants_metric:
             return {}
         return self.judged.metric_of(outputs.double().cpu().numpy())
 
     def all_metrics(self, outputs: torch.Tensor | None) -> ReportScores | None:
-        """What computes every metric of the outputs (N, C) for the validation part; None: there
-        are none to compute."""
+        """Return an object that computes all metrics of the outputs (N, C) for the validation part.
+
+        None means that there are no metrics to compute.
+        """
         if self.judged is None or outputs is None:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
 
     def beside(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """See `JudgedTargets.beside`; of outputs (N, C) for the validation part."""
+        """Return `JudgedTargets.beside` by the outputs (N, C) for the validation part."""
         if self.judged is None or outputs is None:
             return {}
         return self.judged.beside(outputs.double().cpu().numpy())
 
-    def room_for_outputs(self, *shape: int, device: torch.device) -> torch.Tensor | None:
-        """For those of the validation part, 0; None: nobody asks for them."""
+    def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
+        """Return zeros for the outputs of the validation part; None if nothing reads them."""
         if self.judged is None:
             return None
-        return self.room(*shape, device=device)
+        return self.output_buffer(*shape, device=device)
 
-    def room(self, *shape: int, device: torch.device) -> torch.Tensor:
-        """For outputs, 0; in main memory where they would take much of the device's."""
-        where = device if math.prod(shape) <= _OUTPUTS_ON_DEVICE else torch.device("cpu")
-        return torch.zeros(shape, dtype=self.dtype, device=where)
+    def output_buffer(self, *shape: int, device: torch.device) -> torch.Tensor:
+        """Return zeros for outputs; large ones are in main memory instead of the device's."""
+        fits = math.prod(shape) <= _OUTPUTS_ON_DEVICE
+        return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
-        """That of a trial at its start, with so many rows in an epoch; without rows to tell a
-        better one by, it never ends."""
+        """Return the patience of a trial at its start, with `n_rows` rows in an epoch.
+
+        A goal without rows to judge by has a patience that never ends.
+        """
         limit = params.limit_epochs(self.training.patience_steps, n_rows)
         return Patience(self.goal, None if self.goal.keeps_last else limit)
 
     def n_epoch_rows(self, n_train: int) -> int:
-        """Rows of an epoch, of so many that train."""
+        """Return the number of rows in an epoch when `n_train` rows train."""
         return n_train if self.epoch_rows is None else self.epoch_rows
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and data. bfloat16 keeps float32 weights and computes by autocast."""
+        """The type of weights and data. bfloat16 keeps float32 weights and computes by autocast."""
         return torch.float64 if self.precision is Precision.float64 else torch.float32
 
-    def params(self, given: Params) -> TrainingParams:
-        """A trial's params, checked. Raises ValueError or TypeError."""
-        return self.family.params(fill_from_settings(given, self.training))
+    def params(self, trial_params: Params) -> TrainingParams:
+        """Return a trial's params after a check. Raises ValueError or TypeError."""
+        return self.family.params(fill_from_settings(trial_params, self.training))
 
     def network(self, params: TrainingParams) -> NetworkDescription:
-        """The network that a trial's params ask for."""
+        """Return the network that a trial's params ask for."""
         sizes = (self.n_inputs, self.n_outputs)
         return self.networks.network(self.family, params, *sizes, self.get_edges)
 
 
 class NetworkTrainer:
-    """One trial's network, optimizer and data, on one device, in one thread."""
+    """Trains one trial's network, with its optimizer and data, on one device, in one thread."""
 
     def __init__(
         self,
@@ -197,9 +208,11 @@ class NetworkTrainer:
         ranks: RankGroup = SINGLE_RANK,
         devices: Sequence[str] = (),
     ) -> None:
-        """`ranks`: see `process_group.py`; all of them are given the same params, data and seed.
-        Of several
-        `devices` torch's DataParallel trains on all."""
+        """Build the network, with weights that follow from `seed`.
+
+        `ranks` are the processes that train together (`parallel/process_group.py`); all get the
+        same params, data and seed. torch's DataParallel trains on several `devices`.
+        """
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
         self._n_epoch_rows = problem.n_epoch_rows(len(data.train))
@@ -211,7 +224,8 @@ class NetworkTrainer:
             problem.dtype, self._device, stream_seed(seed, RandomStream.WEIGHTS)
         )
         self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
-        """Each process normalises its own rows of a batch: torch's SyncBatchNorm is for GPUs."""
+        """Whether each process normalises only its own rows of a batch. torch's SyncBatchNorm works
+        on GPUs only."""
         if self.splits_batch_norm and self._device.type == "cuda":
             synced: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)  # type: ignore[no-untyped-call]
             self.model = synced
@@ -230,25 +244,26 @@ class NetworkTrainer:
 
     @property
     def scores(self) -> ReportScores | None:
-        """What computes all metrics of the last epoch; None: there are no more of them."""
+        """An object that computes all metrics of the last epoch; None if there are no more."""
         return self.problem.all_metrics(self._outputs)
 
     def beside(self) -> dict[str, float]:
-        """What a model file says besides the model as it is after the last epoch."""
+        """Return the entries of a model file besides the model of the last epoch."""
         return self.problem.beside(self._outputs)
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it waited long enough for a better value."""
+        """Whether the trial has waited long enough for a better value."""
         return self._patience.is_over
 
     def run_epoch(self, epoch: int) -> dict[str, float]:
         """Train one epoch, counted from 0, and return its metrics.
 
-        `train_loss` is the mean over the epoch's steps, with dropout; `val_loss`, and `val_error`
-        (share of wrong classes) or `val_rmse` (in the target's unit), are those after it, of the
-        averaged weights where there are such. Losses of regression are mean squared errors of the
-        scaled target. Without a validation part there is the first alone. Raises DivergedError.
+        `train_loss` is the mean over the epoch's steps, with dropout. `val_loss`, and `val_error`
+        (share of wrong classes) or `val_rmse` (in the target's unit), are computed after the epoch,
+        with the averaged weights if there are averages. Losses of regression are mean squared
+        errors of the scaled target. Without a validation part `train_loss` is the only metric.
+        Raises DivergedError.
         """
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         self._train(epoch, sums)
@@ -257,22 +272,25 @@ class NetworkTrainer:
         self._ranks.add(sums)
         if self._outputs is not None and self._ranks.n_ranks > 1:
             self._ranks.add(self._outputs)
-        found = sums.tolist()  # the one wait for the device in an epoch
-        metrics = self.problem.metrics(found, self._n_epoch_rows, len(self._data.validation))
+        sums_on_host = sums.tolist()  # the one wait for the device in an epoch
+        metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
         check_metrics_finite(metrics, epoch, self.params)
         metrics |= self.problem.more_metrics(self._outputs)
         self._patience = self._patience.after(metrics)
         return metrics
 
     def weights(self) -> Mapping[str, torch.Tensor]:
-        """Those that the last epoch's metrics of the validation part are of."""
+        """Return the weights by which the last epoch's validation metrics were computed."""
         if self._average is None:
             return self.model.state_dict()
         with self._flat.replaced(self._average):
             return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self, epoch: int) -> dict[str, Any]:
-        """All that is needed to go on after `epoch`; random draws follow from seed and epoch."""
+        """Return a state that suffices to go on after `epoch`.
+
+        Random draws are no part of it: they follow from seed and epoch.
+        """
         average = {} if self._average is None else {"average": self._average}
         return {
             "epoch": epoch,
@@ -283,7 +301,7 @@ class NetworkTrainer:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> int:
-        """Take a state back; returns the epoch to go on with."""
+        """Load a result of `state`, and return the epoch to go on with."""
         self.model.load_state_dict(state["weights"])  # copies in place: the views stay
         for name, tensor in self._optimizer.state().items():
             tensor.copy_(state["optimizer"][name])
@@ -319,7 +337,7 @@ class NetworkTrainer:
     def _add_gradient(
         self, x: torch.Tensor, y: torch.Tensor, share: float, sums: torch.Tensor
     ) -> None:
-        """Of the mean loss of these rows, which are this share of a step's."""
+        """Add the gradient of the mean loss of these rows, which are this share of a step's."""
         n_rows = len(y)
         (x, weight), (y, _) = self._ranks.share(x), self._ranks.share(y)
         with self._autocast():
@@ -331,7 +349,7 @@ class NetworkTrainer:
         sums[0].add_(loss.detach(), alpha=weight * n_rows)
 
     def _step(self, step: int) -> None:
-        """One of the optimizer, counted from 0 over the whole trial."""
+        """Take an optimizer step; `step` counts from 0 over the whole trial."""
         self._ranks.add(self._flat.grads)
         if self.params.clip_norm is not None:
             self._flat.clip(self.params.clip_norm)
@@ -352,10 +370,10 @@ class NetworkTrainer:
     def _evaluate(self, sums: torch.Tensor) -> None:
         self._ranks.follow_first(self.model.buffers())
         self.model.eval()
-        n_rows = self.problem.n_look_rows(
+        n_rows = self.problem.n_evaluation_rows(
             self._batch_size, _EVALUATION_ROWS // self.network.n_members
         )
-        self._outputs = self._room_for_outputs()
+        self._outputs = self._make_output_buffer()
         begin = 0
         for piece in self._data.validation.pieces(n_rows):
             x, y = map(self._ranks.part, piece)
@@ -374,18 +392,18 @@ class NetworkTrainer:
             if self._outputs is not None:
                 self._outputs[own] = out.to(self._outputs.device)
 
-    def _room_for_outputs(self) -> torch.Tensor | None:
+    def _make_output_buffer(self) -> torch.Tensor | None:
         n_rows, n_outputs = len(self._data.validation), self.problem.n_outputs
         if not n_rows or not isinstance(n_outputs, int):
             return None
-        return self.problem.room_for_outputs(n_rows, n_outputs, device=self._device)
+        return self.problem.validation_buffer(n_rows, n_outputs, device=self._device)
 
     def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self._training_loss.check(out, y)
         return self._training_loss.mean(out.to(self.problem.dtype), y)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Left after every step, because autocast keeps its copies of the weights until then."""
+        """Return the autocast of one step, whose end frees autocast's copies of the weights."""
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
@@ -396,7 +414,7 @@ def _has_batch_norm(module: nn.Module) -> bool:
 
 
 def check_metrics_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:
-    """Raise DivergedError where a metric is NaN or infinite."""
+    """Raise DivergedError if a metric is NaN or infinite."""
     bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
     if bad:
         raise DivergedError(

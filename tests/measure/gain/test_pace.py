@@ -1,4 +1,4 @@
-"""From the moments at which steps ended to the time of a step, and of a whole trial."""
+"""Computes the time of a step and of a whole trial from the moments at which steps ended."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_stall_is_no_pace() -> None:
 
 
 def test_short_stretches_count_together() -> None:
-    """Of passes that take a millisecond, one in ten of which is stalled, the mean counts."""
+    """The mean counts for passes of a millisecond, one in ten of which is stalled."""
     quick, slow = (0.0, 0.001), (0.0, 0.011)
     calls = [TimedExecution(0.0, (slow if n % 10 == 0 else quick,), 1.0) for n in range(1000)]
     assert measured_step_seconds(calls) == pytest.approx(0.002, rel=0.2)

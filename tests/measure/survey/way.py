@@ -13,7 +13,7 @@ import automl
 
 Objective = Callable[[automl.TrialContext], float | None]
 WAYS: dict[str, tuple[Objective, float]] = {}
-"""By name: the objective, and the error that its survey may have."""
+"""The objectives by name, each with the error that its survey may have."""
 BATCH, N_INPUTS, WIDTH = 64, 64, 256
 X = torch.rand(4 * BATCH, N_INPUTS)
 Y = torch.arange(4 * BATCH) % 10

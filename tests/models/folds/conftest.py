@@ -59,7 +59,7 @@ def plan_of(
 
 
 class CallByCall(FoldsEstimator):
-    """As where folds cannot train together."""
+    """An estimator whose folds cannot train together."""
 
     def _open_own(self, trial: TrialContext) -> None:
         return None
@@ -91,7 +91,7 @@ def best(folder: Path) -> dict[str, Any]:
 
 
 def assert_same(found: Any, expected: Any, within: float) -> None:
-    """Of nested values."""
+    """Compare nested values, numbers with a tolerance."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         for name, value in expected.items():

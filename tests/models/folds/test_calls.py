@@ -32,7 +32,7 @@ from automl.trial import (
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 
 LOSSES = ((5.0, 1.0), (4.0, 6.0, 2.0, 6.0), (9.0, 8.0, 3.0))
-"""Of three folds by epoch: the first trains for two, and its last loss counts on."""
+"""The losses of three folds by epoch. The first trains for two, and its last loss counts on."""
 
 
 class Toy:
@@ -79,7 +79,7 @@ class ToyFolds(FoldsEstimator):
         super().__init__(plan, dataset, packs_large=False)
         self.log: list[str] = []
         self.toys = [Toy(losses, self.log, f"{n}") for n, losses in enumerate(LOSSES)]
-        self._folds: Any = self.toys
+        self._fold_estimators: Any = self.toys
 
     def _open_own(self, trial: TrialContext) -> None:
         return None

@@ -1,4 +1,4 @@
-"""From the folds' metrics to the trial's: the length that the others choose."""
+"""Computes a trial's metrics from its folds, each at the length that the others choose."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(start: FoldsProgress, *epochs: tuple[float, ...]) -> FoldsProgress:
 
 
 def steps(found: FoldsProgress) -> list[int | None]:
-    return [None if taken is None else taken.step for taken in found.taken]
+    return [None if choice is None else choice.step for choice in found.choices]
 
 
 def test_metrics_are_those_of_all_rows() -> None:
@@ -126,7 +126,7 @@ def test_a_length_is_chosen_by_what_the_others_say() -> None:
     losses = [{"val_loss": 1.0}] * 2
     found = ranked((0, 0)).after(0, losses, [good, bad])[0].after(1, losses, [bad, good])[0]
     assert steps(found) == [1, 0], "each where the other is good"
-    found = found.saying(0, bad).saying(1, bad)
+    found = found.with_outputs(0, bad).with_outputs(1, bad)
     told = found.out_of_fold
     assert told is not None
     assert (told["val_auc"], told["val_loss"], told["val_accuracy"]) == (0, 1, 0.25)

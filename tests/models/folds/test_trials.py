@@ -157,7 +157,7 @@ def test_each_fold_draws_its_own_weights(tmp_path: Path, disc5: Dataset) -> None
 
 
 def test_what_breaks_after_an_epoch_takes_it_back(tmp_path: Path, disc5: Dataset) -> None:
-    """As where a device has no room for the copies of the models that are kept."""
+    """An epoch is undone if the device has no memory for the copies of kept models."""
     plan = plan_of(disc5)
     twin = FoldsEstimator(plan, disc5, packs_large=False)
     key = plan.pack_key(PARAMS, on_host=True)

@@ -1,4 +1,4 @@
-"""Which trials go together: by params alone, the same on every run."""
+"""Keys of packs follow from the params alone, and are the same on every run."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Sweep:
     """Takes the events of a pack; answers reports as it was told."""
 
     verdicts: dict[tuple[int, int], Verdict] = field(default_factory=dict)
-    """By trial and step."""
+    """The verdicts by trial and step."""
     calls: list[Sequence[TrialEvent]] = field(default_factory=list)
     on_call: Callable[[], None] = lambda: None
 

@@ -1,15 +1,13 @@
 """Trials that train several models, each on other rows, and are judged by the rows left out.
 
-| file | is |
-|------|----|
-| `fold_course.py` | how such a trial stands: its reports, and at which length each fold is taken;
-pure |
-| `pack.py` | folds as lanes of a pack: to a pack still one trial |
-| `calls.py` | folds of any family's estimator, one call for each, in turn from report to report |
-| `fold_estimator.py` | which of the two a trial is trained by |
-| `judged.py` | what a trained model says of the rows by which it was judged |
+| file | content |
+|------|---------|
+| `fold_course.py` | the progress of a trial with folds: reports and lengths of folds; pure |
+| `fold_pack.py` | folds as lanes of a pack, which still sees one trial |
+| `fold_calls.py` | one call of any family's estimator per fold, in turn from report to report |
+| `fold_estimator.py` | the choice between the two, and the outputs of a trained model |
 
-A trial's value is told at its end (`goal.py`): the loss of the rows left out, with each fold as it
-was after the epoch that was best for the *others* of its division. A fold that is stopped by the
-rows that judge it looks too good.
+A trial's value is reported at its end (`goal.py`): the loss of the rows left out, with each fold as
+it was after the epoch that was best for the *other* folds of its division. A fold that is stopped
+by the rows that judge it looks too good.
 """

@@ -1,9 +1,9 @@
-"""Folds of any family's estimator: a call for each, in turn from report to report.
+"""Trains the folds of a trial by any family's estimator: one call per fold, in turn.
 
 An estimator is one call that trains to its end and reports on its way. Here each fold's call has a
-thread of its own, of which one at a time runs: it stops where it reports, and goes on when all
-others have reported as often. So a trial reports the mean over its folds while they train, and can
-be pruned, interrupted and taken up again like any other.
+thread of its own, and one thread at a time runs. A call stops where it reports, and goes on when
+all others have reported as often. A trial therefore reports the mean over its folds while they
+train, and can be pruned, interrupted and taken up again like any other.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ GetState = Callable[[], CheckpointState]
 
 
 class _FoldStopped(TrialStopped):
-    """Raised in a fold's call whose trial ends."""
+    """Raised in the call of a fold when its trial ends."""
 
 
 @dataclass(frozen=True)
 class _FoldReport:
-    """What a fold told last; its states are those of this moment while its call waits."""
+    """The last report of a fold. Its functions return the fold's state while its call waits."""
 
     step: int
     metrics: FoldMetrics
     get_checkpoint: GetState | None
     get_best: GetState | None
     get_scores: ReportScores | None
-    """None: it gives no outputs."""
+    """The metrics and outputs behind the report; None if the family reports no outputs."""
 
     def member(self) -> Mapping[str, Any]:
-        """What `best.pt` holds of it, beside what is the same for all folds."""
+        """Return the fold's part of `best.pt`, without the entries that all folds share."""
         get = self.get_best or self.get_checkpoint
         assert get is not None, "a family gives its model with its reports"
         return {name: value for name, value in get().items() if name not in SHARED_KEYS}
 
 
 class _FoldCall:
-    """The call of one fold; see `family.TrialEstimator`. Leaving the `with` ends it."""
+    """The call of a `family.TrialEstimator` for one fold; leaving the `with` ends the call."""
 
     def __init__(
         self, estimator: TrialEstimator, trial: TrialContext, fold: int, state: Any
@@ -87,7 +87,7 @@ class _FoldCall:
         self._thread.join()
 
     def next(self) -> _FoldReport | None:
-        """Its next report; None: it has ended. Raises what it raised."""
+        """Return the next report of the call, or None at its end. Raises the call's exception."""
         self._report = None
         if not self._ended:
             self._may_run.release()
@@ -104,7 +104,7 @@ class _FoldCall:
             self._estimator(self._context)
         except _FoldStopped:
             pass
-        except BaseException as error:  # noqa: BLE001  raised again where the trial is
+        except BaseException as error:  # noqa: BLE001  `next` raises it in the trial's thread
             self._error = error
         finally:
             self._ended = True
@@ -116,18 +116,18 @@ class _FoldCall:
             raise _FoldStopped
 
     def restored(self) -> Any:
-        """Its state before an interruption."""
+        """Return the fold's state from before an interruption."""
         return self._state
 
-    def told(self, report: _FoldReport) -> None:
-        """It reported, and waits for the others."""
+    def hand_over(self, report: _FoldReport) -> None:
+        """Hand a report to the trial, and wait for the other folds."""
         self._report = report
         self._waits.release()
         self._pause()
 
 
 class _FoldRecorder:
-    """See `objective.ReportRecorder`."""
+    """A `ReportRecorder` that hands the reports of a fold's call to its trial."""
 
     def __init__(self, call: _FoldCall, trial: TrialContext) -> None:
         self._call, self._trial = call, trial
@@ -144,9 +144,9 @@ class _FoldRecorder:
         get_best: GetState | None,
         get_scores: GetScores | None = None,
     ) -> None:
-        """More metrics of one fold are none of the trial's; the outputs behind them tell those."""
+        """Hand a report over. The trial computes its own further metrics from the outputs."""
         scores = get_scores if isinstance(get_scores, ReportScores) else None
-        self._call.told(
+        self._call.hand_over(
             _FoldReport(step.__index__(), dict(metrics), get_checkpoint, get_best, scores)
         )
 
@@ -156,63 +156,66 @@ class _FoldRecorder:
 
 @dataclass
 class _FoldedTrialState:
-    """The trial between two of its reports."""
+    """A trial with folds between two of its reports."""
 
     course: FoldsProgress
     patience: Patience
     reports: list[_FoldReport | None]
-    """The newest of each fold; None: of an earlier process, which is in `states`."""
+    """The newest report of each fold; None if an earlier process made it (see `states`)."""
     metrics: list[FoldMetrics]
     kept: list[Any]
     states: list[Any]
     last: list[Any]
-    """Each fold's model by its last report of an earlier process, after which it may have ended."""
-    said: list[Any]
-    """Likewise its outputs for the rows that judge it; None: they are not asked for."""
+    """Each fold's model at its last report in an earlier process, after which it may have ended."""
+    judged_outputs: list[Any]
+    """Each fold's newest outputs for the rows that judge it; None if the metric needs none."""
     snapshot: Callable[[Any], Any]
     """Copies a model, as the trial's checkpoints do."""
     step: int = -1
 
     def take(self, reports: Sequence[_FoldReport | None]) -> dict[str, float]:
-        """The folds' reports of a step; one that has ended stays as it is. Returns the trial's."""
+        """Take the folds' reports of a step, and return the metrics of the trial.
+
+        A fold that has ended, whose report is None, keeps its last metrics.
+        """
         for fold, report in enumerate(reports):
             if report is not None:
                 self.reports[fold], self.metrics[fold] = report, report.metrics
         self.step = max(report.step for report in reports if report is not None)
         if self.course.asks_outputs:
-            self.said = [self._outputs(fold) for fold in range(len(self.reports))]
-        self.course, now = self.course.after(self.step, self.metrics, self.said)
-        for fold in now:
+            self.judged_outputs = [self._outputs(fold) for fold in range(len(self.reports))]
+        self.course, improved = self.course.after(self.step, self.metrics, self.judged_outputs)
+        for fold in improved:
             self.kept[fold] = self.snapshot(self._member(fold))
             outputs = self._outputs(fold) if self.course.keeps_outputs else None
             if outputs is not None:
-                self.course = self.course.saying(fold, outputs)
-        pooled = self.course.pooled(self.metrics, self.said)
+                self.course = self.course.with_outputs(fold, outputs)
+        pooled = self.course.pooled(self.metrics, self.judged_outputs)
         self.patience = self.patience.after(pooled)
         return pooled
 
     def _outputs(self, fold: int) -> Any:
-        """What a fold's model says of the rows that judge it, as it is now; None: not known."""
+        """Return the present outputs of a fold for the rows that judge it; None if unknown."""
         report = self.reports[fold]
         if report is None:
-            return self.said[fold]
+            return self.judged_outputs[fold]
         return None if report.get_scores is None else report.get_scores.get_outputs()
 
     def _member(self, fold: int) -> Any:
-        """A fold's model as it is now."""
+        """Return the present model of a fold."""
         report = self.reports[fold]
         return self.last[fold] if report is None else report.member()
 
     @property
     def can_go_on(self) -> bool:
-        """Whether each fold gave a state to go on from."""
+        """Whether each fold has a state to go on from."""
         return all(
             state is not None if report is None else report.get_checkpoint is not None
             for report, state in zip(self.reports, self.states, strict=True)
         )
 
     def state(self) -> dict[str, Any]:
-        """See `FoldPack.state`, which takes it, too."""
+        """Return the trial's checkpoint. `FoldPack.add` can load it, too."""
         return {
             "epoch": self.step,
             "folds": [
@@ -221,7 +224,7 @@ class _FoldedTrialState:
             ],
             "metrics": [dict(metrics) for metrics in self.metrics],
             "last": [self._member(fold) for fold in range(len(self.reports))],
-            "said": self.said,
+            "said": self.judged_outputs,
             "course": self.course.state(),
             "kept": self.kept,
             **self.patience.state(),
@@ -233,15 +236,18 @@ def train_by_calls(
     estimators: Sequence[TrialEstimator],
     course: FoldsProgress,
     patience: Patience,
-    whole: CombineFolds,
+    combine: CombineFolds,
     snapshot: Callable[[Any], Any],
 ) -> FinalReport | None:
-    """Train a trial with one estimator for each fold; None: no value was finite."""
+    """Train a trial with one estimator per fold, and return its final report.
+
+    None means that no value was finite.
+    """
     state = trial.restore()
     n_folds = len(estimators)
     states = [None] * n_folds if state is None else list(state["folds"])
     nothing: list[Any] = [None] * n_folds
-    standing = _FoldedTrialState(
+    progress = _FoldedTrialState(
         course=course,
         patience=patience,
         reports=[None] * n_folds,
@@ -249,29 +255,32 @@ def train_by_calls(
         kept=[*nothing],
         states=states,
         last=[*nothing],
-        said=[*nothing],
+        judged_outputs=[*nothing],
         snapshot=snapshot,
     )
     if state is not None:
-        standing.step = int(state["epoch"])
-        standing.course, standing.patience = (
+        progress.step = int(state["epoch"])
+        progress.course, progress.patience = (
             course.restored(state["course"]),
             patience.restored(state),
         )
-        standing.kept = list(state["kept"])
-        standing.last = list(state.get("last", standing.last))
-        standing.said = [None if s is None else np.asarray(s) for s in state.get("said", nothing)]
-        standing.metrics = [dict(metrics) for metrics in state.get("metrics", standing.metrics)]
+        progress.kept = list(state["kept"])
+        progress.last = list(state.get("last", progress.last))
+        progress.judged_outputs = [
+            None if outputs is None else np.asarray(outputs)
+            for outputs in state.get("said", nothing)
+        ]
+        progress.metrics = [dict(metrics) for metrics in state.get("metrics", progress.metrics)]
     with ExitStack() as running:
         calls = [
             running.enter_context(_FoldCall(estimator, trial, fold, states[fold]))
             for fold, estimator in enumerate(estimators)
         ]
-        while not standing.patience.is_over:
+        while not progress.patience.is_over:
             reports = [call.next() for call in calls]
             if not any(reports):
                 break
-            metrics = standing.take(reports)
-            get = standing.state if standing.can_go_on else None
-            trial.report(standing.step, metrics, checkpoint=get)
-    return final_report_of_folds(standing.course, standing.kept, whole)
+            metrics = progress.take(reports)
+            get = progress.state if progress.can_go_on else None
+            trial.report(progress.step, metrics, checkpoint=get)
+    return final_report_of_folds(progress.course, progress.kept, combine)

@@ -1,10 +1,9 @@
-"""An estimator of trials with folds, over any family's: together as a pack, or call by call.
+"""The estimators of trials with folds and of ensemble members, over any family's estimator.
 
-Loads torch where the family does.
-
-What a trained model says of the rows by which its trial was judged.
-
-Trains the members of an ensemble again, each at its own length (`plan.MemberPlan`).
+A trial's folds train together as a pack (`fold_pack.py`), or call by call (`fold_calls.py`). The
+members of an ensemble train again, each at its own length (`training_plan.MemberPlan`). The outputs
+of a trained model for the rows that judged its trial are computed here, too. Torch is loaded only
+if the family loads it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ logger = logging.getLogger(__name__)
 def open_trial_estimator(
     plan: TrainingPlan, data: Any, *, packs_large: bool, n_threads: int
 ) -> TrialEstimator:
-    """The family's, made ready to train on a `Dataset` or an `UserTensors`."""
+    """Return the family's estimator, ready to train on a `Dataset` or a `UserTensors`."""
     if isinstance(data, Dataset) and data.folds:
         return FoldsEstimator(plan, data, packs_large=packs_large, n_threads=n_threads)
     return _open(plan, data, plan.goal, packs_large=packs_large, n_threads=n_threads)
@@ -55,7 +54,7 @@ def _open(
 
 
 class FoldsEstimator:
-    """See `family.TrialEstimator`."""
+    """A `family.TrialEstimator` that trains one model per fold of its data set."""
 
     def __init__(
         self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool, n_threads: int = 1
@@ -63,14 +62,14 @@ class FoldsEstimator:
         self._plan, self._dataset = plan, dataset
         self._open = partial(_open, plan, packs_large=packs_large, n_threads=n_threads)
         self._alone: set[PackKey] = set()
-        """Keys of what could not train together."""
+        """The pack keys of trials whose folds could not train together."""
 
     def __call__(self, trial: TrialContext) -> FinalReport | None:
         opened = self._open_own(trial)
         if opened is None:
             return train_by_calls(
                 trial,
-                self._folds,
+                self._fold_estimators,
                 FoldsProgress.of(self._dataset, self._plan.goal),
                 self._patience(trial),
                 partial(self._mean, trial),
@@ -79,37 +78,37 @@ class FoldsEstimator:
         return _train(trial, opened)
 
     def open_pack(self, key: PackKey, device: str) -> PackSetup:
-        """A pack of several trials, with a lane for each fold of each."""
-        return cast("PackSetup", self._whole.open_pack(key, device))
+        """Open a pack of several trials, with a lane for each fold of each trial."""
+        return cast("PackSetup", self._table_estimator.open_pack(key, device))
 
     def _open_own(self, trial: TrialContext) -> PackSetup | None:
-        """A pack for the folds of this trial; None: they cannot train together."""
+        """Open a pack for the folds of this trial; None if they cannot train together."""
         on_host = trial.device == "cpu"
         key = self._plan.pack_key(trial.params, on_host=on_host)
         if key is None or key in self._alone:
             return None
         try:
             return self.open_pack(key.of_one_trial(), trial.device)
-        except Exception as error:  # noqa: BLE001  alone each tells what is wrong with it
+        except Exception as error:  # noqa: BLE001  trained alone, each fold raises its own error
             self._alone.add(key)
             reason = fit_line(f"{type(error).__name__}: {error}")
             logger.warning("folds train one after another: %s", reason)
             return None
 
     @cached_property
-    def _whole(self) -> TrialEstimator:
-        """That of the data with its folds."""
+    def _table_estimator(self) -> TrialEstimator:
+        """The estimator of the whole data set with its folds."""
         return self._open(self._dataset, self._plan.goal)
 
     @cached_property
-    def _folds(self) -> list[TrialEstimator]:
-        """One for each fold."""
+    def _fold_estimators(self) -> list[TrialEstimator]:
+        """The estimators of the folds, one for each."""
         endless = replace(self._plan.goal, keeps_last=True)  # the trial says when they end
         n_folds = len(self._dataset.folds)
         return [self._open(self._dataset.fold(n), endless) for n in range(n_folds)]
 
     def _snapshot_of(self, trial: TrialContext) -> Callable[[Any], Any]:
-        """What copies its models, as its checkpoints are written."""
+        """Return the function that copies the trial's models, as its checkpoints are written."""
         if not self._plan.trial_uses_torch(trial.params):
             return plain_checkpoint.snapshot
         from automl.objectives.checkpoints import torch_checkpoint
@@ -128,7 +127,7 @@ class FoldsEstimator:
 
 
 def _train(trial: TrialContext, opened: PackSetup) -> FinalReport | None:
-    """One trial by itself, whose folds are a pack."""
+    """Train one trial by itself, whose folds are a pack."""
     from automl.models.networks.trainer import DivergedError
 
     trainer, number = opened.trainer, trial.number
@@ -139,16 +138,15 @@ def _train(trial: TrialContext, opened: PackSetup) -> FinalReport | None:
             raise metrics
         trial.report(epoch, metrics, checkpoint=partial(trainer.state, number, epoch))
         epoch += 1
-    return opened.told(number)
+    return opened.final_report(number)
 
 
 def judged_outputs(model: TrainedModel, dataset: Dataset) -> npt.NDArray[np.float64]:
-    """(N, C) for the rows of `dataset.judged`, as `TrainedModel.outputs`; of a trial with folds
-    each row
-    by the models that never saw it: one of each division of the rows, whose mean counts. Of an
-    ensemble of such trials the weighted mean of what each of them says.
+    """Return the outputs (N, C) for the rows of `dataset.judged`, as `TrainedModel.outputs`.
 
-    Raises ValueError for a model that was not trained on these folds.
+    In a trial with folds each row gets the mean output of the models that never saw it, one per
+    division of the rows. An ensemble of trials with folds returns the weighted mean of the trials'
+    outputs. Raises ValueError for a model that was not trained on these folds.
     """
     if not dataset.folds:
         return model.outputs(dataset.columns, dataset.validation.rows)
@@ -156,27 +154,30 @@ def judged_outputs(model: TrainedModel, dataset: Dataset) -> npt.NDArray[np.floa
     if not members or len(members) % n_folds:
         raise ValueError(f"{max(1, len(members))} models for {n_folds} folds")
     begins = range(0, len(members), n_folds)
-    each = [_of_trial(members[begin : begin + n_folds], dataset) for begin in begins]
-    if len(each) == 1:
-        return each[0]
+    by_trial = [_outputs_of_trial(members[begin : begin + n_folds], dataset) for begin in begins]
+    if len(by_trial) == 1:
+        return by_trial[0]
     assert isinstance(model, MeanModel), "it has members"
     weights = [sum(model.weights[begin : begin + n_folds]) for begin in begins]
-    return mean_outputs(np.stack(each), dataset.task, weights)
+    return mean_outputs(np.stack(by_trial), dataset.task, weights)
 
 
-def _of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.NDArray[np.float64]:
-    """Likewise of the models of one trial."""
+def _outputs_of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.NDArray[np.float64]:
+    """Return the outputs (N, C) of one trial's models, one model per fold."""
     n_repeats = max(fold.repeat for fold in dataset.folds) + 1
-    said = np.empty((n_repeats, len(dataset.train), dataset.n_outputs))
+    outputs = np.empty((n_repeats, len(dataset.train), dataset.n_outputs))
     for fold, member in zip(dataset.folds, members, strict=True):
         rows = dataset.train.rows.taking(fold.judged)
-        said[fold.repeat, fold.judged] = member.outputs(dataset.columns, rows)
-    judged = said[:, dataset.judged_places]  # the same in each division
+        outputs[fold.repeat, fold.judged] = member.outputs(dataset.columns, rows)
+    judged = outputs[:, dataset.judged_places]  # the same in each division
     return mean_outputs(judged, dataset.task)
 
 
 class MembersEstimator:
-    """See `family.TrialEstimator`: one is opened for each trial, since no two are of a length."""
+    """A `family.TrialEstimator` of ensemble members, which opens an estimator for each trial.
+
+    The trials share no estimator because each trains for its own length.
+    """
 
     def __init__(self, plan: TrainingPlan, data: Any, *, n_threads: int) -> None:
         self._plan, self._data, self._n_threads = plan, data, n_threads

@@ -1,4 +1,8 @@
-"""Folds as lanes of a pack: what `packs/pack.py` trains as one trial has a lane for each fold."""
+"""Trains the folds of trials as lanes of a pack, one lane for each fold of each trial.
+
+To `packs/pack.py` the folds are still one trial. The lengths of the folds are chosen in
+`fold_course.py`.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +28,31 @@ from automl.objectives.seeds import fold_seed
 
 @dataclass
 class _PackedFoldsTrial:
-    """A trial in the pack."""
+    """A trial with folds while it is in the pack."""
 
     epoch: int
-    """The one to train next."""
+    """The epoch to train next."""
     course: FoldsProgress
     patience: Patience
     kept: list[Any]
-    """Each fold's model as it is taken."""
+    """Each fold's model at its chosen length."""
 
 
 class FoldPack:
-    """See `packs.pack.TrialPackTrainer`. Lanes are numbered by trial and fold."""
+    """A `packs.pack.TrialPackTrainer` for trials with folds.
+
+    The number of a lane follows from the numbers of its trial and fold.
+    """
 
     def __init__(
         self,
         lanes: PackTrainer,
         dataset: Dataset,
         member: Callable[[NetworkDescription, Mapping[str, Any]], Mapping[str, Any]],
-        whole: CombineFolds,
+        combine: CombineFolds,
     ) -> None:
-        """`member`: what `best.pt` holds of one network with its weights."""
-        self._lanes, self._member, self._whole = lanes, member, whole
+        """Take `member`, which returns the part of `best.pt` for one network with its weights."""
+        self._lanes, self._member, self._combine = lanes, member, combine
         self._start = FoldsProgress.of(dataset, self._problem.goal)
         self._n_folds, self._n_rows = len(dataset.folds), dataset.n_train
         self._trials: dict[int, _PackedFoldsTrial] = {}
@@ -58,7 +65,7 @@ class FoldPack:
     def add(
         self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
     ) -> int:
-        """See `PackTrainer.add`."""
+        """Give a lane to each fold of a trial; return the epoch to go on with."""
         trial = _PackedFoldsTrial(
             0, self._start, self._problem.patience(params, self._n_rows), [None] * self._n_folds
         )
@@ -81,36 +88,39 @@ class FoldPack:
         return trial.epoch
 
     def remove(self, number: int) -> None:
-        """Take a trial out; its state can be had until the next epoch."""
+        """Remove a trial; its state stays readable until the next epoch."""
         del self._trials[number]
         for _, lane in self._lanes_of(number):
             self._lanes.remove(lane)
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """See `PackTrainer.run_epoch`: metrics of all the rows that judge a trial's folds."""
+        """Train an epoch of all trials, and return each one's metrics or its divergence.
+
+        The metrics are of all the rows that judge a trial's folds.
+        """
         ended = self._lanes.train_epoch()
-        found = {
+        results = {
             number: self._after(number, trial, ended) for number, trial in self._trials.items()
         }
         metrics: dict[int, dict[str, float] | DivergedError] = {}
-        for number, after in found.items():
+        for number, after in results.items():
             if isinstance(after, DivergedError):
                 metrics[number] = after
             else:
                 self._trials[number], metrics[number] = after
-        self._lanes.settle()  # until here it can be taken back
+        self._lanes.settle()  # until here `rewind` can undo the epoch
         return metrics
 
     def has_stopped(self, number: int) -> bool:
-        """Whether a trial waited long enough for a better value."""
+        """Return whether a trial has waited long enough for a better value."""
         return self._trials[number].patience.is_over
 
     def scores(self, number: int) -> None:
-        """More metrics of one fold are none of the trial's."""
+        """Return None: further metrics of single folds are no metrics of the trial."""
         return None
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
-        """All that is needed to go on after `epoch`, here or one call after another."""
+        """Return a state that suffices to go on after `epoch`, here or by `fold_calls.py`."""
         trial = self._trials[number]
         return {
             "epoch": epoch,
@@ -120,13 +130,13 @@ class FoldPack:
             **trial.patience.state(),
         }
 
-    def told(self, number: int) -> FinalReport | None:
-        """What a trial that has ended comes to; None: no value of it was finite."""
+    def final_report(self, number: int) -> FinalReport | None:
+        """Return the final report of a trial at its end; None if no value was finite."""
         trial = self._trials[number]
-        return final_report_of_folds(trial.course, trial.kept, self._whole)
+        return final_report_of_folds(trial.course, trial.kept, self._combine)
 
     def rewind(self) -> None:
-        """See `PackTrainer.rewind`."""
+        """Take all lanes back to the start of an epoch that broke."""
         self._lanes.rewind()
 
     def _after(
@@ -135,7 +145,7 @@ class FoldPack:
         trial: _PackedFoldsTrial,
         ended: Mapping[int, dict[str, float] | DivergedError],
     ) -> tuple[_PackedFoldsTrial, dict[str, float]] | DivergedError:
-        """The trial after an epoch, and what it reports."""
+        """Return the trial after an epoch with the metrics that it reports, or its divergence."""
         by_fold: list[dict[str, float]] = []
         for _, lane in self._lanes_of(number):
             metrics = ended[lane]
@@ -143,23 +153,23 @@ class FoldPack:
                 return metrics
             by_fold.append(metrics)
         outputs = self._outputs(number) if self._start.asks_outputs else []
-        course, now = trial.course.after(trial.epoch, by_fold, outputs)
+        course, improved = trial.course.after(trial.epoch, by_fold, outputs)
         kept = list(trial.kept)
-        for fold in now:
+        for fold in improved:
             lane = number * self._n_folds + fold
             member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
             kept[fold] = torch_checkpoint.snapshot(member)
             if course.keeps_outputs:
-                course = course.saying(fold, self._lanes.judged_outputs(lane))
+                course = course.with_outputs(fold, self._lanes.judged_outputs(lane))
         report = course.pooled(by_fold, outputs)
         return _PackedFoldsTrial(
             trial.epoch + 1, course, trial.patience.after(report), kept
         ), report
 
     def _outputs(self, number: int) -> list[Floats]:
-        """What a trial's folds say now of the rows that judge them."""
+        """Return the present outputs of a trial's folds for the rows that judge them."""
         return [self._lanes.judged_outputs(lane) for _, lane in self._lanes_of(number)]
 
     def _lanes_of(self, number: int) -> list[tuple[int, int]]:
-        """Each fold with the number of its lane."""
+        """Return each fold of a trial with the number of its lane."""
         return [(fold, number * self._n_folds + fold) for fold in range(self._n_folds)]

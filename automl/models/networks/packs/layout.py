@@ -1,13 +1,13 @@
-"""Where the weights of a pack's lanes stand in one flat tensor.
+"""The layout of the weights of a pack's lanes in one flat tensor.
 
-Lanes are sorted by depth, deepest first, and their layers are counted from the top: slot 0 is the
-last hidden layer of every lane, and lanes of less depth enter at a later slot. So slot t concerns
-the first `counts[t]` lanes, of which those after `counts[t + 1]` read the input there. Each slot
-has a region per kind of weight, with one row per lane:
+Lanes are sorted by depth, deepest first, and their layers are counted from the top. Slot 0 is the
+last hidden layer of every lane, and a lane of d layers begins at slot d - 1. Slot t therefore
+concerns the first `counts[t]` lanes; the lanes from `counts[t + 1]` on read the input there. Each
+slot has a region per kind of weight, with one row per lane:
 
     hidden[t] (n, W, W)    entry[t] (n, D, W)    bias[t] (n, W)    out (K, C, W)    out_bias (K, C)
 
-Rows are zero beyond the lane's own width, and stay zero: their gradients are.
+Rows are zero beyond the lane's own width, and stay zero, because their gradients are zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 
 from automl.models.families.mlp.network import MLPShape
 
-_ALIGNED = 64  # elements: a vectorised loop over the flat tensor then has no rest of its own
+_ALIGNED = 64  # elements: vectorised loops over a region then have no remainder
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class WeightRegion:
     """A block of the flat tensor: row i belongs to the lane at position `first + i`.
 
     A product of one matrix is not computed as one among many (with MKL, where one of its sides is
-    1, last bits differ), so a region of matrices has at least two rows; the row that is no lane's
+    1, last bits differ). A region of matrices therefore has at least two rows; a row without a lane
     has no effect.
     """
 
@@ -42,18 +42,20 @@ class WeightRegion:
     n_lanes: int
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """The region in `flat`, in its shape."""
+        """Return the region of `flat` in its shape."""
         return flat[self.offset : self.offset + math.prod(self.shape)].view(self.shape)
 
     def rows(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Of (…, K + 1), a number per lane and one for a row of no lane: those of this region,
-        in a shape (…, n, 1, 1) that broadcasts over it."""
+        """Return the numbers of this region's lanes, in a shape (…, n, 1, 1) that broadcasts.
+
+        `numbers` (…, K + 1) has a number per lane, and one for a row without a lane.
+        """
         own = numbers[..., self.first : self.first + self.shape[0]]
         return own.reshape(*own.shape, *[1] * (len(self.shape) - 1))
 
 
 class PackLayout(ABC):
-    """Where the weights of each lane stand in the flat tensor."""
+    """The regions of the flat tensor, and the place of each lane's weights in them."""
 
     def __init__(self, n_lanes: int) -> None:
         self.n_lanes, self.n_elements = n_lanes, 0
@@ -61,8 +63,10 @@ class PackLayout(ABC):
 
     @abstractmethod
     def parts(self, views: Mapping[str, torch.Tensor], position: int) -> list[torch.Tensor]:
-        """Views of one lane's weights in the order and shapes of `nn.Module.parameters()`, without
-        padding; `views` are the regions by name."""
+        """Return views of one lane's weights, without padding.
+
+        Order and shapes are those of `nn.Module.parameters()`; `views` are the regions by name.
+        """
 
     def _add(self, name: str, first: int, n_lanes: int, shape: tuple[int, ...]) -> None:
         n_rows = n_lanes if len(shape) == 1 else max(n_lanes, 2)
@@ -79,7 +83,7 @@ class MLPLayout(PackLayout):
     """The regions of a pack of MLPs of these shapes, deepest first."""
 
     def __init__(self, shapes: Sequence[MLPShape], width: int) -> None:
-        """Hidden layers are padded to `width`; 0: they are not, and all shapes are the same."""
+        """Pad hidden layers to `width`; 0 pads nothing, and all shapes must be the same."""
         super().__init__(len(shapes))
         self.shapes = tuple(shapes)
         depths = [len(shape.hidden_widths) for shape in shapes]
@@ -111,10 +115,10 @@ class MLPLayout(PackLayout):
 
 
 class StackedLayout(PackLayout):
-    """The regions of a pack of modules of one shape: for each parameter its values of all lanes."""
+    """The regions of a pack of modules of one shape: one per parameter, with all lanes' values."""
 
     def __init__(self, n_lanes: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """`shapes` are those of the trained parameters, by name."""
+        """Take the shapes of the trained parameters, by name."""
         super().__init__(n_lanes)
         for name, shape in shapes.items():
             self._add_rows(name, 0, n_lanes, (n_lanes, *shape))
@@ -138,29 +142,29 @@ class LaneWeights(Generic[AnyLayout]):
         """The regions by name, in their shapes."""
         return {name: region.view(self.flat) for name, region in self.layout.regions.items()}
 
-    def of(self, position: int) -> list[torch.Tensor]:
-        """Views of one lane: see `PackLayout.parts`."""
+    def parts(self, position: int) -> list[torch.Tensor]:
+        """Return views of one lane's numbers, as `PackLayout.parts` does."""
         return self.layout.parts(self.views, position)
 
     def write(self, position: int, parts: Sequence[torch.Tensor]) -> None:
         """Set one lane from tensors in the order and shapes of `MLP.parameters()`."""
-        for own, part in zip(self.of(position), parts, strict=True):
+        for own, part in zip(self.parts(position), parts, strict=True):
             own.copy_(part)
 
     def write_vector(self, position: int, vector: torch.Tensor) -> None:
-        """Set one lane from a flat vector (P,), as the alone trainer's optimizer holds it."""
-        own = self.of(position)
+        """Set one lane from a flat vector (P,), as `FlatParameters` orders it."""
+        own = self.parts(position)
         pieces = torch.split(vector, [part.numel() for part in own])
         self.write(
             position, [piece.view(part.shape) for piece, part in zip(pieces, own, strict=True)]
         )
 
     def vector(self, position: int) -> torch.Tensor:
-        """One lane as a flat vector (P,), without padding."""
-        return torch.cat([part.reshape(-1) for part in self.of(position)])
+        """Return one lane as a flat vector (P,), without padding."""
+        return torch.cat([part.reshape(-1) for part in self.parts(position)])
 
     def fill(self, numbers: Sequence[float]) -> None:
-        """Set each lane to a number of its own, padding included; rows of no lane stay 0."""
+        """Set each lane to a number of its own, padding included; rows without a lane stay 0."""
         column = torch.tensor([*numbers, 0.0], dtype=self.flat.dtype, device=self.flat.device)
         for name, region in self.layout.regions.items():
             self.views[name].copy_(region.rows(column))

@@ -1,6 +1,7 @@
-"""Loss of all lanes of a pack at once: sums for the metrics, and the gradient of the outputs.
+"""The losses of all lanes of a pack at once: sums for the metrics, and gradients of the outputs.
 
-Outputs are (K, C, B), as `mlp_pass.py` gives them; the mean over a batch is what training descends.
+Outputs are (K, C, B), as `mlp_pass.py` returns them; training descends the mean over a batch. The
+formulas are those of `losses.py`.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from automl.config.metrics import SQUARED_ERROR, ValueLoss
 
 
 class PackLoss(Protocol):
-    """Cross entropy or squared error, lane by lane."""
+    """A loss that is computed for each lane by itself."""
 
     def train(
         self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
     ) -> None:
         """Add the losses of rows with targets `y` (K, B) to `totals` (K, 1, B) float64.
 
-        The gradient of their mean goes to `out_g`.
+        The gradient of their mean is written to `out_g`.
         """
 
-    def look(
+    def sums(
         self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums over rows, each (K,) float64: loss, and wrong classes or squared errors.
+        """Return sums over rows, (K,) float64: of the loss, and of wrong classes or squared errors.
 
-        `y` are the targets (B,) of all lanes, or (K, B) of each; `counts` (K, B) says which rows
-        count; None: all.
+        `y` are the targets (B,) of all lanes, or (K, B) of each. `counts` (K, B) marks the rows
+        that count; None counts all.
         """
 
 
 class _PackCrossEntropy:
-    """Of class scores; targets are class numbers."""
+    """The cross entropy of class scores; targets are class numbers."""
 
     def __init__(self, weights: torch.Tensor | None) -> None:
         self._weights = weights
@@ -54,7 +55,7 @@ class _PackCrossEntropy:
             log_p.mul_(weights)
         torch.mul(log_p, 1 / out.shape[2], out=out_g)
 
-    def look(
+    def sums(
         self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         n_classes = out.shape[1]
@@ -70,7 +71,7 @@ class _PackCrossEntropy:
 
 
 class _PackSquaredError:
-    """Of one value; targets are scaled."""
+    """The squared error of one value; targets are scaled."""
 
     def train(
         self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
@@ -79,7 +80,7 @@ class _PackSquaredError:
         torch.mul(error, 2 / out.shape[2], out=out_g)
         totals.add_(error.square_())
 
-    def look(
+    def sums(
         self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         squares = (out - y.unsqueeze(-2)).square_()
@@ -90,7 +91,7 @@ class _PackSquaredError:
 
 
 class _PackPinball(_PackSquaredError):
-    """See `losses.Pinball`."""
+    """The loss of `losses.Pinball`, lane by lane."""
 
     def __init__(self, quantile: float, factor: float = 1.0) -> None:
         self._quantile, self._factor = quantile, factor
@@ -104,13 +105,13 @@ class _PackPinball(_PackSquaredError):
         slope.masked_fill_(error == 0, 0.5 - self._quantile)  # as torch has it where both are equal
         torch.mul(slope, self._factor / out.shape[2], out=out_g)
 
-    def look(
+    def sums(
         self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         losses = self._losses(y.unsqueeze(-2) - out)
         if counts is not None:
             losses = losses * counts.unsqueeze(1)
-        squares = super().look(out, y, counts)[1]
+        squares = super().sums(out, y, counts)[1]
         return losses.sum((1, 2), dtype=torch.float64), squares
 
     def _losses(self, error: torch.Tensor) -> torch.Tensor:
@@ -120,8 +121,10 @@ class _PackPinball(_PackSquaredError):
 def make_pack_loss(
     task: Task, weights: torch.Tensor | None = None, loss: ValueLoss = SQUARED_ERROR
 ) -> PackLoss:
-    """The loss of a task; `weights` (C,): what a row of each class counts, None: the same; of
-    numbers `loss`."""
+    """Return the loss of a task: the cross entropy of classes, or `loss` for numbers.
+
+    `weights` (C,) are those of a row of each class; None weighs all alike.
+    """
     if task is not Task.regression:
         return _PackCrossEntropy(weights)
     if loss.name == "squared_error":

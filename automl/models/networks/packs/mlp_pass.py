@@ -1,9 +1,9 @@
 """The forward and backward pass of all lanes of a pack, by hand, as batched matrix products.
 
-By hand because a small network's step is mostly autograd's bookkeeping: 300 µs for one network,
-where the arithmetic of twenty takes 250. Results go to tensors made once per layout, of shapes
-(K, B, W) for hidden layers and (K, C, B) for outputs (log_softmax over the middle dimension is 8
-times as fast as over a last one of 2 to 10).
+They are written by hand because a small network's step is mostly autograd's bookkeeping: 300 µs for
+one network, where the arithmetic of twenty takes 250. Results go to tensors made once per layout,
+of shapes (K, B, W) for hidden layers and (K, C, B) for outputs (log_softmax over the middle
+dimension is 8 times as fast as over a last one of 2 to 10).
 
 A lane's numbers do not depend on the other lanes, on a CPU not in the last bit: no operation mixes
 rows of different lanes, and products have at least two matrices (see `layout.WeightRegion`).
@@ -21,14 +21,14 @@ import torch
 from automl.models.networks.packs.layout import LaneWeights, MLPLayout
 
 Product: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""(n, a, b), (n, b, c), and where their product (n, a, c) goes."""
+"""Two factors (n, a, b) and (n, b, c), and the tensor (n, a, c) that receives their product."""
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input
 
 
 @dataclass(frozen=True)
 class LaneDropout:
-    """What one lane leaves out, and the generator it draws from."""
+    """The dropout rate of one lane, and the generator that draws its masks."""
 
     rate: float
     generator: torch.Generator
@@ -42,7 +42,7 @@ class ScratchMemory:
         self._flat: dict[str, torch.Tensor] = {}
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
-        """A tensor of this shape; what it holds is not defined."""
+        """Return a tensor of this shape with undefined content."""
         n_elements = math.prod(shape)
         if name not in self._flat or len(self._flat[name]) < n_elements:
             self._flat[name] = torch.zeros(n_elements, dtype=self.dtype, device=self.device)
@@ -51,7 +51,7 @@ class ScratchMemory:
 
 @dataclass(frozen=True)
 class _DropoutMask:
-    """What a training step leaves out of one hidden layer: 0, or 1 / (1 - rate) where kept."""
+    """The dropout mask of one hidden layer: 0 where dropped, 1 / (1 - rate) where kept."""
 
     uniform: torch.Tensor
     rate: torch.Tensor
@@ -66,20 +66,20 @@ class _ForwardSlot:
     h: torch.Tensor
     bias: torch.Tensor
     products: list[Product]
-    """Into `h`: from the layer below, then from the input for the lanes that begin here."""
+    """The products into `h`: from the layer below, then from the input if a lane begins here."""
     mask: _DropoutMask | None = None
 
 
 @dataclass(frozen=True)
 class _BackwardSlot:
-    """The way back through one hidden layer."""
+    """The backward pass through one hidden layer, of all lanes that have it."""
 
     forward: _ForwardSlot
     g: torch.Tensor
-    """The gradient of `h`."""
+    """The gradient of `forward.h`."""
     bias_g: torch.Tensor
     products: list[Product]
-    """Gradients of its weights, and of the layer below."""
+    """The products to the gradients of the layer's weights, and of the layer below."""
 
 
 class PackedPass:
@@ -90,8 +90,8 @@ class PackedPass:
         self._n = values.layout.n_lanes
         shape = values.layout.shapes[0]
         self.rows = scratch.get("rows", 1, n_rows, shape.n_inputs)
-        """(1, B, D), to be filled."""
-        # Activations are not kept: two in turn. Training's are not in use now.
+        """The rows (1, B, D), which the caller fills before `forward`."""
+        # Activations are not kept, so two tensors take turns: those of training, idle meanwhile.
         self._h = [self._hidden(f"g{t % 2}", t) for t in range(len(values.layout.widths))]
         self._build(self.rows.expand(self._n + 1, -1, -1))
 
@@ -107,7 +107,7 @@ class PackedPass:
         self._slots = [self._slot(t) for t in reversed(range(len(layout.widths)))]
 
     def _hidden(self, name: str, t: int) -> torch.Tensor:
-        """(n + 1, B, W): one lane more, for products of at least two."""
+        """Return a tensor (n + 1, B, W): one lane more, for products of at least two matrices."""
         layout = self._values.layout
         return self._scratch.get(name, layout.counts[t] + 1, self.n_rows, layout.widths[t])
 
@@ -122,7 +122,7 @@ class PackedPass:
         return _ForwardSlot(self._h[t][: counts[t]], views[f"bias{t}"].unsqueeze(1), products)
 
     def forward(self) -> torch.Tensor:
-        """(K, C, B): class scores, or one value."""
+        """Return the outputs (K, C, B): class scores, or one value."""
         for slot in self._slots:
             for a, b, product in slot.products:
                 torch.bmm(a, b, out=product)
@@ -143,7 +143,7 @@ class OwnRowsPass(PackedPass):
         self._n, n_inputs = layout.n_lanes, layout.shapes[0].n_inputs
         x = scratch.get("x", self._n + 1, n_rows, n_inputs)
         self.x = x[: self._n].view(-1, n_inputs)
-        """(K · B, D), to be filled."""
+        """The rows (K · B, D) of all lanes, which the caller fills before `forward`."""
         self._h = [self._hidden(f"g{t % 2}", t) for t in range(len(layout.widths))]
         self._build(x)
 
@@ -167,7 +167,7 @@ class TrainingPass(PackedPass):
         self._n, n_inputs = layout.n_lanes, layout.shapes[0].n_inputs
         x = scratch.get("x", self._n + 1, n_rows, n_inputs)
         self.x = x[: self._n].view(-1, n_inputs)
-        """(K · B, D), to be filled."""
+        """The rows (K · B, D) of all lanes, which the caller fills before `forward`."""
         self._h = [self._hidden(f"h{t}", t) for t in range(len(layout.widths))]
         self._build(x)
         g = [self._hidden(f"g{t % 2}", t) for t in range(len(layout.widths))]
@@ -178,7 +178,7 @@ class TrainingPass(PackedPass):
             self._build_masks(dropouts)
 
     def draw_masks(self) -> None:
-        """Draw what each lane leaves out in the next step, in the order of its layers."""
+        """Draw the dropout masks of the next step, for each lane in the order of its layers."""
         for uniform, generator in self._draws:
             uniform.uniform_(generator=generator)
         for slot in self._slots:
@@ -186,7 +186,7 @@ class TrainingPass(PackedPass):
                 torch.ge(m.uniform, m.rate, out=m.mask).mul_(m.scale)
 
     def backward(self) -> None:
-        """From `out_g` to the gradients of all weights."""
+        """Compute the gradients of all weights from `out_g`."""
         torch.sum(self.out_g, 2, out=self._out_bias_g)
         for a, b, product in self._out_backward:
             torch.bmm(a, b, out=product)
@@ -223,8 +223,10 @@ class TrainingPass(PackedPass):
         return _BackwardSlot(slot, g[t][: counts[t]], grads[f"bias{t}"], products)
 
     def _build_masks(self, dropouts: Sequence[LaneDropout]) -> None:
-        """As `models.py` draws them, in float32. Lanes without dropout, and all that is padded,
-        keep a 1 that no draw changes."""
+        """Build the dropout masks, drawn in float32 as by the network outside packs.
+
+        Lanes without dropout, and padded places, keep a 1 that no draw changes.
+        """
         rates = torch.tensor([d.rate for d in dropouts], device=self._scratch.device).view(-1, 1, 1)
         scales = torch.tensor([1 / (1 - d.rate) for d in dropouts], device=rates.device)
         for slot in self._slots[::-1]:

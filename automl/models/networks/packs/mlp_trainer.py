@@ -1,4 +1,7 @@
-"""Packs of the built-in network: MLPs of one padded width, whose depths may differ."""
+"""Trains packs of the built-in network: MLPs of one padded width, whose depths may differ.
+
+The passes are in `mlp_pass.py`, and the course of an epoch in `trainer.py`.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,14 @@ from automl.models.networks.tensors import DataTensors, PartTensors
 from automl.models.networks.trainer import TrainingProblem
 from automl.objectives.seeds import RandomStream, stream_seed
 
-# Numbers in one lane's activations while looking at the validation part: 16 lanes then fit the
-# second cache of a CPU. Not by the lanes there are: sums over rows would depend on the neighbours.
-_LOOK_NUMBERS_ON_HOST = 2**14
-_LOOK_NUMBERS_ON_GPU = 2**20
+# Numbers in one lane's activations in an evaluation: 16 lanes then fit the second cache of a CPU.
+# The limit ignores the number of lanes, or sums over rows would depend on the other lanes.
+_EVALUATION_NUMBERS_ON_HOST = 2**14
+_EVALUATION_NUMBERS_ON_GPU = 2**20
 
 
 class MLPPackTrainer(PackTrainer):
-    """See `PackTrainer`."""
+    """A `PackTrainer` for the built-in network, with padded layers and passes written by hand."""
 
     def __init__(
         self,
@@ -47,8 +50,7 @@ class MLPPackTrainer(PackTrainer):
         weighs_classes: bool = False,
         encoding: str = PLAIN_ENCODING,
     ) -> None:
-        """`width` is that of every hidden layer with its padding; 0: nothing is padded, and all
-        lanes are of one shape."""
+        """Pad every hidden layer to `width`; 0 pads nothing, and all lanes must have one shape."""
         super().__init__(problem, batch_size, data, device=device)
         dtype = torch.bfloat16 if problem.precision is Precision.bfloat16 else problem.dtype
         self._width, self._scratch = width, ScratchMemory(dtype, self._device)
@@ -88,7 +90,7 @@ class MLPPackTrainer(PackTrainer):
 
 
 class MLPLanePlaces(LanePlaces[MLPLayout]):
-    """See `LanePlaces`. Weights are padded; the passes are those of `mlp_pass.py`."""
+    """The `LanePlaces` of built-in networks: padded weights, and the passes of `mlp_pass.py`."""
 
     def __init__(
         self,
@@ -117,8 +119,8 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
             for lane in lanes
         ]
         self._passes: dict[int, TrainingPass] = {}
-        self._looks: dict[int, PackedPass] = {}
-        self._own_looks: dict[int, OwnRowsPass] = {}
+        self._shared_rows_passes: dict[int, PackedPass] = {}
+        self._own_rows_passes: dict[int, OwnRowsPass] = {}
         self._judged = _LaneJudgedRows.of(lanes, data) if data.folds else None
         self._totals = torch.zeros(
             len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
@@ -150,57 +152,57 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
     def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         self._round_weights()
         device = self._data.train.x.device
-        limit = _LOOK_NUMBERS_ON_HOST if device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
+        limit = _EVALUATION_NUMBERS_ON_HOST if device.type == "cpu" else _EVALUATION_NUMBERS_ON_GPU
         n_rows = max(64, limit // max(self.values.layout.widths))
-        looks = (
-            self._look_at_all(n_rows, outputs)
+        batch_sums = (
+            self._evaluate_shared_rows(n_rows, outputs)
             if self._judged is None
-            else self._look_at_own(n_rows, outputs)
+            else self._evaluate_own_rows(n_rows, outputs)
         )
         loss, miss = (
             torch.zeros(len(self.lanes), dtype=torch.float64, device=device) for _ in "lm"
         )
-        for more_loss, more_miss in looks:
-            loss, miss = loss + more_loss, miss + more_miss
+        for batch_loss, batch_miss in batch_sums:
+            loss, miss = loss + batch_loss, miss + batch_miss
         return loss, miss
 
-    def _look_at_all(
+    def _evaluate_shared_rows(
         self, n_rows: int, outputs: torch.Tensor | None
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """All lanes at the same rows, so many at once."""
+        """Evaluate all lanes on the validation part, and yield the sums of `n_rows` at a time."""
         x, y = self._data.validation.x, self._data.validation.y
         begin = 0
-        for some_x, some_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
-            look = self._look(len(some_x))
-            look.rows.copy_(some_x)
-            out = look.forward().to(self._dtype)
+        for batch_x, batch_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
+            shared = self._shared_rows_pass(len(batch_x))
+            shared.rows.copy_(batch_x)
+            out = shared.forward().to(self._dtype)
             if outputs is not None:
-                outputs[:, :, begin : begin + len(some_x)] = out
-                begin += len(some_x)
-            yield self._loss.look(out, some_y)
+                outputs[:, :, begin : begin + len(batch_x)] = out
+                begin += len(batch_x)
+            yield self._loss.sums(out, batch_y)
 
-    def _look_at_own(
+    def _evaluate_own_rows(
         self, n_rows: int, outputs: torch.Tensor | None
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Each lane at the rows of its fold."""
+        """Evaluate each lane on the rows of its fold, and yield the sums of `n_rows` at a time."""
         assert self._judged is not None
         x, y = self._data.train.x, self._data.train.y
         places, counts = (torch.split(t, n_rows, dim=1) for t in self._judged)
         begin = 0
-        for some, weights in zip(places, counts, strict=True):
-            look = self._look_apart(some.shape[1])
-            torch.index_select(x, 0, some.reshape(-1), out=look.x)
-            some_y = y.index_select(0, some.reshape(-1)).view(some.shape)
-            out = look.forward().to(self._dtype)
+        for batch, weights in zip(places, counts, strict=True):
+            own = self._own_rows_pass(batch.shape[1])
+            torch.index_select(x, 0, batch.reshape(-1), out=own.x)
+            batch_y = y.index_select(0, batch.reshape(-1)).view(batch.shape)
+            out = own.forward().to(self._dtype)
             if outputs is not None:
                 outputs[:, :, begin : begin + out.shape[2]] = out
                 begin += out.shape[2]
-            yield self._loss.look(out, some_y, weights)
+            yield self._loss.sums(out, batch_y, weights)
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:
-        parts = self.values.of(position)
+        parts = self.values.parts(position)
         kinds = ("weight", "bias")
-        # Copies all: of some the lane's own memory is in order, too.
+        # Every part is copied, also one that is already contiguous in the lane's own memory.
         return {
             f"layers.{i // 2}.{kinds[i % 2]}": p.clone(memory_format=torch.contiguous_format)
             for i, p in enumerate(parts)
@@ -216,27 +218,29 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
             )
         return self._passes[n_rows]
 
-    def _look(self, n_rows: int) -> PackedPass:
-        """The pass for so many rows of the validation part."""
-        if n_rows not in self._looks:
-            self._looks[n_rows] = PackedPass(self._work_values, self._scratch, n_rows)
-        return self._looks[n_rows]
+    def _shared_rows_pass(self, n_rows: int) -> PackedPass:
+        """Return the pass of all lanes over the same `n_rows` rows."""
+        if n_rows not in self._shared_rows_passes:
+            self._shared_rows_passes[n_rows] = PackedPass(self._work_values, self._scratch, n_rows)
+        return self._shared_rows_passes[n_rows]
 
-    def _look_apart(self, n_rows: int) -> OwnRowsPass:
-        """The pass for so many rows of each lane's own."""
-        if n_rows not in self._own_looks:
-            self._own_looks[n_rows] = OwnRowsPass(self._work_values, self._scratch, n_rows)
-        return self._own_looks[n_rows]
+    def _own_rows_pass(self, n_rows: int) -> OwnRowsPass:
+        """Return the pass over `n_rows` own rows of each lane."""
+        if n_rows not in self._own_rows_passes:
+            self._own_rows_passes[n_rows] = OwnRowsPass(self._work_values, self._scratch, n_rows)
+        return self._own_rows_passes[n_rows]
 
     def _round_weights(self) -> None:
-        """Before a pass: bring the rounded copy up to date."""
+        """Update the rounded copy of the weights before a pass."""
         if self._mixed:
             self._work_values.flat.copy_(self.values.flat)
 
 
 class _LaneJudgedRows(NamedTuple):
-    """The rows (K, M) that judge each lane, filled up with the last where it has fewer than others,
-    and how often each counts: 1, or 0 where it only fills up."""
+    """The rows (K, M) that judge each lane, and how often each row counts.
+
+    A lane with fewer rows than others repeats its last row, which then counts 0 times instead of 1.
+    """
 
     places: torch.Tensor
     counts: torch.Tensor
@@ -244,9 +248,9 @@ class _LaneJudgedRows(NamedTuple):
     @classmethod
     def of(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
         rows = [data.folds[lane.fold].judged for lane in lanes if lane.fold is not None]
-        n_rows = [len(some) for some in rows]
+        n_rows = [len(own) for own in rows]
         places = torch.stack(
-            [torch.cat([some, some[-1:].expand(max(n_rows) - len(some))]) for some in rows]
+            [torch.cat([own, own[-1:].expand(max(n_rows) - len(own))]) for own in rows]
         )
         counts = torch.arange(max(n_rows), device=places.device) < torch.tensor(
             n_rows, device=places.device

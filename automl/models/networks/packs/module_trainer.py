@@ -1,12 +1,12 @@
-"""Packs of a user's own module: the same module with other weights in each lane, by `torch.func`.
+"""Trains packs of a user's own module: one module with other weights in each lane, by `torch.func`.
 
-Every operation of the module runs once for all lanes (`vmap`), whatever it is made of. What `vmap`
-cannot do (LSTM, `.item()`, an `if` on data) and what draws random numbers in `forward` (a lane
-would depend on its neighbours) is found out by a trial step when the pack is opened.
+Every operation of the module runs once for all lanes (`vmap`). A test step finds modules that
+cannot be packed, when the pack is opened: `vmap` cannot run LSTM, `.item()` or an `if` on data, and
+random numbers drawn in `forward` would make a lane depend on the other lanes.
 
-How torch sums depends on how many lanes there are and on a lane's place among them. So that a lane
-does not change by a bit when another one leaves, each keeps its place, and free places train too,
-as ghosts that nobody looks at; a small module's step costs the same with them.
+How torch sums depends on the number of lanes and on a lane's place among them. Each lane therefore
+keeps its place, and free places train too, as ghosts without a reader. Then no bit of a lane
+changes when another leaves; a small module's step costs the same with ghosts.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from automl.models.networks.trainer import TrainingProblem
 from automl.objectives.seeds import RandomStream, stream_seed
 
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
-"""Of one lane, by the module's names."""
+"""The tensors of one lane, by the module's names."""
 MAX_WEIGHTS_ON_HOST = 2**14
-"""Larger networks gain little or lose on a CPU (`experiments/002-packs/modules.py`)."""
+"""The most weights of a network that is packed on a CPU. Larger networks gain little or lose there
+(`experiments/002-packs/modules.py`)."""
 _EVALUATION_ROWS = 1024  # in a pass without gradients, of each lane
 _PROBE_LANES = 3
 
 
 class ModulePackTrainer(PackTrainer):
-    """See `PackTrainer`. All lanes are built with the same arguments."""
+    """A `PackTrainer` for any module; all lanes are built with the same arguments."""
 
     no_grad = torch.no_grad  # torch.func differentiates; tensors of inference mode cannot be
 
     def __init__(
         self, problem: TrainingProblem, key: ModuleKey, data: DataTensors, *, device: str
     ) -> None:
-        """Raises whatever says that such a module cannot be stacked."""
+        """Build the module and test it. Any exception means that it cannot be packed."""
         super().__init__(problem, key.batch_size, data, device=device)
         self._data = data
         self._network = problem.network(ModuleParams(arguments=key.arguments))
@@ -54,8 +55,8 @@ class ModulePackTrainer(PackTrainer):
             optimizer=key.optimizer, schedule=key.schedule, ema_decay=ema_decay
         )
         self._numbers: list[int | None] = []
-        """Who has which place; a product of one matrix has other last bits than one among many, so
-        there are at least two."""
+        """The trial in each place, or None. There are at least two places, because a product of one
+        matrix has other last bits than one among many."""
         self.n_weights = sum(p.numel() for p in self._skeleton.parameters())
         self._probe()
         self._numbers.clear()
@@ -70,10 +71,14 @@ class ModulePackTrainer(PackTrainer):
             else:
                 numbers.append(number)
         self._numbers = [*numbers, *[None] * (2 - len(numbers))]
-        own = [self._ghost() if n is None else lanes[n] for n in self._numbers]
-        n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
+        in_order = [self._ghost() if n is None else lanes[n] for n in self._numbers]
         return ModuleLanePlaces(
-            self._numbers, own, self.problem.loss, self._skeleton, self._data, n_look_rows=n_rows
+            self._numbers,
+            in_order,
+            self.problem.loss,
+            self._skeleton,
+            self._data,
+            n_evaluation_rows=self.problem.n_evaluation_rows(self._batch_size, _EVALUATION_ROWS),
         )
 
     def _ghost(self) -> PackLane:
@@ -98,7 +103,10 @@ class ModulePackTrainer(PackTrainer):
             )
 
     def _probe(self) -> None:
-        """A step on a batch, and its gradients against those of one module by itself."""
+        """Compare a packed step on a batch with the step of one module by itself.
+
+        Raises ValueError if they differ, and the exceptions of `vmap`.
+        """
         module = self._network.build(
             self.problem.dtype, self._device, stream_seed(1, RandomStream.WEIGHTS)
         )
@@ -115,7 +123,7 @@ class ModulePackTrainer(PackTrainer):
             rows = torch.arange(self._batch_size, device=self._device).expand(_PROBE_LANES, -1)
             places.find_gradients(rows)
             loss = places.train_sums() / self._batch_size
-            self._look(places)
+            self._evaluate(places)
         x, y = self._data.train.x[: self._batch_size], self._data.train.y[: self._batch_size]
         out = module.train()(x)
         self.problem.loss.check(out, y)
@@ -123,7 +131,7 @@ class ModulePackTrainer(PackTrainer):
         expected.backward()  # type: ignore[no-untyped-call]
         same = torch.allclose(loss, expected.detach().double(), rtol=1e-3, atol=1e-5)
         trained = [p for p in module.parameters() if p.requires_grad]
-        for own, parameter in zip(places.grads.of(0), trained, strict=True):
+        for own, parameter in zip(places.grads.parts(0), trained, strict=True):
             grad = torch.zeros_like(own) if parameter.grad is None else parameter.grad
             same = same and torch.allclose(own, grad, rtol=1e-2, atol=1e-4)
         if not same:
@@ -131,8 +139,7 @@ class ModulePackTrainer(PackTrainer):
 
 
 class ModuleLanePlaces(LanePlaces[StackedLayout]):
-    """See `LanePlaces`. What is not trained (buffers, frozen parameters) is stacked beside the
-    rest."""
+    """The `LanePlaces` of modules. Buffers and frozen parameters are stacked beside the weights."""
 
     def __init__(
         self,
@@ -142,9 +149,9 @@ class ModuleLanePlaces(LanePlaces[StackedLayout]):
         skeleton: nn.Module,
         data: DataTensors,
         *,
-        n_look_rows: int,
+        n_evaluation_rows: int,
     ) -> None:
-        """`skeleton` is a module as the lanes have it; only its structure is used."""
+        """Take `skeleton`, a module of the lanes' kind; only its structure is used."""
         trained = {n: p.detach() for n, p in skeleton.named_parameters() if p.requires_grad}
         if not trained:
             raise ValueError(
@@ -154,7 +161,7 @@ class ModuleLanePlaces(LanePlaces[StackedLayout]):
         example = next(iter(trained.values()))
         values, grads = (LaneWeights(layout, example.dtype, example.device) for _ in range(2))
         super().__init__(numbers, lanes, values, grads)
-        self._skeleton, self._data, self._n_look_rows = skeleton, data, n_look_rows
+        self._skeleton, self._data, self._n_evaluation_rows = skeleton, data, n_evaluation_rows
         everything = {**dict(skeleton.named_parameters()), **dict(skeleton.named_buffers())}
         self._rest = {
             name: tensor.detach().expand(len(lanes), *tensor.shape).clone()
@@ -169,12 +176,12 @@ class ModuleLanePlaces(LanePlaces[StackedLayout]):
         }
         self._totals = torch.zeros(len(lanes), dtype=torch.float64, device=example.device)
         functional = _FunctionalLoss(loss, skeleton, tied)
-        self._find = vmap(
+        self._find_gradients = vmap(
             grad_and_value(functional.train_loss), in_dims=(0, 0, 0, 0), randomness="error"
         )
         in_dims = (0, 0, 0, 0) if data.folds else (0, 0, None, None)
-        self._look = vmap(functional.look, in_dims=in_dims, randomness="error")
-        self._look_alone = functional.look
+        self._sums_of_lanes = vmap(functional.sums, in_dims=in_dims, randomness="error")
+        self._sums_of_lane = functional.sums
 
     def begin_epoch(self) -> None:
         self._totals.zero_()
@@ -186,7 +193,7 @@ class ModuleLanePlaces(LanePlaces[StackedLayout]):
             t.index_select(0, flat).view(*rows.shape, *t.shape[1:])
             for t in (self._data.train.x, self._data.train.y)
         )
-        grads, losses = self._find(dict(self.values.views), self._rest, x, y)
+        grads, losses = self._find_gradients(dict(self.values.views), self._rest, x, y)
         for name, view in self.grads.views.items():
             view.copy_(grads[name])
         self._totals.add_(losses, alpha=rows.shape[1])
@@ -200,11 +207,11 @@ class ModuleLanePlaces(LanePlaces[StackedLayout]):
             return self._evaluate_folds(outputs)
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
         part, begin = self._data.validation, 0
-        pieces = (torch.split(t, self._n_look_rows) for t in (part.x, part.y))
+        pieces = (torch.split(t, self._n_evaluation_rows) for t in (part.x, part.y))
         for x, y in zip(*pieces, strict=True):
-            if not len(y):  # there is no such part, and not every network takes no rows
+            if not len(y):  # without a validation part: not every network takes 0 rows
                 continue
-            loss, miss, out = self._look(dict(self.values.views), self._rest, x, y)
+            loss, miss, out = self._sums_of_lanes(dict(self.values.views), self._rest, x, y)
             sums[0] += loss
             sums[1] += miss
             if outputs is not None:
@@ -213,44 +220,49 @@ class ModuleLanePlaces(LanePlaces[StackedLayout]):
         return sums[0], sums[1]
 
     def _evaluate_folds(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Each lane at the rows of its fold: those that all have together, the rest by itself."""
+        """Evaluate each lane on the rows of its fold.
+
+        All lanes evaluate as many rows as the smallest fold has together; each lane evaluates the
+        rest by itself.
+        """
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
         folds = self._data.folds
         rows = [folds[lane.fold].judged for lane in self.lanes if lane.fold is not None]
-        n_common = min(len(fold.judged) for fold in folds)  # not of the lanes there are now
-        common = torch.stack([some[:n_common] for some in rows])
+        # The smallest of all folds, also of those without a lane now: no lane depends on others.
+        n_common = min(len(fold.judged) for fold in folds)
+        common = torch.stack([own[:n_common] for own in rows])
         begin = 0
-        for some in torch.split(common, self._n_look_rows, dim=1):
+        for batch in torch.split(common, self._n_evaluation_rows, dim=1):
             x, y = (
-                t.index_select(0, some.reshape(-1)).view(*some.shape, *t.shape[1:])
+                t.index_select(0, batch.reshape(-1)).view(*batch.shape, *t.shape[1:])
                 for t in (self._data.train.x, self._data.train.y)
             )
-            loss, miss, out = self._look(dict(self.values.views), self._rest, x, y)
+            loss, miss, out = self._sums_of_lanes(dict(self.values.views), self._rest, x, y)
             sums += torch.stack([loss, miss])
             if outputs is not None:
-                outputs[:, :, begin : begin + some.shape[1]] = out.transpose(1, 2)
-                begin += some.shape[1]
+                outputs[:, :, begin : begin + batch.shape[1]] = out.transpose(1, 2)
+                begin += batch.shape[1]
         for position, own in enumerate(rows):
             trained = {name: view[position] for name, view in self.values.views.items()}
             rest = {name: tensor[position] for name, tensor in self._rest.items()}
             begin = n_common
-            for some in torch.split(own[n_common:], self._n_look_rows):
-                if not len(some):
+            for batch in torch.split(own[n_common:], self._n_evaluation_rows):
+                if not len(batch):
                     continue
-                x, y = self._data.train.x[some], self._data.train.y[some]
-                loss, miss, out = self._look_alone(trained, rest, x, y)
+                x, y = self._data.train.x[batch], self._data.train.y[batch]
+                loss, miss, out = self._sums_of_lane(trained, rest, x, y)
                 sums[:, position] += torch.stack([loss, miss])
                 if outputs is not None:
-                    outputs[position, :, begin : begin + len(some)] = out.T
-                    begin += len(some)
+                    outputs[position, :, begin : begin + len(batch)] = out.T
+                    begin += len(batch)
         return sums[0], sums[1]
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:
-        return {name: self._of(own)[position].clone() for name, own in self._names.items()}
+        return {name: self._stacked(own)[position].clone() for name, own in self._names.items()}
 
     def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
         for name, own in self._names.items():
-            self._of(own)[position].copy_(weights[name])
+            self._stacked(own)[position].copy_(weights[name])
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return super().tensors() | {f"rest.{name}": t for name, t in self._rest.items()}
@@ -259,34 +271,35 @@ class ModuleLanePlaces(LanePlaces[StackedLayout]):
         super().take(old, moves)
         assert isinstance(old, ModuleLanePlaces)
         for name, tensor in self._rest.items():
-            for there, here in moves.items():
-                tensor[here].copy_(old._rest[name][there])
+            for old_position, position in moves.items():
+                tensor[position].copy_(old._rest[name][old_position])
 
-    def _of(self, name: str) -> torch.Tensor:
-        """A tensor of all lanes, by the name of its parameter or buffer."""
+    def _stacked(self, name: str) -> torch.Tensor:
+        """Return the tensor of all lanes, by the name of its parameter or buffer."""
         return self.values.views[name] if name in self.values.views else self._rest[name]
 
 
 class _FunctionalLoss:
-    """A module's loss as a function of its tensors, of one lane.
+    """The loss of a module as a function of the tensors of one lane.
 
-    Holds no places: a cycle would keep a pack's memory until Python's collector comes by.
+    It does not refer to the places: a cycle would keep a pack's memory until Python's garbage
+    collector runs.
     """
 
     def __init__(self, loss: EvaluatedLoss, skeleton: nn.Module, tied: Mapping[str, str]) -> None:
-        """`tied`: for a name of a parameter, the one under which it is given."""
+        """Take `tied`: from the name of a tied parameter to the name of its stacked tensor."""
         self._loss, self._skeleton, self._tied = loss, skeleton, tied
 
     def train_loss(
         self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
     ) -> torch.Tensor:
-        """The mean over a batch."""
+        """Return the mean loss over a batch."""
         return self._loss.mean(self._call(trained, rest, x), y)
 
-    def look(
+    def sums(
         self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Sums over rows of the loss, and of misses or squared errors; the outputs."""
+        """Return the sums over rows of the loss and of misses, and the outputs."""
         out = self._call(trained, rest, x)
         total = self._loss.total(out, y)
         return total, self._loss.misses(out, y, total), out
@@ -294,13 +307,13 @@ class _FunctionalLoss:
     def _call(self, trained: Tensors, rest: Tensors, x: torch.Tensor) -> torch.Tensor:
         tensors = {**trained, **rest}
         tied = {name: tensors[own] for name, own in self._tied.items()}
-        # Not tie_weights=True: after it, a submodule used twice keeps tensors of vmap's.
+        # With tie_weights=True a submodule that is used twice keeps tensors of vmap's afterwards.
         out: torch.Tensor = functional_call(self._skeleton, tensors | tied, (x,), tie_weights=False)
         return out
 
 
 def _canonical_names(module: nn.Module) -> dict[str, str]:
-    """For each name in `state_dict`, the one under which a tied parameter is found first."""
+    """Map each name in `state_dict` to the name under which a tied parameter is found first."""
     first: dict[int, str] = {}
     for named in (module.named_parameters, module.named_buffers):
         for name, tensor in named(remove_duplicate=False):
@@ -313,5 +326,5 @@ def _canonical_names(module: nn.Module) -> dict[str, str]:
 
 
 def _owner(module: nn.Module, name: str) -> nn.Module:
-    """The submodule that holds a parameter or buffer."""
+    """Return the submodule that holds a parameter or buffer."""
     return module.get_submodule(name.rpartition(".")[0])

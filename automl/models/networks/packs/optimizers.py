@@ -1,8 +1,8 @@
-"""SGD, Adam and AdamW for all lanes at once, each lane with its own learning rate and the like.
+"""SGD, Adam and AdamW for all lanes at once, each lane with its own learning rate and other params.
 
-The formulas are those of `optimizers.py`; torch's own kernels take one learning rate for all. What
-differs per lane but not per step is spread once over a vector as long as the weights; Adam's bias
-corrections differ per step too, and are applied region by region.
+The formulas are those of `networks/optimizers.py`; torch's own kernels take one learning rate for
+all. A number that differs per lane but not per step is spread once over a vector as long as the
+weights. Adam's bias corrections differ per step too, and are applied region by region.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ _EPS = 1e-8
 
 
 class PackOptimizer(Protocol):
-    """Steps of all lanes in place. Made anew for each layout."""
+    """An optimizer that steps all lanes in place; each layout has a new one."""
 
     moments: Mapping[str, AnyLanes]
-    """Its state, by the names that the alone trainer's checkpoint gives it."""
+    """The optimizer's state, by the names of `FlatOptimizer.state`."""
 
     def begin_epoch(
         self, n_steps: Sequence[int], n_batches: int, lr_factors: Numbers | None = None
     ) -> None:
-        """Make ready for an epoch; `n_steps` are the steps that each lane has made before it, and
-        `lr_factors` (K, S) what its learning rate is multiplied by in each to come; None: 1."""
+        """Prepare for an epoch of `n_batches` steps.
+
+        `n_steps` are the steps that each lane has made before. `lr_factors` (K, S) are the factors
+        of each lane's learning rate in the steps of the epoch; None means 1.
+        """
 
     def step(self, index: int) -> None:
-        """One step along the gradients; `index` counts from the epoch's start."""
+        """Take one step along the gradients; `index` counts from the epoch's start."""
 
 
 class _PackSGD:
@@ -58,7 +61,7 @@ class _PackSGD:
     def begin_epoch(
         self, n_steps: Sequence[int], n_batches: int, lr_factors: Numbers | None = None
     ) -> None:
-        """Cut what changes from step to step up by region."""
+        """Cut the learning-rate factors up by region."""
         if lr_factors is not None:
             self._factors = by_region(self._work, _float64(lr_factors).t())
 
@@ -94,7 +97,7 @@ class _PackAdam:
         self._eps: list[list[torch.Tensor]] = []
         self._lr: list[list[torch.Tensor]] = []
         self._keep: list[list[torch.Tensor]] | None = None
-        """What weight decay leaves in each step, where that changes."""
+        """The factor that weight decay leaves of the weights in each step; None if constant."""
 
     def begin_epoch(
         self, n_steps: Sequence[int], n_batches: int, lr_factors: Numbers | None = None
@@ -143,7 +146,7 @@ class PackWeightAverage:
         self._rates: list[list[torch.Tensor]] = []
 
     def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
-        """As for an optimizer."""
+        """Prepare for an epoch, as `PackOptimizer.begin_epoch` does."""
         rates = [
             [average_rate(p.ema_decay, step) for step in range(n, n + n_batches)]
             for p, n in zip(self._params, n_steps, strict=True)
@@ -151,7 +154,7 @@ class PackWeightAverage:
         self._rates = by_region(self._work, _float64(rates).t())
 
     def step(self, index: int) -> None:
-        """After one of the optimizer."""
+        """Move the averages after a step of the optimizer; `index` counts in the epoch."""
         torch.sub(self._values.flat, self.lanes.flat, out=self._work.flat)
         torch._foreach_mul_(self._parts, self._rates[index])
         self.lanes.flat.add_(self._work.flat)
@@ -160,19 +163,19 @@ class PackWeightAverage:
 def make_pack_average(
     values: AnyLanes, params: Sequence[TrainingParams]
 ) -> PackWeightAverage | None:
-    """What averages the weights of all lanes; None where none asks for it."""
+    """Return an average of all lanes' weights, or None if no lane asks for it."""
     return PackWeightAverage(values, params) if any(p.ema_decay > 0 for p in params) else None
 
 
 def by_region(lanes: AnyLanes, numbers: torch.Tensor) -> list[list[torch.Tensor]]:
-    """(S, K) → for each step, a tensor per region of the lanes that broadcasts over it."""
+    """Return for each step of (S, K) one tensor per region, which broadcasts over the region."""
     numbers = F.pad(numbers, (0, 1), value=1.0).to(lanes.flat)
     columns = [region.rows(numbers).unbind(0) for region in lanes.layout.regions.values()]
     return [list(step) for step in zip(*columns, strict=True)]
 
 
 class _PackGradientClip:
-    """Scales each lane's gradient down to a norm of its own; see `FlatParameters.clip`."""
+    """Scales each lane's gradient down to a norm of its own, as `FlatParameters.clip` does."""
 
     def __init__(self, grads: AnyLanes, norms: Sequence[float]) -> None:
         self._grads = grads
@@ -191,7 +194,7 @@ class _PackGradientClip:
 
 
 def make_pack_clip(grads: AnyLanes, params: Sequence[TrainingParams]) -> Callable[[], None] | None:
-    """What clips the gradients of all lanes; None where no lane asks for it."""
+    """Return a function that clips the gradients of all lanes, or None if no lane asks for it."""
     if all(p.clip_norm is None for p in params):
         return None
     return _PackGradientClip(
@@ -202,7 +205,7 @@ def make_pack_clip(grads: AnyLanes, params: Sequence[TrainingParams]) -> Callabl
 def make_pack_optimizer(
     values: AnyLanes, grads: AnyLanes, params: Sequence[TrainingParams]
 ) -> PackOptimizer:
-    """The optimizer that all of `params` name."""
+    """Return the optimizer that all of `params` name."""
     if params[0].optimizer == "sgd":
         return _PackSGD(values, grads, params)
     return _PackAdam(values, grads, params)

@@ -1,11 +1,10 @@
-"""Carries a pack of trials out: each is its own trial, with its events, checkpoints and outcome.
+"""Runs a pack of trials, in which each trial keeps its own events, checkpoints and outcome.
 
-The lanes' reports of one epoch are given together, so that lanes that reach a rung together are
-judged together; all else of a trial goes through the same `TrialContext` and `TrialReports` as
-alone. A trial that ends leaves its lane, and the feed's next takes it, at an epoch's end. Where the
-pack itself breaks, its trials end as `InterruptedOutcome(pack_dissolved=True)`, after their
-checkpoints
-were written, and go on alone.
+The lanes' reports of one epoch are sent together, so that lanes that reach a rung together are
+judged together. All else goes through the same `TrialContext` and `TrialReports` as outside packs.
+At an epoch's end a trial that has ended leaves its lane to the next trial of the feed. If the pack
+itself breaks, the checkpoints are written, and the trials end as
+`InterruptedOutcome(pack_dissolved=True)` and go on alone.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrialPackTrainer(Protocol):
-    """Trains trials by their numbers, epoch by epoch: see `PackTrainer`."""
+    """Trains trials by their numbers, epoch by epoch, with the methods of `PackTrainer`."""
 
     def add(
         self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
@@ -67,20 +66,20 @@ class TrialPackTrainer(Protocol):
 
 @dataclass(frozen=True)
 class PackSetup:
-    """A pack without trials yet, and what its estimator makes of a trial's params and weights."""
+    """A pack that has no trials yet, with its estimator's functions of params and models."""
 
     trainer: TrialPackTrainer
     n_epochs: int
     params: Callable[[Params], TrainingParams]
     best: Callable[[int], Mapping[str, Any]]
-    """What `best.pt` holds of a trial as it is now."""
-    told: Callable[[int], FinalReport | None] = lambda number: None
-    """What a trial comes to at its end; None: its best report."""
+    """Returns the content of `best.pt` for the present state of a trial."""
+    final_report: Callable[[int], FinalReport | None] = lambda number: None
+    """Returns the final report of a trial at its end; None means its best report."""
 
 
 @dataclass
 class _TrialLane:
-    """A trial in the pack."""
+    """A trial while it is in the pack."""
 
     trial: TrialContext
     record: TrialReports
@@ -89,15 +88,15 @@ class _TrialLane:
 
 @dataclass
 class _EventRelay:
-    """A trial's own `on_event`: its report of an epoch was told together with those of others."""
+    """The `on_event` of a trial, which does not repeat a report that was sent with the pack's."""
 
     on_events: OnEvents
-    answer: Verdict | None = None
-    """To the report that comes next, where it was told already."""
+    verdict: Verdict | None = None
+    """The verdict on the next report, if that was sent already."""
 
     def __call__(self, event: TrialEvent) -> Verdict:
-        if isinstance(event, MetricsReported) and self.answer is not None:
-            return self.answer
+        if isinstance(event, MetricsReported) and self.verdict is not None:
+            return self.verdict
         return single_event_handler(self.on_events)(event)
 
 
@@ -110,7 +109,7 @@ class _PackBrokenError(Exception):
 
 
 class PackRunner:
-    """One pack, from its first trial to the last that the feed has for it; in one thread."""
+    """Runs one pack in one thread, from its first trial to the last trial of its feed."""
 
     def __init__(
         self,
@@ -131,7 +130,7 @@ class PackRunner:
     def run(self, feed: TrialSource) -> None:
         """Train until no lane is taken and the feed has no trial.
 
-        Raises only what `on_events` raised, and StorageError for a disk that takes no checkpoint.
+        Raises only the errors of `on_events`, and StorageError if no checkpoint can be written.
         """
         try:
             while self._fill(feed):
@@ -142,7 +141,7 @@ class PackRunner:
     # --- lanes ----------------------------------------------------------------------------------
 
     def _fill(self, feed: TrialSource) -> bool:
-        """Give free lanes to the feed's trials; whether any lane is taken."""
+        """Give free lanes to the feed's trials, and return whether any lane is taken."""
         while len(self._lanes) < feed.n_lanes and (spec := feed.next()) is not None:
             trial, record = self._open_trial(spec, _EventRelay(self._on_events))
             lane = _TrialLane(trial, record)
@@ -151,21 +150,21 @@ class PackRunner:
         return bool(self._lanes)
 
     def _begin(self, lane: _TrialLane) -> bool:
-        """Put a trial into the pack; False: its checkpoint says that it is trained."""
+        """Put a trial into the pack; return False if its checkpoint says that it is trained."""
         number = lane.trial.number
         params = self._opened.params(lane.trial.params)
         assert self._can_join(lane.trial.params), f"a pack was fed {lane.trial.params}"
         state = lane.trial.restore()
         try:
             lane.epoch = self._trainer.add(number, params, lane.trial.seed, state)
-        except torch.OutOfMemoryError as error:  # the pack's, whoever comes last
+        except torch.OutOfMemoryError as error:  # the pack is too large, not the last trial
             self._lanes[number] = lane
             raise _PackBrokenError(error) from error
         self._lanes[number] = lane
         return self._goes_on(lane)
 
     def _conclude(self, lane: _TrialLane, ended: TrialOutcome | None) -> None:
-        """Free a lane whose trial has ended, and tell its outcome."""
+        """Free a lane whose trial has ended, and send its outcome."""
         if lane.record.broken is not None:
             raise lane.record.broken
         if ended is None:
@@ -180,7 +179,7 @@ class PackRunner:
     def _run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]:
         try:
             return self._trainer.run_epoch()
-        except Exception as error:  # alone it happens to one trial only
+        except Exception as error:  # trained alone, only one trial would fail
             raise _PackBrokenError(error) from error
 
     def _end_epoch(self, ended: Mapping[int, Mapping[str, float] | DivergedError]) -> None:
@@ -196,19 +195,19 @@ class PackRunner:
             verdict = verdicts.get(number, Verdict.GO_ON)
             step = partial(self._report, lane, metrics, verdict)
             self._conclude(lane, self._outcome_of(lane, step))
-        for number in [*self._lanes][:1]:  # it is all of theirs, and one of them tells it
+        for number in [*self._lanes][:1]:  # the memory belongs to all lanes; one of them reports it
             if peaks := [*self._peak_reporter.grown(number, self._n_most)]:
                 self._on_events(peaks)
 
     def _report(
         self, lane: _TrialLane, metrics: Mapping[str, float] | DivergedError, verdict: Verdict
     ) -> bool:
-        """What the trial does with its epoch when it is alone; False: it was its last."""
+        """Report an epoch of a trial as outside packs; return False if it was the last."""
         if isinstance(metrics, DivergedError):
             raise metrics
         assert isinstance(lane.record.on_event, _EventRelay)
         trainer, number = self._trainer, lane.trial.number
-        lane.record.on_event.answer = verdict
+        lane.record.on_event.verdict = verdict
         try:
             lane.trial.report(
                 lane.epoch,
@@ -218,33 +217,33 @@ class PackRunner:
                 scores=trainer.scores(number),
             )
         finally:
-            lane.record.on_event.answer = None
+            lane.record.on_event.verdict = None
         lane.epoch += 1
         return self._goes_on(lane)
 
     def _goes_on(self, lane: _TrialLane) -> bool:
-        """Whether it is to train another epoch."""
+        """Return whether a trial trains another epoch."""
         over = self._trainer.has_stopped(lane.trial.number)
         return lane.epoch < self._opened.n_epochs and not over
 
     def _outcome_of(self, lane: _TrialLane, step: Callable[[], bool]) -> TrialOutcome | None:
-        """The outcome of a trial that ends with this step; None: it goes on."""
+        """Take a step of a trial, and return its outcome if it ends there; None if it goes on."""
         try:
             if step():
                 return None
-            told = self._opened.told(lane.trial.number)
-            value = None if told is None else lane.record.take_final_report(told)
+            final = self._opened.final_report(lane.trial.number)
+            value = None if final is None else lane.record.take_final_report(final)
             lane.record.write()
             return outcomes.outcome_of_return(value, lane.record)
         except _PackBrokenError:
             raise
-        except BaseException as error:  # noqa: BLE001  as alone: whatever it raised is its outcome
+        except BaseException as error:  # noqa: BLE001  the outcome of the trial, as outside packs
             return outcomes.outcome_of_exception(error, lane.record)
 
     # --- the end of a broken pack ---------------------------------------------------------------
 
     def _dissolve(self, error: Exception) -> None:
-        """End all trials as interrupted; what they have trained is written where it can be."""
+        """End all trials as interrupted, after their checkpoints are written if possible."""
         cause = fit_line(f"its pack broke: {type(error).__name__}: {error}")
         logger.warning("%d trials go on alone; %s", len(self._lanes), cause)
         readable = self._try(self._trainer.rewind)
@@ -256,10 +255,10 @@ class PackRunner:
             self._on_events([InterruptedOutcome(number, time.time(), cause, pack_dissolved=True)])
 
     def _try(self, action: Callable[[], None]) -> bool:
-        """Whether it could be done: what broke the pack may have taken the device with it."""
+        """Run an action, and return whether it succeeded; the device may be lost with the pack."""
         try:
             action()
-        except Exception as error:  # noqa: BLE001  the trial goes on from an earlier one
+        except Exception as error:  # noqa: BLE001  the trial goes on from an earlier checkpoint
             logger.warning("no checkpoint after its pack broke: %s", error)
             return False
         return True

@@ -1,11 +1,10 @@
-"""Trains many networks as one batched model, epoch by epoch: `NetworkTrainer` for all lanes of a
-pack.
+"""Trains many networks as one batched model, epoch by epoch, as `NetworkTrainer` trains one.
 
-Each lane draws its weights, its shuffling and its dropout as the alone trainer does, from the same
-seeds, so a trial's losses in a pack and alone agree up to rounding, and their states are the same.
-Lanes come and go between epochs; the others do not change, on a CPU not in the last bit. Knows no
-study and writes no file. What depends on the kind of network is in `mlp_trainer.py` and
-`module_trainer.py`.
+Each lane draws its weights, its shuffling and its dropout as `NetworkTrainer` does, from the same
+seeds. A trial's losses in a pack and alone therefore agree up to rounding, and the form of their
+states is the same. Lanes come and go between epochs; the others do not change, on a CPU not in the
+last bit. The trainer knows no study and writes no file. The kinds of network are in
+`mlp_trainer.py` and `module_trainer.py`.
 """
 
 from __future__ import annotations
@@ -42,22 +41,22 @@ AnyLayout = TypeVar("AnyLayout", bound=PackLayout)
 
 @dataclass
 class PackLane:
-    """A trial in the pack."""
+    """A trial, or a fold of a trial, in the pack."""
 
     params: TrainingParams
     network: NetworkDescription
     seed: int
     epoch: int
-    """The one to train next."""
+    """The epoch to train next."""
     patience: Patience
     arriving: Mapping[str, Any] | None
-    """Its state, until it has a place."""
+    """The state to load, until the lane has a place."""
     fold: int | None = None
-    """Which one of a trial it is; None: the trial has this model alone."""
+    """The number of the trial's fold; None if the trial has this model alone."""
 
 
 class LanePlaces(ABC, Generic[AnyLayout]):
-    """Lanes in their places: all that is made anew when the lanes change."""
+    """The lanes in their places: weights, gradients and optimizer, made anew when lanes change."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class LanePlaces(ABC, Generic[AnyLayout]):
         values: LaneWeights[AnyLayout],
         grads: LaneWeights[AnyLayout],
     ) -> None:
-        """`numbers` are those of the trials in `lanes`; None: a place that no trial has."""
+        """Take the trial numbers of `lanes`; None stands for a place without a trial."""
         self.positions = {n: position for position, n in enumerate(numbers) if n is not None}
         self.lanes, self.values, self.grads = lanes, values, grads
         params = [lane.params for lane in lanes]
@@ -76,41 +75,45 @@ class LanePlaces(ABC, Generic[AnyLayout]):
 
     @abstractmethod
     def begin_epoch(self) -> None:
-        """Make ready for an epoch of training; its sums are 0."""
+        """Prepare for an epoch of training, with sums of 0."""
 
     @abstractmethod
     def find_gradients(self, rows: torch.Tensor) -> None:
-        """Those of a step on the training part's rows (K, B), one order per lane, into `grads`."""
+        """Write the gradients of a step to `grads`.
+
+        `rows` (K, B) number rows of the training part, one order per lane.
+        """
 
     @abstractmethod
     def train_sums(self) -> torch.Tensor:
-        """The sums (K,) of the epoch's training losses, float64."""
+        """Return the sums (K,) of the epoch's training losses, float64."""
 
     @abstractmethod
     def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums (K,) over the validation part, float64: losses, and misses or squared errors.
+        """Return sums (K,) over the validation part, float64: losses, and misses or squared errors.
 
-        What the networks give for it goes to `outputs` (K, C, N), where that is asked for; of folds
-        each lane's rows stand in their own order, before those of others that have more.
+        The networks' outputs are written to `outputs` (K, C, N) unless that is None. With folds,
+        each lane's rows are in their own order; a lane with fewer rows than others leaves the end
+        of its outputs unused.
         """
 
     @abstractmethod
     def weights(self, position: int) -> dict[str, torch.Tensor]:
-        """A copy of a lane's weights, as the module's `state_dict` names them."""
+        """Return a copy of a lane's weights, as the module's `state_dict` names them."""
 
     @abstractmethod
     def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take a lane's weights, as `state_dict` names them."""
+        """Set a lane's weights, as `state_dict` names them."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All that an epoch changes: the weights, their averages, the optimizer's moments."""
+        """Return all that an epoch changes: weights, averages, and moments of the optimizer."""
         moments = {name: lanes.flat for name, lanes in self.optimizer.moments.items()}
         average = {} if self.average is None else {"average": self.average.lanes.flat}
         return {"weights": self.values.flat, **moments, **average}
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The lanes have their averaged weights meanwhile, where there are such."""
+        """Give the lanes their averaged weights within the `with`, if there are averages."""
         if self.average is None:
             yield
             return
@@ -122,7 +125,7 @@ class LanePlaces(ABC, Generic[AnyLayout]):
             self.values.flat.copy_(own)
 
     def take(self, old: LanePlaces[AnyLayout], moves: Mapping[int, int]) -> None:
-        """Copy lanes from other places; `moves` maps their positions there to those here."""
+        """Copy lanes from other places; `moves` maps their old positions to the new ones."""
         self.values.take(old.values, moves)
         for name, lanes in self.optimizer.moments.items():
             lanes.take(old.optimizer.moments[name], moves)
@@ -131,7 +134,7 @@ class LanePlaces(ABC, Generic[AnyLayout]):
             self.average.lanes.take(old.average.lanes, moves)
 
     def arrive(self, position: int, state: Mapping[str, Any]) -> None:
-        """Put a state into a lane; a moment that it lacks stays 0."""
+        """Load a state into a lane; a moment that the state lacks stays 0."""
         self.write_weights(position, state["weights"])
         for name, lanes in self.optimizer.moments.items():
             if "optimizer" in state:
@@ -141,7 +144,7 @@ class LanePlaces(ABC, Generic[AnyLayout]):
             self.average.lanes.write_vector(position, own)
 
     def step(self, index: int, rows: torch.Tensor) -> None:
-        """One optimizer step; `index` counts from the epoch's start."""
+        """Take one optimizer step; `index` counts from the epoch's start."""
         self.find_gradients(rows)
         if self._clip is not None:
             self._clip()
@@ -151,10 +154,10 @@ class LanePlaces(ABC, Generic[AnyLayout]):
 
 
 class PackTrainer(ABC):
-    """The lanes of one pack: one problem, one optimizer kind, one batch size."""
+    """Trains the lanes of one pack, which share a problem, an optimizer kind and a batch size."""
 
     no_grad: Callable[[], AbstractContextManager[Any]] = torch.inference_mode
-    """What its steps run under; a kind of network that is differentiated by torch changes it."""
+    """The context of all steps; a kind of network that torch differentiates replaces it."""
 
     def __init__(
         self, problem: TrainingProblem, batch_size: int, data: DataTensors, *, device: str
@@ -169,17 +172,17 @@ class PackTrainer(ABC):
         self._before: dict[str, torch.Tensor] = {}
         self.keeps_outputs = False  # of folds, for `judged_outputs`
         self._outputs: torch.Tensor | None = None
-        """(K, C, N) of the last look."""
+        """The outputs (K, C, N) of the last evaluation."""
 
     @abstractmethod
     def make_places(self, lanes: Mapping[int, PackLane]) -> LanePlaces[Any]:
-        """Places for these lanes, without their weights."""
+        """Return places for these lanes, still without their weights."""
 
     @abstractmethod
     def check_state(self, state: Mapping[str, Any], network: NetworkDescription) -> None:
-        """Raise ValueError where a checkpoint holds another network than the params ask for."""
+        """Raise ValueError if a checkpoint holds another network than the params ask for."""
 
-    # --- who is in the pack ---------------------------------------------------------------------
+    # --- the lanes of the pack ------------------------------------------------------------------
 
     def add(
         self,
@@ -189,10 +192,10 @@ class PackTrainer(ABC):
         state: Mapping[str, Any] | None,
         fold: int | None = None,
     ) -> int:
-        """Give a trial a lane, from its start or its state; returns the epoch it goes on with. One
-        that is a `fold` of a trial has a number of its own, and does not stop by itself.
+        """Give a lane to a trial at its start or from its state; return the epoch to go on with.
 
-        Raises ValueError for a state of another network; the pack is then as it was.
+        A `fold` of a trial has a lane number of its own, and does not stop by itself. Raises
+        ValueError for a state of another network; the pack is then unchanged.
         """
         assert (fold is None) == (not self._folds), "data with folds trains folds"
         network = self.problem.network(params)
@@ -214,43 +217,46 @@ class PackTrainer(ABC):
         return own if fold is None else replace(own, limit_epochs=None)
 
     def remove(self, number: int) -> None:
-        """Take a trial out; its state can be had until the next epoch."""
+        """Remove a trial; its state stays readable until the next epoch."""
         del self._lanes[number]
 
     def network(self, number: int) -> NetworkDescription:
-        """The network of a lane."""
+        """Return the network of a lane."""
         return self._lanes[number].network
 
     def has_stopped(self, number: int) -> bool:
-        """Whether a trial waited long enough for a better value."""
+        """Return whether a trial has waited long enough for a better value."""
         return self._lanes[number].patience.is_over
 
     def weights(self, number: int) -> dict[str, torch.Tensor]:
-        """A copy of what a lane was judged by, as the module's `state_dict` names it."""
+        """Return a copy of the weights that a lane was judged by, as in the `state_dict`."""
         places = self._require_places()
         with self.no_grad(), places.averaged():
             return places.weights(places.positions[number])
 
     def scores(self, number: int) -> ReportScores | None:
-        """What computes all metrics of a lane's last epoch; None: there are no more of them."""
+        """Return an object that computes all metrics of a lane's last epoch.
+
+        None means that there are no more metrics.
+        """
         return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
 
     def beside(self, number: int) -> dict[str, float]:
-        """See `NetworkTrainer.beside`."""
+        """Return the entries of a model file besides the model, as `NetworkTrainer.beside`."""
         return self.problem.beside(self._outputs_of(self._require_places().positions[number]))
 
     def _outputs_of(self, position: int) -> torch.Tensor | None:
-        """A copy (N, C) of a lane's: the other lanes' need not be kept with them."""
+        """Return a copy (N, C) of a lane's outputs, which keeps no memory of other lanes."""
         return None if self._outputs is None else self._outputs[position].T.clone()
 
     def judged_outputs(self, number: int) -> npt.NDArray[np.float64]:
-        """(N, C) of a lane that is a fold, for the rows that judge it, by its last epoch."""
+        """Return the outputs (N, C) of a fold's last epoch for the rows that judge it."""
         outputs = self._outputs_of(self._require_places().positions[number])
         assert outputs is not None, "its pack keeps them"
         return outputs[: self._n_judged(self._lanes[number])].double().cpu().numpy()
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
-        """All that is needed to go on after `epoch`, here or alone: see `NetworkTrainer.state`."""
+        """Return a state that suffices to go on after `epoch`, here or by `NetworkTrainer`."""
         with self.no_grad():
             places = self._require_places()
             position = places.positions[number]
@@ -264,7 +270,7 @@ class PackTrainer(ABC):
             return state | self._lanes[number].patience.state()
 
     def rewind(self) -> None:
-        """After an epoch that broke: take all lanes back to its start, where states stand."""
+        """Take all lanes back to the start of an epoch that broke, where their states are valid."""
         if self._places is None:
             return
         with self.no_grad():
@@ -275,22 +281,22 @@ class PackTrainer(ABC):
     # --- training -------------------------------------------------------------------------------
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train one epoch of every lane, and return its metrics or why it cannot go on.
+        """Train one epoch of every lane, and return each one's metrics or its divergence.
 
-        See `NetworkTrainer.run_epoch` for what they are. Lanes may be in different epochs.
+        The metrics are those of `NetworkTrainer.run_epoch`. Lanes may be in different epochs.
         """
         ended = self.train_epoch()
         self.settle()
         return ended
 
     def train_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """`run_epoch`, after which `rewind` still takes it back, until it is settled."""
+        """Train as `run_epoch` does; until `settle`, `rewind` can still undo the epoch."""
         with self.no_grad():
             places = self._place()
             self._before = {name: tensor.clone() for name, tensor in places.tensors().items()}
             self._train(places)
             with places.averaged():
-                sums = torch.stack([places.train_sums(), *self._look(places)]).tolist()
+                sums = torch.stack([places.train_sums(), *self._evaluate(places)]).tolist()
         ended: dict[int, dict[str, float] | DivergedError] = {}
         for number, position in places.positions.items():
             lane = self._lanes[number]
@@ -310,28 +316,28 @@ class PackTrainer(ABC):
         return ended
 
     def settle(self) -> None:
-        """The last epoch stands."""
+        """Make the last epoch final: `rewind` cannot undo it any more."""
         self._before = {}
 
     def _n_judged(self, lane: PackLane) -> int:
-        """Rows that judge a lane."""
+        """Return the number of rows that judge a lane."""
         return self._n_validation if lane.fold is None else len(self._folds[lane.fold].judged)
 
-    def _look(self, places: LanePlaces[Any]) -> Sequence[torch.Tensor]:
-        """`LanePlaces.evaluate`, where there are rows to judge by."""
+    def _evaluate(self, places: LanePlaces[Any]) -> Sequence[torch.Tensor]:
+        """Return the sums of `LanePlaces.evaluate`, or zeros without rows to judge by."""
         n_rows = max((len(fold.judged) for fold in self._folds), default=self._n_validation)
         if n_rows:
-            self._outputs = self._room(len(places.lanes), n_rows)
+            self._outputs = self._make_output_buffer(len(places.lanes), n_rows)
             return places.evaluate(self._outputs)
         nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
         return nothing, nothing
 
-    def _room(self, n_lanes: int, n_rows: int) -> torch.Tensor | None:
-        """For what the lanes say of so many rows; None: nobody asks for it."""
+    def _make_output_buffer(self, n_lanes: int, n_rows: int) -> torch.Tensor | None:
+        """Return zeros for the lanes' outputs for `n_rows` rows; None if nothing reads them."""
         n_outputs = self.problem.n_outputs
         if not isinstance(n_outputs, int) or (self._folds and not self.keeps_outputs):
             return None
-        make = self.problem.room if self._folds else self.problem.room_for_outputs
+        make = self.problem.output_buffer if self._folds else self.problem.validation_buffer
         return make(n_lanes, n_outputs, n_rows, device=self._device)
 
     @property
@@ -339,7 +345,7 @@ class PackTrainer(ABC):
         return -(-self._n_train // self._batch_size)
 
     def _train(self, places: LanePlaces[Any]) -> None:
-        """One pass over the training part."""
+        """Train all lanes for one pass over the training part."""
         lanes = places.lanes
         places.begin_epoch()
         n_steps = [lane.epoch * self._n_batches for lane in lanes]
@@ -354,7 +360,7 @@ class PackTrainer(ABC):
     def _lr_factors(
         self, lanes: Sequence[PackLane], n_steps: Sequence[int]
     ) -> list[list[float]] | None:
-        """(K, S); None where the learning rate stays, in all lanes alike."""
+        """Return the factors (K, S) of the learning rates; None if the schedule is constant."""
         schedule = lanes[0].params.schedule
         if schedule == LearningRateSchedule.constant.value:
             return None
@@ -365,7 +371,7 @@ class PackTrainer(ABC):
         ]
 
     def _orders(self, lanes: Sequence[PackLane]) -> torch.Tensor:
-        """The order (K, N) of the training rows for each lane."""
+        """Return the order (K, N) of the training rows for each lane."""
         orders = torch.empty(len(lanes), self._n_train, dtype=torch.int64)
         for lane, order in zip(lanes, orders, strict=True):
             self._shuffle.manual_seed(stream_seed(lane.seed, RandomStream.SHUFFLE, lane.epoch))
@@ -380,7 +386,7 @@ class PackTrainer(ABC):
     # --- places ---------------------------------------------------------------------------------
 
     def _place(self) -> LanePlaces[Any]:
-        """The lanes in their places; made anew where lanes have come or gone."""
+        """Return the lanes in their places, which are made anew if lanes have come or gone."""
         old = self._places
         stayed = {n for n, lane in self._lanes.items() if lane.arriving is None}
         if old is not None and stayed == old.positions.keys() == self._lanes.keys():

@@ -1,11 +1,11 @@
-"""Trains a trial in several processes, one for each device: started, followed, ended together.
+"""Trains a trial in several processes (ranks), one for each device, which start and end together.
 
-To the session it is an objective like any other: what rank 0 tells becomes the trial's reports. A
-rank that dies ends all, and the trial is interrupted. Each process takes its own share of every
-batch, and the flat gradient is summed once a step (`process_group.py`): one message, and rows that
-do not
-divide are weighted exactly. torch's DistributedDataParallel sums while the backward pass still
-runs, and weights all processes alike; on a CPU it is no faster (`experiments/011-refit`).
+To the session it is an objective like any other: the messages of rank 0 become the trial's reports.
+A rank that dies ends all, and the trial is interrupted. Each process takes its own share of every
+batch, and the flat gradient is summed once a step (`process_group.py`). That is one message, and a
+batch that does not divide evenly is weighted exactly. torch's DistributedDataParallel sums while
+the backward pass still runs, and weights all processes alike; on a CPU it is no faster
+(`experiments/011-refit`).
 """
 
 from __future__ import annotations
@@ -40,61 +40,65 @@ from automl.record.texts import how_it_ended
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 10.0
-"""How long the one that broke may take to say so, when another was the first to miss it."""
+"""The time that a broken rank has to report its error after another rank has missed it."""
 
 
 class RankLauncher:
-    """See `family.TrialEstimator`, but for packs."""
+    """A `family.TrialEstimator` without packs that trains a trial in several processes."""
 
     def __init__(self, setup: SessionSetup, n_ranks: int) -> None:
         self._setup, self._n_ranks = setup, n_ranks
 
     def __call__(self, trial: TrialContext) -> None:
-        """Raises what a rank raised, RankDiedError where one died, and what `report` raises."""
+        """Train a trial to its end.
+
+        Raises the error of a rank, RankDiedError if a rank died, and the errors of `report`.
+        """
         devices = trial.devices if trial.device != "cpu" else ("cpu",) * self._n_ranks
-        with started(self._setup, trial, devices) as ranks:
-            while isinstance(told := ranks.next(), EpochEnded):
-                ranks.kept.clear()
+        with start_ranks(self._setup, trial, devices) as ranks:
+            while isinstance(message := ranks.next(), EpochEnded):
+                ranks.answers.clear()
                 trial.report(
-                    told.epoch,
-                    told.metrics,
+                    message.epoch,
+                    message.metrics,
                     checkpoint=lambda: ranks.ask(RankQuestion.CHECKPOINT),
                     best=lambda: ranks.ask(RankQuestion.BEST),
                 )
-                if told.is_last:
-                    ranks.ask(
-                        RankQuestion.CHECKPOINT
-                    )  # it is written when all processes have ended
+                if message.is_last:
+                    # The checkpoint is written when all processes have ended.
+                    ranks.ask(RankQuestion.CHECKPOINT)
                 ranks.tell(None)
 
 
 class RankProcesses:
-    """The processes of one trial."""
+    """The running processes of one trial, and the pipes to them."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[bytes]], pipes: Sequence[Connection]):
         self._processes, self._pipes = processes, pipes
-        self.kept: dict[RankQuestion, Mapping[str, Any]] = {}
-        """What rank 0 has given since its last epoch."""
+        self.answers: dict[RankQuestion, Mapping[str, Any]] = {}
+        """The answers of rank 0 since its last epoch."""
 
-    def tell(self, word: object, number: int = 0) -> None:
-        """Say something to a rank. Raises RankDiedError."""
+    def tell(self, message: object, number: int = 0) -> None:
+        """Send a message to a rank. Raises RankDiedError."""
         try:
-            send_pickled(self._pipes[number], word)
+            send_pickled(self._pipes[number], message)
         except OSError:
             self._raise_death(number)
 
-    def ask(self, what: RankQuestion) -> Mapping[str, Any]:
-        """What rank 0 has of its newest epoch. Raises as `next` does."""
-        if what not in self.kept:
-            self.tell(what)
-            given = self.next()
-            assert isinstance(given, RankAnswer), f"{given} in answer to {what}"
-            self.kept[what] = given.state
-        return self.kept[what]
+    def ask(self, question: RankQuestion) -> Mapping[str, Any]:
+        """Return the answer of rank 0 for its newest epoch. Raises as `next` does."""
+        if question not in self.answers:
+            self.tell(question)
+            answer = self.next()
+            assert isinstance(answer, RankAnswer), f"{answer} in answer to {question}"
+            self.answers[question] = answer.state
+        return self.answers[question]
 
     def next(self) -> EpochEnded | RankAnswer | None:
-        """What rank 0 says next; None: it is done. Raises what any rank raised, and RankDiedError
-        for one that died."""
+        """Return the next message of rank 0, or None at its end.
+
+        Raises the error of any rank, and RankDiedError for a rank that died.
+        """
         missed: BaseException | None = None
         while ready := wait(self._pipes, None if missed is None else _END_SECONDS):
             for number in [self._pipes.index(pipe) for pipe in ready]:
@@ -106,8 +110,8 @@ class RankProcesses:
                 elif isinstance(message, RankFailed):
                     raise message.error
                 elif number == 0:
-                    told: EpochEnded | RankAnswer | None = message
-                    return told
+                    from_first: EpochEnded | RankAnswer | None = message
+                    return from_first
         assert missed is not None
         raise RankDiedError(f"a process of the training was lost: {missed}")
 
@@ -126,15 +130,15 @@ class RankProcesses:
 
 
 @contextmanager
-def started(
+def start_ranks(
     setup: SessionSetup, trial: TrialContext, devices: Sequence[str]
 ) -> Iterator[RankProcesses]:
-    """A process for each device, that trains; all have ended when it is left."""
+    """Start a process for each device, and yield them; all have ended after the `with`."""
     state = trial.restore()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="automl-ranks-"))
         processes, pipes = [], []
-        for _ in devices:  # all load at once, and are then given their tasks
+        for _ in devices:  # all load their imports at once, before they get their tasks
             process, pipe = _start()
             stack.callback(_end, process, pipe)
             processes.append(process)
@@ -161,5 +165,5 @@ def _start() -> tuple[subprocess.Popen[bytes], Connection]:
 
 def _end(process: subprocess.Popen[bytes], pipe: Connection) -> None:
     pipe.close()
-    process.kill()  # it has nothing to write; one may wait for another for ever
+    process.kill()  # a rank has no files to write, and may wait for another rank for ever
     process.wait()

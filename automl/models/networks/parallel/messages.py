@@ -1,8 +1,10 @@
-"""What a trial's process and its ranks say to each other. No torch here.
+"""The messages between a trial's process and its ranks. Torch is not loaded here.
 
-to a rank    Task, then to rank 0: Ask or None (go on) after each Epoch
-from a rank  from rank 0 an Epoch after each, Given for each Ask; from any Broken, and None at
-             its end
+| direction   | messages |
+|-------------|----------|
+| to a rank   | a RankTask; then, to rank 0 after each EpochEnded, RankQuestions and None (go on) |
+| from rank 0 | an EpochEnded after each epoch, and a RankAnswer to each RankQuestion |
+| from any    | RankRemark, RankFailed, and None at its end |
 """
 
 from __future__ import annotations
@@ -19,49 +21,51 @@ from automl.objectives.trial_context import TrialInterrupted
 from automl.trial import Params
 
 
-def send_pickled(pipe: Connection, word: object) -> None:
-    """Whole: `Connection.send_pickled` would have torch pass tensors on as files. Raises
-    OSError."""
-    pipe.send_bytes(pickle.dumps(word))
+def send_pickled(pipe: Connection, message: object) -> None:
+    """Send a message with the bytes of its tensors. Raises OSError.
+
+    `Connection.send` would make torch pass tensors on as files.
+    """
+    pipe.send_bytes(pickle.dumps(message))
 
 
 def receive_pickled(pipe: Connection) -> Any:
-    """What the other end sent. Raises EOFError or OSError where it is gone."""
+    """Return the next message of the other end. Raises EOFError or OSError if it is gone."""
     return pickle.loads(pipe.recv_bytes())
 
 
 class RankDiedError(TrialInterrupted):
-    """Raised where a process of a trial that trains in several has died: all of them are ended."""
+    """Raised when one process of a trial that trains in several has died; all are then ended."""
 
 
 @dataclass(frozen=True)
 class RankTask:
-    """What a rank is given."""
+    """The task of a rank: the trial to train, and its place among the processes."""
 
     setup: SessionSetup
     params: Params
     seed: int
     state: Mapping[str, Any] | None
-    """To go on from."""
+    """The checkpoint to go on from; None starts anew."""
     rank: int
     n_ranks: int
     device: str
     meeting: str
-    """Path of a file, not there yet, by which the ranks find each other."""
+    """The path of a file by which the ranks find each other; it does not exist yet."""
 
 
 class RankQuestion(enum.Enum):
-    """What rank 0 is asked after an epoch."""
+    """A question to rank 0 after an epoch."""
 
     CHECKPOINT = enum.auto()
-    """All that is needed to go on."""
+    """Asks for the state from which the trial can go on."""
     BEST = enum.auto()
-    """What `best.pt` holds."""
+    """Asks for the content of `best.pt`."""
 
 
 @dataclass(frozen=True)
 class EpochEnded:
-    """An epoch is over."""
+    """The message that an epoch has ended, with its metrics."""
 
     epoch: int
     metrics: Mapping[str, float]
@@ -70,22 +74,23 @@ class EpochEnded:
 
 @dataclass(frozen=True)
 class RankAnswer:
-    """Tensors on the CPU, and plain values."""
+    """The answer to a `RankQuestion`: tensors on the CPU, and plain values."""
 
     state: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class RankRemark:
-    """For people."""
+    """A remark of a rank for the log of the sweep."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class RankFailed:
-    """A rank cannot go on, and waits to be ended."""
+    """The message that a rank cannot go on, and waits to be ended."""
 
     error: BaseException
     lost_others: bool
-    """It is because another is gone, which tells itself why or has died."""
+    """Whether the cause is another rank that is gone. That rank reports its own error, or has
+    died."""

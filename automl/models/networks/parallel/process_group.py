@@ -1,10 +1,9 @@
-"""Processes that train one network together, each on its share of every batch.
+"""The group of processes that train one network together, each on its share of every batch.
 
-A trainer asks its `RankGroup` for its own rows, and adds up over all what it found on them.
-Gradients
-are weighted by rows, so that a last batch that does not divide, and one with fewer rows than there
-are processes, are exactly those of one process. Each then takes the same step on its own copy of
-the weights.
+A trainer asks its `RankGroup` for its own rows, and sums its results over all processes. Gradients
+are weighted by rows. A last batch that does not divide, and a batch with fewer rows than there are
+processes, therefore have exactly the gradients of one process. Each process then takes the same
+step on its own copy of the weights.
 """
 
 from __future__ import annotations
@@ -18,35 +17,35 @@ import torch.distributed as dist
 
 
 class LostRankError(Exception):
-    """Raised where another process does not answer any more."""
+    """Raised when another process of the group does not answer any more."""
 
 
 class RankGroup(Protocol):
-    """This process among those that train together."""
+    """The view that one process has of the processes that train together."""
 
     rank: int
-    """0 is the one that reports."""
+    """The number of this process; process 0 reports."""
     n_ranks: int
 
     def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """The rows of a batch that it trains on, and what their mean counts in that of the batch.
+        """Return this process's rows of a batch, and the weight of their mean in the batch's mean.
 
-        Of a batch that gives not each of them two rows (batch norm needs them) each takes all.
+        Batch norm needs two rows. If a batch has fewer than two rows for each process, each process
+        takes the whole batch.
         """
 
     def part(self, rows: torch.Tensor) -> torch.Tensor:
-        """Its own part of what all of them look at; may be empty."""
+        """Return this process's part of rows that are evaluated; it may be empty."""
 
     def add(self, numbers: torch.Tensor) -> None:
-        """Sum over all processes, in place; returns in each with the same bits. Raises
-        LostRankError."""
+        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
 
     def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Take those of rank 0. Raises LostRankError."""
+        """Overwrite tensors with those of rank 0. Raises LostRankError."""
 
 
 class _SingleRank:
-    """One process."""
+    """The group of a process that trains without others."""
 
     rank, n_ranks = 0, 1
 
@@ -57,17 +56,17 @@ class _SingleRank:
         return rows
 
     def add(self, numbers: torch.Tensor) -> None:
-        """They are the sums."""
+        """Change nothing: the numbers of one process are the sums."""
 
     def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        """They are its own."""
+        """Change nothing: this process is the first."""
 
 
 SINGLE_RANK: RankGroup = _SingleRank()
 
 
 class TorchRankGroup:
-    """A process of torch's default group, which is open."""
+    """The `RankGroup` of torch's default group, which must be open."""
 
     def __init__(self) -> None:
         self.rank, self.n_ranks = dist.get_rank(), dist.get_world_size()
@@ -82,18 +81,18 @@ class TorchRankGroup:
         return rows.tensor_split(self.n_ranks)[self.rank]
 
     def add(self, numbers: torch.Tensor) -> None:
-        with _together():
+        with _lost_rank_errors():
             dist.all_reduce(numbers)
 
     def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        with _together():
+        with _lost_rank_errors():
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
 
 @contextmanager
-def _together() -> Iterator[None]:
+def _lost_rank_errors() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # whatever the library says, it is about the others
+    except RuntimeError as error:  # in these calls every error of the library is about the others
         raise LostRankError(str(error)) from error

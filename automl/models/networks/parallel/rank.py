@@ -1,7 +1,7 @@
 """One process of a training in several: `python -m automl.models.networks.parallel.rank FD`.
 
-Started by `launcher.py` alone, which speaks to it over the socket FD; when that closes, the trial's
-process is gone, and so is this one, at once.
+Only `launcher.py` starts it, and sends messages over the socket FD. A closed socket means that the
+trial's process is gone; this process then ends at once.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from automl.record.texts import fit_line
 
 
 def main(fd: int) -> None:
-    """Train until told to end; what goes wrong is told."""
+    """Train until the parent closes the socket, and report errors to it."""
     leave_to_sweep()
     parent = Connection(fd)
-    words: SimpleQueue[Any] = SimpleQueue()
-    threading.Thread(target=_listen, args=(parent, words), daemon=True).start()
+    messages: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_listen, args=(parent, messages), daemon=True).start()
     try:
-        _train(words.get(), parent, words)
+        _train(messages.get(), parent, messages)
         send_pickled(parent, None)
-    except BaseException as error:  # noqa: BLE001  told, as a trial alone would end with it
+    except BaseException as error:  # noqa: BLE001  the parent raises it: the trial ends with it
         send_pickled(parent, RankFailed(_sendable(error), isinstance(error, LostRankError)))
-    threading.Event().wait()  # until the parent closes; others would think that this one died
+    threading.Event().wait()  # until the parent closes: an earlier end would look like a death
 
 
-def _listen(parent: Connection, words: SimpleQueue[Any]) -> None:
+def _listen(parent: Connection, messages: SimpleQueue[Any]) -> None:
     while True:
         try:
-            words.put(receive_pickled(parent))
+            messages.put(receive_pickled(parent))
         except (EOFError, OSError):
             os._exit(0)
 
 
-def _train(task: RankTask, parent: Connection, words: SimpleQueue[Any]) -> None:
+def _train(task: RankTask, parent: Connection, messages: SimpleQueue[Any]) -> None:
     torch.set_num_threads(task.setup.n_threads)
     if on_gpu := task.device != "cpu":
         torch.cuda.set_device(task.device)
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        os.environ.setdefault(name, "lo")  # they are of one machine, whatever it is called
+        os.environ.setdefault(name, "lo")  # all ranks are on one machine, whatever its name
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
         init_method=f"file://{task.meeting}",
@@ -76,7 +76,7 @@ def _train(task: RankTask, parent: Connection, words: SimpleQueue[Any]) -> None:
     alone = replace(plan, refit=replace(plan.refit, n_ranks=1))
     estimator = cast(NetworkEstimator, open_objective(replace(task.setup, plan=alone)))
     with estimator.trainer(task.params, task.device, task.seed, ranks=TorchRankGroup()) as trainer:
-        _run(task, estimator, trainer, parent, words)
+        _run(task, estimator, trainer, parent, messages)
 
 
 def _run(
@@ -84,31 +84,31 @@ def _run(
     estimator: NetworkEstimator,
     trainer: NetworkTrainer,
     parent: Connection,
-    words: SimpleQueue[Any],
+    messages: SimpleQueue[Any],
 ) -> None:
     if task.rank == 0 and trainer.splits_batch_norm:
-        said = "batch norm: on CPUs each process normalises its own share of a batch"
-        send_pickled(parent, RankRemark(said))
+        remark = "batch norm: on CPUs each process normalises its own share of a batch"
+        send_pickled(parent, RankRemark(remark))
     start = 0 if task.state is None else trainer.load_state(task.state)
     for epoch in range(start, estimator.n_epochs):
-        if trainer.has_stopped:  # in all of them: they have the same metrics
+        if trainer.has_stopped:  # in all ranks at once, as they have the same metrics
             break
         metrics = trainer.run_epoch(epoch)
         if task.rank > 0:
             continue
         is_last = epoch + 1 == estimator.n_epochs or trainer.has_stopped
         send_pickled(parent, EpochEnded(epoch, metrics, is_last))
-        while (asked := words.get()) is not None:
-            best = asked is RankQuestion.BEST
+        while (question := messages.get()) is not None:
+            best = question is RankQuestion.BEST
             state = estimator.best_of(trainer) if best else trainer.state(epoch)
             send_pickled(parent, RankAnswer(torch_checkpoint.snapshot(state)))
 
 
 def _sendable(error: BaseException) -> BaseException:
-    """The error itself where it can be sent."""
+    """Return the error if it can be pickled, else a RuntimeError with its text."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001  whatever an exception of the user's brings about
+    except Exception:  # noqa: BLE001  an exception of the user's may do anything here
         return RuntimeError(fit_line(f"{type(error).__name__}: {error}"))
     return error
 
