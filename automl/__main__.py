@@ -1,4 +1,4 @@
-"""`python -m automl`."""
+"""Runs the command line as `python -m automl`."""
 
 from __future__ import annotations
 

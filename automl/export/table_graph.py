@@ -1,15 +1,13 @@
-"""All that happens to a row as one ONNX graph, written by hand for models that are no networks.
+"""Writes all that happens to a row as one ONNX graph, for models that are no networks.
 
-Its inputs are those of `network_graph.py`; so is what it does of them, in the precision of
-`tree_view` and
-`one_hot`: float64, rounded to float32 where they round. Trees compare float32 numbers, which is
-exact. Needs onnx, and no torch.
+The graph has the inputs of `network_graph.py` and treats them in the same way, in the precision of
+`tree_view` and `one_hot`: float64, rounded to float32 where they round. Trees compare float32
+numbers, which is exact. The module needs onnx, and no torch.
 
-Trees as the operator `TreeEnsemble` of `ai.onnx.ml`.
-
-It takes a third of the bytes that `TreeEnsembleRegressor` does, whose nodes have names of modes and
-leaves of several values. A leaf here has one number; of leaves with several values that is the
-place of their values in a table, which has equal ones once.
+Trees become the operator `TreeEnsemble` of `ai.onnx.ml`. It takes a third of the bytes of
+`TreeEnsembleRegressor`, whose nodes hold the name of a mode and whose leaves hold several values. A
+leaf here has one number. For leaves with several values that number is a row of a table of values,
+which holds equal values once.
 """
 
 from __future__ import annotations
@@ -39,12 +37,12 @@ from automl.models.families.tree_arrays import (
 
 ONNX_ML_DOMAIN, TREE_OPERATOR = "ai.onnx.ml", "TreeEnsemble"
 _NODE_BYTES, _VALUE_BYTES = 18, 4
-"""At most, in a file."""
+"""Upper bounds of the bytes that a node and a value take in a file."""
 _SUM = 1
 
 
 def estimate_file_bytes(trees: TreeArrays) -> int:
-    """About, and rather too many."""
+    """Return an estimate of the bytes of the trees in a file, rather too large than too small."""
     return len(trees.column) * _NODE_BYTES + trees.value.size * _VALUE_BYTES
 
 
@@ -54,8 +52,11 @@ def tree_attributes(
     targets: npt.NDArray[np.int64],
     n_targets: int,
 ) -> dict[str, Any]:
-    """So that the operator gives (N, n_targets) float32: for each target the sum of the numbers
-    (leaves,) of the leaves that a row comes to in the trees of this target (T,)."""
+    """Return the attributes with which the operator gives (N, n_targets) float32 sums.
+
+    A row's sum for a target is that of the `leaf_numbers` (leaves,) of the leaves that the row
+    reaches in the trees of this target. `targets` (T,) has the target of each tree.
+    """
     links = _Links.of(trees)
     sizes = trees.n_nodes.astype(np.int64)
     of_leaf = np.repeat(targets, sizes)[trees.column == LEAF]
@@ -94,7 +95,8 @@ class _Links:
 
     @classmethod
     def of(cls, trees: TreeArrays) -> _Links:
-        """A tree that is one leaf gets an inner node both of whose children are this leaf."""
+        """Return the links of `trees`. A tree of one leaf gets an inner node, both of whose children
+        are this leaf."""
         child = child_positions(trees)[0]
         is_leaf = trees.column == LEAF
         number = np.where(is_leaf, np.cumsum(is_leaf), np.cumsum(~is_leaf)) - 1
@@ -281,7 +283,7 @@ class TableGraph:
         return str(own.graph.output[0].name)
 
     def model(self, answer: str, task: Task, n_outputs: int) -> onnx.ModelProto:
-        """The whole."""
+        """Return the whole model, whose output is `answer`."""
         answer = self.add("Identity", answer)
         self._nodes[-1].output[0] = ANSWER
         sizes = {
@@ -306,19 +308,19 @@ class TableGraph:
 
     @cached_property
     def _present(self) -> str:
-        """(B, numbers): whether there is one; of NaN it is false."""
+        """Return a (B, numbers) mask of the numbers that are present; NaN is not."""
         size = self.add("Abs", NUMBERS)
         return self.add("LessOrEqual", size, self.constant(MISSING_BEYOND))
 
     @cached_property
     def _known(self) -> str:
-        """(B, categories): whether a code is one of a category."""
+        """Return a (B, categories) mask of the codes that belong to a category."""
         above = self.add("GreaterOrEqual", CODES, self.constant(0, np.int64))
         return self.add("And", above, self.add("Less", CODES, self._n_known))
 
     @cached_property
     def _told(self) -> str:
-        """(B, categories): codes, of all that are unknown the one after the last."""
+        """Return (B, categories) codes; all unknown ones become the code after the last."""
         return self.add("Where", self._known, CODES, self._n_known)
 
     @cached_property
@@ -341,6 +343,6 @@ class TableGraph:
         return self.add("Gather", array, self.constant([*places], np.int64), axis=1)
 
     def _padded(self, array: str, value: float, *, before: bool) -> str:
-        """One column more."""
+        """Return the array with one more column of `value`, before or after the others."""
         widths = self.constant([0, before, 0, not before], np.int64)
         return self.add("Pad", array, widths, self.constant(value))

@@ -1,4 +1,4 @@
-"""Which new trial has the params of an earlier one, which people are told once."""
+"""Finds a new trial with the params of an earlier one, which is reported once."""
 
 from __future__ import annotations
 

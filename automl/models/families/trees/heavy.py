@@ -157,6 +157,9 @@ class _GrowingForest:
     def _training_sums(self, forest: Any) -> Floats:
         """Return the sums (N, V) of the forest's trees for the training rows."""
         classes = self._seen_classes(forest)
+        # With several threads scikit-learn adds trees in the order in which these end, and the last
+        # bit of a sum differs from run to run (9 results in 300 calls with two threads).
+        forest.set_params(n_jobs=1)
         means = (
             forest.predict(self._x)[:, None] if classes is None else forest.predict_proba(self._x)
         )
