@@ -95,7 +95,8 @@ class _Links:
 
     @classmethod
     def of(cls, trees: TreeArrays) -> _Links:
-        """Return the links of `trees`. A tree of one leaf gets an inner node, both of whose children
+        """Return the links of `trees`. A tree of one leaf gets an inner node, both of whose
+        children
         are this leaf."""
         child = child_positions(trees)[0]
         is_leaf = trees.column == LEAF
