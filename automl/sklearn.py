@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from automl.api.fit_call import fit
 from automl.api.python_values import lines_of
 from automl.cli.space_overrides import override_text
-from automl.data.tables.frames import frame_of_cells
+from automl.data.tables.frames import frame_from_cells
 from automl.record.disk import open_replacing
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
             ensure_all_finite="allow-nan",
             ensure_min_samples=n_least,
         )
-        return frame_of_cells(cells)
+        return frame_from_cells(cells)
 
     def _load_model(self, model_bytes: bytes) -> None:
         from automl.models.predictor import load_table_model

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from automl.config import DataConfig
 from automl.data.dataset import Dataset, DatasetPart
 from automl.data.features import n_features, one_hot_features
-from automl.data.load import load_with_test
+from automl.data.load import load_dataset_with_test
 from automl.data.preprocessing import Preprocessing
 
 
@@ -31,4 +31,4 @@ def features(preprocessing: Preprocessing, frame: Any) -> npt.NDArray[np.float32
 
 def load_test(config: DataConfig) -> DatasetPart:
     """The part that no sweep by these settings sees."""
-    return load_with_test(config, config.test_path).test
+    return load_dataset_with_test(config, config.test_path).test

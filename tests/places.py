@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automl.trial import HOST, LOCAL_NODE, DeviceId, DeviceShare, Placement, ProcessId
+from automl.trial import LOCAL_HOST, LOCAL_NODE, DeviceId, DeviceShare, Placement, ProcessId
 
 
 def device_id(name: str) -> DeviceId:
@@ -20,4 +20,4 @@ def placed(device: str, size_bytes: int, *, name: str = "x", exclusive: bool = F
     return Placement((DeviceShare(device_id(device), name, size_bytes),), exclusive=exclusive)
 
 
-ON_HOST = Placement((DeviceShare(HOST, "cpu", 0),))
+ON_HOST = Placement((DeviceShare(LOCAL_HOST, "cpu", 0),))

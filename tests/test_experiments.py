@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.arguments import parse
-from automl.cli.compose import compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import compose_command
 
 FOLDERS = sorted(
     p for p in (Path(__file__).parents[1] / "experiments").glob("[0-9]*") if p.is_dir()
@@ -25,7 +25,7 @@ def test_experiments_are_found() -> None:
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
 def test_a_config_composes(config: Path) -> None:
     words = ["--config-dir", str(config.parent), "--config-name", config.stem, "data.path=x.csv"]
-    composed = compose(parse(words))
+    composed = compose_command(parse_command_line(words))
     assert composed.command == "sweep"
     assert composed.config.space
 

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from automl.execution.worker_process import CONTEXT
+from automl.execution.worker_process import FORK_SERVER_CONTEXT
 from tests.fork_server import fork_server_with
 
 HEAVY = ("pandas", "sklearn.ensemble", "torch", "torch._dynamo")
@@ -20,8 +20,8 @@ def tell(pipe: Connection) -> None:
 @pytest.mark.slow
 def test_its_children_have_what_takes_seconds_to_load() -> None:
     fork_server_with()
-    ours, theirs = CONTEXT.Pipe()
-    child = CONTEXT.Process(target=tell, args=(theirs,))
+    ours, theirs = FORK_SERVER_CONTEXT.Pipe()
+    child = FORK_SERVER_CONTEXT.Process(target=tell, args=(theirs,))
     child.start()
     assert ours.recv() == list(HEAVY)
     child.join()

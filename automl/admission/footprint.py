@@ -28,7 +28,7 @@ _Z_99 = 2.3263478740408408
 """The 99 % quantile of the normal distribution."""
 
 
-def student_99(degrees: float) -> float:
+def student_t_quantile_99(degrees: float) -> float:
     """Return the 99 % quantile of Student's t, within 0.2 % from 4 degrees of freedom on.
 
     Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
@@ -220,7 +220,7 @@ def _fit(sums: _FitSums) -> tuple[float, ...]:
     middle = variance / 2 - math.log(mean)
     degrees = _PRIOR_TRIALS + sums.n - 1
     spread = math.sqrt((_PRIOR_TRIALS * _PRIOR_SPREAD**2 + sums.n * variance) / degrees)
-    width = student_99(degrees) * spread * math.sqrt(1 + _N_FITTED / sums.n)
+    width = student_t_quantile_99(degrees) * spread * math.sqrt(1 + _N_FITTED / sums.n)
     return tuple(f * math.exp(middle + width) for f in factors)
 
 

@@ -22,27 +22,27 @@ from automl.admission.accounting.account import DeviceAccount, context_bytes
 from automl.admission.accounting.device_accounts import DeviceAccounts
 from automl.admission.accounting.device_index import DeviceIndex
 from automl.admission.accounting.device_teams import (
-    all_full,
-    closed_to,
-    is_free,
-    is_unknown,
-    not_lost_of,
-    of_largest_size,
-    teams_of,
-    with_places,
+    all_full_refusal,
+    closed_devices_refusal,
+    device_teams,
+    drop_lost_devices,
+    has_free_place,
+    is_size_unknown,
+    keep_devices_with_places,
+    keep_largest_devices,
 )
 from automl.admission.accounting.host_share import HostRoom, HostRooms
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
 from automl.admission.refusals import (
     AdmissionRefusal,
-    all_gpus_taken,
-    at_limit,
-    full_by_pace,
-    no_host_room,
-    no_room,
-    no_room_even_on,
-    too_large,
+    all_gpus_taken_refusal,
+    at_limit_refusal,
+    full_by_pace_refusal,
+    no_host_room_refusal,
+    no_room_even_on_refusal,
+    no_room_refusal,
+    too_large_refusal,
     unfit_devices,
 )
 from automl.devices.device_reading import DeviceReading
@@ -93,17 +93,17 @@ def place_trial(
         if found is not None:
             return found
     everything = [*kept_accounts.update(reading, ledger, limits.headroom_bytes).values()]
-    if (closed := closed_to(request, everything, devices_are_partial)) is not None:
+    if (closed := closed_devices_refusal(request, everything, devices_are_partial)) is not None:
         return closed
     cap = limits.max_concurrent_trials
     if cap is not None and ledger.n_reservations >= cap:
-        return at_limit(cap)
-    teams = not_lost_of(request, teams_of(request, everything))
+        return at_limit_refusal(cap)
+    teams = drop_lost_devices(request, device_teams(request, everything))
     if request.alone:
-        teams = of_largest_size(request, teams)
-    free = with_places(request, teams, hosts)
+        teams = keep_largest_devices(request, teams)
+    free = keep_devices_with_places(request, teams, hosts)
     if not free:
-        return all_full([a for team in teams for a in team], limits, hosts)
+        return all_full_refusal([a for team in teams for a in team], limits, hosts)
     return search.place_on_teams(free)
 
 
@@ -141,16 +141,16 @@ class _PlacementSearch:
         accounts have to be looked at."""
         request, cap = self.request, limits.max_concurrent_trials
         if (largest := index.too_small(request)) is not None:
-            return too_large(request, largest)
+            return too_large_refusal(request, largest)
         if not index.is_open_to(request):
             return None
         if cap is not None and self.ledger.n_reservations >= cap:
-            return at_limit(cap)
+            return at_limit_refusal(cap)
         if not index.has_places(request):
             held = index.full_by_pace(request)
             if held is not None:
-                return full_by_pace(held, limits.sharing[held.device.address])
-            return all_gpus_taken(limits.max_per_gpu) if index.has_gpus(request) else None
+                return full_by_pace_refusal(held, limits.sharing[held.device.address])
+            return all_gpus_taken_refusal(limits.max_per_gpu) if index.has_gpus(request) else None
         lacking: dict[str, DeviceAccount] = {}
 
         def fits(a: DeviceAccount) -> bool:
@@ -165,7 +165,7 @@ class _PlacementSearch:
         roomiest = index.open_by_room(request)
         if roomiest is None or not self.ledger.n_reservations:
             return None
-        return no_room_even_on(roomiest, request, self._idle_in_the_way(index))
+        return no_room_even_on_refusal(roomiest, request, self._idle_in_the_way(index))
 
     def _idle_in_the_way(self, index: DeviceIndex) -> frozenset[DeviceId]:
         """Return the same devices as `in_the_way` by the index, while something runs."""
@@ -197,7 +197,9 @@ class _PlacementSearch:
         """
         address = a.device.address
         if address.on_host:
-            return is_free(self.request, a, self.hosts) and self._fits_now(self.hosts.with_kept(a))
+            return has_free_place(self.request, a, self.hosts) and self._fits_now(
+                self.hosts.with_kept(a)
+            )
         if address.node in lacking and not self._idle_to_reuse(a):
             return False  # its machine has no room for this trial's process either
         if not self._fits(a, self._context_bytes(a)):
@@ -216,7 +218,7 @@ class _PlacementSearch:
         with_idle = {device.node for device in self._with_idle}
         first = min(lacking, key=lambda a: (a.device.address.node not in with_idle, self.order(a)))
         node = first.device.address.node
-        return no_host_room(node, self.host_room(node), self._idle_on_nodes({node}))
+        return no_host_room_refusal(node, self.host_room(node), self._idle_on_nodes({node}))
 
     def _idle_on_nodes(self, nodes: Set[str]) -> frozenset[DeviceId]:
         return frozenset(device for device in self._with_idle if device.node in nodes)
@@ -233,7 +235,9 @@ class _PlacementSearch:
             return self.placement(min(fitting, key=lambda team: [self.order(a) for a in team]))
         if lacking := self._ignoring_hosts.fitting(teams):
             return self._no_host_room([team[0] for team in lacking])
-        return no_room(self.request, [a for team in teams for a in team], self.in_the_way(teams))
+        return no_room_refusal(
+            self.request, [a for team in teams for a in team], self.in_the_way(teams)
+        )
 
     def fitting(self, teams: Sequence[Sequence[DeviceAccount]]) -> list[list[DeviceAccount]]:
         """Return the best devices of each node and kind that has enough devices with room."""
@@ -269,7 +273,7 @@ class _PlacementSearch:
 
         A trial of unknown size may need any amount, so it takes the device with the most room.
         """
-        if not is_unknown(self.request, a):
+        if not is_size_unknown(self.request, a):
             return a.order
         return a.n_trials > 0, -a.room_bytes, a.n_trials, a.device.address
 
@@ -298,7 +302,7 @@ class _PlacementSearch:
             DeviceShare(a.device.address, a.device.name, self._reserved_bytes(a))
             for a in sorted(chosen, key=lambda a: a.device.address)
         )
-        if not is_unknown(self.request, chosen[0]):
+        if not is_size_unknown(self.request, chosen[0]):
             return Placement(shares, exclusive=self.request.alone)
         joins = any(a.n_trials for a in chosen)
         return Placement(shares, exclusive=not joins, probing=joins)
@@ -313,7 +317,7 @@ class _PlacementSearch:
             return False
         if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
             return False  # a trial with a device to itself needs all of it
-        if is_unknown(request, a) and a.n_trials > 0:
+        if is_size_unknown(request, a) and a.n_trials > 0:
             return self._may_join(a, room - context)
         if request.memory_bytes is None and not a.device.address.on_host:
             return room - context > 0
@@ -373,7 +377,7 @@ class _PlacementSearch:
         return len(self.idle.get((here,), ())) + self._n_idle_of_several.get(here, 0)
 
     def _reserved_bytes(self, a: DeviceAccount) -> int:
-        if not (self.request.alone or is_unknown(self.request, a)):
+        if not (self.request.alone or is_size_unknown(self.request, a)):
             return self.request.memory_bytes or 0
         if a.n_trials:
             return self.request.joins_at_bytes or 0

@@ -83,13 +83,13 @@ class AdmissionRefusal:
     """Whether the trial would start with more devices."""
 
 
-SURVEYING = AdmissionRefusal(
+SURVEYING_REFUSAL = AdmissionRefusal(
     "waiting: its objective is run once on fake tensors, to see what memory it takes",
     for_devices=False,
 )
 
 
-def at_limit(max_concurrent_trials: int) -> AdmissionRefusal:
+def at_limit_refusal(max_concurrent_trials: int) -> AdmissionRefusal:
     """Return the refusal that as many trials run as may."""
     return AdmissionRefusal(
         f"waiting: all places are taken, admission.max_concurrent_trials={max_concurrent_trials}",
@@ -98,13 +98,13 @@ def at_limit(max_concurrent_trials: int) -> AdmissionRefusal:
     )
 
 
-def full_by_pace(a: DeviceAccount, sharing: SharingLimit) -> AdmissionRefusal:
+def full_by_pace_refusal(a: DeviceAccount, sharing: SharingLimit) -> AdmissionRefusal:
     """Return `waiting: 2 trials share GPU-8f…: a third made them 4 % slower together`."""
     trials = "1 trial is on" if a.n_trials == 1 else f"{a.n_trials} trials share"
     return AdmissionRefusal(f"waiting: {trials} {label(a.device)}: {sharing.why}", RefusalKind.FULL)
 
 
-def all_taken(
+def all_taken_refusal(
     max_per_gpu: int, max_on_host: int, n_on_host: int, devices: Sequence[DeviceSnapshot]
 ) -> AdmissionRefusal:
     """Return the refusal that every device has as many trials as it takes, the machines themselves
@@ -117,11 +117,11 @@ def all_taken(
                 f"{max_on_host - n_on_host} kept for GPUs)"
             )
     else:
-        return all_gpus_taken(max_per_gpu)
+        return all_gpus_taken_refusal(max_per_gpu)
     return AdmissionRefusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
 
 
-def all_gpus_taken(max_per_gpu: int) -> AdmissionRefusal:
+def all_gpus_taken_refusal(max_per_gpu: int) -> AdmissionRefusal:
     """Return the refusal that every GPU has as many trials as it takes."""
     limit = f"admission.max_trials_per_device={max_per_gpu}"
     return AdmissionRefusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
@@ -147,13 +147,13 @@ def unfit_devices(
     return None if reading.devices else _no_reading("waiting: no device is left")
 
 
-def no_reading_of(request: ResourceRequest) -> AdmissionRefusal:
+def no_reading_refusal(request: ResourceRequest) -> AdmissionRefusal:
     """Return the refusal that no device on which the trial can run can be read now."""
     kinds = " or ".join(sorted(kind.name for kind in request.kinds))
     return _no_reading(f"waiting: no {kinds} can be read now")
 
 
-def no_such_devices(request: ResourceRequest, n_most: int) -> AdmissionRefusal:
+def no_such_devices_refusal(request: ResourceRequest, n_most: int) -> AdmissionRefusal:
     """Return the refusal that no node has as many devices of a kind as are asked for."""
     kinds = " or ".join(sorted(kind.name for kind in request.kinds))
     return AdmissionRefusal(
@@ -162,7 +162,7 @@ def no_such_devices(request: ResourceRequest, n_most: int) -> AdmissionRefusal:
     )
 
 
-def too_large(request: ResourceRequest, largest: DeviceAccount) -> AdmissionRefusal:
+def too_large_refusal(request: ResourceRequest, largest: DeviceAccount) -> AdmissionRefusal:
     """Return the refusal of a request that is too large for every device.
 
     `largest` is the n-th largest device, where the request asks for n devices.
@@ -171,7 +171,8 @@ def too_large(request: ResourceRequest, largest: DeviceAccount) -> AdmissionRefu
     each = "" if request.n_devices == 1 else f" on each of {request.n_devices} devices"
     where = "the largest device" if not each else f"each of the {request.n_devices} largest devices"
     return AdmissionRefusal(
-        f"{gib(request.memory_bytes)} asked{each}, but at most {gib(largest.empty_room_bytes)} fit "
+        f"{gib_text(request.memory_bytes)} asked{each}, but at most "
+        f"{gib_text(largest.empty_room_bytes)} fit "
         f"on {where} ({label(largest.device)})",
         RefusalKind.NEVER,
         excess=memory_excess(request.memory_bytes, largest.empty_room_bytes),
@@ -185,7 +186,7 @@ def impossible_message(never: AdmissionRefusal) -> str:
     return f"admission.request: {never.reason}; declare less."
 
 
-def only_on_drained(
+def only_on_drained_refusal(
     request: ResourceRequest, drained: Sequence[DeviceSnapshot], kind: RefusalKind
 ) -> AdmissionRefusal:
     """Return the refusal of a request that fits on none of the devices that are left."""
@@ -195,7 +196,7 @@ def only_on_drained(
     )
 
 
-def no_host_room(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> AdmissionRefusal:
+def no_host_room_refusal(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> AdmissionRefusal:
     """Return the refusal for a GPU that has room while its machine has none.
 
     `idle`: devices there with processes in which nothing runs.
@@ -207,14 +208,14 @@ def no_host_room(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> Admiss
             of_host=True,
         )
     return AdmissionRefusal(
-        f"waiting: {gib(host.process_bytes)} of main memory asked for its process, "
-        f"{gib(max(0, int(host.room_bytes)))} left on {name} beside {host.n_running} running",
+        f"waiting: {gib_text(host.process_bytes)} of main memory asked for its process, "
+        f"{gib_text(max(0, int(host.room_bytes)))} left on {name} beside {host.n_running} running",
         in_the_way=idle,
         of_host=True,
     )
 
 
-def no_room(
+def no_room_refusal(
     request: ResourceRequest, accounts: Sequence[DeviceAccount], in_the_way: frozenset[DeviceId]
 ) -> AdmissionRefusal:
     """Return `waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
@@ -223,7 +224,7 @@ def no_room(
     roomiest = max(
         (a for a in accounts if _why_closed(a.device) is None), key=lambda a: a.room_bytes
     )
-    return no_room_even_on(roomiest, request, in_the_way)
+    return no_room_even_on_refusal(roomiest, request, in_the_way)
 
 
 def all_closed(
@@ -235,7 +236,7 @@ def all_closed(
     return AdmissionRefusal(f"waiting: {'; '.join(shown)}", in_the_way=in_the_way)
 
 
-def no_room_even_on(
+def no_room_even_on_refusal(
     roomiest: DeviceAccount, request: ResourceRequest, in_the_way: frozenset[DeviceId]
 ) -> AdmissionRefusal:
     """Return the refusal by the roomiest device among those that are not closed."""
@@ -260,19 +261,20 @@ def no_room_even_on(
         )
     if request.undisturbed:
         needs += " (it ran out of memory while others held more)"
-    text = f"waiting: {needs}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
+    room = gib_text(max(0, roomiest.room_bytes))
+    text = f"waiting: {needs}, {room} room on {label(roomiest.device)}"
     if roomiest.kept_bytes:
-        text += f"; {gib(roomiest.kept_bytes)} kept for trials on GPUs"
+        text += f"; {gib_text(roomiest.kept_bytes)} kept for trials on GPUs"
     if roomiest.n_trials:
-        text += f"; {gib(roomiest.hold_bytes)} reserved by {roomiest.n_trials} running"
+        text += f"; {gib_text(roomiest.hold_bytes)} reserved by {roomiest.n_trials} running"
     if (holder := _largest_holder(roomiest)) is not None:
         text += f"; {holder}"
     elif roomiest.foreign_bytes:
-        text += f"; {gib(roomiest.foreign_bytes)} held by others"
+        text += f"; {gib_text(roomiest.foreign_bytes)} held by others"
     return AdmissionRefusal(text, in_the_way=in_the_way)
 
 
-def gib(size_bytes: int) -> str:
+def gib_text(size_bytes: int) -> str:
     """Return a size for people, in GiB."""
     return f"{size_bytes / GIB:.1f} GiB"
 
@@ -313,8 +315,10 @@ def _needs(request: ResourceRequest) -> str:
         asked = "a device to itself asked" if n == 1 else f"{n} devices to itself asked"
         if request.joins_at_bytes is None:
             return asked
-        return f"{asked}, or {gib(request.joins_at_bytes)} beside others, as most trials held"
-    return f"{gib(request.memory_bytes)} asked" + ("" if n == 1 else f" on each of {n} devices")
+        return f"{asked}, or {gib_text(request.joins_at_bytes)} beside others, as most trials held"
+    return f"{gib_text(request.memory_bytes)} asked" + (
+        "" if n == 1 else f" on each of {n} devices"
+    )
 
 
 def _largest_holder(a: DeviceAccount) -> str | None:
@@ -323,7 +327,7 @@ def _largest_holder(a: DeviceAccount) -> str | None:
     if not known or not a.foreign_bytes:
         return None
     p = max(known, key=lambda p: p.used_bytes or 0)
-    return f"{gib(p.used_bytes or 0)} held by {_name(p)}"
+    return f"{gib_text(p.used_bytes or 0)} held by {_name(p)}"
 
 
 def _name(p: DeviceProcess) -> str:

@@ -29,7 +29,7 @@ from automl.admission.footprint import MemoryStructure
 from automl.admission.measured_memory import MeasuredTrial, TrialMeasurements, params_key
 from automl.trial import DeviceKind, MemoryPeakMeasured, Params, RequestSource, ResourceRequest
 
-SEEN_MARGIN = 1.05
+SEEN_PEAK_MARGIN = 1.05
 """Margin from the measured peak of a trial to the request of another with the same params."""
 SURVEY_MARGIN = 1.5
 """Margin from a survey to a peak, before any trial is measured: a survey does not see workspaces of
@@ -41,7 +41,7 @@ With it no more than 4 of 100 run out (experiments/006-packing/governor.md).
 """
 OOM_GROWTH = 1.5
 """A trial that ran out of memory asks for this many times more."""
-ALONE_AFTER = 2
+ALONE_AFTER_N_OOM = 2
 """Number of times a trial ran out of memory after which it gets the largest device to itself."""
 
 _ANYWHERE = frozenset(DeviceKind)
@@ -90,7 +90,7 @@ class RequestMaker:
         had_bytes = request.memory_bytes or max(
             self._ran_out.get(params_key(params, kind), 0) for kind in kinds
         )
-        if n_ran_out >= ALONE_AFTER or not had_bytes:
+        if n_ran_out >= ALONE_AFTER_N_OOM or not had_bytes:
             return _with_memory(request, None, RequestSource.RAN_OUT, alone=True)
         return _with_memory(request, int(OOM_GROWTH * had_bytes), RequestSource.RAN_OUT)
 
@@ -179,7 +179,9 @@ class RequestMaker:
     ) -> ResourceRequest:
         most_bytes = self.measurements.most_bytes(params, kind)
         if most_bytes is not None:
-            return _with_memory(estimate, math.ceil(SEEN_MARGIN * most_bytes), RequestSource.SEEN)
+            return _with_memory(
+                estimate, math.ceil(SEEN_PEAK_MARGIN * most_bytes), RequestSource.SEEN
+            )
         structure = self._structure(params, kind, estimate)
         if structure is not None:
             return self._fitted(estimate, structure, kind)

@@ -12,7 +12,7 @@ Measured in `experiments/008-choosing`.
     end  =  when a place comes free, after the trials that wait before it  +  how long it takes
 
 The wait of trials that are still to be suggested is not known, but all of them will wait. So trials
-that suit the CPU best go there even while the queue for a GPU is short (`best_split`).
+that suit the CPU best go there even while the queue for a GPU is short (`best_device_kind_split`).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class TrialSecondsByKind:
         return self.cpu / self.gpu
 
 
-def first_to_end(options: Sequence[DeviceOption]) -> DeviceOption:
+def first_option_to_end(options: Sequence[DeviceOption]) -> DeviceOption:
     """Return the option that ends first; of equal ends the GPU's."""
     return min(options, key=lambda o: (o.end_seconds, o.kind is DeviceKind.CPU))
 
@@ -182,7 +182,9 @@ class DeviceSplit:
     """Seconds from one trial's end to the next, with all places busy."""
 
 
-def best_split(trials: Sequence[TrialSecondsByKind], n_cpu: int, n_gpu: int) -> DeviceSplit:
+def best_device_kind_split(
+    trials: Sequence[TrialSecondsByKind], n_cpu: int, n_gpu: int
+) -> DeviceSplit:
     """Return the best split of trials, given their seconds and the number of places of each
     kind."""
     if not trials:

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from automl.api.python_values import lines_of, lines_of_settings, refuse_unknown
-from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.api.sweep_call import carry_out_composed, study_exists
-from automl.cli.compose import folder_of_studies
+from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
+from automl.api.sweep_call import run_composed_sweep, study_exists
+from automl.cli.compose import find_studies_folder
 from automl.cli.space_overrides import override_text
 from automl.errors import ConfigError
 from automl.record.disk import open_replacing
 from automl.record.studies import model_files, read_study
-from automl.record.study_directory import make_name
+from automl.record.study_directory import make_study_name
 from automl.record.study_files import StudyFiles
 from automl.trial import trial_name
 
@@ -64,13 +64,13 @@ def fit(
     """
     called_seconds = time.monotonic()
     refuse_unknown(fit, unknown)
-    study_name, typed_overrides = name or make_name(), lines_of(overrides)
-    with composing:
-        folder = folder_of_studies(typed_overrides) / study_name
+    study_name, typed_overrides = name or make_study_name(), lines_of(overrides)
+    with COMPOSE_LOCK:
+        folder = find_studies_folder(typed_overrides) / study_name
     with _remove_unused_folder(folder):
         path = _path_of(table, folder)
         with _name_as_frame(None if isinstance(table, str | PathLike) else path):
-            with composing:
+            with COMPOSE_LOCK:
                 exists = name is not None and study_exists(name, typed_overrides)
                 lines = [
                     f"study.name={override_text(study_name)}",
@@ -84,7 +84,7 @@ def fit(
                 composed = compose_for_call(
                     "resume" if exists else "sweep", [*lines, *typed_overrides]
                 )
-            study = carry_out_composed(composed, resume=exists, called_seconds=called_seconds)
+            study = run_composed_sweep(composed, resume=exists, called_seconds=called_seconds)
             return FittedStudy(study.path)
 
 
@@ -195,7 +195,7 @@ class FittedStudy(StudyHandle):
         end, `rows_per_second` of prediction (only for trials that the ensemble was chosen from),
         and `weight` in the ensemble.
         """
-        from automl.data.tables.frames import frame_of
+        from automl.data.tables.frames import frame_from_records
 
         record = read_study(self.path)
         ensemble = record.ensemble
@@ -213,7 +213,7 @@ class FittedStudy(StudyHandle):
             for trial in record.ranking()
         ]
         columns = ("trial", "family", "value", "test", "seconds", "rows_per_second", "weight")
-        return frame_of(rows, columns, index="trial")
+        return frame_from_records(rows, columns, index="trial")
 
 
 def _loss(evaluations: Sequence[Any], name: str) -> float | None:

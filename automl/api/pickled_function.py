@@ -309,7 +309,7 @@ def pickle_function(function: Callable[..., Any]) -> bytes:
     return pickled
 
 
-def size_notes(function: Callable[..., Any], n_bytes: int) -> tuple[str, ...]:
+def pickle_size_notes(function: Callable[..., Any], n_bytes: int) -> tuple[str, ...]:
     """Return a note on what makes a large function large, the largest first; none if it is
     small."""
     if n_bytes <= LARGE_BYTES:

@@ -1,7 +1,8 @@
 """The handle of a study: what is known of it now, read from its directory at any time.
 
 No lock is taken and nothing is kept: each question is answered from the event log as it stands, so
-that a study can be watched while it runs, from this process or another. Only `evaluate` writes.
+that a study can be watched while it runs, from this process or another. Only `evaluate_models`
+writes.
 Command lines on behalf of Python callers, who may use several threads, are composed here, too.
 """
 
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from automl.cli.arguments import CommandLine
 from automl.cli.compose import ComposedConfig
-from automl.cli.shared_study_config import compose_to_run
+from automl.cli.shared_study_config import compose_or_join
 from automl.config import StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study
-from automl.record.study_files import BEST, StudyFiles
+from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.trial_record import TrialRecord
 from automl.trial import CheckpointKind, Params, TrialState
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from automl.data.tables.frames import Frame
 
-composing = threading.RLock()
+COMPOSE_LOCK = threading.RLock()
 """Lock held while Hydra composes: Hydra has one state for a whole process."""
 
 
@@ -38,8 +39,8 @@ def compose_for_call(
 ) -> ComposedConfig:
     """Return what `python -m automl COMMAND OVERRIDES` would run; with `application`, by the
     settings that a Hydra application composed. Raises ConfigError."""
-    with composing:
-        return compose_to_run(CommandLine(command, tuple(overrides)), application)
+    with COMPOSE_LOCK:
+        return compose_or_join(CommandLine(command, tuple(overrides)), application)
 
 
 _COLUMNS = ("trial", "state", "value")
@@ -71,7 +72,7 @@ class BestTrial:
         """Return `path`. Raises AutoMLError where the trial wrote no checkpoint."""
         if self.path is None:
             raise AutoMLError(
-                f"trial {self.number} left no {BEST}: give one with its reports, "
+                f"trial {self.number} left no {BEST_CHECKPOINT_FILE}: give one with its reports, "
                 "trial.report(step, metrics, checkpoint=lambda: {…})."
             )
         return self.path
@@ -104,10 +105,10 @@ class StudyHandle:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,
         `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC), `device`,
         and `cause` if the trial did not finish."""
-        from automl.data.tables.frames import frame_of
+        from automl.data.tables.frames import frame_from_records
 
         rows = [_row(trial) for trial in read_study(self.path).trials.values()]
-        return frame_of(rows, _COLUMNS, index="trial")
+        return frame_from_records(rows, _COLUMNS, index="trial")
 
     def evaluate(
         self,
@@ -127,20 +128,22 @@ class StudyHandle:
         """
         from automl.api.python_values import lines_of
         from automl.cli.space_overrides import override_text
-        from automl.commands.evaluate import evaluate, score_records
-        from automl.data.tables.frames import frame_of
+        from automl.commands.evaluate import evaluate_models, score_records
+        from automl.data.tables.frames import frame_from_records
 
         lines = [f"study.name={override_text(self.name)}"]
         lines.append(f"study.dir={override_text(str(self.path.parent))}")
         lines.append(f"evaluate.trials={override_text(list(map(int, trials)))}")
         if test_path is not None:
             lines.append(f"data.test_path={override_text(str(test_path))}")
-        event = evaluate(
+        event = evaluate_models(
             compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config,
             lambda line: None,
             show=False,
         )
-        return frame_of(score_records(event), ("metric", "model"), index=["metric", "model"])
+        return frame_from_records(
+            score_records(event), ("metric", "model"), index=["metric", "model"]
+        )
 
     def __repr__(self) -> str:
         from automl.running.display.rendering import best_text

@@ -18,7 +18,7 @@ from automl.api.pickled_function import (
     function_name,
     function_parts,
     pickle_function,
-    size_notes,
+    pickle_size_notes,
 )
 from automl.api.python_values import (
     SETTINGS,
@@ -27,15 +27,15 @@ from automl.api.python_values import (
     refuse_unknown,
     store_space,
 )
-from automl.api.study_handle import StudyHandle, compose_for_call, composing
-from automl.cli.compose import ComposedConfig, folder_of_studies
-from automl.cli.hydra_application import name_of_study
+from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
+from automl.cli.compose import ComposedConfig, find_studies_folder
+from automl.cli.hydra_application import application_study_name
 from automl.cli.space_overrides import is_about_space, override_text
 from automl.config import ExecutionKind
 from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
 from automl.objectives.function_call import CalledFunction
 from automl.record.studies import study_names
-from automl.record.study_directory import make_name
+from automl.record.study_directory import make_study_name
 
 _INTERRUPTED, _TERMINATED = 130, 143
 
@@ -100,9 +100,9 @@ def sweep(
     )
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective_overrides(function, application)
-    with composing:
+    with COMPOSE_LOCK:
         if application is not None:
-            name = name or name_of_study(application)
+            name = name or application_study_name(application)
         exists = application is None and name is not None and study_exists(name, typed_overrides)
         needs_space = application is None and not exists and space is None
         if needs_space and not any(is_about_space(line) for line in typed_overrides):
@@ -110,12 +110,15 @@ def sweep(
                 "automl.sweep: a new study needs a space, such as "
                 'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
-        lines = [f"study.name={override_text(name or make_name())}", *lines_of_settings(arguments)]
+        lines = [
+            f"study.name={override_text(name or make_study_name())}",
+            *lines_of_settings(arguments),
+        ]
         lines += [] if space is None else [store_space(space)]
         composed = compose_for_call(
             "resume" if exists else "sweep", [*lines, *typed_overrides, *objective], application
         )
-    return carry_out_composed(
+    return run_composed_sweep(
         composed, function, resume=exists, changed=changed, called_seconds=called_seconds
     )
 
@@ -149,10 +152,10 @@ def _check_once(overrides: Sequence[str], arguments: Mapping[str, object]) -> No
 
 def study_exists(name: str, overrides: Sequence[str]) -> bool:
     """Return whether a study of that name exists."""
-    return name in study_names(folder_of_studies(overrides))
+    return name in study_names(find_studies_folder(overrides))
 
 
-def carry_out_composed(
+def run_composed_sweep(
     composed: ComposedConfig,
     function: Callable[..., Any] | None = None,
     *,
@@ -170,10 +173,10 @@ def carry_out_composed(
     called = (
         None if function is None else _called_function(function, inline=inline, changed=changed)
     )
-    from automl.commands.sweep import carry_out
+    from automl.commands.sweep import load_and_run_sweep
 
     try:
-        code = carry_out(
+        code = load_and_run_sweep(
             config,
             composed.stored_config,
             resume=resume,
@@ -196,7 +199,9 @@ def _called_function(train: Callable[..., Any], *, inline: bool, changed: bool) 
     if inline:
         return CalledFunction(train, None, changed=changed)
     pickled = pickle_function(train)
-    return CalledFunction(train, pickled, changed=changed, notes=size_notes(train, len(pickled)))
+    return CalledFunction(
+        train, pickled, changed=changed, notes=pickle_size_notes(train, len(pickled))
+    )
 
 
 def _objective_overrides(train: Callable[..., Any], application: object | None) -> list[str]:

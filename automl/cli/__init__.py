@@ -25,10 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     _replace_unprintable()
     try:
-        from automl.cli.arguments import parse
+        from automl.cli.arguments import parse_command_line
         from automl.cli.command_dispatch import run
 
-        code = run(parse(sys.argv[1:] if argv is None else argv))
+        code = run(parse_command_line(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()  # at the exit of the interpreter it would fail with a traceback
         return code
     except TrialsLeftBehindError as left:
@@ -67,14 +67,14 @@ def _replace_unprintable() -> None:
 
 def _print_error(error: BaseException) -> None:
     """Write the error's message to stderr; with AUTOML_DEBUG=1 the traceback before it."""
-    from automl.record.texts import fit
+    from automl.record.texts import fit_text
 
     if os.environ.get("AUTOML_DEBUG") == "1":
         import traceback
 
-        sys.stderr.write(fit("".join(traceback.format_exception(error))))
+        sys.stderr.write(fit_text("".join(traceback.format_exception(error))))
     message = _system_error_message(error) if isinstance(error, OSError) else str(error)
-    sys.stderr.write(f"automl: {fit(message)}\n")
+    sys.stderr.write(f"automl: {fit_text(message)}\n")
 
 
 def _system_error_message(error: OSError) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from automl.cli.command_registry import COMMANDS, DEFAULT, MULTIRUN, closest_word
+from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
 from automl.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ from automl.errors import ConfigError
 class CommandLine:
     """One command line, as typed."""
 
-    command: str = DEFAULT
+    command: str = DEFAULT_COMMAND
     overrides: tuple[str, ...] = ()
     config_name: str | None = None
     config_dir: str | None = None
@@ -40,7 +40,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}. See: python -m automl --help")
 
 
-def parse(argv: Sequence[str]) -> CommandLine:
+def parse_command_line(argv: Sequence[str]) -> CommandLine:
     """Parse the words after the program's name into a command line. Raises ConfigError."""
     command, rest = _split_command(argv)
     parser = _parser()
@@ -75,7 +75,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
 
 def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     if not argv or "=" in argv[0] or argv[0].startswith(("-", "~")):
-        return DEFAULT, argv
+        return DEFAULT_COMMAND, argv
     word = argv[0]
     if word not in COMMANDS:
         raise ConfigError(

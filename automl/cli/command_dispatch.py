@@ -176,19 +176,19 @@ def run(arguments: CommandLine) -> int:
         sys.stdout.write(f"automl {metadata.version('automl-sweep')}\n")
         return 0
     if arguments.completion:
-        from automl.cli.hydra_options import complete
+        from automl.cli.hydra_options import complete_in_shell
 
-        return complete(arguments)
+        return complete_in_shell(arguments)
     if arguments.hydra_options:
-        from automl.cli.hydra_options import show
+        from automl.cli.hydra_options import show_hydra_answer
 
-        return show(arguments)
+        return show_hydra_answer(arguments)
     return _command(arguments)
 
 
 def _command(arguments: CommandLine) -> int:
-    from automl.cli.shared_study_config import compose_to_run
+    from automl.cli.shared_study_config import compose_or_join
 
-    composed = compose_to_run(arguments)
+    composed = compose_or_join(arguments)
     run_command = COMMANDS[composed.command].load()
     return run_command(composed.config, composed.stored_config)

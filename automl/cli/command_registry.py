@@ -67,7 +67,7 @@ class Command:
         return run
 
 
-DEFAULT = "sweep"
+DEFAULT_COMMAND = "sweep"
 """The command of a line that names no command."""
 _ALL = (
     Command(

@@ -1,6 +1,7 @@
 """Composes a command line with Hydra into a checked `Config`; no other module composes.
 
-Hydra's `compose` is used, not `hydra.main`: it writes nothing, changes no directory and configures
+Hydra's `compose_command` is used, not `hydra.main`: it writes nothing, changes no directory and
+configures
 no logging. Only the answers that Hydra alone can give (`--info`) go through `hydra.main`, in
 `hydra_options.py`.
 """
@@ -25,18 +26,34 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import conf_dir
-from automl.cli.hydra_application import application_base
-from automl.cli.hydra_errors import explain_errors, refuse_overrides, refuse_settings, unknown_key
-from automl.cli.option_defaults import ChosenOptions, added_options, chosen_by, other_options
-from automl.cli.schemas import DEFAULT_MODEL, groups, is_length_open, keys_of, register_schemas
+from automl.cli.hydra_application import application_base_config
+from automl.cli.hydra_errors import (
+    explain_errors,
+    refuse_hydra_overrides,
+    refuse_hydra_settings,
+    unknown_key_text,
+)
+from automl.cli.option_defaults import (
+    ChosenOptions,
+    added_options,
+    find_chosen_options,
+    other_options,
+)
+from automl.cli.schemas import (
+    DEFAULT_MODEL,
+    config_groups,
+    config_keys,
+    is_length_open,
+    register_schemas,
+)
 from automl.cli.space_overrides import canonical_space, quote_raw_texts, rewrite_overrides
 from automl.cli.stored_config import (
-    SWEEP,
+    SWEEP_CONFIG,
     ConfigBase,
-    choose_base,
-    refuse_missing,
-    stored_text,
-    study_folder,
+    choose_base_config,
+    overrides_studies_folder,
+    refuse_missing_keys,
+    stored_config_text,
 )
 from automl.config import Config, DataKind
 from automl.errors import ConfigError
@@ -45,7 +62,7 @@ from automl.record.study_files import StudyFiles
 
 @dataclass(frozen=True)
 class HydraInput:
-    """The arguments of one call of Hydra's `compose`."""
+    """The arguments of one call of Hydra's `compose_command`."""
 
     config_name: str
     overrides: tuple[str, ...]
@@ -65,25 +82,27 @@ class ComposedConfig:
     length."""
 
 
-def compose(arguments: CommandLine, application: object = None) -> ComposedConfig:
+def compose_command(arguments: CommandLine, application: object = None) -> ComposedConfig:
     """Compose and check a command line; with `application`, from the settings that a Hydra
     application composed as a part of its own. Raises ConfigError; writes nothing."""
     with explain_errors(arguments.overrides):
         shows_hydra = arguments.hydra_options[:2] not in ((), ("--cfg", "job"))
         if not shows_hydra:
-            refuse_overrides(arguments.overrides)
-        base, composition = hydra_input(arguments, application)
+            refuse_hydra_overrides(arguments.overrides)
+        base, composition = make_hydra_input(arguments, application)
         if not shows_hydra:
             _refuse_hydra_settings(base, composition)
         composed = _compose(composition)
         _refuse_unknown(composed, composition.config_name)
-        refuse_missing(composed, base)
+        refuse_missing_keys(composed, base)
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
         has_open_length = is_length_open(composed)
         _decide(composed, config)
-        return ComposedConfig(arguments.command, config, stored_text(composed), has_open_length)
+        return ComposedConfig(
+            arguments.command, config, stored_config_text(composed), has_open_length
+        )
 
 
 def _decide(composed: DictConfig, config: Config) -> None:
@@ -96,22 +115,22 @@ def _decide(composed: DictConfig, config: Config) -> None:
             composed.data[key] = getattr(config.data, key)
 
 
-def folder_of_studies(overrides: Sequence[str]) -> Path:
+def find_studies_folder(overrides: Sequence[str]) -> Path:
     """Return the folder of studies that the overrides name. Raises ConfigError."""
     with explain_errors(overrides):
-        return study_folder(_parsed(overrides))
+        return overrides_studies_folder(_parsed(overrides))
 
 
-def hydra_input(
+def make_hydra_input(
     arguments: CommandLine, application: object = None
 ) -> tuple[ConfigBase, HydraInput]:
     """Return the base to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
     parsed = _parsed(arguments.overrides)
     if application is not None:
-        base = application_base(application, parsed)
+        base = application_base_config(application, parsed)
     else:
-        base = choose_base(arguments, parsed)
+        base = choose_base_config(arguments, parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     composition = HydraInput(
         base.config_name, (*rewrite_overrides(parsed), *base.overrides), config_dir
@@ -166,7 +185,7 @@ def _refuse_hydra_settings(base: ConfigBase, composition: HydraInput) -> None:
             overrides = list(composition.overrides)
             found = hydra.compose(composition.config_name, overrides, return_hydra_config=True)
             default = hydra.compose(overrides=[], return_hydra_config=True)
-        refuse_settings(found.hydra, default.hydra)
+        refuse_hydra_settings(found.hydra, default.hydra)
 
 
 def _mentions_hydra(file: Path) -> bool:
@@ -179,7 +198,11 @@ def _mentions_hydra(file: Path) -> bool:
 def _with_added_options(composition: HydraInput) -> HydraInput:
     """Return the input with the options that follow from the chosen ones, where the user chose
     none."""
-    chosen = chosen_by(composition.overrides) if composition.config_name == SWEEP else None
+    chosen = (
+        find_chosen_options(composition.overrides)
+        if composition.config_name == SWEEP_CONFIG
+        else None
+    )
     added = added_options(chosen or _chosen(composition), composition.overrides)
     others = [line for line in composition.overrides if line != f"model={DEFAULT_MODEL}"]
     return HydraInput(composition.config_name, (*added, *others), composition.config_dir)
@@ -203,7 +226,7 @@ def _without_inline_space(composition: HydraInput) -> HydraInput:
     No config of ours has such entries, and looking for them takes as long as composing: it is
     skipped.
     """
-    ours_alone = composition.config_name == SWEEP and composition.config_dir is None
+    ours_alone = composition.config_name == SWEEP_CONFIG and composition.config_dir is None
     if "~space" not in composition.overrides or ours_alone:
         return composition
     others = [line for line in composition.overrides if not line.lstrip("+").startswith("space.")]
@@ -233,15 +256,16 @@ def _refuse_extra_keys(node: DictConfig, prefix: str) -> None:
         return
     for key in map(str, node):
         name = f"{prefix}{key}"
-        if key not in keys_of(owner):
-            raise ConfigError(unknown_key(name, owner))
+        if key not in config_keys(owner):
+            raise ConfigError(unknown_key_text(name, owner))
         if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
             inner = node[key]
             if isinstance(inner, DictConfig):
                 _refuse_extra_keys(inner, f"{name}.")
 
 
-# --- --config-dir, which `compose` does not know --------------------------------------------------
+# --- --config-dir, which `compose_command` does not know
+# --------------------------------------------------
 
 _extra_dir: ContextVar[Path | None] = ContextVar("_extra_dir", default=None)
 
@@ -283,6 +307,6 @@ def _config_dir(text: str) -> Path:
 def _files(folder: Path) -> Sequence[Path]:
     return [
         path.relative_to(folder)
-        for group in ("", *groups())
+        for group in ("", *config_groups())
         for path in sorted((folder / group).glob("*.yaml"))
     ]

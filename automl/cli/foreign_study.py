@@ -30,7 +30,7 @@ _ADDRESSES = ("tracking.uri", "study.storage")
 _MAX_SHOWN = 300
 
 
-def refuse_strangers(study: Path, stored: object, overrides: Sequence[Override]) -> None:
+def refuse_foreign_study(study: Path, stored: object, overrides: Sequence[Override]) -> None:
     """Raise ConfigError if another user's study has `stored` settings that must be given again."""
     owner = _other_owner(study)
     if owner is None:

@@ -34,7 +34,7 @@ from automl.cli.schemas import (
     is_length_open,
     register_schemas,
 )
-from automl.cli.stored_config import ConfigBase, replaced_by, with_defaults
+from automl.cli.stored_config import ConfigBase, add_defaults_list, replaced_sections
 from automl.config import Config, ObjectiveKind
 from automl.errors import ConfigError
 
@@ -50,7 +50,7 @@ _MAX_STEPS = 10
 """The largest number of references that are followed one to the next."""
 
 
-def register() -> None:
+def register_with_applications() -> None:
     """Let the Hydra applications of this process compose `sweep` and our groups."""
     register_schemas()
     if ConfSearchPath not in Plugins.instance().discover(SearchPathPlugin):
@@ -64,13 +64,13 @@ class ConfSearchPath(SearchPathPlugin):
         search_path.append("automl", f"file://{conf_dir()}")
 
 
-def application_base(app_config: object, overrides: Sequence[Override] = ()) -> ConfigBase:
+def application_base_config(app_config: object, overrides: Sequence[Override] = ()) -> ConfigBase:
     """Return the base to compose from, made of the part `given` that an application composed;
     `overrides` are applied to it later.
 
     Raises ConfigError.
     """
-    config, replaced = _own_part(app_config), replaced_by(overrides)
+    config, replaced = _own_part(app_config), replaced_sections(overrides)
     if not replaced & {"space", "objective"}:
         _refuse_default_space(config)
     raw: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
@@ -82,7 +82,7 @@ def application_base(app_config: object, overrides: Sequence[Override] = ()) -> 
     if is_length_open(config):
         del raw["training"]["epochs"]  # an override may choose another model
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
-    node = OmegaConf.create(with_defaults(config, plain))
+    node = OmegaConf.create(add_defaults_list(config, plain))
     ConfigStore.instance().store(name=APPLICATION_NAME, node=node)
     return ConfigBase(APPLICATION_NAME, added)
 
@@ -103,7 +103,7 @@ def _additional_options(config: DictConfig, overrides: Sequence[Override]) -> tu
     return added_options(chosen, [o.input_line or "" for o in overrides])
 
 
-def name_of_study(app_config: object) -> str | None:
+def application_study_name(app_config: object) -> str | None:
     """Return the name that the part gives its study. Raises ConfigError for a name that jobs would
     share."""
     with explain_errors():
@@ -223,4 +223,4 @@ def register_configs() -> None:
     again. Hydra programs that do not call it see nothing of ours.
     """
 
-    register()
+    register_with_applications()

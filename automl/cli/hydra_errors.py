@@ -28,11 +28,18 @@ from omegaconf.errors import (
 )
 
 from automl.cli.command_registry import MULTIRUN, closest_word
-from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_named, keys_of
-from automl.cli.space_overrides import FORMS
+from automl.cli.schemas import (
+    OPTIONS_BY_CLASS,
+    SCHEMA_SUFFIX,
+    all_config_keys,
+    config_groups,
+    config_keys,
+    keys_named,
+)
+from automl.cli.space_overrides import SPACE_FORMS_TEXT
 from automl.config import ModelConfig, PrunerConfig, SamplerConfig
 from automl.errors import ConfigError
-from automl.record.study_files import LOGS, SWEEP_LOG
+from automl.record.study_files import LOGS_FOLDER, SWEEP_LOG
 
 _PARTS_OF_COMMANDS = ("evaluate", "refit", "ui", "export", "predict", "register")
 """Parts of the config that no sweep reads; their keys are not suggested for a word alone."""
@@ -84,20 +91,24 @@ def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
         raise ConfigError(f"A config file cannot be read: {error}") from error
 
 
-def unknown_key(key: str, owner: type | None, value: str = "") -> str:
+def unknown_key_text(key: str, owner: type | None, value: str = "") -> str:
     """Return the refusal of a key, with the closest key and all keys of its part; `value` is the
     value that was given for it."""
     part, _, last = key.rpartition(".")
-    hint = closest_word(key, [k for k in all_keys() if k.count(".") == key.count(".")])
+    hint = closest_word(key, [k for k in all_config_keys() if k.count(".") == key.count(".")])
     if not hint or keys_meant(key):
         hint = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
-    options = [name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in keys_of(cls)]
+    options = [
+        name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in config_keys(cls)
+    ]
     if owner in (ModelConfig, SamplerConfig, PrunerConfig):
-        schemas = ", ".join(name + SUFFIX for name in options) or f"one ending in {SUFFIX}"
+        schemas = (
+            ", ".join(name + SCHEMA_SUFFIX for name in options) or f"one ending in {SCHEMA_SUFFIX}"
+        )
         return f"{key}: the option's file names no schema; start it with defaults: [{schemas}]."
     if options:
         return f"{key}: the chosen {part} has no such key; it belongs to {part}={options[0]}."
-    known_keys = keys_of(owner) if is_dataclass(owner) and isinstance(owner, type) else ()
+    known_keys = config_keys(owner) if is_dataclass(owner) and isinstance(owner, type) else ()
     listed = f" Keys{f' of {part}' if part else ''}: {', '.join(known_keys)}." if known_keys else ""
     return f"{key}: there is no such key.{hint}{listed}"
 
@@ -107,7 +118,7 @@ def as_setting(name: str, value: str) -> str:
     → ` Write study.n_trials=8.`"""
     name = name.replace("-", "_")
     lines = [_typed(key, value) for key in (keys_meant(name) or _similar(name))]
-    if name in all_keys() or keys_meant(name):
+    if name in all_config_keys() or keys_meant(name):
         return f" Write {' or '.join(lines[:_MAX_SHOWN])}."
     hint = f" Did you mean {' or '.join(lines[:_MAX_SHOWN])}?" if lines else ""
     return f"{hint} A param of the search space is written {_typed(f'space.{name}', value)}."
@@ -115,13 +126,13 @@ def as_setting(name: str, value: str) -> str:
 
 def keys_meant(name: str) -> list[str]:
     """Return the keys that a word may stand for: itself, or those of sweeps that end in it."""
-    if name in all_keys():
+    if name in all_config_keys():
         return [name]
     return [key for key in keys_named(name) if key.partition(".")[0] not in _PARTS_OF_COMMANDS]
 
 
 def _similar(name: str) -> list[str]:
-    lasts = [key.rpartition(".")[2] for key in all_keys()]
+    lasts = [key.rpartition(".")[2] for key in all_config_keys()]
     longer = [last for last in lasts if last.startswith(f"{name}_")]
     found = longer or difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
     return [key for last in found[:1] for key in keys_meant(last)]
@@ -142,7 +153,7 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
     key = error.full_key or ""
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
-        return unknown_key(
+        return unknown_key_text(
             key, error.object_type, _typed_override(key, overrides).partition("=")[2]
         )
     rule = str(error).split("\n")[0].strip().rstrip(".")
@@ -198,7 +209,7 @@ def _unreadable(error: OverrideParseException) -> str:
     rule = reasons[1] if reasons[0].startswith("Error parsing") and len(reasons) > 1 else reasons[0]
     problem = f"{line}: cannot be read ({rule.split(': ', 1)[-1].strip()})"
     if key.lstrip("+").partition(".")[0] == "space":
-        return f"{problem}; {FORMS}."
+        return f"{problem}; {SPACE_FORMS_TEXT}."
     quoted = value.replace("'", "\\'")
     return (
         f"{problem}. A value with commas, brackets, '=' or the like is put in quotes twice: "
@@ -214,7 +225,7 @@ def _missing_file(error: MissingConfigException) -> str:
             f"--config-name {missing}: there is no such file in conf/ nor in --config-dir; it is "
             "given without folder and without .yaml."
         )
-    options = [option for option in error.options or () if not option.endswith(SUFFIX)]
+    options = [option for option in error.options or () if not option.endswith(SCHEMA_SUFFIX)]
     if options:
         where = _in_file(error)
         prefix = "" if where in ("", "sweep.yaml: ", "stored_config.yaml: ") else where
@@ -223,9 +234,10 @@ def _missing_file(error: MissingConfigException) -> str:
             f"{prefix}{group}={name}: there is no such option.{meant} "
             f"Options of {group}: {', '.join(options)}."
         )
-    if group in groups():
+    if group in config_groups():
         return f"{_in_file(error)}{missing}: there is no such file in conf/ nor in --config-dir."
-    return f"{group}: there is no such group.{closest_word(group, groups())} Groups: {_groups()}."
+    near = closest_word(group, config_groups())
+    return f"{group}: there is no such group.{near} Groups: {_groups()}."
 
 
 def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
@@ -250,7 +262,7 @@ def _brief(text: str) -> str:
 
 
 def _groups() -> str:
-    return ", ".join(groups())
+    return ", ".join(config_groups())
 
 
 def _bad_yaml(error: yaml.YAMLError) -> str:
@@ -265,7 +277,7 @@ def _bad_yaml(error: yaml.YAMLError) -> str:
 _FOLDERS = "give study.dir=FOLDER, where studies are kept"
 _LOGGING = (
     f"a sweep's words are in FOLDER/NAME/{SWEEP_LOG} of its study, what its trials print in "
-    f"FOLDER/NAME/{LOGS}; AUTOML_DEBUG=1 shows tracebacks"
+    f"FOLDER/NAME/{LOGS_FOLDER}; AUTOML_DEBUG=1 shows tracebacks"
 )
 _REMEDIES = {
     "run": _FOLDERS,
@@ -285,7 +297,7 @@ _ACCEPTED = ("runtime", "overrides", "searchpath", "job.config_name", "job.overr
 """Settings of Hydra that describe the composition itself, or are accepted."""
 
 
-def refuse_overrides(overrides: Sequence[str]) -> None:
+def refuse_hydra_overrides(overrides: Sequence[str]) -> None:
     """Raise ConfigError for the first override of Hydra's settings that is not accepted, whatever
     its value."""
     for line in overrides:
@@ -295,7 +307,7 @@ def refuse_overrides(overrides: Sequence[str]) -> None:
             raise ConfigError(_refusal(key, value, part))
 
 
-def refuse_settings(found: DictConfig, default: DictConfig) -> None:
+def refuse_hydra_settings(found: DictConfig, default: DictConfig) -> None:
     """Raise ConfigError for the first setting of Hydra that config files change from `default`."""
     chosen = _plain(default)["runtime"]["choices"]
     for group, option in _plain(found)["runtime"]["choices"].items():

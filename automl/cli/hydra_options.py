@@ -19,29 +19,29 @@ from omegaconf import DictConfig
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, conf_dir
-from automl.cli.compose import HydraInput, compose, hydra_input
+from automl.cli.compose import HydraInput, compose_command, make_hydra_input
 from automl.cli.hydra_errors import explain_errors
-from automl.cli.schemas import SUFFIX, register_schemas, stated_length
-from automl.cli.stored_config import SWEEP
+from automl.cli.schemas import SCHEMA_SUFFIX, register_schemas, stated_length
+from automl.cli.stored_config import SWEEP_CONFIG
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import study_names
 
 
-def show(arguments: CommandLine) -> int:
+def show_hydra_answer(arguments: CommandLine) -> int:
     """Let Hydra print what its option asks for. Returns the exit code; raises ConfigError."""
     length: tuple[str, ...] = ()
     if "--cfg" in arguments.hydra_options:
-        composed = compose(arguments)  # a config that cannot work is refused, not shown
+        composed = compose_command(arguments)  # a config that cannot work is refused, not shown
         length = (stated_length(composed.config.training),) if composed.has_open_length else ()
     with explain_errors(arguments.overrides):
-        _, composition = hydra_input(arguments)
+        _, composition = make_hydra_input(arguments)
         composition = replace(composition, overrides=(*composition.overrides, *length))
         _hydra_main(arguments.hydra_options, composition)
     return 0
 
 
-def complete(arguments: CommandLine) -> int:
+def complete_in_shell(arguments: CommandLine) -> int:
     """Print the shell function (`-sc install=bash`), or the candidates that it asks for at each Tab
     (`-sc query=bash`).
 
@@ -52,7 +52,7 @@ def complete(arguments: CommandLine) -> int:
             'Completion is for the `automl` script: eval "$(automl -sc install=bash)"'
         )
     register_schemas()
-    composition = HydraInput(SWEEP, arguments.overrides, None)
+    composition = HydraInput(SWEEP_CONFIG, arguments.overrides, None)
     if not any(line.startswith("query=") for line in arguments.overrides):
         with explain_errors(arguments.overrides):
             _hydra_main(["--shell-completion"], composition)
@@ -66,7 +66,7 @@ def complete(arguments: CommandLine) -> int:
         _environment({"COMP_LINE": line}),
     ):
         _hydra_main(["--shell-completion"], composition)
-    theirs = [word for word in output.getvalue().split() if not word.endswith(SUFFIX)]
+    theirs = [word for word in output.getvalue().split() if not word.endswith(SCHEMA_SUFFIX)]
     sys.stdout.write(" ".join([*ours, *theirs]) + "\n")
     return 0
 

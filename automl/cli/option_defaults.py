@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.cli.command_registry import conf_dir
-from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, GIVEN_SPACE, model_of
+from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, GIVEN_SPACE, default_model_option
 from automl.cli.space_overrides import is_about_space
 
 _GROUPS = ("data", "model", "objective", "space")
@@ -29,7 +29,7 @@ class ChosenOptions:
     space: str
 
 
-def chosen_by(lines: Sequence[str]) -> ChosenOptions | None:
+def find_chosen_options(lines: Sequence[str]) -> ChosenOptions | None:
     """Return the options that `conf/sweep.yaml` and the overrides choose. None: it has to be
     composed, since a line does more than to name options of ours, which choose no others."""
     options = dict(_defaults())
@@ -50,7 +50,7 @@ def added_options(chosen: ChosenOptions, lines: Sequence[str]) -> tuple[str, ...
     """Return the options to choose in addition, as overrides."""
     model, added = chosen.model, []
     if model == DEFAULT_MODEL:
-        model = model_of(chosen.data, chosen.objective)
+        model = default_model_option(chosen.data, chosen.objective)
         added = [f"model={model}"]
     space = _space_for(chosen.objective, model)
     if chosen.space == DEFAULT_SPACE != space and not any(map(_is_whole_space, lines)):

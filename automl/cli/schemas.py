@@ -32,7 +32,7 @@ class DefaultModel(MLPFamily):
     """The schema of the default option, with the keys of the model that most data get."""
 
 
-def model_of(data: str, objective: str) -> str:
+def default_model_option(data: str, objective: str) -> str:
     """Return the model that replaces the default, by the kinds of data and objective."""
     return "auto" if objective == "builtin" and data == "csv" else "mlp"
 
@@ -40,7 +40,7 @@ def model_of(data: str, objective: str) -> str:
 KEY, REFERENCE = "training.epochs", "${automl.own_length:}"
 
 
-def register_length(root: DictConfig) -> None:
+def register_training_length(root: DictConfig) -> None:
     """Make the length of a training in the schema at `root` a reference to the model's own length;
     the resolver is registered for this process."""
     OmegaConf.register_new_resolver("automl.own_length", _own_length, replace=True)
@@ -67,15 +67,17 @@ def _own_length(*, _parent_: DictConfig) -> int | None:
         return TrainingConfig.epochs  # the section has no model beside it
     family = OmegaConf.get_type(config, "model")
     if family is DefaultModel:
-        family = load_families()[model_of(config.data.kind.name, config.objective.kind.name)]
+        family = load_families()[
+            default_model_option(config.data.kind.name, config.objective.kind.name)
+        ]
     has_own_length = isinstance(family, type) and issubclass(family, Family) and family.says_length
     return None if has_own_length else TrainingConfig.epochs
 
 
-SUFFIX = "_schema"
+SCHEMA_SUFFIX = "_schema"
 """The end of the names of schemas among a group's options; users are not shown these options."""
 
-GIVEN_SPACE = "given_space" + SUFFIX
+GIVEN_SPACE = "given_space" + SCHEMA_SUFFIX
 """The option of `space` that holds a space given in Python (`api/python_values.py`)."""
 
 DEFAULT_SPACE = "mlp"
@@ -91,7 +93,7 @@ OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
 
 
 @functools.cache
-def groups() -> tuple[str, ...]:
+def config_groups() -> tuple[str, ...]:
     """Return the groups of `conf/`, in the order of the fields of `Config`."""
     names = {path.name for path in conf_dir().iterdir() if path.is_dir()}
     return tuple(key.name for key in fields(Config) if key.name in names)
@@ -102,11 +104,11 @@ def register_schemas() -> None:
     """Register every key with its type and default in Hydra's store; done once per process."""
     store = ConfigStore.instance()
     root = OmegaConf.structured(Config)
-    register_length(root)
+    register_training_length(root)
     for group, classes in OPTIONS_BY_CLASS.items():
         root[group] = MISSING  # else an option would be merged into the default option's keys
         for name, cls in classes.items():
-            store.store(group=group, name=name + SUFFIX, node=cls)
+            store.store(group=group, name=name + SCHEMA_SUFFIX, node=cls)
     store.store(name="config_schema", node=root)
 
 
@@ -118,13 +120,13 @@ def register_space(entries: Mapping[str, Any]) -> str:
     return f"space={GIVEN_SPACE}"
 
 
-def keys_of(cls: type) -> tuple[str, ...]:
+def config_keys(cls: type) -> tuple[str, ...]:
     """Return the keys that a config class has."""
     return tuple(key.name for key in fields(cls))
 
 
 @functools.cache
-def all_keys() -> tuple[str, ...]:
+def all_config_keys() -> tuple[str, ...]:
     """Return every dotted key (`study.n_trials`) and part (`study`), options of all kinds
     included."""
     return tuple(dict.fromkeys(_walk(Config, "")))
@@ -132,12 +134,12 @@ def all_keys() -> tuple[str, ...]:
 
 def keys_named(name: str) -> tuple[str, ...]:
     """Return the dotted keys that end in `name`: `n_trials` → study.n_trials."""
-    return tuple(key for key in all_keys() if key.rpartition(".")[2] == name)
+    return tuple(key for key in all_config_keys() if key.rpartition(".")[2] == name)
 
 
 def _walk(cls: type, prefix: str) -> Iterator[str]:
     hints = get_type_hints(cls)
-    for key in keys_of(cls):
+    for key in config_keys(cls):
         name = f"{prefix}{key}"
         yield name
         for kind in OPTIONS_BY_CLASS.get(key, {"": hints[key]}).values():

@@ -16,11 +16,11 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import DEFAULT
-from automl.cli.compose import ComposedConfig, compose
-from automl.cli.schemas import SUFFIX
+from automl.cli.command_registry import DEFAULT_COMMAND
+from automl.cli.compose import ComposedConfig, compose_command
+from automl.cli.schemas import SCHEMA_SUFFIX
 from automl.cli.space_overrides import override_text
-from automl.cli.stored_config import NOT_STORED
+from automl.cli.stored_config import NOT_STORED_TEXT
 from automl.record.texts import say_on_stdout
 
 GROUPS = ("sampler", "pruner")
@@ -37,21 +37,23 @@ class JoinedSettings:
     """Sentences for the user, one for each setting that differs."""
 
 
-def compose_to_run(arguments: CommandLine, application: object = None) -> ComposedConfig:
+def compose_or_join(arguments: CommandLine, application: object = None) -> ComposedConfig:
     """Compose a command line; a sweep that joins a shared study takes settings of the study, and
     prints which.
 
     Raises ConfigError, also for a database that refuses, and StorageError.
     """
-    composed = compose(arguments, application)
+    composed = compose_command(arguments, application)
     study = composed.config.study
-    if composed.command != DEFAULT or application is not None:
+    if composed.command != DEFAULT_COMMAND or application is not None:
         return composed
     if not study.shared or study.name is None:
         return composed
-    from automl.record.sharing.study_fetch import stored_config  # loads the driver of PostgreSQL
+    from automl.record.sharing.study_fetch import (
+        fetch_stored_config,  # loads the driver of PostgreSQL
+    )
 
-    stored = stored_config(study)
+    stored = fetch_stored_config(study)
     if stored is None:  # this sweep starts the study
         return composed
     here = _plain(composed.stored_config)
@@ -60,7 +62,7 @@ def compose_to_run(arguments: CommandLine, application: object = None) -> Compos
         say_on_stdout(note)
     if not joined.overrides:
         return composed
-    return compose(replace(arguments, overrides=(*arguments.overrides, *joined.overrides)))
+    return compose_command(replace(arguments, overrides=(*arguments.overrides, *joined.overrides)))
 
 
 def compare_with_stored(
@@ -95,7 +97,7 @@ def _differences(
             yield group, [before[0], *(line for line in changed if line != before[0])]
     section, _, key = CHECKPOINTS.partition(".")
     kept, own = stored[section].get(key), here[section].get(key)
-    if kept not in (None, own, NOT_STORED):
+    if kept not in (None, own, NOT_STORED_TEXT):
         yield CHECKPOINTS, [f"{CHECKPOINTS}={override_text(kept)}"]
 
 
@@ -103,7 +105,7 @@ def _group_overrides(group: str, config: Mapping[str, Any]) -> Sequence[str]:
     """Return the option of a group and each of its values, as overrides."""
     schema = next(entry[group] for entry in config["defaults"] if group in entry)
     values = config[group] or {}
-    option = f"{group}={str(schema).removesuffix(SUFFIX)}"
+    option = f"{group}={str(schema).removesuffix(SCHEMA_SUFFIX)}"
     return [option, *(f"{group}.{key}={override_text(values[key])}" for key in values)]
 
 

@@ -35,13 +35,13 @@ from hydra.core.override_parser.types import (
 from hydra.errors import HydraException
 
 from automl.cli.command_registry import closest_word
-from automl.cli.schemas import all_keys
+from automl.cli.schemas import all_config_keys
 from automl.errors import ConfigError
 
 _CALL = re.compile(
     r"\s*(choice|range|interval|tag|sort|shuffle|glob|int|float|str|bool)\s*\(.*\)\s*"
 )
-FORMS = (
+SPACE_FORMS_TEXT = (
     "a param is written as interval(1e-4,1e-1), range(2,9), tag(log,interval(1e-4,1e-1)), "
     "int(tag(log,interval(8,512))), choice(sgd,adam), 32,64 or {low: 2, high: 8}"
 )
@@ -124,7 +124,7 @@ def _from_range(name: str, sweep: RangeSweep) -> dict[str, Any]:
 
 
 def _refusal(name: str, text: str, why: str) -> ConfigError:
-    return ConfigError(f"space.{name}={text}: {why}; {FORMS}.")
+    return ConfigError(f"space.{name}={text}: {why}; {SPACE_FORMS_TEXT}.")
 
 
 ENTRY_KEYS = ("low", "high", "log", "step", "choices", "when")
@@ -205,7 +205,7 @@ def _entry_key_override(override: Override, name: str, keys: list[str], line: st
 def _several_values_error(key: str, line: str) -> ConfigError:
     param = (
         "space.NAME=…"
-        if "." in key or key in all_keys()
+        if "." in key or key in all_config_keys()
         else shlex.quote(f"space.{line.lstrip('+')}")
     )
     return ConfigError(

@@ -25,8 +25,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
-from automl.cli.foreign_study import refuse_strangers
-from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups, keys_of
+from automl.cli.foreign_study import refuse_foreign_study
+from automl.cli.schemas import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_groups, config_keys
 from automl.cli.space_overrides import canonical_space, override_text
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
@@ -101,13 +101,13 @@ def _value(stored: Mapping[str, Any], key: str) -> str | None:
 
 
 STORED_NAME = "stored_config"
-NOT_STORED = "(not stored: carries a credential)"  # Hydra's ??? would give way to the default
+NOT_STORED_TEXT = "(not stored: carries a credential)"  # Hydra's ??? would give way to the default
 HEADER = """\
 # The settings of this study as composed; `python -m automl resume study.name=…` goes on from them.
 """
 
 
-SWEEP = "sweep"
+SWEEP_CONFIG = "sweep"
 """The config that is composed where no other is named: conf/sweep.yaml."""
 
 
@@ -125,7 +125,7 @@ class ConfigBase:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def stored_text(config: DictConfig) -> str:
+def stored_config_text(config: DictConfig) -> str:
     """Return the composed config as YAML that composes to the same; references stay references."""
     plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     if isinstance(plain["space"], Mapping):
@@ -133,14 +133,14 @@ def stored_text(config: DictConfig) -> str:
     plain["study"]["copy"] = None  # answers a question about one folder
     plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # the split is written once
-    whole = with_defaults(config, _drop_credentials(plain))
+    whole = add_defaults_list(config, _drop_credentials(plain))
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
 
 
-def with_defaults(config: DictConfig, plain: Mapping[str, Any]) -> dict[str, Any]:
+def add_defaults_list(config: DictConfig, plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return `plain`, the content of `config`, in a form that Hydra composes to the same: a
     defaults list that names the schemas of the chosen options, then every value."""
-    defaults = ["config_schema", *({g: _schema_of(g, config)} for g in groups()), "_self_"]
+    defaults = ["config_schema", *({g: _schema_of(g, config)} for g in config_groups()), "_self_"]
     return {"defaults": defaults, **plain}
 
 
@@ -153,10 +153,10 @@ def _schema_of(group: str, config: DictConfig) -> str | None:
     chosen = OmegaConf.get_type(config, group)
     for name, cls in classes.items():
         if cls is chosen:
-            return name + SUFFIX
+            return name + SCHEMA_SUFFIX
     raise ConfigError(
         f"{group}: the chosen option names no schema. Start its file with one of "
-        f"{', '.join(f'defaults: [{name}{SUFFIX}]' for name in classes)}."
+        f"{', '.join(f'defaults: [{name}{SCHEMA_SUFFIX}]' for name in classes)}."
     )
 
 
@@ -165,19 +165,19 @@ def _drop_credentials(value: Any) -> Any:
         return {k: _drop_credentials(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_drop_credentials(v) for v in value]
-    return NOT_STORED if isinstance(value, str) and carries_credential(value) else value
+    return NOT_STORED_TEXT if isinstance(value, str) and carries_credential(value) else value
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-def choose_base(arguments: CommandLine, overrides: Sequence[Override]) -> ConfigBase:
+def choose_base_config(arguments: CommandLine, overrides: Sequence[Override]) -> ConfigBase:
     """Return `conf/` or a study's stored config, as the command needs. Raises ConfigError if there
     is no such study."""
     command = COMMANDS[arguments.command]
     study = _study_meant(command, overrides)
     if study is None:
-        return ConfigBase(arguments.config_name or SWEEP)
+        return ConfigBase(arguments.config_name or SWEEP_CONFIG)
     if arguments.config_name is not None:
         raise ConfigError(
             f"--config-name {arguments.config_name}: {command.name} takes the settings that the "
@@ -191,7 +191,7 @@ def choose_base(arguments: CommandLine, overrides: Sequence[Override]) -> Config
     return ConfigBase(STORED_NAME, own_place, path)
 
 
-def study_folder(overrides: Sequence[Override]) -> Path:
+def overrides_studies_folder(overrides: Sequence[Override]) -> Path:
     """Return the folder of studies that the overrides name, before anything is composed."""
     return Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
 
@@ -201,7 +201,7 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
     ConfigError."""
     if command.stored is StoredPart.NOTHING:
         return None
-    folder = study_folder(overrides)
+    folder = overrides_studies_folder(overrides)
     name = _value_of("study.name", overrides)
     names = study_names(folder)
     if name is None and command.which is StudyChoice.NAMED:
@@ -226,10 +226,10 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
     return study
 
 
-def refuse_missing(config: DictConfig, base: ConfigBase) -> None:
+def refuse_missing_keys(config: DictConfig, base: ConfigBase) -> None:
     """Raise ConfigError for a key that must be given, with the reason and the remedy."""
     for key in sorted(OmegaConf.missing_keys(config)):
-        if key in groups():
+        if key in config_groups():
             raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
         raise ConfigError(f"{key}: must be given: {key}=…")
     for key in _not_stored(OmegaConf.to_container(config, resolve=False)):
@@ -248,7 +248,7 @@ def _not_stored(value: object, key: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _not_stored(inner, f"{key}[{index}]")
-    elif value == NOT_STORED:
+    elif value == NOT_STORED_TEXT:
         yield key
 
 
@@ -257,7 +257,7 @@ def _register_stored(study: Path, overrides: Sequence[Override], stored_part: St
     stored = OmegaConf.load(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
-    replaced, whole = replaced_by(overrides), stored_part is StoredPart.WHOLE
+    replaced, whole = replaced_sections(overrides), stored_part is StoredPart.WHOLE
     _schema_for_kind(stored)
     if "study" in stored and "refit" not in stored["study"]:
         stored["study"]["refit"] = "none"  # begun before sweeps refitted by themselves
@@ -270,9 +270,9 @@ def _register_stored(study: Path, overrides: Sequence[Override], stored_part: St
         OmegaConf.update(stored, key, path)
     node = OmegaConf.masked_copy(stored, [key for key in kept_keys if key not in replaced])
     storage = (plain.get("study") or {}).get("storage")
-    if stored_part is StoredPart.STORES and storage not in (None, NOT_STORED):
+    if stored_part is StoredPart.STORES and storage not in (None, NOT_STORED_TEXT):
         node["study"] = OmegaConf.masked_copy(stored["study"], ["storage"])
-    refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
+    refuse_foreign_study(study, OmegaConf.to_container(node, resolve=False), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
@@ -286,20 +286,21 @@ def _schema_for_kind(stored: DictConfig) -> None:
     family = OPTIONS_BY_CLASS["model"].get(kind)
     if family is None:
         raise ConfigError(f"model.kind={kind}: this version of automl has no such model.")
-    stored["model"] = {key: model[key] for key in keys_of(family) if key in model}
+    stored["model"] = {key: model[key] for key in config_keys(family) if key in model}
     _choose_model(stored, kind)
 
 
 def _choose_model(stored: DictConfig, name: str) -> None:
     for entry in stored["defaults"]:
         if isinstance(entry, DictConfig) and "model" in entry:
-            entry["model"] = name + SUFFIX
+            entry["model"] = name + SCHEMA_SUFFIX
 
 
 def _is_ours(stored: DictConfig) -> bool:
-    """Return whether `stored_text` can have written the config: it names our schemas and no other
+    """Return whether `stored_config_text` can have written the config: it names our schemas and no
+    other
     file."""
-    keys = {*keys_of(Config), "defaults"}
+    keys = {*config_keys(Config), "defaults"}
     plain: Any = OmegaConf.to_container(stored, resolve=False)
     defaults = plain.get("defaults")
     return set(plain) <= keys and isinstance(defaults, list) and all(map(_names_schemas, defaults))
@@ -310,15 +311,16 @@ def _names_schemas(entry: object) -> bool:
     if not isinstance(entry, dict):
         return entry in ("config_schema", "_self_")
     return all(
-        name is None or name in {f"{option}{SUFFIX}" for option in OPTIONS_BY_CLASS.get(group, ())}
+        name is None
+        or name in {f"{option}{SCHEMA_SUFFIX}" for option in OPTIONS_BY_CLASS.get(group, ())}
         for group, name in entry.items()
     )
 
 
-def replaced_by(overrides: Sequence[Override]) -> set[str]:
+def replaced_sections(overrides: Sequence[Override]) -> set[str]:
     """Return the sections that an override replaces: by an option (`data=digits`), or by a whole
     new space."""
-    chosen = [override for override in overrides if override.key_or_group in groups()]
+    chosen = [override for override in overrides if override.key_or_group in config_groups()]
     return {
         override.key_or_group
         for override in chosen

@@ -22,11 +22,11 @@ def run(config: Config, stored_config: str) -> int:
             f"columns shows those of a table of yours, and data={config.data.kind.name} has none: "
             "add data=csv data.path=FILE data.target=COLUMN, or study.name=NAME of such a study."
         )
-    from automl.data.load import columns_of
+    from automl.data.load import describe_columns
 
     console = open_console()
     with long_step(f"reading {config.data.path}"):
-        rows, lines = columns_of(config.data)
+        rows, lines = describe_columns(config.data)
     table = [(fit_line(r.name), r.kind, fit_line(r.why), str(r.n_features)) for r in rows]
     console.table(COLUMNS, table, n_left=3)
     for line in lines:

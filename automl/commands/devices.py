@@ -21,14 +21,14 @@ from types import FrameType
 
 from automl.admission.accounting.account import DeviceAccount, make_account
 from automl.admission.accounting.ledger import DeviceLedgerPage
-from automl.admission.refusals import gib
+from automl.admission.refusals import gib_text
 from automl.config import Config, ExecutionKind
-from automl.config.execution import LOCAL
+from automl.config.execution import LOCAL_ADDRESS
 from automl.devices.device_reader import (
-    FIRST_SECONDS,
+    FIRST_READING_SECONDS,
     LookElsewhere,
     ReaderThread,
-    open_reader,
+    open_device_reader,
     take_reading,
 )
 from automl.devices.device_reading import (
@@ -41,7 +41,7 @@ from automl.devices.device_reading import (
 from automl.devices.memory_promises import open_promises
 from automl.errors import AutoMLError
 from automl.record.studies import study_names
-from automl.record.study_directory import is_held
+from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import open_console
@@ -60,7 +60,7 @@ SHOWN_SECONDS = 1.0
 """Seconds between two views; a sweep writes its own as often."""
 
 
-def watch(config: Config) -> int:
+def watch_devices(config: Config) -> int:
     """Show the devices until Ctrl-C, or once if stdout is no terminal. Raises AutoMLError where
     they cannot be read at all."""
     console = open_console()
@@ -74,10 +74,10 @@ def watch(config: Config) -> int:
     return 0
 
 
-def on_cluster(config: Config) -> bool:
+def watches_cluster(config: Config) -> bool:
     """Return whether the devices are those of a cluster's nodes; a cluster that a sweep starts
     itself has only this machine's."""
-    return config.execution.kind is ExecutionKind.ray and config.ray.address != LOCAL
+    return config.execution.kind is ExecutionKind.ray and config.ray.address != LOCAL_ADDRESS
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _WatchSource:
 
 @contextlib.contextmanager
 def _source(config: Config) -> Iterator[_WatchSource]:
-    if on_cluster(config):
+    if watches_cluster(config):
         from automl.running.setup.machines import (
             node_readings,
             open_cluster_nodes,  # loads the modules of clusters
@@ -105,7 +105,7 @@ def _source(config: Config) -> Iterator[_WatchSource]:
             yield _WatchSource(cluster, lost=nodes.lost)
         return
     with (
-        contextlib.closing(open_reader(config.devices)) as reader,
+        contextlib.closing(open_device_reader(config.devices)) as reader,
         contextlib.closing(open_promises(reader.addresses)) as promises,
     ):
         yield _WatchSource(reader, promises.others)
@@ -139,10 +139,11 @@ def _snapshots(
     readings: queue.SimpleQueue[DeviceReading], config: Config
 ) -> Iterator[WatchSnapshot]:
     try:
-        last_good = newest_reading = readings.get(timeout=FIRST_SECONDS)
+        last_good = newest_reading = readings.get(timeout=FIRST_READING_SECONDS)
     except queue.Empty:
         raise AutoMLError(
-            f"the devices have not answered for {FIRST_SECONDS:g} s; does nvidia-smi answer?"
+            f"the devices have not answered for {FIRST_READING_SECONDS:g} s; does nvidia-smi "
+            f"answer?"
         ) from None
     if last_good.error is not None:
         raise AutoMLError(f"the devices cannot be read: {last_good.error}")
@@ -169,7 +170,7 @@ def _snapshot_of(reading: DeviceReading, error: str | None, config: Config) -> W
         problem = f"the devices have not answered for {age:.0f} s"
     folder, here = config.study.dir, socket.gethostname()
     sweeps = living_sweeps(Path(folder))
-    if not on_cluster(config):  # a cluster's nodes have the same names everywhere
+    if not watches_cluster(config):  # a cluster's nodes have the same names everywhere
         sweeps = [limit_to_machine(sweep, here) for sweep in sweeps]
     return WatchSnapshot(time.time(), devices, sweeps, folder, problem)
 
@@ -180,7 +181,7 @@ def living_sweeps(folder: Path) -> list[SweepView]:
     views = []
     for name in sorted(study_names(folder)):
         with contextlib.suppress(OSError, ValueError):
-            if is_held(folder / name):
+            if is_study_held(folder / name):
                 view = load_view(StudyFiles(folder / name).status)
                 if view.ended is None:
                     views.append(view)
@@ -211,8 +212,8 @@ COLUMNS = (
 def run(config: Config, stored_config: str) -> int:
     """Print one reading of the devices, or keep showing them. Raises AutoMLError."""
     if config.watch:
-        return watch(config)
-    if on_cluster(config):
+        return watch_devices(config)
+    if watches_cluster(config):
         _print_nodes(config)
     else:
         print_accounts(device_accounts(config))
@@ -222,7 +223,7 @@ def run(config: Config, stored_config: str) -> int:
 def device_accounts(config: Config) -> list[DeviceAccount]:
     """Return one reading of the devices with nothing of ours on them. Raises AutoMLError."""
     with (
-        contextlib.closing(open_reader(config.devices)) as reader,
+        contextlib.closing(open_device_reader(config.devices)) as reader,
         contextlib.closing(open_promises(reader.addresses)) as promises,
     ):
         reading = take_reading(reader, dict, promises.others)
@@ -280,12 +281,12 @@ def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
 def _rows(a: DeviceAccount) -> Iterator[tuple[str, ...]]:
     sizes = (a.device.total_bytes, a.device.free_bytes, a.foreign_bytes, a.hold_bytes)
     load = "" if a.device.utilisation is None else f"{a.device.utilisation:.0%}"
-    room = gib(max(0, a.room_bytes))
+    room = gib_text(max(0, a.room_bytes))
     node = "" if a.device.address.node == LOCAL_NODE else fit_line(a.device.address.node)
     names = (node, _number(a.device.cuda_number), _number(a.device.nvml_number))
-    yield (*names, f"{a.device.address.uuid}  {a.device.name}", *map(gib, sizes), room, load)
+    yield (*names, f"{a.device.address.uuid}  {a.device.name}", *map(gib_text, sizes), room, load)
     for p in a.device.processes:
-        used = "" if p.used_bytes is None else gib(p.used_bytes)
+        used = "" if p.used_bytes is None else gib_text(p.used_bytes)
         who = fit_line(f"pid {p.pid} ({p.name or '?'}, user {p.user or '?'})")
         yield (node, "", "", f"  {who}", "", "", used, "", "", "")
 

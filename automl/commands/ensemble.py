@@ -7,11 +7,11 @@ The file is short because each command is a file of its own; members and weights
 
 from __future__ import annotations
 
-from automl.commands.models.study_opening import deliver_evaluation, open_log
+from automl.commands.models.study_opening import deliver_evaluation, open_event_log
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import StudyDirectory, command_line
+from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_place import settle_place_unlocked
 from automl.record.texts import say_on_stdout
 from automl.running.finish.ensemble import ensemble_lines, make_ensemble, refuse_user_models
@@ -26,14 +26,14 @@ def run(config: Config, stored_config: str) -> int:
     prepared = prepare_study(config)
     with (
         StudyDirectory.open(config.study, must_exist=True) as directory,
-        open_log(config.study, directory) as log,
+        open_event_log(config.study, directory) as log,
     ):
         record = read_study(path)
         event = make_ensemble(prepared, path, record, draws=True, say=say_on_stdout)
         if event is None:
             raise ConfigError(
                 f"study.name={path.name}: an ensemble is of two models or more, and fewer of its "
-                f"trials have left one. Go on with: {command_line('resume', config.study)}"
+                f"trials have left one. Go on with: {study_command('resume', config.study)}"
             )
         log.append(event)
     for line in ensemble_lines(event, record, prepared.choice, path):

@@ -1,4 +1,4 @@
-"""`evaluate`: scores models of a study on rows that no sweep saw, with their uncertainty.
+"""`evaluate_models`: scores models of a study on rows that no sweep saw, with their uncertainty.
 
 Every metric of the task gets a 95 % interval, with baselines beside it. For several models it says
 whether their difference is more than chance; for a refit, whether it is worse than the trial it
@@ -28,16 +28,16 @@ from automl.commands.models.study_opening import (
 )
 from automl.commands.models.which_model import (
     ModelChoice,
-    best_file,
+    best_checkpoint_file,
     choose_models,
     network_builder,
     open_model,
 )
 from automl.config import Config
-from automl.data.scoring.evaluation import EvaluationRows, loss_of, with_share
+from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import command_line
+from automl.record.study_directory import study_command
 from automl.record.study_place import settle_place_unlocked
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, fit_line, say_on_stdout
@@ -50,7 +50,7 @@ N_TRIALS = 3
 """Number of best trials whose order is checked if `evaluate.trials` names none."""
 SHARES = (0.25, 0.5)
 """Shares of the trials' training rows that the trials are trained on again."""
-LEAST_ROWS = 40
+MIN_PART_ROWS = 40
 """The fewest training rows of which a quarter can still be trained on."""
 
 
@@ -83,21 +83,27 @@ def rank_parts(
 
     plan, rows = TrainingPlan.from_config(config), evaluation.part.rows
     build = network_builder(config)
-    own = [open_model(config, ModelChoice(best_file(directory, trial), trial)) for trial in trials]
+    own = [
+        open_model(config, ModelChoice(best_checkpoint_file(directory, trial), trial))
+        for trial in trials
+    ]
     n_rows, losses = [], []
     for share in SHARES:
-        part = with_share(evaluation, share, config.data.split_seed)
+        part = take_training_share(evaluation, share, config.data.split_seed)
         setup = SessionSetup(plan, part.dataset, config.execution.threads_per_trial)
         models = [
             retrain_trial(setup, trial.number, trial.params, config.study.seed, build)
             for trial in trials
         ]
         n_rows.append(len(part.dataset.train))
-        losses.append(tuple(loss_of(part, model.outputs(rows)) for model in models))
+        losses.append(tuple(evaluation_loss(part, model.outputs(rows)) for model in models))
     return PartLosses(
         tuple(trial.number for trial in trials),
         (*n_rows, len(evaluation.dataset.train)),
-        (*losses, tuple(loss_of(evaluation, model.predictor.outputs(rows)) for model in own)),
+        (
+            *losses,
+            tuple(evaluation_loss(evaluation, model.predictor.outputs(rows)) for model in own),
+        ),
     )
 
 
@@ -119,7 +125,7 @@ def parts_sentence(losses: PartLosses) -> str:
     )
 
 
-COLUMNS = ("metric", "model", "score", "95 % interval", "difference", "")
+EVALUATION_COLUMNS = ("metric", "model", "score", "95 % interval", "difference", "")
 
 
 def evaluation_table(event: ModelsEvaluated) -> list[tuple[str, ...]]:
@@ -170,7 +176,7 @@ def score_records(event: ModelsEvaluated) -> list[dict[str, Any]]:
     return rows
 
 
-def part_table(losses: PartLosses) -> tuple[list[str], list[list[str]]]:
+def part_ranking_table(losses: PartLosses) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows of a table of how trials rank on parts of the rows."""
     figure = _formatter_for(losses.losses[-1][0])
     columns = ["trained on", *(f"trial {number}" for number in losses.trials)]
@@ -221,11 +227,11 @@ def _interval_text(low: float, high: float, figure: Callable[[float], str]) -> s
 
 def run(config: Config, stored_config: str) -> int:
     """Score the models, print the scores and keep them. Raises AutoMLError."""
-    evaluate(config, say_on_stdout)
+    evaluate_models(config, say_on_stdout)
     return 0
 
 
-def evaluate(
+def evaluate_models(
     config: Config,
     say: Say,
     *,
@@ -251,7 +257,7 @@ def evaluate(
         if to_mlflow:
             deliver_evaluation(directory, config, place, say)
     else:
-        command = command_line("evaluate", config.study)
+        command = study_command("evaluate", config.study)
         say(
             f"a sweep works on the study, so that these scores are kept nowhere; after it: "
             f"{command}"
@@ -264,7 +270,7 @@ def evaluate(
 def _show(scoring: ScoringResult, config: Config) -> None:
     event, console = scoring.event, open_console()
     console.say(f"{config.study.name}: {event.rows} ({fit_line(scoring.source)})", "bold")
-    console.table(COLUMNS, evaluation_table(event), n_left=2)
+    console.table(EVALUATION_COLUMNS, evaluation_table(event), n_left=2)
     for line in closing_lines(event):
         console.say(line, "dim")
     for note in scoring.notes:
@@ -274,11 +280,11 @@ def _show(scoring: ScoringResult, config: Config) -> None:
 def _show_parts(table: EvaluationRows, record: StudyRecord, config: Config) -> None:
     """Print whether `data.sweep_rows` ranks trials as more rows do, if the study has it."""
     trials = compare_parts(config, record)
-    too_few = len(trials) < 2 or len(table.dataset.train) < LEAST_ROWS
+    too_few = len(trials) < 2 or len(table.dataset.train) < MIN_PART_ROWS
     if config.data.sweep_rows is None or too_few:
         return
     losses = rank_parts(trials, table, study_path(config.study), config)
-    columns, rows = part_table(losses)
+    columns, rows = part_ranking_table(losses)
     console = open_console()
     console.say("loss on the same rows, of the same trials trained on fewer", "bold")
     console.table(columns, rows)

@@ -17,7 +17,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from automl.commands.models.study_opening import deliver_evaluation, record_evaluation
-from automl.commands.models.which_model import TableModel, choose_model, open_model, outdated
+from automl.commands.models.which_model import (
+    TableModel,
+    choose_model,
+    open_model,
+    outdated_model_note,
+)
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import Family
@@ -52,7 +57,7 @@ class FastestExport:
     """Whether the measuring was interrupted: ways that were not measured may be faster."""
 
 
-def fastest_export(
+def find_fastest_export(
     config: Config, predictor: Predictor, model: str, console: CommandConsole, folder: Path
 ) -> FastestExport:
     """Measure the ways, show them, and keep the figures in the study and in MLflow; files are made
@@ -240,11 +245,11 @@ def run(config: Config, stored_config: str) -> int:
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
         if config.export.tune:
-            fastest = fastest_export(config, predictor, model.name, console, Path(folder))
+            fastest = find_fastest_export(config, predictor, model.name, console, Path(folder))
         kind = config.export.format if fastest is None else fastest.format
         target_path = config.export.to or StudyFiles(path).export(model.name, kind.value)
         console.say(f"{model.name} of {path.name}: {_way_text(kind, fastest)}, to {target_path}")
-        if warning := outdated(config, model):
+        if warning := outdated_model_note(config, model):
             console.say(warning, "yellow")
         with long_step("writing the export and comparing it with the model", console.say):
             result = _write_export(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from automl.config import Config
 from automl.errors import ConfigError
-from automl.record.studies import no_study_in, not_readable, study_names
-from automl.record.study_directory import is_held
-from automl.record.study_files import CONFIG, STATUS, StudyFiles
+from automl.record.studies import no_study_text, study_names, unreadable_text
+from automl.record.study_directory import is_study_held
+from automl.record.study_files import CONFIG_FILE, STATUS_FILE, StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import open_console
 from automl.running.display.view import SweepView, load_view
@@ -33,9 +33,9 @@ def run(config: Config, stored_config: str) -> int:
     except FileNotFoundError:
         names = []
     except OSError as error:
-        raise ConfigError(not_readable(folder, error)) from error
+        raise ConfigError(unreadable_text(folder, error)) from error
     if not names:
-        raise ConfigError(no_study_in(folder))
+        raise ConfigError(no_study_text(folder))
     now = time.time()
     open_console().table(COLUMNS, [_row(folder / name, now) for name in names], n_left=2)
     return 0
@@ -65,20 +65,20 @@ def _view(path: Path) -> SweepView | str:
     """Return the last view of the study, or the word for a folder that has none."""
     try:
         names = os.listdir(path)
-        if STATUS in names:
+        if STATUS_FILE in names:
             return load_view(StudyFiles(path).status)
     except OSError:
         return "unreadable"
     except ValueError:
         return "torn"
-    return "not begun" if CONFIG in names else "foreign"
+    return "not begun" if CONFIG_FILE in names else "foreign"
 
 
 def _state(path: Path, view: SweepView) -> str:
     """Return the state of the study: running if a sweep holds its lock, whatever was written
     last."""
     try:
-        if is_held(path):
+        if is_study_held(path):
             return "running"
     except OSError:  # the lock of another user's study
         return view.ended or "unknown"

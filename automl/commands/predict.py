@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from automl.commands.models.row_scorer import RowScorer, make_scorer
-from automl.commands.models.which_model import TableModel, choose_model, open_model, outdated
+from automl.commands.models.which_model import (
+    TableModel,
+    choose_model,
+    open_model,
+    outdated_model_note,
+)
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import open_replacing
@@ -48,7 +53,7 @@ def run(config: Config, stored_config: str) -> int:
     predictor, members_words = _choose_members(model, config.predict.members)
     columns = predictor.columns
     table = ChunkedTable.at("predict.input", input_path, columns.sources, config.predict.keep)
-    if warning := outdated(config, model):
+    if warning := outdated_model_note(config, model):
         console.say(warning, "yellow")
     scorer = make_scorer(
         predictor, config.predict.device, config.devices, now=time.monotonic, say=console.say
@@ -114,7 +119,7 @@ def _score(
 ) -> Path | None:
     """Write the scores, and beside them a file of the rows that have none, whose path is returned;
     None if every row has scores. Both files appear only when they are complete."""
-    from automl.data.tables.scored_rows import scores_writer
+    from automl.data.tables.scored_rows import open_scores_writer
     from automl.models.mean_model import leave_one_core
 
     numbers = predictor.columns.plain_numbers
@@ -125,7 +130,7 @@ def _score(
         file = files.enter_context(open_replacing(output))
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
-            scores_writer(
+            open_scores_writer(
                 *(file, classes, kept_columns), parquet=parquet, threshold=predictor.threshold
             )
         )

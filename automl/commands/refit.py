@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.commands.models.which_model import trial_of
+from automl.commands.models.which_model import find_model_trial
 from automl.commands.sweep import loading
 from automl.config import Config
 from automl.record.studies import read_study, study_path
@@ -55,5 +55,5 @@ def _refit_task(config: Config, path: Path) -> RefitTask:
     fetch_shared_study(config.study)
     record = read_study(path)
     config = as_searched(config, record)
-    winner = trial_of(record, config.study, "refit.trial", config.refit.trial)
+    winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
     return make_refit_task(config, path, record, winner)

@@ -1,4 +1,4 @@
-"""`register`: makes a study's model a version in MLflow's registry, to be served by MLflow.
+"""`register_model`: makes a study's model a version in MLflow's registry, to be served by MLflow.
 
 The model is an export in ONNX, logged on the run of its trial or refit (of an ensemble, on the
 study's run). It becomes a version of the registered model of the study's name. Existing parts are
@@ -17,19 +17,24 @@ from typing import TYPE_CHECKING
 from automl.commands.models.champion import (
     ChampionComparison,
     ModelAlias,
-    about_model,
     choose_alias,
+    model_description,
 )
-from automl.commands.models.model_package import make_package, refuse_unserved
+from automl.commands.models.model_package import make_package, refuse_unservable_format
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.commands.models.which_model import TableModel, choose_model, open_model, outdated
+from automl.commands.models.which_model import (
+    TableModel,
+    choose_model,
+    open_model,
+    outdated_model_note,
+)
 from automl.config import Config, TrackingConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import StudyDirectory
-from automl.record.study_files import EVENTS, StudyFiles
-from automl.record.study_place import StudyPlace, read_place, settle_place_unlocked
-from automl.record.texts import Say, redact, say_on_stdout
+from automl.record.study_files import EVENTS_FILE, StudyFiles
+from automl.record.study_place import StudyPlace, read_study_place, settle_place_unlocked
+from automl.record.texts import Say, redact_text, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import is_fully_delivered, read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
 from automl.tracking.deliver.division import SharedDeliveryJob
@@ -64,7 +69,7 @@ def run_of_model(
     if delivered is None or not (
         is_complete and has_run(RunRef(delivered.experiment, delivered.parent))
     ):
-        _deliver(folder, read_place(folder), tracking)
+        _deliver(folder, read_study_place(folder), tracking)
     return _run_in_mlflow(folder, None)
 
 
@@ -74,7 +79,7 @@ def refit_folder(directory: Path, model: TableModel) -> Path:
     assert model.refitted is not None
     wanted = "" if model.is_ensemble else str(model.trial), model.refitted.rows
     ended: list[tuple[float, Path]] = []
-    for log in StudyFiles(directory).refits.glob(f"*/{EVENTS}"):
+    for log in StudyFiles(directory).refits.glob(f"*/{EVENTS_FILE}"):
         record = read_study(log.parent)
         end = record.sweeps[-1].end if record.sweeps else None
         if end is not None and _trial_and_rows(record.settings) == wanted:
@@ -118,7 +123,7 @@ def _run_in_mlflow(directory: Path, trial: int | None) -> RunRef:
 
 @dataclass(frozen=True)
 class RegistrationResult:
-    """A version of a registered model, with its alias; `register` returns it."""
+    """A version of a registered model, with its alias; `register_model` returns it."""
 
     name: str
     version: int
@@ -129,14 +134,14 @@ class RegistrationResult:
 
 def run(config: Config, stored_config: str) -> int:
     """Register the model and print its version. Raises AutoMLError."""
-    register(config, say_on_stdout)
+    register_model(config, say_on_stdout)
     return 0
 
 
-def register(config: Config, say: Say) -> RegistrationResult:
+def register_model(config: Config, say: Say) -> RegistrationResult:
     """Register the model that `register.model` and `register.trial` mean as a version. Raises
     AutoMLError, after which the same call goes on."""
-    refuse_unserved(config)
+    refuse_unservable_format(config)
     fetch_shared_study(config.study)
     choice = choose_model(config, "register")
     directory = study_path(config.study)
@@ -148,12 +153,12 @@ def register(config: Config, say: Say) -> RegistrationResult:
         registry = open_registry(config.tracking, config.register.name or directory.name)
         registry.refuse_taken(owner, shared=shared)
 
-        from automl.commands.models.model_upload import new_model
+        from automl.commands.models.model_upload import make_new_model
         from automl.commands.models.unseen_rows import compare_with_champion, rows_unseen_by
         from automl.data.scoring.evaluation import open_evaluation
 
         model = open_model(config, choice)
-    if warning := outdated(config, model):
+    if warning := outdated_model_note(config, model):
         say(warning)
     package = make_package(config, model, choice)
     with long_step(f"putting {model.name} into the registry", say) as step:
@@ -164,7 +169,7 @@ def register(config: Config, say: Say) -> RegistrationResult:
         unseen = rows_unseen_by(model, evaluation, config)
         step.at("finding its run in MLflow")
         run_ref = run_of_model(model, directory, place, config, registry.has_run)
-        new = new_model(model, package, run_ref, owner, unseen, config)
+        new = make_new_model(model, package, run_ref, owner, unseen, config)
 
         def choose_for(champion: RegisteredVersion | None) -> ModelAlias:
             def compare() -> ChampionComparison | str:
@@ -178,7 +183,7 @@ def register(config: Config, say: Say) -> RegistrationResult:
 
         with StudyDirectory.open(config.study, must_exist=True):  # one registration at a time
             step.at("writing the version")
-            about = about_model(directory.name, model.predictor.task, model.predictor.target)
+            about = model_description(directory.name, model.predictor.task, model.predictor.target)
             registry.claim(owner, shared=shared, about=about)
             version, alias = _put_version(registry, new, choose_for)
     result = RegistrationResult(registry.name, version.number, new.digest, alias)
@@ -208,6 +213,6 @@ def _say_result(result: RegistrationResult, model: str, config: Config, say: Say
     alias = result.model_alias
     say(f"{model} is version {result.version} of the registered model {result.name}")
     say(f"{alias.alias}: {alias.why}")
-    store = redact(resolve_uri(config.tracking).text)
+    store = redact_text(resolve_uri(config.tracking).text)
     model_uri = f"models:/{result.name}@{alias.alias}"
     say(f"serve it: MLFLOW_TRACKING_URI={store} mlflow models serve -m {shlex.quote(model_uri)}")

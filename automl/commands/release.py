@@ -30,20 +30,25 @@ from automl.commands import refit
 from automl.commands.models.champion import judged_metric, shown_score
 from automl.commands.models.evaluation_scores import JudgedRowsCache, KnownRowsError
 from automl.commands.models.model_package import (
+    file_sha256,
     find_package,
     make_package,
     package_folder,
-    refuse_unserved,
-    sha256,
+    refuse_unservable_format,
 )
 from automl.commands.models.study_opening import deliver_evaluation
-from automl.commands.models.which_model import best_file, choose_model, open_model, trial_of
+from automl.commands.models.which_model import (
+    best_checkpoint_file,
+    choose_model,
+    find_model_trial,
+    open_model,
+)
 from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import write_durably
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import command_line
-from automl.record.study_files import REFIT, StudyFiles
+from automl.record.study_directory import study_command
+from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.study_place import settle_place_unlocked
 from automl.record.texts import say_on_stdout
 from automl.running.display.console import open_console
@@ -55,7 +60,7 @@ def release_command(config: Config) -> str:
     """Return the command that resumes the release, with all settings of the steps that are not the
     default: other seeds or rows would be another refit, and another name another registered
     model."""
-    words = [command_line("release", config.study)]
+    words = [study_command("release", config.study)]
     for group in ("evaluate", "refit", "export", "register"):
         part = getattr(config, group)
         default = type(part)()
@@ -73,10 +78,10 @@ class GateError(AutoMLError):
     """Raised when a release is stopped by a result, and not by a failure."""
 
 
-def pass_gate(event: ModelsEvaluated, study_metric: str, register: str) -> str:
+def check_refit_gate(event: ModelsEvaluated, study_metric: str, register: str) -> str:
     """Return a sentence that compares the refit, the first model of the event, with the trial or
     the ensemble that it repeats, the second. Raises GateError where the refit is worse by more than
-    chance; `register` is the command that registers the second model instead."""
+    chance; `register_model` is the command that registers the second model instead."""
     refit, repeated = event.models[:2]
     repeated_words = "the ensemble" if repeated == ENSEMBLE_NAME else "the trial"
     metric = judged_metric(study_metric, event.scores[refit])
@@ -95,7 +100,9 @@ def pass_gate(event: ModelsEvaluated, study_metric: str, register: str) -> str:
     )
 
 
-def pass_unseen(event: ModelsEvaluated, study_metric: str, say: Callable[[str], object]) -> str:
+def uncompared_refit_text(
+    event: ModelsEvaluated, study_metric: str, say: Callable[[str], object]
+) -> str:
     """Return a sentence for a refit that has seen all rows there are: the scores of the model that
     it repeats, the first of the event, on the rows that judged it. `say` gets the comparison with
     the baselines."""
@@ -149,7 +156,7 @@ class ReleaseLedger:
         write_durably(self._path, text + "\n")
 
 
-def key_of(**decides: Any) -> str:
+def step_key(**decides: Any) -> str:
     """Return one digest of all that decides a step."""
     text = json.dumps(decides, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -174,7 +181,7 @@ def _read(path: Path) -> dict[str, StepDone]:
 
 Row = tuple[str, str, str]
 """A row of the final table: step, result, seconds."""
-COLUMNS = ("step", "result", "seconds")
+STEP_COLUMNS = ("step", "result", "seconds")
 
 
 @dataclass(frozen=True)
@@ -225,7 +232,7 @@ def run(config: Config, stored_config: str) -> int:
     """Do the steps that are not done, and print all. Raises AutoMLError, after which the same
     command goes on."""
     _refuse_other_models(config)
-    refuse_unserved(config)
+    refuse_unservable_format(config)
     release = _WinnerRelease(config, stored_config)
     rows: list[Row] = []
     start_seconds, code = time.monotonic(), 0
@@ -238,7 +245,7 @@ def run(config: Config, stored_config: str) -> int:
         raise
     finally:
         total = time.monotonic() - start_seconds
-        open_console().table(COLUMNS, [*rows, ("", "this time", f"{total:.1f}")], n_left=2)
+        open_console().table(STEP_COLUMNS, [*rows, ("", "this time", f"{total:.1f}")], n_left=2)
         if len(rows) < len(release.steps()):
             say_on_stdout(f"go on with: {release_command(config)}")
     return code
@@ -253,17 +260,17 @@ class _WinnerRelease:
         files = StudyFiles(self._path)
         self.ledger = ReleaseLedger(files.release)
         record = read_study(self._path)
-        best = trial_of(record, config.study, "refit.trial", config.refit.trial)
+        best = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
         joins = ensemble_to_refit(record, config, self._path) is not None
         self._trial = None if joins else best.number
         """Number of the winning trial; None: the ensemble is the winner."""
-        self._winner_file = files.ensemble if joins else best_file(self._path, best)
+        self._winner_file = files.ensemble if joins else best_checkpoint_file(self._path, best)
         self._name = ENSEMBLE_NAME if joins else trial_name(best.number)
         self._refit = files.refit
         self._config = replace(config, refit=replace(config.refit, trial=self._trial))
         self._judge = JudgedRowsCache()
         self._tables = [
-            sha256(Path(path).expanduser())
+            file_sha256(Path(path).expanduser())
             for path in (config.data.path, config.data.test_path)
             if path is not None and Path(path).expanduser().is_file()
         ]
@@ -277,17 +284,17 @@ class _WinnerRelease:
             ),
             ReleaseStep("export", self._key_of_export, self._is_exported, self._export),
             ReleaseStep(
-                "register", lambda: sha256(self._refit), lambda made: False, self._register
+                "register", lambda: file_sha256(self._refit), lambda made: False, self._register
             ),
         ]
 
     # --- evaluate ---
 
     def _key_of_winner(self) -> str:
-        return key_of(trial=self._trial, best=sha256(self._winner_file), tables=self._tables)
+        return step_key(trial=self._trial, best=file_sha256(self._winner_file), tables=self._tables)
 
     def _key_of_both(self) -> str:
-        return key_of(trial=self._key_of_winner(), refit=sha256(self._refit))
+        return step_key(trial=self._key_of_winner(), refit=file_sha256(self._refit))
 
     def _has_scores(self, made: StepProducts) -> bool:
         return any(_scores(event) == made for event in read_study(self._path).evaluations)
@@ -303,10 +310,10 @@ class _WinnerRelease:
             event = self._evaluate(WhichModel.refit)
         except KnownRowsError:
             event, metric = self._winner_scores(), self._config.study.metric
-            return pass_unseen(event, metric, say_on_stdout), _scores(event)
+            return uncompared_refit_text(event, metric, say_on_stdout), _scores(event)
         named = "model=ensemble" if self._trial is None else f"trial={self._trial}"
-        instead = f"{command_line('register', self._config.study)} register.{named}"
-        return pass_gate(event, self._config.study.metric, instead), _scores(event)
+        instead = f"{study_command('register', self._config.study)} register.{named}"
+        return check_refit_gate(event, self._config.study.metric, instead), _scores(event)
 
     def _winner_scores(self) -> ModelsEvaluated:
         """Return the scores of the winner, which the first step stored."""
@@ -316,15 +323,18 @@ class _WinnerRelease:
         return next(event for event in events if _scores(event) == done.made)
 
     def _evaluate(self, which: WhichModel) -> ModelsEvaluated:
-        from automl.commands.evaluate import evaluate
+        from automl.commands.evaluate import evaluate_models
 
         trials = [] if self._trial is None else [self._trial]
         evaluate_config = replace(self._config.evaluate, trials=trials, model=which)
         config = replace(self._config, evaluate=evaluate_config)
-        return evaluate(config, say_on_stdout, show=False, to_mlflow=False, judge=self._judge)
+        return evaluate_models(
+            config, say_on_stdout, show=False, to_mlflow=False, judge=self._judge
+        )
 
     def give_to_mlflow(self) -> None:
-        """Deliver the scores of a release that ends before `register`, which would deliver them."""
+        """Deliver the scores of a release that ends before `register_model`, which would deliver
+        them."""
         place = settle_place_unlocked(self._path, self._config.study)
         try:
             deliver_evaluation(self._path, self._config, place, lambda line: None)
@@ -335,10 +345,10 @@ class _WinnerRelease:
 
     def _key_of_refit(self) -> str:
         settings = {key: str(value) for key, value in asdict(self._config.refit).items()}
-        return key_of(trial=self._key_of_winner(), settings=settings)
+        return step_key(trial=self._key_of_winner(), settings=settings)
 
     def _is_refitted(self, made: StepProducts) -> bool:
-        return self._refit.exists() and sha256(self._refit) == made.get(REFIT)
+        return self._refit.exists() and file_sha256(self._refit) == made.get(REFIT_MODEL_FILE)
 
     def _train_winner_again(self) -> tuple[str, StepProducts]:
         code = refit.run(self._config, self._stored)
@@ -346,13 +356,13 @@ class _WinnerRelease:
             raise _SweepUnfinishedError(code)
         settings = self._config.refit
         seeds = f", the mean of {settings.n_seeds} seeds" if settings.n_seeds > 1 else ""
-        result = f"{self._name} again on {settings.rows}{seeds}: {REFIT}"
-        return result, {REFIT: sha256(self._refit)}
+        result = f"{self._name} again on {settings.rows}{seeds}: {REFIT_MODEL_FILE}"
+        return result, {REFIT_MODEL_FILE: file_sha256(self._refit)}
 
     # --- export, register ---
 
     def _key_of_export(self) -> str:
-        return key_of(refit=sha256(self._refit), folder=self._export_folder.absolute())
+        return step_key(refit=file_sha256(self._refit), folder=self._export_folder.absolute())
 
     @property
     def _export_folder(self) -> Path:
@@ -369,9 +379,9 @@ class _WinnerRelease:
         return result, {"digest": package.digest}
 
     def _register(self) -> tuple[str, StepProducts]:
-        from automl.commands.register import register
+        from automl.commands.register import register_model
 
-        registered = register(self._config_for_refit(), say_on_stdout)
+        registered = register_model(self._config_for_refit(), say_on_stdout)
         result = (
             f"version {registered.version} of {registered.name}, {registered.model_alias.alias}"
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import Config, StudyConfig
 from automl.record.studies import find_study, read_study
-from automl.record.study_directory import command_line, is_held
+from automl.record.study_directory import is_study_held, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
@@ -96,7 +96,7 @@ def _view_of_record(path: Path, record: StudyRecord, fetched: FetchedStudy) -> S
 
 def _note_of_shared(study: StudyConfig, fetched: FetchedStudy) -> str:
     at_work = _where_at_work(fetched)
-    return at_work or f"no sweep works on it; go on with: {command_line('resume', study)}"
+    return at_work or f"no sweep works on it; go on with: {study_command('resume', study)}"
 
 
 def _where_at_work(fetched: FetchedStudy) -> str | None:
@@ -147,7 +147,7 @@ def as_killed(view: SweepView, record: StudyRecord) -> SweepView:
 def _is_running(path: Path) -> bool | OSError:
     """Return whether a sweep holds the study, or the error that prevents seeing it."""
     try:
-        return is_held(path)
+        return is_study_held(path)
     except OSError as error:
         return error
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 def run(config: Config, stored_config: str) -> int:
     """Run a new study, or the study `study.name`, by these settings. Raises AutoMLError."""
-    return carry_out(config, stored_config, resume=False)
+    return load_and_run_sweep(config, stored_config, resume=False)
 
 
-def carry_out(
+def load_and_run_sweep(
     config: Config,
     stored_config: str,
     *,

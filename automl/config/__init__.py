@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.config.checks import check, check_positive, check_target, parse_bytes
+from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
 from automl.config.commands import (
     EvaluateConfig,
     ExportConfig,
@@ -34,13 +34,13 @@ from automl.config.devices import (
     SurveyKind,
 )
 from automl.config.execution import ExecutionConfig, ExecutionKind, RayConfig
-from automl.config.metrics import LOSSES, direction_of
+from automl.config.metrics import LOSSES, metric_direction
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.option_bases import ModelConfig, PrunerConfig, SamplerConfig
 from automl.config.study import (
-    MANY_TRIALS,
-    N_TRIALS,
-    STUDY_NAME,
+    DEFAULT_N_TRIALS,
+    STUDY_NAME_PATTERN,
+    UNLIMITED_N_TRIALS,
     EnsembleSetting,
     PlotsSetting,
     PortfolioSetting,
@@ -53,8 +53,8 @@ from automl.trial import Direction
 
 __all__ = [
     "LOSSES",
-    "MANY_TRIALS",
-    "STUDY_NAME",
+    "STUDY_NAME_PATTERN",
+    "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
     "ChooseDevice",
     "ColumnKind",
@@ -94,9 +94,9 @@ __all__ = [
     "TrainingConfig",
     "UIConfig",
     "WhichModel",
-    "check",
+    "check_function_target",
     "check_positive",
-    "check_target",
+    "check_setting",
     "parse_bytes",
 ]
 
@@ -137,13 +137,13 @@ class Config:
         """
         if self.study.direction is None:
             ours = self.objective.kind is ObjectiveKind.builtin
-            found = direction_of(self.study.metric) if ours else Direction.minimize
+            found = metric_direction(self.study.metric) if ours else Direction.minimize
             self.study = replace(self.study, direction=found)
         of_any_family = self.model.choice is not None
         self.data = self.data.split_for(of_any_family=of_any_family)
         if self.study.n_trials is None:
             timed = self.study.timeout_seconds is not None and self.data.kind is DataKind.csv
-            n_trials = MANY_TRIALS if timed and of_any_family else N_TRIALS
+            n_trials = UNLIMITED_N_TRIALS if timed and of_any_family else DEFAULT_N_TRIALS
             self.study = replace(self.study, n_trials=n_trials)
 
     @property

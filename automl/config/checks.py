@@ -32,7 +32,7 @@ def parse_bytes(key: str, text: str) -> int:
     return int(float(match[1]) * _SIZE_UNITS[match[2]])
 
 
-def check(holds: bool, key: str, value: object, rule: str) -> None:
+def check_setting(holds: bool, key: str, value: object, rule: str) -> None:
     """Raise ConfigError naming key, value and rule unless the rule holds."""
     if not holds:
         raise ConfigError(f"{key}={value}: {rule}")
@@ -40,20 +40,20 @@ def check(holds: bool, key: str, value: object, rule: str) -> None:
 
 def check_positive(key: str, value: float | None) -> None:
     """Raise ConfigError for a number that is not finite or not greater than 0; None is allowed."""
-    check(
+    check_setting(
         value is None or (math.isfinite(value) and value > 0), key, value, "must be greater than 0."
     )
 
 
-def is_target(text: str) -> bool:
+def is_function_target(text: str) -> bool:
     """Return whether a text names a function: `module:function` or `file.py:function`."""
     return _TARGET.fullmatch(text) is not None
 
 
-def check_target(group: str, target: str | None, option: str = "python") -> None:
+def check_function_target(group: str, target: str | None, option: str = "python") -> None:
     """Raise ConfigError unless `target` names a function, which an option of the group needs."""
-    check(
-        target is not None and is_target(target),
+    check_setting(
+        target is not None and is_function_target(target),
         f"{group}.target",
         target,
         f"{group}={option} needs {group}.target=module:function, or file.py:function.",
@@ -63,16 +63,16 @@ def check_target(group: str, target: str | None, option: str = "python") -> None
 T = TypeVar("T")
 
 
-def defaults_of(cls: type[Any]) -> dict[str, Any]:
+def field_defaults(cls: type[Any]) -> dict[str, Any]:
     """Return the default of each field of a dataclass that has one, by name."""
     defaults = {field.name: _default(field) for field in fields(cls)}
     return {name: value for name, value in defaults.items() if value is not MISSING}
 
 
-def unset(cls: type[T]) -> T:
+def make_unset(cls: type[T]) -> T:
     """Return an instance of defaults alone, unchecked: some options need a setting to be valid."""
     instance = cls.__new__(cls)
-    for name, value in defaults_of(cls).items():
+    for name, value in field_defaults(cls).items():
         setattr(instance, name, value)
     return instance
 

@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.config.checks import check
+from automl.config.checks import check_setting
 
-TRAIN, TRAIN_VALIDATION, ALL = "train", "train+validation", "all"
-ROWS = (TRAIN, TRAIN_VALIDATION, ALL)
+TRAIN_ROWS, TRAIN_VALIDATION_ROWS, ALL_ROWS = "train", "train+validation", "all"
+REFIT_ROWS = (TRAIN_ROWS, TRAIN_VALIDATION_ROWS, ALL_ROWS)
 
 
 class ParallelKind(enum.Enum):
@@ -42,7 +42,7 @@ class RefitConfig:
     members: RefitMembers = RefitMembers.all
     """Members to train again where the ensemble is no worse than the best trial: all (each at its
     own length, with the weight that it has), or none (the best trial instead)."""
-    rows: str = TRAIN_VALIDATION
+    rows: str = TRAIN_VALIDATION_ROWS
     """The rows to train on: train, train+validation, or all (the test part of `data.path` too)."""
     hold_out: float | None = None
     """Share of these rows that is held out, to decide when to stop; none: no row, and as many steps
@@ -69,27 +69,32 @@ class RefitConfig:
     """Set by `refit` itself: the study whose winner is trained."""
 
     def __post_init__(self) -> None:
-        check(
+        check_setting(
             self.trial is None or self.trial >= 0,
             "refit.trial",
             self.trial,
             "must be the number of a trial.",
         )
-        check(self.rows in ROWS, "refit.rows", self.rows, f"must be one of {', '.join(ROWS)}.")
-        check(
+        check_setting(
+            self.rows in REFIT_ROWS,
+            "refit.rows",
+            self.rows,
+            f"must be one of {', '.join(REFIT_ROWS)}.",
+        )
+        check_setting(
             self.hold_out is None or 0 < self.hold_out < 1,
             "refit.hold_out",
             self.hold_out,
             "must be between 0 and 1.",
         )
-        check(self.n_seeds >= 1, "refit.n_seeds", self.n_seeds, "must be at least 1.")
-        check(
+        check_setting(self.n_seeds >= 1, "refit.n_seeds", self.n_seeds, "must be at least 1.")
+        check_setting(
             self.batch_size in (None, "auto") or _is_count(self.batch_size),
             "refit.batch_size",
             self.batch_size,
             "must be auto or a whole number of rows from 1.",
         )
-        check(
+        check_setting(
             self.devices == "all" or _is_count(self.devices),
             "refit.devices",
             self.devices,
@@ -128,9 +133,11 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         rule = "names a trial twice: name each once."
-        check(len(set(self.trials)) == len(self.trials), "evaluate.trials", self.trials, rule)
+        check_setting(
+            len(set(self.trials)) == len(self.trials), "evaluate.trials", self.trials, rule
+        )
         rule = "must be at least 100: the ends of a 95 % interval are seldom samples."
-        check(self.n_resamples >= 100, "evaluate.n_resamples", self.n_resamples, rule)
+        check_setting(self.n_resamples >= 100, "evaluate.n_resamples", self.n_resamples, rule)
 
 
 class ExportFormat(enum.Enum):
@@ -162,14 +169,16 @@ class ExportConfig:
     `exports/refit-…`."""
 
     def __post_init__(self) -> None:
-        check(self.trial is None or self.trial >= 0, "export.trial", self.trial, "must be ≥ 0.")
-        check(
+        check_setting(
+            self.trial is None or self.trial >= 0, "export.trial", self.trial, "must be ≥ 0."
+        )
+        check_setting(
             0 <= self.tolerance < math.inf,
             "export.tolerance",
             self.tolerance,
             "must be ≥ 0, finite.",
         )
-        check(self.to != "", "export.to", self.to, "must name a folder.")
+        check_setting(self.to != "", "export.to", self.to, "must name a folder.")
 
 
 @dataclass
@@ -193,14 +202,16 @@ class PredictConfig:
     """Columns of the table that are copied beside the scores, such as an id."""
 
     def __post_init__(self) -> None:
-        check(
+        check_setting(
             re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device) is not None,
             "predict.device",
             self.device,
             "must be auto, cpu, cuda or cuda:NUMBER.",
         )
-        check(self.trial is None or self.trial >= 0, "predict.trial", self.trial, "must be ≥ 0.")
-        check(
+        check_setting(
+            self.trial is None or self.trial >= 0, "predict.trial", self.trial, "must be ≥ 0."
+        )
+        check_setting(
             self.members is None or self.members >= 1,
             "predict.members",
             self.members,
@@ -225,8 +236,10 @@ class RegisterConfig:
     ensemble, else the best trial."""
 
     def __post_init__(self) -> None:
-        check(self.trial is None or self.trial >= 0, "register.trial", self.trial, "must be ≥ 0.")
-        check(
+        check_setting(
+            self.trial is None or self.trial >= 0, "register.trial", self.trial, "must be ≥ 0."
+        )
+        check_setting(
             self.name is None or bool(_NAME.fullmatch(self.name) and self.name.strip()),
             "register.name",
             self.name,
@@ -242,4 +255,4 @@ class UIConfig:
     """The port that the UI listens on."""
 
     def __post_init__(self) -> None:
-        check(1 <= self.port <= 65535, "ui.port", self.port, "must be from 1 to 65535.")
+        check_setting(1 <= self.port <= 65535, "ui.port", self.port, "must be from 1 to 65535.")

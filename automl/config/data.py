@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.config.checks import check, is_target
+from automl.config.checks import check_setting, is_function_target
 
 
 class DataKind(enum.Enum):
@@ -92,17 +92,21 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         held_out = self.held_out(has_folds=False)
-        check(0 < held_out < 1, "data.validation_fraction", held_out, "must be between 0 and 1.")
+        check_setting(
+            0 < held_out < 1, "data.validation_fraction", held_out, "must be between 0 and 1."
+        )
         value = self.test_fraction or 0.0
-        check(0 <= value < 1, "data.test_fraction", value, "must be from 0 (no test) to below 1.")
+        check_setting(
+            0 <= value < 1, "data.test_fraction", value, "must be from 0 (no test) to below 1."
+        )
         self._check_folds()
-        check(
+        check_setting(
             held_out + value < 1,
             "data.validation_fraction + data.test_fraction",
             held_out + value,
             "must leave rows for training: make one of them smaller.",
         )
-        check(
+        check_setting(
             0 <= self.split_seed < 2**32,
             "data.split_seed",
             self.split_seed,
@@ -114,32 +118,38 @@ class DataConfig:
                 self.sweep_rows >= 2 and self.sweep_rows % 1 == 0,
             )
             rule = "must be a number of rows (2 or more) or a share of them (above 0, below 1)."
-            check(share or count, "data.sweep_rows", self.sweep_rows, rule)
-        check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
-        check(self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1.")
+            check_setting(share or count, "data.sweep_rows", self.sweep_rows, rule)
+        check_setting(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
+        check_setting(
+            self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1."
+        )
         if self.kind is DataKind.python:
-            check(
-                self.source is not None and is_target(self.source),
+            check_setting(
+                self.source is not None and is_function_target(self.source),
                 "data.source",
                 self.source,
                 "data=python needs data.source=module:function, or file.py:function.",
             )
         else:
-            check(self.source is None, "data.source", self.source, "is for data=python: add it.")
+            check_setting(
+                self.source is None, "data.source", self.source, "is for data=python: add it."
+            )
         kinds = [kind.value for kind in ColumnKind]
         for name, kind in self.columns.items():
-            check(
+            check_setting(
                 kind in kinds, f"data.columns.{name}", kind, f"must be one of {', '.join(kinds)}."
             )
-        check(
+        check_setting(
             self.kind is DataKind.csv or not self.columns,
             "data.columns",
             ", ".join(self.columns),
             "is for a table of yours: add data=csv, or leave it out.",
         )
         if self.kind is DataKind.csv:
-            check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
-            check(
+            check_setting(
+                self.path is not None, "data.path", None, "data=csv needs data.path=FILE."
+            )
+            check_setting(
                 self.target is not None, "data.target", None, "data=csv needs data.target=COLUMN."
             )
 
@@ -165,19 +175,19 @@ class DataConfig:
 
     def _check_folds(self) -> None:
         whole = isinstance(self.folds, int) and not isinstance(self.folds, bool)
-        check(
+        check_setting(
             self.folds in (None, "auto") or (whole and self.folds >= 1),
             "data.folds",
             self.folds,
             "must be auto, or the number of models that a trial trains (a whole number from 1).",
         )
-        check(
+        check_setting(
             self.folds in (None, 1) or self.sweep_rows is None,
             "data.sweep_rows",
             self.sweep_rows,
             "trials with folds (data.folds) train on all rows but the test part: leave it out.",
         )
-        check(
+        check_setting(
             self.group is None or self.time is None,
             "data.time",
             self.time,
@@ -189,7 +199,7 @@ class DataConfig:
             ("time", None, self.time),
         )
         for key, default, value in for_tables:
-            check(
+            check_setting(
                 value == default or self.kind is not DataKind.python,
                 f"data.{key}",
                 value,

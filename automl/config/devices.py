@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.config.checks import check, check_positive, parse_bytes
+from automl.config.checks import check_positive, check_setting, parse_bytes
 
 
 class SurveyKind(enum.Enum):
@@ -45,33 +45,33 @@ class AdmissionConfig:
 
     def __post_init__(self) -> None:
         if self.request is not None:
-            check(
+            check_setting(
                 parse_bytes("admission.request", self.request) > 0,
                 "admission.request",
                 self.request,
                 "must be greater than 0.",
             )
         parse_bytes("admission.headroom", self.headroom)
-        check(
+        check_setting(
             self.devices_per_trial >= 1,
             "admission.devices_per_trial",
             self.devices_per_trial,
             "must be at least 1.",
         )
-        check(
+        check_setting(
             self.max_concurrent_trials is None or self.max_concurrent_trials >= 1,
             "admission.max_concurrent_trials",
             self.max_concurrent_trials,
             "must be at least 1.",
         )
-        check(
+        check_setting(
             self.max_trials_per_device is None or self.max_trials_per_device >= 1,
             "admission.max_trials_per_device",
             self.max_trials_per_device,
             "must be at least 1.",
         )
         whole = isinstance(self.lookahead, int) and not isinstance(self.lookahead, bool)
-        check(
+        check_setting(
             self.lookahead == "auto" or (whole and self.lookahead >= 0),
             "admission.lookahead",
             self.lookahead,

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from automl.config.checks import check, check_positive, parse_bytes
+from automl.config.checks import check_positive, check_setting, parse_bytes
 
 
 class ExecutionKind(enum.Enum):
@@ -43,18 +43,20 @@ class ExecutionConfig:
         if self.pack is False or self.pack == 1:  # YAML reads a bare `off` as false
             self.pack = "off"
         whole = isinstance(self.pack, int) and not isinstance(self.pack, bool)
-        check(
+        check_setting(
             self.pack in ("auto", "off") or (whole and self.pack >= 2),
             "execution.pack",
             self.pack,
             "must be auto, off, or the most trials in a pack (a whole number from 2).",
         )
         for key in ("threads_per_trial", "recycle_after_trials"):
-            check(getattr(self, key) >= 1, f"execution.{key}", getattr(self, key), "must be ≥ 1.")
+            check_setting(
+                getattr(self, key) >= 1, f"execution.{key}", getattr(self, key), "must be ≥ 1."
+            )
         for key in ("trial_timeout_seconds", "silence_timeout_seconds"):
             value = getattr(self, key)
             check_positive(f"execution.{key}", value)
-            check(
+            check_setting(
                 value is None or self.kind is not ExecutionKind.inline,
                 f"execution.{key}",
                 value,
@@ -73,7 +75,7 @@ class ExecutionConfig:
         return parse_bytes("execution.recycle_growth", self.recycle_growth)
 
 
-AUTO, LOCAL = "auto", "local"
+AUTO_ADDRESS, LOCAL_ADDRESS = "auto", "local"
 _MOST_CODE_BYTES = 500 * 2**20
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
 
@@ -87,7 +89,7 @@ def is_host_and_port(address: str) -> bool:
 class RayConfig:
     """The Ray cluster that trains, and its use (`execution=ray`)."""
 
-    address: str = AUTO
+    address: str = AUTO_ADDRESS
     """auto: the cluster that this machine is a node of; local: a new one on this machine, for as
     long as the sweep; or HOST:PORT of a cluster's head."""
 
@@ -99,20 +101,20 @@ class RayConfig:
     """A larger working directory is not sent to the nodes; Ray itself sends no more than 500."""
 
     def __post_init__(self) -> None:
-        check(
+        check_setting(
             not self.address.startswith("ray://"),
             "ray.address",
             self.address,
             "every report would pass through one more server. Start the sweep on the head node: "
             "ssh HEAD, there python -m automl execution=ray ray.address=auto …",
         )
-        check(
-            self.address in (AUTO, LOCAL) or is_host_and_port(self.address),
+        check_setting(
+            self.address in (AUTO_ADDRESS, LOCAL_ADDRESS) or is_host_and_port(self.address),
             "ray.address",
             self.address,
             "must be auto (the cluster of this machine), local (one of its own) or HOST:PORT.",
         )
-        check(
+        check_setting(
             0 < self.max_code_bytes <= _MOST_CODE_BYTES,
             "ray.max_code",
             self.max_code,

@@ -16,7 +16,7 @@ LOSSES = ("auto", *CLASS_LOSSES, *VALUE_LOSSES)
 """All built-in losses; auto: cross_entropy for classes, squared_error for numbers."""
 COMMON_LOSSES = ("auto", "cross_entropy", "squared_error")
 """The losses that all families of models have."""
-METRIC_OF = {"quantile": "pinball", "poisson": "poisson_deviance"}
+METRIC_OF_LOSS = {"quantile": "pinball", "poisson": "poisson_deviance"}
 """The metric that a study with this loss has beside the others."""
 
 
@@ -32,13 +32,13 @@ class ValueLoss:
     @property
     def metric(self) -> str | None:
         """Return the name of the loss's own metric, or None."""
-        return METRIC_OF.get(self.name)
+        return METRIC_OF_LOSS.get(self.name)
 
 
 SQUARED_ERROR = ValueLoss()
 
 
-METRICS: dict[Task, tuple[str, ...]] = {
+METRICS_OF_TASK: dict[Task, tuple[str, ...]] = {
     Task.classification: (
         "loss",
         "error",
@@ -56,9 +56,9 @@ LARGER_IS_BETTER = frozenset(
     ["accuracy", "balanced_accuracy", "f1", "auc", "average_precision", "r2"]
 )
 """Metrics whose large values are good; small values of all others are."""
-PREFIX = "val_"
+JUDGED_PREFIX = "val_"
 """Prefix of metrics on the rows by which a trial is judged."""
-EACH_EPOCH = {
+EPOCH_METRICS = {
     Task.classification: ("train_loss", "val_loss", "val_error"),
     Task.regression: ("train_loss", "val_loss", "val_rmse"),
 }
@@ -66,23 +66,23 @@ EACH_EPOCH = {
 because they cost time."""
 
 
-def metrics_of(task: Task, loss: ValueLoss) -> tuple[str, ...]:
+def prediction_metrics(task: Task, loss: ValueLoss) -> tuple[str, ...]:
     """Return the names of all metrics of predictions, for models that descend this loss."""
     own = () if loss.metric is None or task is not Task.regression else (loss.metric,)
-    return METRICS[task] + own
+    return METRICS_OF_TASK[task] + own
 
 
 def reported_metric(task: Task) -> tuple[str, ...]:
     """Return the metrics that a training on a table may report; auto: those of both tasks."""
     tasks = (Task.classification, Task.regression) if task is Task.auto else (task,)
-    always = [name for each in tasks for name in EACH_EPOCH[each]]
-    others = [f"{PREFIX}{name}" for each in tasks for name in METRICS[each]]
+    always = [name for each in tasks for name in EPOCH_METRICS[each]]
+    others = [f"{JUDGED_PREFIX}{name}" for each in tasks for name in METRICS_OF_TASK[each]]
     if Task.regression in tasks:
-        others += [f"{PREFIX}{name}" for name in METRIC_OF.values()]
+        others += [f"{JUDGED_PREFIX}{name}" for name in METRIC_OF_LOSS.values()]
     return tuple(dict.fromkeys((*always, *others)))
 
 
-def direction_of(metric: str) -> Direction:
+def metric_direction(metric: str) -> Direction:
     """Return the direction of a metric that a training on a table reports."""
-    larger = metric.removeprefix(PREFIX) in LARGER_IS_BETTER
-    return Direction.maximize if larger and metric.startswith(PREFIX) else Direction.minimize
+    larger = metric.removeprefix(JUDGED_PREFIX) in LARGER_IS_BETTER
+    return Direction.maximize if larger and metric.startswith(JUDGED_PREFIX) else Direction.minimize

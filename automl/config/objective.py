@@ -7,7 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
-from automl.config.checks import check, check_target
+from automl.config.checks import check_function_target, check_setting
 
 _SHELLS_OWN = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"))
 """Words that only a shell understands."""
@@ -46,31 +46,35 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.called:
-            check(bool(self.target), "objective.kind", "called", "is for automl.sweep(…) alone.")
+            check_setting(
+                bool(self.target), "objective.kind", "called", "is for automl.sweep(…) alone."
+            )
         if self.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
-            check_target("objective", self.target, self.kind.value)
+            check_function_target("objective", self.target, self.kind.value)
         if self.kind is ObjectiveKind.command:
             _check_command(self.command)
             _check_pattern(self.pattern)
         else:
             for key in ("command", "pattern"):
                 value = getattr(self, key)
-                check(value is None, f"objective.{key}", value, "is for objective=command: add it.")
+                check_setting(
+                    value is None, f"objective.{key}", value, "is for objective=command: add it."
+                )
 
 
 def _check_command(command: str | None) -> None:
     key, rule = "objective.command", "objective=command needs objective.command='python train.py'."
-    check(command is not None and bool(command.strip()), key, command, rule)
+    check_setting(command is not None and bool(command.strip()), key, command, rule)
     assert command is not None
     try:
         words = shlex.split(command)
     except ValueError as error:
-        check(False, key, command, f"{str(error).lower()}: close the quotation.")
+        check_setting(False, key, command, f"{str(error).lower()}: close the quotation.")
     own = next((word for word in words if word in _SHELLS_OWN), None)
     rule = f"there is no shell that would understand {own!r}; ask one: bash -c '…'."
-    check(own is None, key, command, rule)
+    check_setting(own is None, key, command, rule)
     rule = f"a program comes first; set a variable by: env {words[0]} …"
-    check(re.match(r"\w+=", words[0]) is None, key, command, rule)
+    check_setting(re.match(r"\w+=", words[0]) is None, key, command, rule)
 
 
 def _check_pattern(pattern: str | None) -> None:
@@ -79,14 +83,14 @@ def _check_pattern(pattern: str | None) -> None:
     key = "objective.pattern"
     names: tuple[str, ...] = ()
     try:
-        names = find_groups(pattern)
+        names = find_metric_groups(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        check(False, key, pattern, f"it is no regular expression ({error}).")
+        check_setting(False, key, pattern, f"it is no regular expression ({error}).")
     rule = "it needs a named group for each metric, such as loss: (?P<val_loss>[0-9.]+)"
-    check(bool(names), key, pattern, rule)
+    check_setting(bool(names), key, pattern, rule)
 
 
-def find_groups(pattern: str) -> tuple[str, ...]:
+def find_metric_groups(pattern: str) -> tuple[str, ...]:
     """Return the names of the groups that are metrics. Raises re.error."""
     return tuple(name for name in re.compile(pattern).groupindex if name not in STEP_NAMES)
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from automl.config.checks import check, check_positive
+from automl.config.checks import check_positive, check_setting
 from automl.trial import Direction
 
-STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 
-N_TRIALS = 20
-MANY_TRIALS = 100_000
+DEFAULT_N_TRIALS = 20
+UNLIMITED_N_TRIALS = 100_000
 """Number of trials of a study that only a time limit ends."""
 
 
@@ -101,24 +101,26 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         if self.name is not None:
-            check(
-                STUDY_NAME.fullmatch(self.name) is not None,
+            check_setting(
+                STUDY_NAME_PATTERN.fullmatch(self.name) is not None,
                 "study.name",
                 self.name,
                 "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
                 "letter or digit.",
             )
         enough = self.n_trials is None or self.n_trials >= 1
-        check(enough, "study.n_trials", self.n_trials, "must be at least 1.")
+        check_setting(enough, "study.n_trials", self.n_trials, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
-        check(
+        check_setting(
             math.isfinite(self.grace_seconds) and self.grace_seconds >= 0,
             "study.grace_seconds",
             self.grace_seconds,
             "must be 0 or more.",
         )
-        check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
-        check(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+        check_setting(
+            0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295."
+        )
+        check_setting(bool(self.dir), "study.dir", self.dir, "must name a folder.")
         self._check_checkpoints()
 
     def _check_checkpoints(self) -> None:
@@ -128,7 +130,7 @@ class StudyConfig:
         in_bucket = url.scheme in ("s3", "gs") and bool(url.netloc)
         in_folder = url.scheme == "file" and not url.netloc and len(url.path) > 1
         secret = "@" in url.netloc or _SECRET.search(url.query) is not None
-        check(
+        check_setting(
             not secret,
             "study.checkpoints",
             f"{url.scheme}://…",
@@ -136,7 +138,7 @@ class StudyConfig:
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or "
             "GOOGLE_APPLICATION_CREDENTIALS on each machine.",
         )
-        check(
+        check_setting(
             in_bucket or in_folder,
             "study.checkpoints",
             self.checkpoints,
@@ -146,7 +148,7 @@ class StudyConfig:
     @property
     def total(self) -> int:
         """Return the number of trials in all, which a `Config` decides if it is left open."""
-        return N_TRIALS if self.n_trials is None else self.n_trials
+        return DEFAULT_N_TRIALS if self.n_trials is None else self.n_trials
 
     @property
     def shared(self) -> bool:

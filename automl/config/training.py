@@ -6,7 +6,7 @@ import enum
 import math
 from dataclasses import dataclass
 
-from automl.config.checks import check, is_target
+from automl.config.checks import check_setting, is_function_target
 from automl.config.metrics import LOSSES, VALUE_LOSSES, ValueLoss
 
 
@@ -60,13 +60,13 @@ class TrainingConfig:
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
     def __post_init__(self) -> None:
-        check(
+        check_setting(
             self.epochs is None or self.epochs >= 1,
             "training.epochs",
             self.epochs,
             "must be at least 1, or null.",
         )
-        check(
+        check_setting(
             0 <= self.ema_decay < 1,
             "training.ema_decay",
             self.ema_decay,
@@ -74,38 +74,40 @@ class TrainingConfig:
         )
         for name in ("patience_epochs", "patience_steps"):
             value = getattr(self, name)
-            check(
+            check_setting(
                 value is None or value >= 1,
                 f"training.{name}",
                 value,
                 "must be at least 1, or null.",
             )
-        check(
+        check_setting(
             self.accumulate_steps >= 1,
             "training.accumulate_steps",
             self.accumulate_steps,
             "must be at least 1.",
         )
-        check(
-            self.loss in LOSSES or is_target(self.loss),
+        check_setting(
+            self.loss in LOSSES or is_function_target(self.loss),
             "training.loss",
             self.loss,
             f"must be {', '.join(LOSSES)}, or module:function or file.py:function.",
         )
-        check(0 < self.quantile < 1, "training.quantile", self.quantile, "must be between 0 and 1.")
-        check(
+        check_setting(
+            0 < self.quantile < 1, "training.quantile", self.quantile, "must be between 0 and 1."
+        )
+        check_setting(
             self.quantile == 0.5 or self.loss == "quantile",
             "training.quantile",
             self.quantile,
             "is for training.loss=quantile: add it, or leave this out.",
         )
-        check(
+        check_setting(
             self.loader_workers >= 0,
             "training.loader_workers",
             self.loader_workers,
             "must be at least 0.",
         )
-        check(
+        check_setting(
             math.isfinite(self.checkpoint_every_seconds) and self.checkpoint_every_seconds >= 0,
             "training.checkpoint_every_seconds",
             self.checkpoint_every_seconds,

@@ -26,19 +26,19 @@ _EMPTY = frozenset(["", "?", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>",
 _NO_NUMBER = frozenset(
     ["NaN", "nan", "-NaN", "-nan", "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
 )
-MISSING = _EMPTY | _NO_NUMBER
+MISSING_TEXTS = _EMPTY | _NO_NUMBER
 """Cells that count as missing: `?`, and all that `pandas.read_csv` takes for missing, because most
 frames given to `predict` come from `read_csv`."""
-MISSING_TARGET = frozenset(["", "?", "NA"])
+MISSING_TARGET_TEXTS = frozenset(["", "?", "NA"])
 """Cells of the target that count as missing: `None` or `null` can be the name of a class."""
 
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
 """The largest absolute value of a number; beyond it a number counts as missing."""
 _EXACT = 2**53  # from here on, different integers can be the same float
 
 
 def distinct_cells(
-    column: pd.Series[Any], missing: frozenset[str] = MISSING
+    column: pd.Series[Any], missing: frozenset[str] = MISSING_TEXTS
 ) -> tuple[npt.NDArray[np.intp], list[Any]]:
     """Return (N,) places in a list of the different cells, and the list; -1 for a missing cell.
 
@@ -63,7 +63,7 @@ def _with_truths_apart(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _distinct(
-    column: pd.Series[Any], missing: frozenset[str] = MISSING
+    column: pd.Series[Any], missing: frozenset[str] = MISSING_TEXTS
 ) -> tuple[npt.NDArray[np.intp], list[Any]]:
     try:
         codes, uniques = pd.factorize(column)
@@ -80,7 +80,7 @@ def _is_missing(value: object, missing: frozenset[str]) -> bool:
     return value in missing if isinstance(value, str) else value != value
 
 
-def to_number(value: object) -> float | None:
+def cell_to_number(value: object) -> float | None:
     """Return the number that a cell says, or None if it says none."""
     # Only Python's own notation has underscores in numbers.
     if isinstance(value, str) and "_" in value:
@@ -92,13 +92,13 @@ def to_number(value: object) -> float | None:
     return None if math.isnan(number) else number
 
 
-def to_text(value: object) -> str:
+def cell_to_text(value: object) -> str:
     """Return the common spelling of a cell: `1`, `1.0` and `"1.0"` all become `1`."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.title()
     if isinstance(value, bool | np.bool_):
         return str(value)
-    number = to_number(value)
+    number = cell_to_number(value)
     if number is None or abs(number) >= _EXACT:
         return str(value)
     return str(int(number)) if number.is_integer() else repr(number)
@@ -106,15 +106,15 @@ def to_text(value: object) -> str:
 
 def holds_numbers(column: pd.Series[Any]) -> bool:
     """Return whether every cell that is not missing says a number, or a time."""
-    return _is_time(column) or _is_number(column) or all_numbers(distinct_cells(column)[1])
+    return _is_time(column) or _is_number(column) or are_all_numbers(distinct_cells(column)[1])
 
 
-def all_numbers(values: Iterable[object]) -> bool:
+def are_all_numbers(values: Iterable[object]) -> bool:
     """Return whether each of the different cells says a number; a truth value does not."""
-    return all(to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in values)
+    return all(cell_to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in values)
 
 
-def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
+def column_to_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
     """Return the (N,) numbers, times as seconds since 1970; NaN where a cell says none.
 
     Numbers that float32 cannot hold, infinity included, count as missing.
@@ -125,18 +125,18 @@ def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         codes, different = _distinct(column)  # among numbers `True` is 1
-        found = [*map(to_number, different), None]
+        found = [*map(cell_to_number, different), None]
         values = np.array([math.nan if n is None else n for n in found], dtype=np.float64)[codes]
     with np.errstate(invalid="ignore"):
-        return np.where(np.abs(values) <= LARGEST, values, np.nan)
+        return np.where(np.abs(values) <= LARGEST_NUMBER, values, np.nan)
 
 
-def as_written(value: object) -> str:
+def verbatim_text(value: object) -> str:
     """Return the text of a cell in a column of codes, in which `7` and `007` differ."""
-    return value if isinstance(value, str) else to_text(value)
+    return value if isinstance(value, str) else cell_to_text(value)
 
 
-def spellings(
+def column_spellings(
     column: pd.Series[Any], *, verbatim: bool = False
 ) -> tuple[npt.NDArray[np.intp], list[str]]:
     """Return (N,) places in a list of the different texts, and the list; missing cells are `""`.
@@ -145,13 +145,13 @@ def spellings(
     zeros are lost.
     """
     if verbatim and _is_number(column) and column.notna().any():
-        first = to_text(column[column.notna()].iloc[0])
+        first = cell_to_text(column[column.notna()].iloc[0])
         raise ConfigError(
             f"Column {column.name} held codes, as texts, in training and now holds numbers, for "
             f"example {first}: give it as texts (pandas: read_csv(dtype={{{column.name!r}: str}}))."
         )
     codes, values = distinct_cells(column)
-    texts = [*map(as_written if verbatim else to_text, values), ""]
+    texts = [*map(verbatim_text if verbatim else cell_to_text, values), ""]
     places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     return np.array([places[text] for text in texts], dtype=np.intp)[codes], list(places)
 
@@ -196,7 +196,7 @@ def are_verbatim(values: Iterable[Any]) -> bool:
     if any(map(_CODE.fullmatch, texts)):
         return True
     has_exponents = any(map(_EXPONENT.fullmatch, texts))
-    return has_exponents and all(map(_HEXADECIMAL.fullmatch, texts)) and not all_numbers(texts)
+    return has_exponents and all(map(_HEXADECIMAL.fullmatch, texts)) and not are_all_numbers(texts)
 
 
 def may_hold_codes(path: Path, separator: str) -> bool:

@@ -24,15 +24,21 @@ from automl.data import cells
 from automl.data.cells import are_verbatim
 from automl.data.columns import (
     MAX_CATEGORIES,
-    MAX_COUNTED,
-    N_BUCKETS,
+    MAX_COUNTED_CATEGORIES,
+    N_WORD_BUCKETS,
     DateReading,
     FrequencyReading,
     NumberReading,
     Reading,
     TextReading,
 )
-from automl.data.text_values import date_style, number_in, number_style, part_of_date, seconds_in
+from automl.data.text_values import (
+    date_part,
+    detect_date_style,
+    detect_number_style,
+    parse_text_number,
+    parse_text_seconds,
+)
 from automl.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
@@ -57,7 +63,7 @@ def make_numbers(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
         case NumberReading():
             return {"number": _numbers(reading, column)}
         case FrequencyReading():
-            codes, texts = cells.spellings(column, verbatim=reading.verbatim)
+            codes, texts = cells.column_spellings(column, verbatim=reading.verbatim)
             logs = [math.log1p(reading.counts.get(text, 1)) for text in texts]
             return {"frequency": np.array(logs)[codes]}
         case TextReading():
@@ -69,11 +75,11 @@ def _learn_frequency(
     name: str, column: pd.Series[Any], *, verbatim: bool = False
 ) -> FrequencyReading:
     """Return how frequent each category is in the training part; `verbatim`: cells are codes."""
-    codes, texts = cells.spellings(column, verbatim=verbatim)
+    codes, texts = cells.column_spellings(column, verbatim=verbatim)
     counts = Counter(
         dict(zip(texts, np.bincount(codes, minlength=len(texts)).tolist(), strict=True))
     )
-    most = {text: n for text, n in counts.most_common(MAX_COUNTED) if n > 1}
+    most = {text: n for text, n in counts.most_common(MAX_COUNTED_CATEGORIES) if n > 1}
     return FrequencyReading(name, most, verbatim)
 
 
@@ -86,7 +92,7 @@ def _learn_text(name: str, column: pd.Series[Any]) -> TextReading | None:
         places = np.random.default_rng(0).permutation(len(texts))[:MAX_TEXT_ROWS]
         texts = [texts[place] for place in np.sort(places)]
     counts = _counted(texts)
-    n_with = np.bincount(counts.indices, minlength=N_BUCKETS)
+    n_with = np.bincount(counts.indices, minlength=N_WORD_BUCKETS)
     n_words = int((n_with > 1).sum())
     n_topics = min(MAX_TOPICS, n_words - 1, len(texts) - 1)
     if n_topics < 1:
@@ -99,28 +105,28 @@ def _learn_text(name: str, column: pd.Series[Any]) -> TextReading | None:
 
 def _dates(reading: DateReading, column: pd.Series[Any]) -> dict[str, Floats]:
     if column.dtype.kind in "mM":
-        seconds = cells.numbers(column)
+        seconds = cells.column_to_numbers(column)
     else:
-        seconds = _each(column, lambda cell: seconds_in(str(cell), reading.format))
+        seconds = _each(column, lambda cell: parse_text_seconds(str(cell), reading.format))
     _check_says(column, seconds, "dates")
     known = ~np.isnan(seconds)
     whole = np.where(known, seconds, 0.0)
-    return {part: np.where(known, part_of_date(whole, part), np.nan) for part in reading.parts}
+    return {part: np.where(known, date_part(whole, part), np.nan) for part in reading.parts}
 
 
 def _numbers(reading: NumberReading, column: pd.Series[Any]) -> Floats:
     if pd.api.types.is_numeric_dtype(column) and column.dtype.kind in "iuf":
-        return cells.numbers(column)
-    numbers = _each(column, lambda cell: number_of_cell(reading, cell))
+        return cells.column_to_numbers(column)
+    numbers = _each(column, lambda cell: read_cell_number(reading, cell))
     _check_says(column, numbers, "numbers")
-    return np.where(np.abs(numbers) <= cells.LARGEST, numbers, np.nan)
+    return np.where(np.abs(numbers) <= cells.LARGEST_NUMBER, numbers, np.nan)
 
 
-def number_of_cell(reading: NumberReading, cell: object) -> float | None:
+def read_cell_number(reading: NumberReading, cell: object) -> float | None:
     """Return the number that a cell says by the reading, or None if it says none."""
     if type(cell) in (int, float):
         return float(cell)  # type: ignore[arg-type]
-    return number_in(str(cell), reading.mark, reading.unit)
+    return parse_text_number(str(cell), reading.mark, reading.unit)
 
 
 def _each(column: pd.Series[Any], parse: Callable[[Any], float | None]) -> Floats:
@@ -135,7 +141,7 @@ def _each(column: pd.Series[Any], parse: Callable[[Any], float | None]) -> Float
 def _check_says(column: pd.Series[Any], found: Floats, what: str) -> None:
     if not np.isnan(found).all():
         return
-    seen = [text for text in cells.spellings(column)[1] if text]
+    seen = [text for text in cells.column_spellings(column)[1] if text]
     if len(seen) >= _MANY:
         raise ConfigError(
             f"Column {column.name} held {what} in training and now holds none, but for example "
@@ -159,7 +165,7 @@ def _counted(texts: list[str]) -> Any:
     """Return (N, N_BUCKETS), sparse: how often the words of each bucket are in each text."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    vectorizer = HashingVectorizer(n_features=N_BUCKETS, alternate_sign=False, norm=None)
+    vectorizer = HashingVectorizer(n_features=N_WORD_BUCKETS, alternate_sign=False, norm=None)
     return vectorizer.transform(texts)
 
 
@@ -175,7 +181,7 @@ def _weighed(counts: Any, idf: Floats) -> Any:
     return normalize(weighed)
 
 
-PLAIN_NUMBERS = "numbers"
+PLAIN_NUMBERS_REASON = "numbers"
 """The reason for the kind of a column that holds plain numbers alone."""
 MAX_TRIED = 300
 """Largest number of different cells of a column that are looked at, evenly over the table."""
@@ -222,7 +228,7 @@ def read_columns(
     readings = {}
     for name in frame.columns:
         column, choice = frame[name], choices.get(name)
-        verbatim = detect_verbatim and are_verbatim(texts_of(column))
+        verbatim = detect_verbatim and are_verbatim(distinct_texts(column))
         if choice is not None:
             readings[name] = _chosen_kind(name, column, ColumnKind(choice), verbatim)
         else:
@@ -231,7 +237,7 @@ def read_columns(
     return readings
 
 
-def texts_of(column: pd.Series[Any]) -> list[Any]:
+def distinct_texts(column: pd.Series[Any]) -> list[Any]:
     """Return the different cells of a column that may hold texts; none for numbers and times."""
     return [] if column.dtype.kind in "iufbmM" else cells.distinct_cells(column)[1]
 
@@ -252,7 +258,7 @@ def _plain_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnRead
     if verbatim:
         return _codes(name, column)
     if cells.holds_numbers(column):
-        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS)
+        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
     return ColumnReading(name, ColumnKind.category, "texts")
 
 
@@ -262,10 +268,10 @@ def _detected_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnR
     if why := _identifier(name, column):
         return ColumnReading(name, ColumnKind.drop, why, is_new=True)
     if column.dtype.kind in "iufm":
-        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS)
+        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
     values = cells.distinct_cells(column)[1]
-    if not verbatim and cells.all_numbers(values):
-        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS)
+    if not verbatim and cells.are_all_numbers(values):
+        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
     texts, n_different = try_reading(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
@@ -291,7 +297,7 @@ def try_reading(values: Sequence[Any]) -> tuple[list[str], int]:
 
 
 def _date(name: str, texts: list[str]) -> ColumnReading | None:
-    form, share = date_style(texts)
+    form, share = detect_date_style(texts)
     if share < _NEARLY_ALL or len(texts) < 3:
         return None
     why = f"dates such as {texts[0]!r} ({'ISO 8601' if form == 'iso' else form})"
@@ -299,11 +305,11 @@ def _date(name: str, texts: list[str]) -> ColumnReading | None:
 
 
 def _number(name: str, texts: list[str], n_different: int) -> ColumnReading | None:
-    mark, unit, share = number_style(texts)
+    mark, unit, share = detect_number_style(texts)
     if share < _MOSTLY or (share < 1 and n_different <= _MIN_NUMBERS):
         return None
     beside = f" {unit}" if unit else ""
-    says = {text: number_in(text, mark, unit) is not None for text in texts}
+    says = {text: parse_text_number(text, mark, unit) is not None for text in texts}
     why = f"numbers in texts such as {next(text for text in texts if says[text])!r}"
     other = next((text for text in texts if not says[text]), None)
     why += "" if other is None else f"; others, such as {other[:30]!r}, count as missing"
@@ -367,7 +373,7 @@ def _chosen_kind(
     if kind is ColumnKind.drop:
         return ColumnReading(name, kind, why)
     if kind is ColumnKind.date:
-        form, share = ("iso", 1.0) if column.dtype.kind == "M" else date_style(texts)
+        form, share = ("iso", 1.0) if column.dtype.kind == "M" else detect_date_style(texts)
         _refuse(share == 0, key, texts, "dates")
         return ColumnReading(name, kind, why, DateReading(name, form))
     if kind is ColumnKind.text:
@@ -378,7 +384,7 @@ def _chosen_kind(
         return _category(name, column, n_different, verbatim=verbatim)
     if cells.holds_numbers(column):
         return ColumnReading(name, kind, why)
-    mark, unit, share = number_style(texts)
+    mark, unit, share = detect_number_style(texts)
     _refuse(share == 0, key, texts, "numbers")
     return ColumnReading(name, kind, why, NumberReading(name, mark, unit))
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from automl.config import ColumnKind
-from automl.data.column_kinds import PLAIN_NUMBERS, ColumnReading
-from automl.data.columns import CategoryColumn, TableColumns, source_of
+from automl.data.column_kinds import PLAIN_NUMBERS_REASON, ColumnReading
+from automl.data.columns import CategoryColumn, TableColumns, source_column
 
 _MAX_NAMED = 10
 
@@ -28,7 +28,7 @@ class ColumnRow(NamedTuple):
     """Whether the column simply holds numbers, so that there is nothing more to say."""
 
 
-def column_rows(
+def column_overviews(
     columns: TableColumns, readings: Mapping[str, ColumnReading], giveaways: Sequence[str]
 ) -> list[ColumnRow]:
     """Return all columns in the table's order.
@@ -38,13 +38,15 @@ def column_rows(
     n_features = dict.fromkeys(readings, 0)
     for column in columns.all:
         own = column.n_codes if isinstance(column, CategoryColumn) else 1 + column.has_indicator
-        n_features[source_of(column)] += own
+        n_features[source_column(column)] += own
     return [
         ColumnRow(
             name,
             *_kind(column_reading, n_features[name]),
             f"{_why(column_reading, n_features[name])}{_GIVEAWAY_NOTE * (name in giveaways)}",
-            column_reading.why == PLAIN_NUMBERS and n_features[name] > 0 and name not in giveaways,
+            column_reading.why == PLAIN_NUMBERS_REASON
+            and n_features[name] > 0
+            and name not in giveaways,
         )
         for name, column_reading in readings.items()
     ]
@@ -55,7 +57,7 @@ _GIVEAWAY_NOTE = "; gives the target away"
 
 def _why(column_reading: ColumnReading, n_features: int) -> str:
     left_out = column_reading.kind is not ColumnKind.drop and n_features == 0
-    is_plain = column_reading.why == PLAIN_NUMBERS
+    is_plain = column_reading.why == PLAIN_NUMBERS_REASON
     return "constant or empty" if left_out and is_plain else column_reading.why
 
 

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from automl.data.text_values import DATE_FORMATS, DATE_PARTS
 
-N_BUCKETS = 4096
+N_WORD_BUCKETS = 4096
 """Number of buckets that the words of a text column are hashed to."""
-MAX_COUNTED = 1000
+MAX_COUNTED_CATEGORIES = 1000
 """Number of categories whose frequency is kept; all others count as seen once."""
 MAX_TOPICS = 64
 
@@ -111,7 +111,7 @@ class TextReading:
         """Return the weights (N_BUCKETS,) and the components (topics, N_BUCKETS)."""
         idf = np.frombuffer(base64.b64decode(self.idf), "<f4").astype(np.float64)
         components = np.frombuffer(base64.b64decode(self.components), "<f2").astype(np.float64)
-        return idf, components.reshape(-1, N_BUCKETS)
+        return idf, components.reshape(-1, N_WORD_BUCKETS)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def reading_from_plain(plain: Mapping[str, Any]) -> Reading:
 
 
 def _counts(plain: Any) -> dict[str, int]:
-    if not isinstance(plain, Mapping) or len(plain) > MAX_COUNTED:
+    if not isinstance(plain, Mapping) or len(plain) > MAX_COUNTED_CATEGORIES:
         raise TypeError("frequencies of too many categories, or of none")
     if any(type(k) is not str or type(v) is not int or v < 1 for k, v in plain.items()):
         raise TypeError("frequencies are whole numbers by text")
@@ -184,7 +184,7 @@ def _check_arrays(reading: TextReading) -> None:
         idf, components = reading.arrays
     except binascii.Error as error:
         raise ValueError("arrays are in base 64") from error
-    sizes = len(idf) == N_BUCKETS and len(components) <= MAX_TOPICS
+    sizes = len(idf) == N_WORD_BUCKETS and len(components) <= MAX_TOPICS
     if not sizes or not np.isfinite(idf).all() or not np.isfinite(components).all():
         raise ValueError(f"the text column {reading.name[:50]!r} holds what no text column does")
 
@@ -250,7 +250,7 @@ class TableColumns:
     @cached_property
     def sources(self) -> tuple[str, ...]:
         """Return the names of the table's columns that are read, in its order."""
-        return tuple(dict.fromkeys(source_of(column) for column in self.all))
+        return tuple(dict.fromkeys(source_column(column) for column in self.all))
 
     @cached_property
     def plain_numbers(self) -> tuple[str, ...]:
@@ -352,12 +352,12 @@ def _check_kinds(column: Column) -> None:
         raise ValueError(f"the column {column.name[:50]!r} has no scale")
 
 
-def source_of(column: Column) -> str:
+def source_column(column: Column) -> str:
     """Return the name of the table's column that this column is, or is made of."""
     return (column.made_of if isinstance(column, NumberColumn) else "") or column.name
 
 
-def numbers_divided_by(scale: float, names: Sequence[str]) -> TableColumns:
+def make_divided_columns(scale: float, names: Sequence[str]) -> TableColumns:
     """Return number columns that are divided by `scale`.
 
     Their range is known beforehand, so that nothing has to be learned.

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import DataConfig
-from automl.data.columns import source_of
+from automl.data.columns import source_column
 from automl.data.dataset import Label, RowFold, Targets
 from automl.data.features import n_features
-from automl.data.folds import MANY_ROWS, only_judged
+from automl.data.folds import MAX_FOLDED_ROWS, find_untrained_classes
 
 if TYPE_CHECKING:
     from automl.data.preprocessing import Preprocessing
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_NAMED = 8
 
 
-def notes_of(
+def dataset_notes(
     source: TableSource,
     split: RowSplit,
     preprocessing: Preprocessing,
@@ -42,7 +42,7 @@ def notes_of(
         from automl.data.column_overview import column_notes
 
         columns = preprocessing.columns
-        n_numbers = len({source_of(column) for column in columns.numbers})
+        n_numbers = len({source_column(column) for column in columns.numbers})
         notes += column_notes(columns, preprocessing.column_readings, giveaways)
         notes.append(
             f"columns of numbers: {n_numbers}, of categories: "
@@ -60,8 +60,10 @@ def notes_of(
     )
     notes.append(f"{how}: {parts}, {test}{stratified}.")
     n_rows = len(split.train) + len(split.validation)
-    if config.folds == "auto" and len(split.validation) and n_rows > MANY_ROWS:
-        notes.append(f"data.folds=auto: a single hold-out, there being over {MANY_ROWS:,} rows.")
+    if config.folds == "auto" and len(split.validation) and n_rows > MAX_FOLDED_ROWS:
+        notes.append(
+            f"data.folds=auto: a single hold-out, there being over {MAX_FOLDED_ROWS:,} rows."
+        )
     notes += folds_note(source.y[split.train], split.folds, source.target.classes)
     if not split.folds and source.target.classes:
         notes += _rare_note(source.y.astype(np.int64), split.train, source.target.classes)
@@ -101,7 +103,7 @@ def folds_note(y: Targets, folds: Sequence[RowFold], classes: Sequence[Label]) -
         f"{divided}: a trial trains {len(folds)} models, and its value is out-of-fold: "
         f"{n_judged:,} rows are judged, each by a model that never saw it."
     ]
-    if classes and (unknown := only_judged(folds, y.astype(np.int64))):
+    if classes and (unknown := find_untrained_classes(folds, y.astype(np.int64))):
         notes.append(
             "classes that some folds are judged by and not trained on, having too few rows or "
             f"groups: {_named(unknown, classes)}."

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from automl.data.columns import TableColumns
 from automl.data.dataset import TableRows
 
-CLIP = 10.0
+STANDARDISED_LIMIT = 10.0
 """Standardised numbers are clipped to ±CLIP: one absurd cell in production must not decide
 alone."""
 
@@ -36,7 +36,9 @@ def scaled_numbers(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.flo
         for name in ("fill", "mean", "scale")
     )
     filled = np.where(np.isnan(rows.numbers), fill, rows.numbers)
-    scaled: npt.NDArray[np.float64] = ((filled - mean) / scale).clip(-CLIP, CLIP)
+    scaled: npt.NDArray[np.float64] = ((filled - mean) / scale).clip(
+        -STANDARDISED_LIMIT, STANDARDISED_LIMIT
+    )
     return scaled
 
 
@@ -56,7 +58,7 @@ def one_hot_features(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.f
     return features
 
 
-N_BINS = 16
+N_COLUMN_BINS = 16
 """Largest number of bins of a column."""
 Edges: TypeAlias = tuple[tuple[float, ...], ...]
 """Rising bin edges of each number column, in the unit of its feature; empty where all its cells
@@ -69,7 +71,7 @@ def bin_edges(columns: TableColumns, rows: TableRows) -> Edges:
     A column whose cells repeat has fewer bins. Edges are float32 numbers, because networks divide
     by their distances.
     """
-    numbers, quantiles = scaled_numbers(columns, rows), np.linspace(0, 1, N_BINS + 1)
+    numbers, quantiles = scaled_numbers(columns, rows), np.linspace(0, 1, N_COLUMN_BINS + 1)
     edges = []
     for column, is_missing in zip(numbers.T, np.isnan(rows.numbers).T, strict=True):
         found = np.quantile(column[~is_missing], quantiles) if not is_missing.all() else []

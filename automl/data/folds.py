@@ -20,7 +20,7 @@ from automl.errors import ConfigError
 AUTO = 5
 FEW_ROWS, N_REPEATS = 1_000, 3
 """Below FEW_ROWS rows, auto makes N_REPEATS divisions: a single one is a matter of luck."""
-MANY_ROWS = 20_000
+MAX_FOLDED_ROWS = 20_000
 """Above this many rows, a tenth of them tells trials apart, and five models cost more than they
 gain."""
 _MIN_TRAIN = 2
@@ -36,7 +36,7 @@ def decide_n_folds(setting: int | str, n_rows: int, n_most: int) -> int:
     """
     if setting != "auto":
         return int(setting)
-    return 1 if n_rows > MANY_ROWS else max(2, min(AUTO, n_most))
+    return 1 if n_rows > MAX_FOLDED_ROWS else max(2, min(AUTO, n_most))
 
 
 def decide_n_repeats(setting: int | str, n_rows: int) -> int:
@@ -121,7 +121,7 @@ def cuts_in_order(times: npt.NDArray[np.float64], shares: list[float]) -> list[i
     return found
 
 
-def only_judged(folds: Sequence[RowFold], strata: Kinds) -> list[int]:
+def find_untrained_classes(folds: Sequence[RowFold], strata: Kinds) -> list[int]:
     """Return the classes that some fold is judged by and does not train on."""
     found = set[int]()
     for fold in folds:

@@ -16,8 +16,8 @@ from automl.data.tables.frames import Frame
 
 RADIUS = math.sqrt(2 / math.pi)
 """The circle around the origin has half the area of the square [-1, 1]²."""
-NAMES = ("x1", "x2")
-CLASSES = (0, 1)
+DISC_COLUMNS = ("x1", "x2")
+DISC_CLASSES = (0, 1)
 
 
 class PointPurpose(IntEnum):
@@ -32,7 +32,7 @@ class PointPurpose(IntEnum):
     test = 2
 
 
-def disc(n_points: int, seed: int, purpose: PointPurpose) -> DatasetPart:
+def make_disc(n_points: int, seed: int, purpose: PointPurpose) -> DatasetPart:
     """Return (N, 2) points uniform in [-1, 1]², with label 1 for points inside the circle."""
     points = np.random.default_rng([seed, purpose]).uniform(-1, 1, (n_points, 2))
     inside = np.square(points).sum(axis=1) <= RADIUS**2
@@ -43,8 +43,8 @@ def disc(n_points: int, seed: int, purpose: PointPurpose) -> DatasetPart:
     )
 
 
-def frame_of_points(points: DatasetPart) -> Frame:
+def disc_frame(points: DatasetPart) -> Frame:
     """Return the points as a table with a column for each coordinate, without labels."""
     import pandas as pd
 
-    return pd.DataFrame(points.rows.numbers, columns=pd.Index(NAMES))
+    return pd.DataFrame(points.rows.numbers, columns=pd.Index(DISC_COLUMNS))

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.columns import numbers_divided_by
+from automl.data.columns import make_divided_columns
 from automl.data.dataset import Dataset, DatasetPart, RefitRows, RowFold, join_parts
-from automl.data.dataset_notes import folds_note, notes_of
+from automl.data.dataset_notes import dataset_notes, folds_note
 from automl.data.folds import decide_n_folds, decide_n_repeats, folds_at_random
-from automl.data.generated import CLASSES, NAMES, PointPurpose, disc, frame_of_points
+from automl.data.generated import DISC_CLASSES, DISC_COLUMNS, PointPurpose, disc_frame, make_disc
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _dataset(
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
-        notes=(*source.notes, *notes_of(source, split, preprocessing, config, giveaways)),
+        notes=(*source.notes, *dataset_notes(source, split, preprocessing, config, giveaways)),
         target=config.target or "",
         target_reading=source.target.reading,
         kinds={**preprocessing.new_kinds, **source.target.new_kind},
@@ -84,7 +84,7 @@ def _dataset(
     )
 
 
-def columns_of(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
+def describe_columns(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
     """Return a row about each column, and the lines that a sweep begins with.
 
     Raises ConfigError for a table that cannot be used.
@@ -103,11 +103,13 @@ def _column_rows(
     """
     if source.preprocessing is not None:
         return [], []
-    from automl.data.column_overview import column_rows
+    from automl.data.column_overview import column_overviews
     from automl.data.scoring.model_findings import find_giveaways
 
     giveaways = find_giveaways(preprocessing.columns, train)
-    return giveaways, column_rows(preprocessing.columns, preprocessing.column_readings, giveaways)
+    return giveaways, column_overviews(
+        preprocessing.columns, preprocessing.column_readings, giveaways
+    )
 
 
 def _epoch_rows(folds: Sequence[RowFold]) -> int | None:
@@ -134,7 +136,7 @@ class DatasetWithTest:
     """Returns the rows of `dataset.judged` as raw cells, in the same order."""
 
 
-def load_with_test(config: DataConfig, own_test_path: str | None) -> DatasetWithTest:
+def load_dataset_with_test(config: DataConfig, own_test_path: str | None) -> DatasetWithTest:
     """Return the data set of a study, and test rows that no sweep of it saw.
 
     `own_test_path` is the value of `data.test_path` when the study was searched, which decides how
@@ -168,13 +170,13 @@ def load_with_test(config: DataConfig, own_test_path: str | None) -> DatasetWith
 
 def _disc_with_test(config: DataConfig) -> DatasetWithTest:
     dataset = _disc(config)
-    test = disc(config.n_validation, config.split_seed, PointPurpose.test)
+    test = make_disc(config.n_validation, config.split_seed, PointPurpose.test)
     return DatasetWithTest(
         dataset,
         test,
         _hex(f"{dataset.digest} test"),
-        lambda: frame_of_points(test),
-        lambda: frame_of_points(dataset.judged),
+        lambda: disc_frame(test),
+        lambda: disc_frame(dataset.judged),
     )
 
 
@@ -186,9 +188,9 @@ def _prepare(
     A sweep and its later test call this function alike, so that both learn from the same rows.
     """
     from automl.data.split import regroup_rows, split_rows
-    from automl.data.tables.table_sources import digits_source, table_source
+    from automl.data.tables.table_sources import load_digits_source, load_table_source
 
-    source = digits_source() if config.kind is DataKind.digits else table_source(config)
+    source = load_digits_source() if config.kind is DataKind.digits else load_table_source(config)
     split = split_rows(source.y, config, source.related)
     if refit is not None:
         split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
@@ -218,8 +220,8 @@ def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessi
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
-    train = disc(config.n_train, config.split_seed, PointPurpose.train)
-    validation = disc(config.n_validation, config.split_seed, PointPurpose.validation)
+    train = make_disc(config.n_train, config.split_seed, PointPurpose.train)
+    validation = make_disc(config.n_validation, config.split_seed, PointPurpose.validation)
     folds: Sequence[RowFold] = ()
     if refit is not None:
         train, validation = _disc_for_refit(config, refit, train, validation)
@@ -232,15 +234,15 @@ def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
         task=Task.classification,
         train=train,
         validation=validation,
-        classes=CLASSES,
-        columns=numbers_divided_by(1.0, NAMES),
+        classes=DISC_CLASSES,
+        columns=make_divided_columns(1.0, DISC_COLUMNS),
         target_mean=0.0,
         target_scale=1.0,
         digest=_digest(config, Task.classification, content, folds, refit),
         notes=(
             f"disc: generated, {len(train):,} train"
             + (" and judge." if folds else f", {len(validation):,} validation."),
-            *folds_note(train.y, folds, CLASSES),
+            *folds_note(train.y, folds, DISC_CLASSES),
         ),
         folds=tuple(folds),
         epoch_rows=_epoch_rows(folds),
@@ -274,7 +276,7 @@ def _disc_for_refit(
     from automl.data.split import RowSplit, regroup_rows
 
     whole = join_parts(
-        train, validation, disc(config.n_validation, config.split_seed, PointPurpose.test)
+        train, validation, make_disc(config.n_validation, config.split_seed, PointPurpose.test)
     )
     ends = np.cumsum([len(train), len(validation)])
     first, second, third = np.split(np.arange(len(whole)), ends)

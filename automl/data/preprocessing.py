@@ -31,7 +31,7 @@ from automl.data.columns import (
     Column,
     NumberColumn,
     TableColumns,
-    source_of,
+    source_column,
 )
 from automl.data.dataset import TableRows
 from automl.errors import ConfigError
@@ -70,7 +70,7 @@ class Preprocessing:
             *_fit_categories(frame, categories),
         ]
         places = {name: place for place, name in enumerate(readings)}
-        learned.sort(key=lambda column: places[source_of(column)])
+        learned.sort(key=lambda column: places[source_column(column)])
         used = {column.made_of for column in learned if isinstance(column, NumberColumn)}
         cell_readings = [r.reading for r in readings.values() if r.reading is not None]
         return cls(
@@ -145,16 +145,16 @@ def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _places(column: CategoryColumn, cells_: pd.Series[Any]) -> npt.NDArray[np.int32]:
     """Return the (N,) place of each cell in `column.categories`, or the place after its end."""
-    codes, texts = cells.spellings(cells_, verbatim=column.verbatim)
+    codes, texts = cells.column_spellings(cells_, verbatim=column.verbatim)
     places = {text: i for i, text in enumerate(column.categories)}
     other = len(places)
     return np.array([places.get(text, other) for text in texts], dtype=np.int32)[codes]
 
 
 def _read_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-    values = cells.numbers(column)
+    values = cells.column_to_numbers(column)
     if len(values) and np.isnan(values).all():
-        seen = [text for text in cells.spellings(column)[1] if text]
+        seen = [text for text in cells.column_spellings(column)[1] if text]
         if seen:
             raise ConfigError(
                 f"Column {column.name} held numbers in training and now holds none, but for "
@@ -182,7 +182,7 @@ def _numbers_of(
             for part, values in make_numbers(column_reading.reading, frame[name]).items():
                 found[_NumberPart(f"{name}.{part}", name, part)] = values
         elif column_reading.kind is ColumnKind.number:
-            found[_NumberPart(name)] = cells.numbers(frame[name])
+            found[_NumberPart(name)] = cells.column_to_numbers(frame[name])
     return found
 
 
@@ -233,7 +233,9 @@ def _fit_categories(frame: pd.DataFrame, names: Mapping[str, bool]) -> list[Cate
         return []
     from sklearn.preprocessing import OneHotEncoder
 
-    read = [cells.spellings(frame[name], verbatim=verbatim) for name, verbatim in names.items()]
+    read = [
+        cells.column_spellings(frame[name], verbatim=verbatim) for name, verbatim in names.items()
+    ]
     encoder = OneHotEncoder(
         handle_unknown="infrequent_if_exist",
         min_frequency=max(2, math.ceil(MIN_CATEGORY_SHARE * len(frame))),

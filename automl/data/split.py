@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from automl.config import DataConfig
-from automl.config.commands import ALL, TRAIN
+from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.data import cells
 from automl.data.dataset import RefitRows, RowFold, Targets
 from automl.data.folds import (
@@ -48,7 +48,7 @@ class RelatedRows:
     """(N,) time of each row; later rows judge models of earlier ones (`data.time`)."""
 
 
-BY_CHANCE = RelatedRows()
+UNRELATED_ROWS = RelatedRows()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class RowSplit:
     """The folds of a trial, by places in `train`; empty: `validation` judges."""
 
 
-def split_rows(y: Targets, config: DataConfig, related: RelatedRows = BY_CHANCE) -> RowSplit:
+def split_rows(y: Targets, config: DataConfig, related: RelatedRows = UNRELATED_ROWS) -> RowSplit:
     """Split the rows by `data.split_seed`, evenly by class where `y` (N,) holds class numbers.
 
     Rows that belong together or are in order are split by `related`. Raises ConfigError when there
@@ -226,7 +226,7 @@ def part_of_rows(y: Targets, share: float, seed: int) -> Rows:
 
 
 def regroup_rows(
-    split: RowSplit, y: Targets, refit: RefitRows, seed: int, related: RelatedRows = BY_CHANCE
+    split: RowSplit, y: Targets, refit: RefitRows, seed: int, related: RelatedRows = UNRELATED_ROWS
 ) -> RowSplit:
     """Return the split of a final training: its training rows, and the rows that it stops by.
 
@@ -236,10 +236,10 @@ def regroup_rows(
     are left.
     """
     train, validation = np.concatenate([split.train, split.left]), split.validation
-    if refit.rows != TRAIN:
+    if refit.rows != TRAIN_ROWS:
         train, validation = np.concatenate([train, validation]), validation[:0]
     test = split.test
-    if refit.rows == ALL:
+    if refit.rows == ALL_ROWS:
         train, test = np.concatenate([train, test]), test[:0]
     stratified = split.stratified
     if refit.hold_out is not None:
@@ -284,7 +284,7 @@ def _strata(classes: Targets) -> Rows | None:
     return merged[places]
 
 
-def take_related(frame: pd.DataFrame, config: DataConfig) -> tuple[RelatedRows, list[str]]:
+def take_related_columns(frame: pd.DataFrame, config: DataConfig) -> tuple[RelatedRows, list[str]]:
     """Take the column of `data.group` or `data.time` out of the frame.
 
     Return the relations that it gives, and lines for people. Raises ConfigError for a column that
@@ -302,7 +302,7 @@ def take_related(frame: pd.DataFrame, config: DataConfig) -> tuple[RelatedRows, 
         _check_all(np.isfinite(times), column, f"data.time={config.time}", _WHAT_TIME)
         note = f"data.time={config.time}: later rows judge what earlier ones train"
         return RelatedRows(times=times), [f"{note}; it is not learned from."]
-    return BY_CHANCE, []
+    return UNRELATED_ROWS, []
 
 
 _WHAT_TIME = "when a row was, as a number or as 2024-05-31 14:00"
@@ -324,9 +324,9 @@ def _pop(frame: pd.DataFrame, key: str, name: str, config: DataConfig) -> pd.Ser
 def _times(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
     """Return (N,) numbers that rise with time; NaN where a cell says no time."""
     if cells.holds_numbers(column):
-        return cells.numbers(column)
+        return cells.column_to_numbers(column)
     parsed = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
-    return cells.numbers(parsed)
+    return cells.column_to_numbers(parsed)
 
 
 def _check_all(known: npt.NDArray[np.bool_], column: pd.Series[Any], key: str, what: str) -> None:

@@ -17,10 +17,10 @@ import pandas as pd
 from automl.config import ColumnKind, Task
 from automl.data import cells
 from automl.data.cells import are_verbatim
-from automl.data.column_kinds import make_numbers, number_of_cell, texts_of, try_reading
+from automl.data.column_kinds import distinct_texts, make_numbers, read_cell_number, try_reading
 from automl.data.columns import NumberReading
 from automl.data.dataset import Label, Targets
-from automl.data.text_values import number_style
+from automl.data.text_values import detect_number_style
 from automl.errors import ConfigError
 
 MAX_INTEGER_CLASSES = 20
@@ -68,7 +68,7 @@ class TargetColumn:
         if self.task is Task.regression:
             reading = self.reading
             values = (
-                cells.numbers(column)
+                cells.column_to_numbers(column)
                 if reading is None
                 else make_numbers(reading, column)["number"]
             )
@@ -76,9 +76,9 @@ class TargetColumn:
                 cell = column[np.isnan(values)].iloc[0]
                 raise self._unusable(path_key, cell, "no number")
             return values.astype(np.float32)
-        spelling = cells.as_written if self.verbatim else cells.to_text
+        spelling = cells.verbatim_text if self.verbatim else cells.cell_to_text
         numbers = {spelling(label): i for i, label in enumerate(self.classes)}
-        codes, labels = cells.distinct_cells(column, cells.MISSING_TARGET)
+        codes, labels = cells.distinct_cells(column, cells.MISSING_TARGET_TEXTS)
         for label in labels:
             if spelling(label) not in numbers:
                 rule = f"none of the classes of data.path ({shown_labels(self.classes)})"
@@ -92,7 +92,7 @@ class TargetColumn:
         )
 
 
-def amounts_in(column: pd.Series[Any], task: Task) -> NumberReading | None:
+def detect_target_amounts(column: pd.Series[Any], task: Task) -> NumberReading | None:
     """Return how texts say the amounts to predict, with separators, a currency or a unit.
 
     The result is None for a column of plain numbers, or of classes. Under task=auto nearly all
@@ -100,7 +100,7 @@ def amounts_in(column: pd.Series[Any], task: Task) -> NumberReading | None:
     """
     if task is Task.classification or cells.holds_numbers(column):
         return None
-    mark, unit, share = number_style(try_reading(cells.distinct_cells(column)[1])[0])
+    mark, unit, share = detect_number_style(try_reading(cells.distinct_cells(column)[1])[0])
     reading = NumberReading(str(column.name), mark, unit)
     if share > 0 and (task is Task.regression or _are_amounts(column, reading)):
         return reading
@@ -109,7 +109,7 @@ def amounts_in(column: pd.Series[Any], task: Task) -> NumberReading | None:
 
 def are_labels_verbatim(column: pd.Series[Any], task: Task) -> bool:
     """Return whether a target holds codes, which are classes unless `task` is regression."""
-    return task is not Task.regression and are_verbatim(texts_of(column))
+    return task is not Task.regression and are_verbatim(distinct_texts(column))
 
 
 def has_target(
@@ -125,8 +125,8 @@ def has_target(
     if reading is not None:
         return cells.distinct_cells(column)[0] >= 0
     if not verbatim and cells.holds_numbers(column):
-        return np.isfinite(cells.numbers(column))
-    return cells.distinct_cells(column, cells.MISSING_TARGET)[0] >= 0
+        return np.isfinite(cells.column_to_numbers(column))
+    return cells.distinct_cells(column, cells.MISSING_TARGET_TEXTS)[0] >= 0
 
 
 def labelled_rows(frame: Any, y: Any, target: TargetColumn) -> tuple[Any, Targets]:
@@ -155,7 +155,8 @@ def labelled_rows(frame: Any, y: Any, target: TargetColumn) -> tuple[Any, Target
 def decide_target(
     column: pd.Series[Any], name: str, task: Task, reading: NumberReading | None = None
 ) -> TargetColumn:
-    """Return the target of a table whose rows all have one; `amounts_in` finds `reading`.
+    """Return the target of a table whose rows all have one; `detect_target_amounts` finds
+    `reading`.
 
     auto takes text, and integers of at most 20 different values, as classes, the rest as values.
     Raises ConfigError for text under task=regression, and where all targets are alike.
@@ -170,7 +171,7 @@ def decide_target(
         if task is Task.auto:
             _check_few(column, target)
         return target
-    different = np.unique(cells.numbers(column))
+    different = np.unique(cells.column_to_numbers(column))
     whole = bool((different == np.floor(different)).all())
     few = whole and len(different) <= MAX_INTEGER_CLASSES
     if task is Task.regression or (task is Task.auto and not few):
@@ -189,8 +190,8 @@ def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> TargetColu
 
     Raises ConfigError like `decide_target`.
     """
-    _check_varies(column, name, cells.as_written)
-    target = replace(_text_classes(column, name, cells.as_written), verbatim=True)
+    _check_varies(column, name, cells.verbatim_text)
+    target = replace(_text_classes(column, name, cells.verbatim_text), verbatim=True)
     if task is Task.auto:
         _check_few(column, target)
     taken_as = (
@@ -217,7 +218,7 @@ def _number(value: object, reading: NumberReading | None) -> float | None:
     """Return the number that a cell of a target says; None for other cells and truth values."""
     if isinstance(value, bool | np.bool_):
         return None
-    return cells.to_number(value) if reading is None else number_of_cell(reading, value)
+    return cells.cell_to_number(value) if reading is None else read_cell_number(reading, value)
 
 
 def shown_labels(labels: Sequence[Label]) -> str:
@@ -226,8 +227,10 @@ def shown_labels(labels: Sequence[Label]) -> str:
     return ", ".join(map(str, labels[:_MAX_SHOWN])) + more
 
 
-def _check_varies(column: pd.Series[Any], name: str, spelling: Spelling = cells.to_text) -> None:
-    labels = cells.distinct_cells(column, cells.MISSING_TARGET)[1]
+def _check_varies(
+    column: pd.Series[Any], name: str, spelling: Spelling = cells.cell_to_text
+) -> None:
+    labels = cells.distinct_cells(column, cells.MISSING_TARGET_TEXTS)[1]
     if len({spelling(label) for label in labels[:2]}) > 1:
         return
     if len({spelling(label) for label in labels}) == 1:
@@ -238,9 +241,9 @@ def _check_varies(column: pd.Series[Any], name: str, spelling: Spelling = cells.
 
 
 def _text_classes(
-    column: pd.Series[Any], name: str, spelling: Spelling = cells.to_text
+    column: pd.Series[Any], name: str, spelling: Spelling = cells.cell_to_text
 ) -> TargetColumn:
-    codes, values = cells.distinct_cells(column, cells.MISSING_TARGET)
+    codes, values = cells.distinct_cells(column, cells.MISSING_TARGET_TEXTS)
     by_text = {spelling(v): str(v) for v in reversed(values)}
     if len(by_text) == len(codes) > MAX_INTEGER_CLASSES:
         raise ConfigError(
@@ -315,4 +318,4 @@ def _numbers_as_labels(values: Sequence[Any]) -> tuple[int | float, ...]:
         except ValueError:
             return float(text)
 
-    return tuple(sorted(parsed(text) for text in {cells.to_text(v) for v in values}))
+    return tuple(sorted(parsed(text) for text in {cells.cell_to_text(v) for v in values}))

@@ -54,7 +54,7 @@ _TIME = re.compile(
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def number_in(text: str, mark: str, unit: str) -> float | None:
+def parse_text_number(text: str, mark: str, unit: str) -> float | None:
     """Return the number that a text says, or None if it says no number.
 
     `mark` stands before the decimals. Beside the number there is nothing, or `unit`, which is given
@@ -64,7 +64,7 @@ def number_in(text: str, mark: str, unit: str) -> float | None:
     return None if found is None or found[1] not in ("", unit) else found[0]
 
 
-def number_style(texts: Sequence[str]) -> tuple[str, str, float]:
+def detect_number_style(texts: Sequence[str]) -> tuple[str, str, float]:
     """Return the decimal mark and the unit by which most of the texts are numbers, and the share of
     texts that are."""
     best = ".", "", 0.0
@@ -92,7 +92,7 @@ def _number(text: str, mark: str) -> tuple[float, str] | None:
     return (-number if negative else number), (found["before"] or found["after"] or "").lower()
 
 
-def seconds_in(text: str, form: str) -> float | None:
+def parse_text_seconds(text: str, form: str) -> float | None:
     """Return the seconds since 1970 of the point in time that a text says, or None if it says none.
 
     The text is in the format `form` of `DATE_FORMATS`, or in ISO 8601. Without a zone it is UTC.
@@ -104,7 +104,7 @@ def seconds_in(text: str, form: str) -> float | None:
     return None if when is None else (when - _EPOCH).total_seconds()
 
 
-def date_style(texts: Sequence[str]) -> tuple[str, float]:
+def detect_date_style(texts: Sequence[str]) -> tuple[str, float]:
     """Return the format by which most of the texts are dates, and the share of texts that are."""
     best = "iso", 0.0
     for form in DATE_FORMATS:
@@ -157,7 +157,7 @@ def _with_time(text: str, form: str) -> datetime.datetime:
     return when
 
 
-def part_of_date(seconds: Any, part: str) -> Any:
+def date_part(seconds: Any, part: str) -> Any:
     """Return the part of a date, one of `DATE_PARTS`; `seconds` since 1970 are a number or an
     array."""
     if part == "since":
@@ -190,14 +190,14 @@ def number_of(cell: Any, reading: dict[str, Any], part: str, missing: Iterable[s
     if cell is None or text in missing or text in ("None", "NaT", "nan"):
         return nan
     if reading["kind"] == "number":
-        found = number_in(text, reading["mark"], reading["unit"])
+        found = parse_text_number(text, reading["mark"], reading["unit"])
         return nan if found is None else found
     seconds = _seconds_of(cell, text, reading["format"])
-    return nan if seconds is None else float(part_of_date(seconds, part))
+    return nan if seconds is None else float(date_part(seconds, part))
 
 
 def _seconds_of(cell: Any, text: str, form: str) -> float | None:
     if isinstance(cell, datetime.datetime):
         aware = cell if cell.tzinfo else cell.replace(tzinfo=datetime.UTC)
         return (aware - _EPOCH).total_seconds()
-    return seconds_in(text, form)
+    return parse_text_seconds(text, form)

@@ -31,16 +31,16 @@ from automl.devices.device_reading import (
     NodesReader,
 )
 from automl.devices.device_selection import (
+    are_named_by_number,
     devices_of_job,
-    hides_all,
-    names_by_number,
-    same_device,
+    hides_all_devices,
+    is_same_device,
     select_only,
     visible_devices,
 )
-from automl.devices.host import HostReader, host_state, started_by
+from automl.devices.host import HostReader, find_starter, host_state
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
-from automl.devices.torch_gpus import torch_uuids
+from automl.devices.torch_gpus import torch_gpu_uuids
 from automl.errors import ConfigError
 from automl.trial import HOST_UUID, LOCAL_NODE, DeviceId
 
@@ -88,7 +88,7 @@ class CompositeReader(DeviceReader):
             log.warning("some devices cannot be read, and get no new trial: %s", error)
 
 
-__all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "take_reading"]
+__all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_device_reader", "take_reading"]
 
 
 LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
@@ -97,13 +97,13 @@ LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
 Reserved: TypeAlias = Callable[[], HeldBytes]
 """Returns the memory that our own processes hold now."""
 
-FIRST_SECONDS = 30.0
+FIRST_READING_SECONDS = 30.0
 """How long a command that only shows the devices waits for the first answer of a driver."""
 STOP_SECONDS = 2.0
 """How long stopping waits for a read; a read that hangs is left behind."""
 
 
-def open_reader(config: DevicesConfig, *, beside_gpus: bool = False) -> DeviceReader:
+def open_device_reader(config: DevicesConfig, *, beside_gpus: bool = False) -> DeviceReader:
     """Return the reader of the devices that the config allows. Raises ConfigError when there are
     none.
 
@@ -137,7 +137,7 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
         shown = visible_devices(setting, present)
         if not shown:
             raise ConfigError(_nothing_shown(setting, present))
-        order = _cuda_order(setting, shown, asked=names_by_number(wanted))
+        order = _cuda_order(setting, shown, asked=are_named_by_number(wanted))
         reader.choose(select_only(wanted, shown, order), order)
     except ConfigError:
         reader.close()
@@ -147,7 +147,7 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
 
 def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
     """Return a reader of the GPUs that torch can use; None: the trials train on the machine."""
-    if hides_all(setting):
+    if hides_all_devices(setting):
         return None
     try:
         reader = NvmlReader()
@@ -157,7 +157,7 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
         log.warning("devices=auto: no GPU is used: %s", error)
         return None
     try:
-        order = torch_uuids() if reader.gpus else ()
+        order = torch_gpu_uuids() if reader.gpus else ()
         usable = _usable(reader, _job_devices(setting, reader), order)
         if usable:
             reader.choose(select_only(wanted, usable, order), order)
@@ -177,7 +177,7 @@ def _cuda_order(setting: str | None, shown: Sequence[str], *, asked: bool) -> Se
     is_list = setting is not None and setting.strip().upper().startswith(("GPU-", "MIG-"))
     if len(shown) == 1 or is_list or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return shown  # CUDA counts in the order of the list, or in NVML's
-    return torch_uuids() if asked else ()
+    return torch_gpu_uuids() if asked else ()
 
 
 def _job_devices(setting: str | None, reader: NvmlReader) -> Sequence[str]:
@@ -193,7 +193,7 @@ def _usable(
     """Return the GPUs that NVML and torch both see, in NVML's order and by its names."""
     if not reader.gpus:
         return ()
-    usable = [uuid for uuid in present if any(same_device(uuid, t) for t in torch_sees)]
+    usable = [uuid for uuid in present if any(is_same_device(uuid, t) for t in torch_sees)]
     if not usable:
         log.warning(
             "devices=auto: torch can use none of the GPUs (%s), so the CPU trains",
@@ -292,11 +292,11 @@ def take_reading(
 
 
 def _with_ranks(device: DeviceSnapshot, ours: Set[int]) -> DeviceSnapshot:
-    """Return the device with `started_by` set on the processes that a process of ours started."""
+    """Return the device with `find_starter` set on the processes that a process of ours started."""
     if not ours or device.address.node != LOCAL_NODE:
         return device
     processes = tuple(
-        p if p.pid in ours else replace(p, started_by=started_by(p.pid, ours))
+        p if p.pid in ours else replace(p, started_by=find_starter(p.pid, ours))
         for p in device.processes
     )
     return replace(device, processes=processes)

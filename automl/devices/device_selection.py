@@ -50,7 +50,7 @@ def _numbers_in_ranges(text: str) -> set[int]:
     return found
 
 
-def hides_all(setting: str | None) -> bool:
+def hides_all_devices(setting: str | None) -> bool:
     """Return whether this `CUDA_VISIBLE_DEVICES` shows no device on any machine."""
     return setting is not None and (setting.strip() == "" or setting.strip().startswith("-"))
 
@@ -69,7 +69,7 @@ def select_only(
     return tuple(u for u in uuids if u in chosen)
 
 
-def names_by_number(names: Sequence[str]) -> bool:
+def are_named_by_number(names: Sequence[str]) -> bool:
     """Return whether `devices.only` needs CUDA's order."""
     return any(name.isdecimal() for name in names)
 
@@ -77,7 +77,7 @@ def names_by_number(names: Sequence[str]) -> bool:
 def _uuids_named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) -> list[str]:
     if name.isdecimal() and int(name) < len(in_cuda_order):
         number = in_cuda_order[int(name)]
-        found = [uuid for uuid in uuids if same_device(uuid, number)]
+        found = [uuid for uuid in uuids if is_same_device(uuid, number)]
     else:
         found = [uuid for uuid in uuids if name and _begins(uuid, name)]
     if found:
@@ -89,7 +89,7 @@ def _uuids_named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) 
     )
 
 
-def same_device(a: str, b: str) -> bool:
+def is_same_device(a: str, b: str) -> bool:
     """Return whether two UUIDs mean one device, whether written as `GPU-…`, `MIG-…` or neither."""
     return bare_uuid(a) == bare_uuid(b)
 
@@ -148,5 +148,5 @@ def number_devices(uuids: Sequence[str], in_cuda_order: Sequence[str]) -> Mappin
         uuid: number
         for uuid in uuids
         for number, other in enumerate(in_cuda_order)
-        if same_device(uuid, other)
+        if is_same_device(uuid, other)
     }

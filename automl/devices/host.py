@@ -24,10 +24,10 @@ from pathlib import Path
 import psutil
 
 from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot, HostState
-from automl.trial import HOST, DeviceId
+from automl.trial import LOCAL_HOST, DeviceId
 
 
-def name_and_user(pid: int) -> tuple[str | None, str | None]:
+def process_name_and_user(pid: int) -> tuple[str | None, str | None]:
     """Return name and user of a process; (None, None) if it is gone or hidden from us."""
     try:
         return _look_up_cached(pid, psutil.Process(pid).create_time())
@@ -35,7 +35,7 @@ def name_and_user(pid: int) -> tuple[str | None, str | None]:
         return None, None
 
 
-def started_by(pid: int, ours: Set[int]) -> int | None:
+def find_starter(pid: int, ours: Set[int]) -> int | None:
     """Return the process of ours that started this one, directly or through others; None: none
     did."""
     with suppress(psutil.Error, OSError):
@@ -55,7 +55,7 @@ def _look_up_cached(pid: int, created_seconds: float) -> tuple[str | None, str |
         return process.name(), process.username()
 
 
-ROOT = Path("/")
+SYSTEM_ROOT = Path("/")
 
 # mountinfo: id parent device ROOT MOUNT-POINT options [optional fields] - TYPE source SUPER-OPTIONS
 _MOUNT = re.compile(r"\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)")
@@ -84,7 +84,7 @@ _V1 = _CgroupFileNames("memory.limit_in_bytes", "memory.usage_in_bytes", "total_
 _V2 = _CgroupFileNames("memory.max", "memory.current", "inactive_file")
 
 
-def memory_limit(root: Path = ROOT) -> MemoryLimit | None:
+def cgroup_memory_limit(root: Path = SYSTEM_ROOT) -> MemoryLimit | None:
     """Return the least limit and the least free memory of all levels; None where nothing limits."""
     found = [
         limit
@@ -97,7 +97,7 @@ def memory_limit(root: Path = ROOT) -> MemoryLimit | None:
     return MemoryLimit(min(f.limit_bytes for f in found), min(f.left_bytes for f in found))
 
 
-def n_oom_kills(root: Path = ROOT) -> int | None:
+def n_oom_kills(root: Path = SYSTEM_ROOT) -> int | None:
     """Return how many processes the kernel has killed for lack of memory so far; None: it does not
     count.
 
@@ -111,7 +111,7 @@ def n_oom_kills(root: Path = ROOT) -> int | None:
     return sum(counts) if counts else None
 
 
-def cpu_limit(root: Path = ROOT) -> float | None:
+def cgroup_cpu_limit(root: Path = SYSTEM_ROOT) -> float | None:
     """Return the cores' worth of CPU time that the quota allows, such as 1.5; None where nothing
     limits."""
     shares = [
@@ -197,18 +197,18 @@ def _text(path: Path) -> str:
 class HostReader(DeviceReader):
     """Reads the machine as a device. `root` is `/`; tests put a tree of their own there."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = SYSTEM_ROOT) -> None:
         self._root = root
 
     @property
     def addresses(self) -> tuple[DeviceId, ...]:
-        return (HOST,)
+        return (LOCAL_HOST,)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         total, free = host_memory(self._root)
         return (
             DeviceSnapshot(
-                address=HOST,
+                address=LOCAL_HOST,
                 name="cpu",
                 total_bytes=total,
                 free_bytes=free,
@@ -219,7 +219,7 @@ class HostReader(DeviceReader):
         """Do nothing, since nothing is held."""
 
 
-def host_memory(root: Path = ROOT) -> tuple[int, int]:
+def host_memory(root: Path = SYSTEM_ROOT) -> tuple[int, int]:
     """Return all bytes, and bytes that new work could take without swapping. Raises
     DeviceReadError."""
     try:
@@ -227,13 +227,13 @@ def host_memory(root: Path = ROOT) -> tuple[int, int]:
     except (OSError, ValueError, psutil.Error) as error:
         raise DeviceReadError(f"the machine's memory cannot be read: {error}") from error
     total, free = machine.total, machine.available
-    limit = memory_limit(root)
+    limit = cgroup_memory_limit(root)
     if limit is not None:  # version 1 says "no limit" with 2^63, which the machine is below
         total, free = min(total, limit.limit_bytes), min(free, limit.left_bytes)
     return total, min(free, total)
 
 
-def host_state(root: Path = ROOT) -> HostState | None:
+def host_state(root: Path = SYSTEM_ROOT) -> HostState | None:
     """Return memory and load of the machine; None: they cannot be read.
 
     Call it from one thread only, since load is measured since the previous call. The load does not
@@ -249,14 +249,14 @@ def host_state(root: Path = ROOT) -> HostState | None:
     return HostState(free, sum(of_ours) / len(of_ours) / 100 if of_ours else None)
 
 
-def usable_cores(root: Path = ROOT) -> int:
+def usable_cores(root: Path = SYSTEM_ROOT) -> int:
     """Return the cores that this process may keep busy, at least 1: affinity, and whole cores of
     the quota."""
     if sys.platform == "linux":
         n_cores = len(os.sched_getaffinity(0))
     else:
         n_cores = os.cpu_count() or 1
-    quota = cpu_limit(root)
+    quota = cgroup_cpu_limit(root)
     return n_cores if quota is None else max(1, min(n_cores, int(quota)))
 
 

@@ -30,7 +30,7 @@ from automl.devices.device_reading import (
     DeviceSnapshot,
 )
 from automl.devices.device_selection import number_devices
-from automl.devices.host import host_memory, name_and_user
+from automl.devices.host import host_memory, process_name_and_user
 from automl.errors import AutoMLError
 from automl.trial import LOCAL_NODE, DeviceId
 
@@ -41,7 +41,7 @@ _MAX_PROCESSES = {
 }
 
 
-def memory(handle: Any) -> tuple[int, int]:
+def gpu_memory_bytes(handle: Any) -> tuple[int, int]:
     """Return all and free bytes of a GPU; the machine's, if the GPU shares the machine's memory."""
     try:
         memory = py3nvml.nvmlDeviceGetMemoryInfo(handle)
@@ -52,19 +52,19 @@ def memory(handle: Any) -> tuple[int, int]:
     return (memory.total, memory.free) if memory.total else host_memory()
 
 
-def utilisation(handle: Any) -> float | None:
+def gpu_utilisation(handle: Any) -> float | None:
     """Return the load from 0 to 1, or None (MIG and WSL never tell). It only ranks devices."""
     rates = _advisory(py3nvml.nvmlDeviceGetUtilizationRates, handle)
     return None if rates is None else min(1.0, rates.gpu / 100)
 
 
-def power_watts(handle: Any) -> float | None:
+def gpu_power_watts(handle: Any) -> float | None:
     """Return the power that the GPU draws now; None: the driver does not tell."""
     milliwatts = _advisory(py3nvml.nvmlDeviceGetPowerUsage, handle)
     return None if milliwatts is None else milliwatts / 1000
 
 
-def temperature_celsius(handle: Any) -> float | None:
+def gpu_temperature_celsius(handle: Any) -> float | None:
     """Return the temperature of the GPU's core; None: the driver does not tell."""
     degrees = _advisory(_core_temperature, handle)
     return None if degrees is None else float(degrees)
@@ -79,7 +79,7 @@ class GpuTenants(NamedTuple):
     """Processes that compute; a process that only draws is none in CUDA's sense."""
 
 
-def processes(before: GpuTenants, after: GpuTenants) -> tuple[DeviceProcess, ...]:
+def tenant_processes(before: GpuTenants, after: GpuTenants) -> tuple[DeviceProcess, ...]:
     """Return the processes that hold memory, by what was read before and after the device's own
     figures."""
     found, drawing = [], after.used.keys() - after.computing
@@ -87,11 +87,13 @@ def processes(before: GpuTenants, after: GpuTenants) -> tuple[DeviceProcess, ...
         sizes = [before.used.get(pid, 0), after.used.get(pid, 0)]
         known = [size for size in sizes if size is not None]
         most, least = (max(known), min(known)) if len(known) == 2 else (None, None)
-        found.append(DeviceProcess(pid, most, least, *name_and_user(pid), pid not in drawing))
+        found.append(
+            DeviceProcess(pid, most, least, *process_name_and_user(pid), pid not in drawing)
+        )
     return tuple(found)
 
 
-def tenants(handle: Any) -> GpuTenants:
+def read_gpu_tenants(handle: Any) -> GpuTenants:
     """Return the processes on the GPU now. NVML lists a process twice that also draws."""
     computing = _advisory(py3nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
     drawing = _advisory(py3nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or ()
@@ -102,12 +104,12 @@ def tenants(handle: Any) -> GpuTenants:
     return GpuTenants(used, {process.pid for process in computing})
 
 
-def max_processes(handle: Any) -> int | None:
+def gpu_max_processes(handle: Any) -> int | None:
     """Return how many processes may compute there by its compute mode; None: any number."""
     return _MAX_PROCESSES.get(_advisory(py3nvml.nvmlDeviceGetComputeMode, handle))
 
 
-def n_uncorrected(handle: Any) -> int | None:
+def n_uncorrected_errors(handle: Any) -> int | None:
     """Return the memory errors since the driver was loaded that ECC could not correct; None: not
     counted."""
     count: int | None = _advisory(_ecc_errors, handle)
@@ -254,9 +256,9 @@ class NvmlReader(DeviceReader):
     def _read_well(self, gpu: NvmlGpu) -> DeviceSnapshot:
         """Return a snapshot of the GPU. Raises NVMLError."""
         handle = self._handle(gpu.uuid)
-        before = tenants(handle)
-        total, free = memory(handle)
-        n_errors = n_uncorrected(handle)
+        before = read_gpu_tenants(handle)
+        total, free = gpu_memory_bytes(handle)
+        n_errors = n_uncorrected_errors(handle)
         n_first = self._n_uncorrected.setdefault(gpu.uuid, n_errors)
         has_erred = n_errors is not None and n_first is not None and n_errors > n_first
         return DeviceSnapshot(
@@ -264,15 +266,15 @@ class NvmlReader(DeviceReader):
             name=gpu.name,
             total_bytes=total,
             free_bytes=min(free, total),
-            utilisation=utilisation(handle),
-            processes=processes(before, tenants(handle)),
-            max_processes=max_processes(handle),
+            utilisation=gpu_utilisation(handle),
+            processes=tenant_processes(before, read_gpu_tenants(handle)),
+            max_processes=gpu_max_processes(handle),
             fault=_ECC_FAULT if has_erred else None,
             lost=has_erred,
             nvml_number=gpu.nvml_number,
             cuda_number=self._cuda_numbers.get(gpu.uuid),
-            power_watts=power_watts(handle),
-            temperature_celsius=temperature_celsius(handle),
+            power_watts=gpu_power_watts(handle),
+            temperature_celsius=gpu_temperature_celsius(handle),
         )
 
     def _note_well(self, gpu: NvmlGpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:

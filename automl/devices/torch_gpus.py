@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
-from automl.devices.device_selection import devices_of_job, same_device, visible_devices
+from automl.devices.device_selection import devices_of_job, is_same_device, visible_devices
 from automl.devices.nvml import NvmlReader
 from automl.errors import ConfigError
 
@@ -22,7 +22,7 @@ COMMAND = (sys.executable, "-m", "automl.models.cuda_uuids")
 _REMEDY = "Use devices=host to train on the CPU, or devices=nvml to go without asking torch."
 
 
-def torch_uuids(
+def torch_gpu_uuids(
     command: Sequence[str] = COMMAND, timeout_seconds: float = TORCH_SECONDS
 ) -> tuple[str, ...]:
     """Return UUIDs in CUDA's order; empty where torch has no CUDA. Raises ConfigError when torch
@@ -53,8 +53,8 @@ def assigned_gpu(setting: str) -> str:
         present = [gpu.uuid for gpu in reader.gpus]
     if setting.upper().startswith(("GPU-", "MIG-")):
         shown = visible_devices(setting, present)
-    elif in_cuda_order := torch_uuids():
-        shown = tuple(u for u in present if any(same_device(u, t) for t in in_cuda_order))
+    elif in_cuda_order := torch_gpu_uuids():
+        shown = tuple(u for u in present if any(is_same_device(u, t) for t in in_cuda_order))
     else:
         shown = devices_of_job(setting, present)
     if len(shown) != 1:

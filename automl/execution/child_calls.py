@@ -33,11 +33,11 @@ from automl.execution.process_tree import (
     adopt_orphans,
     die_with_parent,
     kill_descendants,
-    memory_bytes,
+    process_tree_bytes,
 )
-from automl.execution.worker_process import CONTEXT, start_child
-from automl.record.stop_signals import leave_to_sweep
-from automl.record.texts import how_it_ended
+from automl.execution.worker_process import FORK_SERVER_CONTEXT, start_forked_child
+from automl.record.stop_signals import ignore_stop_signals
+from automl.record.texts import exit_status_text
 from automl.trial import ProcessEntry
 
 _NICENESS = 10
@@ -57,8 +57,8 @@ class AnsweringProcess:
 
     def __init__(self, entry: ProcessEntry) -> None:
         """Start the process. Raises AutoMLError where none can be started."""
-        self._pipe, theirs = CONTEXT.Pipe()
-        self._child = start_child("automl-answers", _serve, entry, theirs)
+        self._pipe, theirs = FORK_SERVER_CONTEXT.Pipe()
+        self._child = start_forked_child("automl-answers", _serve, entry, theirs)
         theirs.close()
         self.busy = False
         """Whether the process works at a question, or has an answer that was not taken."""
@@ -109,7 +109,7 @@ class AnsweringProcess:
 
 def _serve(entry: ProcessEntry, pipe: Connection) -> None:
     """Answer questions until the asking process closes the pipe."""
-    leave_to_sweep()
+    ignore_stop_signals()
     os.nice(_NICENESS)
     answer_question: Callable[[object], object] | None = None
     with suppress(EOFError, BrokenPipeError):
@@ -125,7 +125,7 @@ def _serve(entry: ProcessEntry, pipe: Connection) -> None:
             pipe.send(answer)
 
 
-SIGNALLED = 128
+SIGNAL_STATUS_OFFSET = 128
 """Offset that is added to a signal's number in an exit status, as shells do."""
 
 
@@ -146,7 +146,7 @@ class ProcessConfinement:
 def run_confined(confinement: ProcessConfinement, run: Callable[[], None]) -> NoReturn:
     """Call `run` in a child of this process, end all that it started, and exit with its status."""
     die_with_parent()
-    leave_to_sweep()
+    ignore_stop_signals()
     adopt_orphans()
     pid = os.fork()
     if pid == 0:
@@ -171,7 +171,7 @@ def _wait_for(pid: int) -> int:
         ended, status = os.wait()
         if ended == pid:
             code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else SIGNALLED - code
+            return code if code >= 0 else SIGNAL_STATUS_OFFSET - code
 
 
 def _confine(confinement: ProcessConfinement) -> None:
@@ -218,14 +218,14 @@ def call_in_child(entry: ProcessEntry) -> object:
     An AutoMLError raised in the child is raised here; a child that dies is a ConfigError. Ctrl-C
     during the wait ends the child, too.
     """
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    child = start_child("automl-question", _answer, entry, theirs)
+    ours, theirs = FORK_SERVER_CONTEXT.Pipe(duplex=False)
+    child = start_forked_child("automl-question", _answer, entry, theirs)
     theirs.close()
     try:
         answer: object = ours.recv()
     except EOFError:
         child.join()
-        how = how_it_ended(child.exitcode or 0)
+        how = exit_status_text(child.exitcode or 0)
         raise ConfigError(
             f"{entry.target}: the process that was to import the objective ended with {how}; its "
             "own words are above. Mend the module, or look into it with execution=inline."
@@ -257,8 +257,8 @@ def call_confined(
     here. AutoMLError also tells how the process ended, which limit it exceeded, or that nobody
     waits for the answer any more: `is_over` is called ten times a second.
     """
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    child = start_child("automl-confined", _answer_confined, entry, confinement, theirs)
+    ours, theirs = FORK_SERVER_CONTEXT.Pipe(duplex=False)
+    child = start_forked_child("automl-confined", _answer_confined, entry, confinement, theirs)
     theirs.close()
     try:
         answer = _wait_for_item(ours, child, confinement, is_over)
@@ -280,8 +280,8 @@ def stream_confined(
     Limits and errors are the same as for `call_confined`, except that the time limit counts from
     one item to the next. Close the generator, or use it up: its process lives until then.
     """
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    child = start_child("automl-confined", _stream_confined, entry, confinement, theirs)
+    ours, theirs = FORK_SERVER_CONTEXT.Pipe(duplex=False)
+    child = start_forked_child("automl-confined", _stream_confined, entry, confinement, theirs)
     theirs.close()
     try:
         while (item := _wait_for_item(ours, child, confinement, is_over)) is not None:
@@ -312,7 +312,7 @@ def _wait_for_item(
             raise AutoMLError("nobody waits for it any more")
         if ready:
             raise AutoMLError(f"its process ended with {_how_it_ended(child)}")
-        if memory_bytes(child.pid) > confinement.memory_bytes:
+        if process_tree_bytes(child.pid) > confinement.memory_bytes:
             limit_gib = confinement.memory_bytes / 1024**3
             raise AutoMLError(f"it took more than {limit_gib:.1f} GiB of main memory")
     raise AutoMLError(f"it took longer than {confinement.seconds:g} s")
@@ -321,7 +321,7 @@ def _wait_for_item(
 def _how_it_ended(child: ForkServerProcess) -> str:
     child.join()
     code = abs(child.exitcode or 0)
-    return how_it_ended(code if code < SIGNALLED else SIGNALLED - code)
+    return exit_status_text(code if code < SIGNAL_STATUS_OFFSET else SIGNAL_STATUS_OFFSET - code)
 
 
 def _end(child: ForkServerProcess) -> None:
@@ -351,7 +351,7 @@ def _stream_confined(
 
 def _answer(entry: ProcessEntry, pipe: Connection, *, streams: bool = False) -> None:
     """Send the answer; where it is streamed, send each item, and None after the last."""
-    leave_to_sweep()
+    ignore_stop_signals()
     try:
         answer = resolve_entry(entry.target)(entry.config)
         if streams:

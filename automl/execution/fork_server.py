@@ -19,7 +19,7 @@ import gc
 import os
 import signal
 
-from automl.record.stop_signals import ASKED_TO_STOP
+from automl.record.stop_signals import STOP_SIGNALS
 
 _SERVER = os.getpid()
 
@@ -39,9 +39,9 @@ def _end() -> None:
         os._exit(0)
 
 
-for _number in ASKED_TO_STOP:
+for _number in STOP_SIGNALS:
     signal.signal(_number, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED_TO_STOP)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 gc.disable()
 os.register_at_fork(before=_spare_children, after_in_child=_collect_in_child)
 atexit.register(_end)

@@ -14,7 +14,7 @@ from pathlib import Path
 from automl.execution.executor import ExecutorCapabilities, open_session
 from automl.execution.isolation.trial_isolation import ThreadIsolation
 from automl.execution.trial_output import append_failure
-from automl.record.study_files import log_name
+from automl.record.study_files import trial_log_name
 from automl.trial import (
     AnsweringTrialSource,
     DeviceId,
@@ -52,7 +52,7 @@ class InlineExecutor:
 
         def on_event(event: TrialEvent) -> Verdict:
             if isinstance(event, FailedOutcome):
-                append_failure(self._output / log_name(event.trial), event)
+                append_failure(self._output / trial_log_name(event.trial), event)
             return tell(event)
 
         self.session().run(spec, placement, on_event, _SameProcessChannel(feed))

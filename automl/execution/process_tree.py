@@ -31,10 +31,10 @@ _ROUND_SECONDS = 0.002
 another one meanwhile."""
 
 
-def descendants(pid: int) -> list[int]:
+def find_descendants(pid: int) -> list[int]:
     """Return the living descendants of a process, parents first."""
     found = [child for child in _children(pid) if _is_alive(child)]
-    return [p for child in found for p in (child, *descendants(child))]
+    return [p for child in found for p in (child, *find_descendants(child))]
 
 
 def adopt_orphans() -> None:
@@ -49,7 +49,7 @@ def kill_descendants(pid: int) -> None:
     The process itself must not start others meanwhile.
     """
     for _ in range(_N_ROUNDS):
-        found = descendants(pid)
+        found = find_descendants(pid)
         if not found:
             return
         for child in found:
@@ -58,12 +58,12 @@ def kill_descendants(pid: int) -> None:
         time.sleep(_ROUND_SECONDS)
 
 
-def memory_bytes(pid: int) -> int:
+def process_tree_bytes(pid: int) -> int:
     """Return the main memory of a process and its descendants.
 
     Memory that several processes share is divided among them.
     """
-    return sum(_proportional_bytes(p) for p in (pid, *descendants(pid)))
+    return sum(_proportional_bytes(p) for p in (pid, *find_descendants(pid)))
 
 
 def _children(pid: int) -> list[int]:
@@ -110,14 +110,14 @@ def die_with_parent() -> None:
     fcntl.fcntl(sentinel, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([sentinel], [], [], 0)[0]:  # the parent died before the signal was set up
-        kill_group()
+        kill_own_group()
 
 
-def kill_group() -> None:
+def kill_own_group() -> None:
     """End this process and its children at once."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _watch(sentinel: int) -> None:
     select.select([sentinel], [], [])
-    kill_group()
+    kill_own_group()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.errors import StorageError
-from automl.execution.trial_output import append_failure, last_lines
+from automl.execution.trial_output import append_failure, read_last_lines
 from automl.execution.worker_messages import (
     CarryOutTrial,
     CheckpointUnwritable,
@@ -30,7 +30,7 @@ from automl.execution.worker_messages import (
     WorkerWarning,
 )
 from automl.execution.worker_process import WorkerLimits, WorkerProcess
-from automl.record.study_files import log_name
+from automl.record.study_files import trial_log_name
 from automl.trial import (
     AnsweringTrialSource,
     FailedOutcome,
@@ -272,7 +272,7 @@ class ExecutionSupervisor:
         cause = f"its process died: {self.worker.how_it_died()}"
         if self._was_killed_for_memory():
             cause += " by the kernel, for lack of main memory"
-        line = last_lines(self._output, 1)
+        line = read_last_lines(self._output, 1)
         return f"{cause}; last output: {line}" if line else cause
 
     def _dissolved(self, number: int, cause: str) -> InterruptedOutcome:
@@ -285,13 +285,13 @@ class ExecutionSupervisor:
         self._pass_on([FailedOutcome(n, now, cause, details, hopeless=True) for n in self.live])
 
     def _failed(self, number: int, cause: str) -> FailedOutcome:
-        if line := last_lines(self._output, 1):
+        if line := read_last_lines(self._output, 1):
             cause += f"; last output: {line}"
         return FailedOutcome(number, time.time(), cause)
 
     def _with_output(self, failed: FailedOutcome) -> FailedOutcome:
-        lines = last_lines(self._output, _OUTPUT_LINES)
-        append_failure(self._output.parent / log_name(failed.trial), failed)
+        lines = read_last_lines(self._output, _OUTPUT_LINES)
+        append_failure(self._output.parent / trial_log_name(failed.trial), failed)
         if not lines or self._is_pack:  # a pack's output cannot be told apart by trial
             return failed
         return replace(failed, details=f"{failed.details}\nlast output:\n{lines}".lstrip())

@@ -4,7 +4,8 @@ An objective may close descriptors 0 to 2 or `sys.stdout`, or replace them. The 
 trial: the next trial begins with the streams that were there before the first one.
 
 A process of multiprocessing calls no `atexit` hook (before Python 3.14), and inherits the hooks of
-the server that it was forked from. `begin_life` and `end_life` therefore see to it that a worker
+the server that it was forked from. `begin_worker_life` and `end_worker_life` therefore see to it
+that a worker
 calls its own hooks at its end, and ends the processes that it has started.
 """
 
@@ -22,17 +23,17 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from automl.execution.isolation.leftover_processes import end_processes, started_processes
+from automl.execution.isolation.leftover_processes import kill_found_processes, started_processes
 from automl.execution.process_tree import adopt_orphans
-from automl.record.disk import opener
-from automl.record.texts import fit
+from automl.record.disk import public_file_opener
+from automl.record.texts import fit_text
 from automl.trial import FailedOutcome
 
 logger = logging.getLogger(__name__)
 _MAX_BYTES = 8192
 
 
-def last_lines(path: Path, n_lines: int) -> str:
+def read_last_lines(path: Path, n_lines: int) -> str:
     """Return the last lines of a file, at most 8 KiB of it; empty where there is no file."""
     try:
         with path.open("rb") as file:
@@ -49,10 +50,10 @@ def append_failure(path: Path, failed: FailedOutcome) -> None:
 
     A full disk only causes a warning, since the event log has the cause too.
     """
-    text = fit(failed.details or failed.cause).rstrip()
+    text = fit_text(failed.details or failed.cause).rstrip()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab+", opener=opener) as file:
+        with open(path, "ab+", opener=public_file_opener) as file:
             if file.tell():
                 file.seek(-1, 2)
                 text = text if file.read(1) == b"\n" else f"\n{text}"
@@ -79,7 +80,7 @@ class StandardStreams:
         # Before the descriptors are set: a stream that is dropped may close its descriptor.
         sys.stdout, sys.stderr = self._own
         _fill_gaps()
-        fd = opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        fd = public_file_opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
@@ -87,7 +88,7 @@ class StandardStreams:
         self.keep()
 
 
-def end_process() -> None:
+def end_process_with_error() -> None:
     """Print the error that is being handled, and end the process at once.
 
     Returning would wait for every thread that a user's objective left behind.
@@ -120,7 +121,7 @@ def _usable(stream: TextIO, fd: int) -> TextIO:
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def begin_life() -> None:
+def begin_worker_life() -> None:
     """Prepare a worker process before any code of the user runs.
 
     The exit hooks that are registered here run after the user's, in reverse order.
@@ -133,12 +134,12 @@ def begin_life() -> None:
         inherited.atexit = False
     atexit._clear()
     atexit.register(util._exit_function)  # type: ignore[attr-defined]  # as multiprocessing does where it calls hooks
-    atexit.register(end_processes, started_processes)
+    atexit.register(kill_found_processes, started_processes)
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # ours was cleared
 
 
-def end_life() -> NoReturn:
+def end_worker_life() -> NoReturn:
     """Call the registered exit hooks, and end without waiting for threads of a user's code."""
     _dismiss_compiler(sys.modules.get("torch._inductor.async_compile"))
     atexit._run_exitfuncs()  # prints what a hook raises, and calls the next

@@ -20,8 +20,13 @@ from multiprocessing.connection import Connection
 from automl.errors import StorageError
 from automl.execution.executor import open_session
 from automl.execution.isolation.trial_isolation import WorkerIsolation
-from automl.execution.process_tree import die_with_parent, kill_group
-from automl.execution.trial_output import StandardStreams, begin_life, end_life, end_process
+from automl.execution.process_tree import die_with_parent, kill_own_group
+from automl.execution.trial_output import (
+    StandardStreams,
+    begin_worker_life,
+    end_process_with_error,
+    end_worker_life,
+)
 from automl.execution.worker_messages import (
     CarryOutTrial,
     CheckpointUnwritable,
@@ -39,8 +44,8 @@ from automl.execution.worker_messages import (
     WorkerSetup,
     WorkerWarning,
 )
-from automl.record.stop_signals import leave_to_sweep
-from automl.record.texts import fit, fit_line
+from automl.record.stop_signals import ignore_stop_signals
+from automl.record.texts import fit_line, fit_text
 from automl.trial import (
     MetricsReported,
     ObjectiveSession,
@@ -72,13 +77,13 @@ _VERDICT_SECONDS = 10.0
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Run the worker in the child process; end the process at once if it fails."""
     die_with_parent()
-    begin_life()
-    leave_to_sweep()
+    begin_worker_life()
+    ignore_stop_signals()
     try:
         _serve(setup, pipe, bell)
     except BaseException:  # noqa: BLE001 - whatever it was, this process cannot go on
-        end_process()
-    end_life()
+        end_process_with_error()
+    end_worker_life()
 
 
 def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
@@ -100,7 +105,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent learns it
                 cause = fit_line(f"{type(error).__name__}: {error}")
-                outbox.ring(ObjectiveUnavailable(cause, fit(traceback.format_exc())))
+                outbox.ring(ObjectiveUnavailable(cause, fit_text(traceback.format_exc())))
                 return
             streams.keep()
             _update_slot_in_thread(session, setup.slot, outbox)
@@ -205,7 +210,7 @@ def _end_with_lease(slot: SharedSlot) -> None:
     while not slot.is_over:
         time.sleep(_LEASE_CHECK_SECONDS)
     slot.end()
-    kill_group()
+    kill_own_group()
 
 
 def _carry_out(session: ObjectiveSession, work: CarryOutTrial, reporter: WorkerReporter) -> None:

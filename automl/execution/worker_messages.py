@@ -138,7 +138,7 @@ class SharedSlot:
         self.numbers[self.first + _STEPS] = n_steps
 
 
-def make_slots(n_slots: int, n_devices: int = 1) -> list[SharedSlot]:
+def make_worker_slots(n_slots: int, n_devices: int = 1) -> list[SharedSlot]:
     """Return shared slots for at most `n_slots` workers of at most `n_devices` devices each."""
     numbers: Numbers = RawArray("q", n_slots * _size(n_devices))
     return [SharedSlot(numbers, number, n_devices) for number in range(n_slots)]

@@ -33,7 +33,7 @@ from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.isolation.leftover_processes import program_of
-from automl.execution.process_tree import descendants
+from automl.execution.process_tree import find_descendants
 from automl.execution.worker_messages import (
     CarryOutTrial,
     JudgedReports,
@@ -42,8 +42,8 @@ from automl.execution.worker_messages import (
     VerdictsAnswered,
     WorkerSetup,
 )
-from automl.record.stop_signals import ASKED_TO_STOP
-from automl.record.texts import how_it_ended
+from automl.record.stop_signals import STOP_SIGNALS
+from automl.record.texts import exit_status_text
 from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
 _GRACE_SECONDS = 1.0
@@ -62,7 +62,7 @@ class OutlivingProcesses:
 
     def note(self, pid: int) -> None:
         """Note the descendants of a worker, before it is killed."""
-        found = {child: _start_ticks(child) for child in descendants(pid)}
+        found = {child: _start_ticks(child) for child in find_descendants(pid)}
         self._start_ticks |= {child: ticks for child, ticks in found.items() if ticks}
 
     def end(self) -> Sequence[str]:
@@ -91,7 +91,7 @@ def _start_ticks(pid: int) -> str:
 
 logger = logging.getLogger(__name__)
 
-CONTEXT = multiprocessing.get_context("forkserver")
+FORK_SERVER_CONTEXT = multiprocessing.get_context("forkserver")
 _EXECUTION = ExecutionConfig()
 _END_SECONDS = 5.0
 """A worker that is idle, or that has closed its pipe, is killed if it takes longer than this to
@@ -100,7 +100,7 @@ end. Exit handlers that the user's code has registered run meanwhile."""
 
 def preload_fork_server(*modules: str) -> None:
     """Start the fork server with these modules loaded. They must not touch CUDA there."""
-    CONTEXT.set_forkserver_preload(["automl.execution.fork_server", *modules])
+    FORK_SERVER_CONTEXT.set_forkserver_preload(["automl.execution.fork_server", *modules])
     with _interrupts_wait():
         forkserver.ensure_running()
 
@@ -135,7 +135,7 @@ def _interrupts_wait() -> Iterator[None]:
     _place_sockets()
     # The server's start would start the tracker, and unblock Ctrl-C after that.
     resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
@@ -165,14 +165,14 @@ def _main_module_hidden() -> Iterator[None]:
 _hiding = threading.Lock()
 
 
-def start_child(name: str, target: Callable[..., None], *args: object) -> ForkServerProcess:
+def start_forked_child(name: str, target: Callable[..., None], *args: object) -> ForkServerProcess:
     """Start a process forked from the server. A server that was killed is started anew, once.
 
     Raises AutoMLError when the second server dies, too.
     """
     n_killed, deadline = 0, time.monotonic() + _SERVER_DEATH_SECONDS
     while n_killed < 2:
-        child = CONTEXT.Process(name=name, target=target, args=args)
+        child = FORK_SERVER_CONTEXT.Process(name=name, target=target, args=args)
         try:
             with _main_module_hidden(), _interrupts_wait():
                 child.start()
@@ -239,9 +239,9 @@ class WorkerProcess:
         self._first_memory_bytes: int | None = None
         self._sending = threading.Lock()
         self._outliving = OutlivingProcesses()
-        self.pipe, theirs = CONTEXT.Pipe()
-        self._bell, their_bell = CONTEXT.Pipe(duplex=False)
-        self.process = start_child(
+        self.pipe, theirs = FORK_SERVER_CONTEXT.Pipe()
+        self._bell, their_bell = FORK_SERVER_CONTEXT.Pipe(duplex=False)
+        self.process = start_forked_child(
             f"automl-worker-{setup.slot.number}", worker.main, setup, theirs, their_bell
         )
         theirs.close()
@@ -337,7 +337,7 @@ class WorkerProcess:
             self.process.join()
         code = self.process.exitcode
         assert code is not None
-        return how_it_ended(code)
+        return exit_status_text(code)
 
     def is_worn(self, limits: WorkerLimits) -> bool:
         """Return whether the worker has run enough trials, has grown too much, or is spent."""

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from automl.execution.executor import ExecutorCapabilities
 from automl.execution.supervision import ExecutionSupervisor
-from automl.execution.worker_messages import SharedSlot, WorkerSetup, make_slots
+from automl.execution.worker_messages import SharedSlot, WorkerSetup, make_worker_slots
 from automl.execution.worker_process import WorkerLimits, WorkerProcess
 from automl.record.lease import lease_seconds
-from automl.record.study_files import log_name
+from automl.record.study_files import trial_log_name
 from automl.trial import (
     HOST_UUID,
     AnsweringTrialSource,
@@ -46,7 +46,7 @@ class WorkersExecutor:
         self._lock = threading.Lock()  # guards all below
         self._warnings: set[str] = set()
         """Warnings of workers that were given already."""
-        self._slots = make_slots(limits.max_workers, limits.max_devices)
+        self._slots = make_worker_slots(limits.max_workers, limits.max_devices)
         self._free_slots = [*self._slots]
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, ExecutionSupervisor | None] = {}
@@ -85,7 +85,7 @@ class WorkersExecutor:
                 supervision.kill(kill_cause)
             try:
                 on_unjudged([ProcessHosted(first.number, time.time(), worker.address)])
-                supervision.run(first, placement, self._output / log_name(first.number))
+                supervision.run(first, placement, self._output / trial_log_name(first.number))
             finally:
                 with self._lock:
                     self._caps.pop(first.number, None)

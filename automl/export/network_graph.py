@@ -19,7 +19,7 @@ from torch import nn
 from automl.config import Task
 from automl.data.columns import CategoryColumn, NumberColumn, TableColumns
 from automl.data.dataset import TableRows
-from automl.data.features import CLIP
+from automl.data.features import STANDARDISED_LIMIT
 from automl.models.family import TrainedModel
 from automl.models.mean_model import MeanModel
 from automl.models.networks.network import NetworkModel
@@ -49,7 +49,9 @@ class NumberFeatures(nn.Module):
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
         present = numbers.abs() <= LARGEST  # false for NaN
         filled = torch.where(present, numbers, self.column_fill)
-        scaled = ((filled - self.column_mean) / self.column_scale).clamp(-CLIP, CLIP)
+        scaled = ((filled - self.column_mean) / self.column_scale).clamp(
+            -STANDARDISED_LIMIT, STANDARDISED_LIMIT
+        )
         if not self._marks:
             return scaled.to(torch.float32)
         missing = torch.logical_not(present).index_select(1, self.marked_columns)

@@ -20,9 +20,9 @@ import numpy as np
 
 from automl.config import ExportFormat
 from automl.data import text_values
-from automl.data.cells import MISSING
-from automl.data.columns import CategoryColumn, TableColumns, TextReading, source_of
-from automl.data.tables.table_sources import frame_of_rows
+from automl.data.cells import MISSING_TEXTS
+from automl.data.columns import CategoryColumn, TableColumns, TextReading, source_column
+from automl.data.tables.table_sources import frame_from_rows
 from automl.errors import ConfigError
 from automl.export import reader
 from automl.export.formats import EXPORT_FORMATS, ExportFormatSpec
@@ -44,7 +44,7 @@ from automl.export.parity import (
 from automl.export.tracing import trace_module
 from automl.models.families.tree_arrays import NO_BORDERS, BorderedModel, Borders
 from automl.models.predictor import Predictor
-from automl.record.disk import make_folder, replacing_folder
+from automl.record.disk import make_folder, replace_folder
 
 EXPORT_LAYOUT = "automl-export-1"
 """The version of `schema.json`, which names it; a change of the schema's meaning raises it."""
@@ -103,7 +103,7 @@ def export_model(
     _refuse_texts(columns)
     proof = ExportProof.of(predictor, rows)
     make_folder(to.parent)
-    with replacing_folder(to) as folder:
+    with replace_folder(to) as folder:
         if tuned is None:
             example = {name: array[[0, -1]] for name, array in proof.arrays.items()}
             _write(predictor, kind, example, folder / form.file)
@@ -180,11 +180,11 @@ class ExportProof:
         Raises ConfigError for rows without a column that the model learned from.
         """
         columns = predictor.columns
-        predictor.read(frame_of_rows(rows))
+        predictor.read(frame_from_rows(rows))
         odd = [*odd_rows(columns, rows[0]), *border_rows(columns, rows, _borders(predictor))]
         names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
         together = [*rows, *(row for _, row in odd)]
-        frame = frame_of_rows(together)
+        frame = frame_from_rows(together)
         arrays = graph_inputs(columns, predictor.read(frame))
         score = predictor.predict_probabilities if predictor.classes else predictor.predict
         return cls(together, names, arrays, score(frame), predictor.unit, predictor.threshold)
@@ -250,11 +250,11 @@ def _describe_inputs_and_answers(predictor: Predictor, columns: TableColumns) ->
                 **({"verbatim": True} if c.verbatim else {}),
             }
             if isinstance(c, CategoryColumn)
-            else {"name": source_of(c), **({"part": c.part} if c.made_of else {})}
+            else {"name": source_column(c), **({"part": c.part} if c.made_of else {})}
             for c in columns.all
         ],
         **({"readings": {r.name: r.plain() for r in columns.readings}} if columns.readings else {}),
-        "missing": sorted(MISSING),
+        "missing": sorted(MISSING_TEXTS),
     }
 
 

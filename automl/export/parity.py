@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.columns import Column, NumberColumn, TableColumns, source_of
+from automl.data.columns import Column, NumberColumn, TableColumns, source_column
 from automl.errors import AutoMLError
 from automl.models.families.tree_arrays import Borders
 
@@ -108,7 +108,7 @@ def odd_rows(columns: TableColumns, row: Mapping[str, Any]) -> Iterator[tuple[st
     yield "a row without any value", dict.fromkeys(columns.sources)
     seen = set()
     for column in columns.all:
-        name = source_of(column)
+        name = source_column(column)
         for value in _odd_cells(column, row[name]):
             if (name, str(value)) not in seen:
                 seen.add((name, str(value)))

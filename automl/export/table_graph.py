@@ -23,9 +23,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from automl.config import Task
-from automl.data.cells import LARGEST as MISSING_BEYOND
+from automl.data.cells import LARGEST_NUMBER as MISSING_BEYOND
 from automl.data.columns import TableColumns
-from automl.data.features import CLIP
+from automl.data.features import STANDARDISED_LIMIT
 from automl.models.class_scores import ClassScoreLayout
 from automl.models.families.table_family import spread_categories
 from automl.models.families.tree_arrays import (
@@ -174,7 +174,11 @@ class TableGraph:
         if self._columns.numbers:
             fill = self._of_numbers("fill")
             filled = self.add("Where", self._present, NUMBERS, fill)
-            parts.append(self._as_float32(self.clipped(self._scaled(filled), -CLIP, CLIP)))
+            parts.append(
+                self._as_float32(
+                    self.clipped(self._scaled(filled), -STANDARDISED_LIMIT, STANDARDISED_LIMIT)
+                )
+            )
             marked = [i for i, c in enumerate(self._columns.numbers) if c.has_indicator]
             if marked:
                 missing = self._taken(self.add("Not", self._present), marked)

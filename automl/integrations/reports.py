@@ -90,7 +90,7 @@ class LibraryReports:
             )
 
 
-def folder_of(trial: AnyTrial) -> Path:
+def trial_folder(trial: AnyTrial) -> Path:
     """Return the trial's own folder, which is `TrialContext.directory`."""
     if isinstance(trial, TrialContext):
         return trial.directory

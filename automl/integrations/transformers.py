@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerControl, TrainerState
 
-from automl.integrations.reports import AnyTrial, LibraryReports, folder_of
+from automl.integrations.reports import AnyTrial, LibraryReports, trial_folder
 from automl.objectives.trial_context import TrialInterrupted
 
 _FOLDER = "transformers"
@@ -98,7 +98,7 @@ def _step_of(checkpoint: Path) -> int:
 
 
 def _folder_of(trial: AnyTrial) -> Path:
-    return folder_of(trial) / _FOLDER
+    return trial_folder(trial) / _FOLDER
 
 
 Report = TransformersReport

@@ -13,14 +13,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from automl.config import Task
-from automl.config.metrics import EACH_EPOCH, PREFIX, SQUARED_ERROR, ValueLoss, metrics_of
+from automl.config.metrics import (
+    EPOCH_METRICS,
+    JUDGED_PREFIX,
+    SQUARED_ERROR,
+    ValueLoss,
+    prediction_metrics,
+)
 from automl.data.dataset import Dataset, DatasetPart, Targets
 from automl.data.scoring.metrics import (
     Floats,
     best_threshold,
+    held_out_thresholds,
     make_predictions,
-    second_of_two,
-    thresholds_elsewhere,
+    second_class_probabilities,
 )
 from automl.models.model_file import THRESHOLD_KEY
 
@@ -59,28 +65,30 @@ class JudgedTargets:
     def wants_metric(self) -> bool:
         """Whether the study's metric needs the outputs, because it is no sum over rows that each
         epoch has anyway."""
-        name = self.metric.removeprefix(PREFIX)
-        known = self.metric.startswith(PREFIX) and name in metrics_of(self.task, self.loss)
-        return known and self.metric not in EACH_EPOCH[self.task] and len(self.y) > 0
+        name = self.metric.removeprefix(JUDGED_PREFIX)
+        known = self.metric.startswith(JUDGED_PREFIX) and name in prediction_metrics(
+            self.task, self.loss
+        )
+        return known and self.metric not in EPOCH_METRICS[self.task] and len(self.y) > 0
 
     def metric_of(self, outputs: Floats) -> dict[str, float]:
         """Return the study's metric for outputs (N, C) of `family.TrainedModel.outputs`.
 
         The metric is NaN if the rows do not determine it.
         """
-        names = [self.metric.removeprefix(PREFIX)]
+        names = [self.metric.removeprefix(JUDGED_PREFIX)]
         return self._scored(outputs, [*names, "error"] if self._has_threshold(outputs) else names)
 
     def each_epoch(self, outputs: Floats) -> dict[str, float]:
         """Return the metrics of an epoch's report: the loss, the metrics that people read, and the
         study's metric. The caller adds `train_loss`."""
-        names = [*EACH_EPOCH[self.task], self.metric] if self.wants_metric else []
-        names = names or list(EACH_EPOCH[self.task])
-        return self._scored(outputs, [n.removeprefix(PREFIX) for n in names])
+        names = [*EPOCH_METRICS[self.task], self.metric] if self.wants_metric else []
+        names = names or list(EPOCH_METRICS[self.task])
+        return self._scored(outputs, [n.removeprefix(JUDGED_PREFIX) for n in names])
 
     def every(self, outputs: Floats) -> dict[str, float]:
         """Return all metrics that the rows determine."""
-        found = self._scored(outputs, metrics_of(self.task, self.loss))
+        found = self._scored(outputs, prediction_metrics(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def beside(self, outputs: Floats) -> dict[str, float]:
@@ -91,7 +99,11 @@ class JudgedTargets:
         """
         if not (len(self.y) and self._has_threshold(outputs)):
             return {}
-        return {THRESHOLD_KEY: best_threshold(second_of_two(outputs.astype(np.float64)), self.y)}
+        return {
+            THRESHOLD_KEY: best_threshold(
+                second_class_probabilities(outputs.astype(np.float64)), self.y
+            )
+        }
 
     def _has_threshold(self, outputs: Floats) -> bool:
         return self.metric == THRESHOLD_METRIC and outputs.shape[1] == 2
@@ -102,9 +114,11 @@ class JudgedTargets:
         scale = self.target_mean, self.target_scale
         outputs, threshold = outputs.astype(np.float64), None
         if self._has_threshold(outputs):
-            threshold = thresholds_elsewhere(second_of_two(outputs), self.y)
+            threshold = held_out_thresholds(second_class_probabilities(outputs), self.y)
         predictions = make_predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
-        return {f"{PREFIX}{name}": value for name, value in predictions.scored(names).items()}
+        return {
+            f"{JUDGED_PREFIX}{name}": value for name, value in predictions.scored(names).items()
+        }
 
 
 @dataclass(frozen=True, eq=False)

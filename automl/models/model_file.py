@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from automl.config import Task
-from automl.config.commands import ROWS
+from automl.config.commands import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
 from automl.data.data_facts import UserDataFacts
@@ -97,7 +97,7 @@ class RefitFacts:
     trial: int
     """Number of the trial that was trained again; for an ensemble, the heaviest member's."""
     rows: str
-    """Name of the rows that were trained on, one of `config.commands.ROWS`."""
+    """Name of the rows that were trained on, one of `config.commands.REFIT_ROWS`."""
     n_seeds: int
     data: str
     """Digest of the table and split of the study's search, in hex; empty: the training has rows of
@@ -245,7 +245,7 @@ def parse_refitted(content: Mapping[str, Any]) -> RefitFacts | None:
     rows, data = parse_text(plain, "rows"), parse_text(plain, "data")
     found = RefitFacts(plain["trial"], rows, plain["n_seeds"], data, tuple(members))
     check_content(_is_trial(found.trial), "no trial", found.trial)
-    check_content(found.rows in ROWS and is_positive_size(found.n_seeds), "no refit", plain)
+    check_content(found.rows in REFIT_ROWS and is_positive_size(found.n_seeds), "no refit", plain)
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from automl.config import DataConfig, Task
 from automl.data.dataset import Dataset, DatasetPart
-from automl.data.load import load_with_test
+from automl.data.load import load_dataset_with_test
 from automl.data.scoring.baselines import simplest_baseline
 from automl.data.scoring.metrics import Floats, make_predictions
 from automl.data.tables.frames import Frame
@@ -21,10 +21,10 @@ from automl.models.family import NetworkBuilder
 from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import TrainingSession, open_objective
-from automl.record.study_files import BEST
+from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.trial import (
-    HOST,
-    ON_CPU,
+    CPU_LABEL,
+    LOCAL_HOST,
     DeviceShare,
     FailedOutcome,
     FinishedOutcome,
@@ -62,7 +62,7 @@ def score(job: HeldOutScoringJob) -> HeldOutScores:
     """Score the models of a job. Raises AutoMLError for a table or a file that cannot be used."""
     from automl.models.predictor import load_table_model
 
-    loaded = load_with_test(job.data, job.data.test_path)
+    loaded = load_dataset_with_test(job.data, job.data.test_path)
     data, part = loaded.dataset, loaded.test
     models = {name: load_table_model(path) for name, path in job.paths.items()}
     unit = data.target_mean, data.target_scale, next(iter(models.values())).value_loss
@@ -114,10 +114,10 @@ def retrain_trial(
 
     with tempfile.TemporaryDirectory() as folder:
         spec = TrialSpec(number, params, folder, seed)
-        placement = Placement((DeviceShare(HOST, ON_CPU, 0),))
+        placement = Placement((DeviceShare(LOCAL_HOST, CPU_LABEL, 0),))
         TrainingSession(setup.plan, open_objective(setup)).run(spec, placement, on_event)
         last = outcomes[-1]
         if not isinstance(last, FinishedOutcome):
             cause = last.cause if isinstance(last, FailedOutcome) else "no outcome"
             raise AutoMLError(f"trial {number} could not be trained again: {cause}")
-        return load_table_model(Path(folder) / BEST, build=build)
+        return load_table_model(Path(folder) / BEST_CHECKPOINT_FILE, build=build)

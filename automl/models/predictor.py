@@ -18,7 +18,7 @@ import numpy.typing as npt
 from automl.config import ExportFormat, StudyConfig, Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Label, TableRows, Targets
-from automl.data.scoring.metrics import JudgedPredictions, labels_by, make_predictions
+from automl.data.scoring.metrics import JudgedPredictions, make_predictions, predict_labels
 from automl.errors import AutoMLError
 from automl.models import model_file
 from automl.models.family import (
@@ -32,7 +32,12 @@ from automl.models.mean_model import MeanModel, outputs_by_threads
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT
 from automl.objectives.checkpoints import plain_checkpoint
 from automl.record.studies import model_files
-from automl.record.study_files import BEST, LAST, StudyFiles, study_around
+from automl.record.study_files import (
+    BEST_CHECKPOINT_FILE,
+    LAST_CHECKPOINT_FILE,
+    StudyFiles,
+    study_around,
+)
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -111,7 +116,7 @@ class Predictor:
         if self.task is Task.regression:
             return np.asarray(out[:, 0] * self._scale + self._mean)
         scores = out if self.threshold is None else _shares(out)
-        return np.asarray(np.array(self.classes)[labels_by(scores, self.threshold)])
+        return np.asarray(np.array(self.classes)[predict_labels(scores, self.threshold)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
         """Return probabilities (N, C), in the order of `classes`. Raises AutoMLError for
@@ -153,9 +158,9 @@ class Predictor:
         def loss(shuffled: TableRows) -> float:
             return self._predictions(shuffled, targets).scored(["loss"])["loss"]
 
-        from automl.data.scoring.model_findings import importances
+        from automl.data.scoring.model_findings import permutation_importances
 
-        return importances(self.columns, rows, loss, n_repeats=n_repeats, seed=seed)
+        return permutation_importances(self.columns, rows, loss, n_repeats=n_repeats, seed=seed)
 
     @property
     def model(self) -> Any:
@@ -311,8 +316,10 @@ def load(
     state = content.get("state")
     if not isinstance(state, Mapping) or not is_model_state(state):
         raise AutoMLError(
-            f"{path}: automl.load reads the {BEST} of the built-in objective, and this is not "
-            f"one ({LAST} holds no model to predict with). For an objective of your own: "
+            f"{path}: automl.load reads the {BEST_CHECKPOINT_FILE} of the built-in objective, "
+            f"and this is not "
+            f"one ({LAST_CHECKPOINT_FILE} holds no model to predict with). For an objective of "
+            f"your own: "
             "torch.load(path, weights_only=True)['state']."
         )
     try:
@@ -322,7 +329,8 @@ def load(
     except Exception as error:  # a file of unknown origin, or `build`, may raise anything
         raise AutoMLError(
             f"{path}: this is not a model that can be used ({type(error).__name__}: "
-            f"{model_file.short_error_text(error)}). Name the {BEST} of a trial as automl wrote it"
+            f"{model_file.short_error_text(error)}). Name the {BEST_CHECKPOINT_FILE} of a trial "
+            f"as automl wrote it"
             f"{', and the function that built its network' if build else ''}."
         ) from error
 
@@ -373,7 +381,7 @@ def _read_content(path: str | PathLike[str]) -> dict[str, Any]:
     except ValueError as error:
         if Path(path).is_dir():
             raise AutoMLError(_no_file_message(Path(path))) from error
-        raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
+        raise AutoMLError(f"{error} Name the {BEST_CHECKPOINT_FILE} of a trial.") from error
 
 
 def _no_file_message(path: Path) -> str:
@@ -381,12 +389,12 @@ def _no_file_message(path: Path) -> str:
     studies = (path, Path(StudyConfig.dir) / path)
     study = next((folder for folder in studies if StudyFiles(folder).config.is_file()), None)
     if study is None:
-        return f"{path}: there is no such file. Name the {BEST} of a trial."
+        return f"{path}: there is no such file. Name the {BEST_CHECKPOINT_FILE} of a trial."
     files = model_files(study)
     advice = (
         f"load the file of its model: automl.load({str(files[0])!r})."
         if files
-        else f"none of its trials has left a {BEST} yet, which automl.load could read."
+        else f"none of its trials has left a {BEST_CHECKPOINT_FILE} yet, which automl.load reads."
     )
     return f"{path}: is a study, and no file; {advice}"
 

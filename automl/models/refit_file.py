@@ -22,7 +22,7 @@ from automl.models.predictor import (
     read_checkpoint,
 )
 from automl.objectives.checkpoints import plain_checkpoint
-from automl.record.study_files import BEST
+from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.trial import trial_name
 
 
@@ -86,7 +86,7 @@ def read_model_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise AutoMLError(
             f"{path}: there is no such file, so that there is no model to keep. A function of your "
-            f"own leaves a {BEST} where it gives a checkpoint with its reports."
+            f"own leaves a {BEST_CHECKPOINT_FILE} where it gives a checkpoint with its reports."
         ) from error
     except ValueError as error:
         raise AutoMLError(f"{error} Remove its folder, and refit again.") from error

@@ -26,7 +26,7 @@ from automl.objectives.trial_context import (
     TrialPruned,
     UnfitObjectiveError,
 )
-from automl.record.texts import fit, fit_line
+from automl.record.texts import fit_line, fit_text
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
@@ -124,7 +124,7 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
     cause = _one_line(error) + _hint(error, record.spec.params)
     if isinstance(error, KeyboardInterrupt):
         cause = f"its objective raised {cause}"
-    details = fit("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
+    details = fit_text("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
     hopeless = isinstance(error, UnfitObjectiveError) or (
         isinstance(error, MissingParamError) and error.name not in record.goal.space
     )

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from automl.config import LOSSES, ObjectiveKind, Task
 from automl.config.metrics import (
     CLASS_LOSSES,
-    METRIC_OF,
-    PREFIX,
+    JUDGED_PREFIX,
+    METRIC_OF_LOSS,
     SQUARED_ERROR,
     VALUE_LOSSES,
     ValueLoss,
-    direction_of,
-    metrics_of,
+    metric_direction,
+    prediction_metrics,
     reported_metric,
 )
 from automl.data.dataset import Dataset
@@ -80,18 +80,18 @@ def check_metric(
         return  # `check_space` refuses it, and lists the known ones
     if metric not in reported_metric(task):
         targets = "numbers" if task is Task.regression else "classes"
-        suit = ", ".join(f"{PREFIX}{name}" for name in metrics_of(task, loss))
+        suit = ", ".join(f"{JUDGED_PREFIX}{name}" for name in prediction_metrics(task, loss))
         raise ConfigError(
             f"study.metric={metric}: does not suit the targets, which are {targets} "
             f"(data.task={task.value}). Those that do: {suit}."
         )
-    own = {f"{PREFIX}{name}": named for named, name in METRIC_OF.items()}
+    own = {f"{JUDGED_PREFIX}{name}": named for named, name in METRIC_OF_LOSS.items()}
     if metric in own and own[metric] != loss.name:
         raise ConfigError(
             f"study.metric={metric}: it is that of training.loss={own[metric]}, and models here "
             f"descend {loss.name}: add training.loss={own[metric]}, or take another metric."
         )
-    good = direction_of(metric)
+    good = metric_direction(metric)
     if direction is not good:
         size = "large" if good is Direction.maximize else "small"
         raise ConfigError(

@@ -32,7 +32,7 @@ from automl.objectives.goal import StudyGoal
 from automl.objectives.optuna_objective.suggestion_entries import declaration_of_optuna_objective
 from automl.objectives.user_code import open_inside, resolve_loss, resolve_objective
 from automl.trial import (
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     Direction,
     Params,
     ProcessEntry,
@@ -215,7 +215,7 @@ class TrainingPlan:
     def request(self, params: Params, dataset: Dataset | None) -> ResourceRequest:
         """Return the resources that a trial needs, as far as arithmetic can tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
-            return UNKNOWN
+            return UNKNOWN_REQUEST
         training = self.training_of(params)
         request = self.family.request(params, dataset.of_one_model, training)
         if request.memory_bytes is None:

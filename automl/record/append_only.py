@@ -27,7 +27,7 @@ import zlib
 from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
-from automl.record.disk import flush_folder, opener
+from automl.record.disk import flush_folder, public_file_opener
 
 FLUSH_SECONDS = 0.05
 """A line is on disk at most this long after `flush_soon`; one flush serves all lines until then."""
@@ -67,14 +67,14 @@ class AppendOnlyFile:
         be opened.
         """
         try:
-            fd = opener(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+            fd = public_file_opener(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
             try:
                 _lock_and_mend(fd, path)
             except BaseException:
                 os.close(fd)
                 raise
         except OSError as error:
-            raise StorageError(cannot(path, "opened", error)) from error
+            raise StorageError(file_error_text(path, "opened", error)) from error
         return cls(path, fd)
 
     def append(self, lines: bytes) -> int:
@@ -147,7 +147,7 @@ class AppendOnlyFile:
             with contextlib.suppress(OSError):  # if this fails too, the next open cuts the tail
                 size_bytes = os.fstat(self._fd).st_size
                 os.ftruncate(self._fd, size_bytes - (len(lines) - len(unwritten)))
-            raise self.fail(cannot(self._path, "written", error)) from error
+            raise self.fail(file_error_text(self._path, "written", error)) from error
 
     def _flush(self, append_number: int) -> bool:
         """Flush if needed; return whether everything up to this append is on disk.
@@ -169,7 +169,7 @@ class AppendOnlyFile:
             os.fdatasync(self._fd)
         except OSError as error:
             self._failure_raised = False
-            self._failure = cannot(self._path, "written", error)
+            self._failure = file_error_text(self._path, "written", error)
         else:
             self._n_synced = n_appended
 
@@ -182,7 +182,7 @@ class AppendOnlyFile:
                 return  # the next call, or `close`, raises the failure
 
 
-def cannot(path: Path, verb: str, error: OSError) -> str:
+def file_error_text(path: Path, verb: str, error: OSError) -> str:
     """Return the message for a file of a study that cannot be opened, read or written."""
     return (
         f"{path} cannot be {verb} ({error.strerror}): make room, or mend the disk or the file's "
@@ -208,7 +208,7 @@ def _cut_torn_tail(fd: int, path: Path) -> None:
     if end == size_bytes:
         return
     aside = path.with_name(f"{path.name}.torn")
-    with open(aside, "ab", opener=opener) as file:
+    with open(aside, "ab", opener=public_file_opener) as file:
         file.write(os.pread(fd, size_bytes - end, end) + b"\n")
         file.flush()
         os.fsync(file.fileno())

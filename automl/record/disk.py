@@ -20,12 +20,12 @@ _MODE = 0o644
 """Mode of every file, reduced by the umask: a colleague may read a study, but not change it."""
 
 
-def opener(path: str | Path, flags: int) -> int:
+def public_file_opener(path: str | Path, flags: int) -> int:
     """Open a file for `open(…, opener=opener)`; a new file is readable by all, within the umask."""
     return os.open(path, flags, _MODE)
 
 
-def open_at_once(path: str, flags: int) -> int:
+def nonblocking_opener(path: str, flags: int) -> int:
     """Open a file for `open(…, opener=open_at_once)` without waiting, even if it is a pipe.
 
     The path may have been made by anybody.
@@ -68,7 +68,7 @@ def open_replacing(path: Path, check: Callable[[], None] | None = None) -> Itera
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     beside = path.with_name(f"{path.name}.part")
     beside.unlink(missing_ok=True)  # left by a killed process, perhaps with another umask
-    with open(beside, "xb", opener=opener) as file:
+    with open(beside, "xb", opener=public_file_opener) as file:
         file_status = os.fstat(file.fileno())
         try:
             yield file
@@ -95,7 +95,7 @@ def _has_name(path: Path, file: os.stat_result) -> bool:
 
 
 @contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
+def replace_folder(path: Path) -> Iterator[Path]:
     """Make a folder beside `path`; at the end it is flushed and replaces the one at `path`, whole.
 
     Old and new folder are exchanged in one step, so that readers see one of the two. The old one is

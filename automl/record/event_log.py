@@ -23,16 +23,16 @@ from types import NoneType
 from typing import Any
 
 from automl.errors import StorageError
-from automl.record.append_only import AppendOnlyFile, cannot, is_line_damaged, seal_line
-from automl.record.disk import open_at_once
+from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
+from automl.record.disk import nonblocking_opener
 from automl.record.study_record import StudyFold
 from automl.record.texts import (
     MAX_CAUSE_CHARACTERS,
     MAX_TEXT_CHARACTERS,
-    cut,
-    cut_middle,
-    fit,
+    cut_text,
+    cut_text_middle,
     fit_line,
+    fit_text,
     redact_settings,
     redact_tag,
 )
@@ -119,7 +119,7 @@ class UnreadableLineError(ValueError):
     """Raised when a line of an event log is damaged, or no event of this version."""
 
 
-def encode(event: Event, attempt: int | None = None) -> bytes:
+def encode_event(event: Event, attempt: int | None = None) -> bytes:
     """Return the line of `event` in ASCII, newline included; its texts are cut and masked.
 
     `attempt` is the current attempt of the trial, in a study that several sweeps may work on.
@@ -142,7 +142,7 @@ def encode(event: Event, attempt: int | None = None) -> bytes:
         case MemoryPeakMeasured():
             fields["source"] = None if event.source is None else event.source.value
         case FailedOutcome():
-            fields |= {"cause": fit_line(event.cause), "details": fit(event.details)}
+            fields |= {"cause": fit_line(event.cause), "details": fit_text(event.details)}
         case InterruptedOutcome() | OutOfMemoryOutcome() | TooLargeOutcome():
             fields["cause"] = fit_line(event.cause)
         case SweepStarted():
@@ -158,7 +158,7 @@ def encode(event: Event, attempt: int | None = None) -> bytes:
     return seal_line(_encode(fields).encode("ascii")) + b"\n"
 
 
-def decode(line: bytes) -> Event:
+def decode_event(line: bytes) -> Event:
     """Return the event of a line. Raises UnreadableLineError."""
     if is_line_damaged(line.rstrip(b"\n")):
         raise UnreadableLineError("it is not what its checksum was made of")
@@ -177,9 +177,9 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         if name in values and not isinstance(values[name], expected_type):
             raise TypeError(f"{name} is a {type(values[name]).__name__}")
     if "cause" in values:  # earlier versions wrote texts of any length
-        values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
+        values["cause"] = cut_text(values["cause"], MAX_CAUSE_CHARACTERS)
     if "details" in values:
-        values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
+        values["details"] = cut_text_middle(values["details"], MAX_TEXT_CHARACTERS)
     if kind is MetricsReported:
         values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
     elif kind is ValuesLogged:
@@ -255,7 +255,7 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
 
     A line that is no event of this version is skipped with a warning. A missing file has no events.
     """
-    with suppress(FileNotFoundError), open(path, "rb", opener=open_at_once) as file:
+    with suppress(FileNotFoundError), open(path, "rb", opener=nonblocking_opener) as file:
         if offset:
             file.seek(offset)
         for line in file:
@@ -263,7 +263,7 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
                 return  # still being written, or torn
             offset += len(line)
             try:
-                event = decode(line)
+                event = decode_event(line)
             except UnreadableLineError as error:
                 logger.warning(
                     "%s: the line before byte %d is no event and is left out (%s)",
@@ -301,7 +301,7 @@ class EventLog:
                 fold.take(event)
         except OSError as error:
             file.close()
-            raise StorageError(cannot(path, "read", error)) from error
+            raise StorageError(file_error_text(path, "read", error)) from error
         return cls(path, file, fold)
 
     def append(self, event: Event) -> bool:
@@ -345,7 +345,7 @@ class EventLog:
         self.close()
 
     def _line(self, event: Event) -> bytes:
-        return encode(self._with_relative_path(event))
+        return encode_event(self._with_relative_path(event))
 
     def _with_relative_path(self, event: Event) -> Event:
         """Return `event` with a checkpoint's path relative to the study, which may move."""

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from automl.errors import StorageError
-from automl.record.append_only import cannot
+from automl.record.append_only import file_error_text
 from automl.record.disk import flush_folder, make_folder
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -56,7 +56,7 @@ class TrialFolderFence:
                 self._mark(attempt).touch()
             flush_folder(self.folder.parent)
         except OSError as error:
-            raise StorageError(cannot(self.folder.parent, "written", error)) from error
+            raise StorageError(file_error_text(self.folder.parent, "written", error)) from error
 
     def check(self) -> None:
         """Raise OthersFolderError when a later attempt has closed the folder to this one."""
@@ -67,7 +67,7 @@ class TrialFolderFence:
         return self.folder.with_name(f"{self.folder.name}.attempt-{attempt}")
 
 
-LEASE_SECONDS = 60
+HOLDER_LEASE_SECONDS = 60
 """A process of another machine or pid namespace counts as alive for this long after its last
 renewal, by the database's clock."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

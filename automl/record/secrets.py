@@ -39,8 +39,8 @@ _QUERY = re.compile(
 def mask_urls(text: str) -> str:
     """Return `text` with each password and token in its URLs replaced by `***`."""
     if "@" in text:
-        text = replace_spans(text, _in_users(_shadow(text)))
-    return replace_spans(text, _in_queries(_shadow(text))) if "=" in text else text
+        text = mask_spans(text, _in_users(_shadow(text)))
+    return mask_spans(text, _in_queries(_shadow(text))) if "=" in text else text
 
 
 def carries_credential(text: str) -> bool:
@@ -53,7 +53,7 @@ def _shadow(text: str) -> str:
     return _REFERENCE.sub(lambda match: _REFERENCE_MARK * len(match[0]), text)
 
 
-def replace_spans(text: str, spans: Iterator[tuple[int, int]]) -> str:
+def mask_spans(text: str, spans: Iterator[tuple[int, int]]) -> str:
     """Return `text` with the mask in place of each span; spans are in order, without overlap."""
     parts, end = [], 0
     for begin, after in spans:
@@ -191,9 +191,9 @@ def mask_credentials(text: str) -> str:
     text = mask_urls(text)
     for shape in _SHAPES:
         spans = (match.span(match.lastindex or 0) for match in shape.finditer(text))
-        text = replace_spans(text, spans)
-    text = replace_spans(text, _after_words(text))
-    return replace_spans(text, _in_names(text))
+        text = mask_spans(text, spans)
+    text = mask_spans(text, _after_words(text))
+    return mask_spans(text, _in_names(text))
 
 
 def _lower(text: str) -> str:

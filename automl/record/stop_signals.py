@@ -13,19 +13,19 @@ import signal
 import threading
 from types import FrameType
 
-ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _forking = threading.local()
 """While this thread forks, `masked` holds the signals that were blocked before."""
 
 
-def leave_to_sweep() -> None:
+def ignore_stop_signals() -> None:
     """Ignore the signals in this process from here on, but not in the processes that it makes.
 
     A user's code may end a child with `Process.terminate()`, which sends SIGTERM. Only the ignoring
     of SIGINT may be handed on, as a shell does it for processes in the background.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in ASKED_TO_STOP[1:]:
+    for number in STOP_SIGNALS[1:]:
         signal.signal(number, _ignore)  # programs inherit SIG_IGN, but no handler
     os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_listen_again)
 
@@ -36,7 +36,7 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 def _block() -> None:
     """Block the signals during a fork, so that a child that is ended at once loses none."""
-    _forking.masked = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP[1:])
+    _forking.masked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS[1:])
 
 
 def _unblock() -> None:
@@ -44,7 +44,7 @@ def _unblock() -> None:
 
 
 def _listen_again() -> None:
-    for number in ASKED_TO_STOP[1:]:
+    for number in STOP_SIGNALS[1:]:
         if signal.getsignal(number) is _ignore:
             signal.signal(number, signal.SIG_DFL)
     _unblock()

@@ -30,9 +30,9 @@ def find_study(study: StudyConfig) -> Path:
             return _named(study_path(study))
         newest = newest_study(folder)
     except OSError as error:
-        raise ConfigError(not_readable(folder, error)) from error
+        raise ConfigError(unreadable_text(folder, error)) from error
     if newest is None:
-        raise ConfigError(no_study_in(folder))
+        raise ConfigError(no_study_text(folder))
     return newest
 
 
@@ -76,7 +76,7 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
             )
         record = fold_events((event for event, _ in read_events(log)), keep_reports=keep_reports)
     except OSError as error:
-        raise ConfigError(not_readable(log, error)) from error
+        raise ConfigError(unreadable_text(log, error)) from error
     return replace(record, name=directory.name)
 
 
@@ -92,12 +92,12 @@ def model_files(directory: Path) -> list[Path]:
     return [path for path in model_paths if path.exists()]
 
 
-def no_study_in(folder: Path) -> str:
+def no_study_text(folder: Path) -> str:
     """Return the message for a folder that holds no study."""
     return f"study.dir={folder}: holds no study yet; start one: python -m automl"
 
 
-def not_readable(path: Path, error: OSError) -> str:
+def unreadable_text(path: Path, error: OSError) -> str:
     """Return the message for a file or folder that this user may not read."""
     return (
         f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "

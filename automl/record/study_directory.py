@@ -31,9 +31,9 @@ from types import TracebackType
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.record.disk import flush_folder, make_folder, opener
+from automl.record.disk import flush_folder, make_folder, public_file_opener
 from automl.record.studies import existing_studies_text
-from automl.record.study_files import CHECKPOINTS, StudyFiles
+from automl.record.study_files import CHECKPOINTS_FOLDER, StudyFiles
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -43,12 +43,12 @@ LOCK_PROBE_SECONDS = 0.2
 """A lock that is held for longer belongs to a sweep, not to a process that only checks it."""
 
 
-def make_name() -> str:
+def make_study_name() -> str:
     """Return a new study name that can be said aloud: `brave-otter-3f9a`."""
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
 
 
-def command_line(command: str, study: StudyConfig) -> str:
+def study_command(command: str, study: StudyConfig) -> str:
     """Return the command line that runs `command` on the study."""
     where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
     return f"python -m automl {command} study.name={study.name}{where}"
@@ -83,7 +83,7 @@ class StudyDirectory:
         try:
             for folder in make_folder(path):
                 flush_folder(folder)
-            lock_fd = opener(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            lock_fd = public_file_opener(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigError(
                 f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
@@ -124,7 +124,7 @@ def _lock(lock_fd: int, study: StudyConfig) -> None:
         raise StudyInUseError(
             f"study.name={study.name}: another sweep works on this study "
             f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
-            f"See it with: {command_line('status', study)}"
+            f"See it with: {study_command('status', study)}"
         )
     holder_fields = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
     with contextlib.suppress(OSError):  # a full disk: writers that need it report it
@@ -135,7 +135,7 @@ def _lock(lock_fd: int, study: StudyConfig) -> None:
 def _take_lock(lock_fd: int) -> bool:
     """Try to take the lock, and return whether it worked.
 
-    A process that only checks the lock (`is_held`) has it for a moment, and is waited for.
+    A process that only checks the lock (`is_study_held`) has it for a moment, and is waited for.
     """
     deadline = time.monotonic() + LOCK_PROBE_SECONDS
     while True:
@@ -157,7 +157,7 @@ def _holder_text(holder: str) -> str:
         return "it has not written its name yet"
 
 
-def is_held(path: Path) -> bool:
+def is_study_held(path: Path) -> bool:
     """Return whether a living sweep holds the study directory `path`.
 
     Raises OSError when the lock cannot be read, for example in a study of another user.
@@ -176,16 +176,16 @@ def is_held(path: Path) -> bool:
     return False
 
 
-JOINED = "joined"
+JOINED_FOLDER = "joined"
 
 
-def open_joined(study: StudyConfig) -> StudyDirectory:
+def open_joined_folder(study: StudyConfig) -> StudyDirectory:
     """Open the first joined folder of this machine that no sweep works in. Raises ConfigError."""
     assert study.name is not None
     main = Path(study.dir) / study.name
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
     for n in count():
-        joined = replace(study, dir=str(main / JOINED / f"{host}-{n}"))
+        joined = replace(study, dir=str(main / JOINED_FOLDER / f"{host}-{n}"))
         with suppress(StudyInUseError):
             directory = StudyDirectory.open(joined, must_exist=False)
             _share_checkpoints(main, directory.path)
@@ -195,11 +195,11 @@ def open_joined(study: StudyConfig) -> StudyDirectory:
 
 def has_others_checkpoints(directory: Path) -> bool:
     """Return whether the directory shares its checkpoints with other sweeps on the same disk."""
-    return (directory / CHECKPOINTS).is_symlink() or (directory / JOINED).is_dir()
+    return (directory / CHECKPOINTS_FOLDER).is_symlink() or (directory / JOINED_FOLDER).is_dir()
 
 
 def _share_checkpoints(main: Path, joined: Path) -> None:
-    make_folder(main / CHECKPOINTS)
-    link = joined / CHECKPOINTS
+    make_folder(main / CHECKPOINTS_FOLDER)
+    link = joined / CHECKPOINTS_FOLDER
     if not link.is_symlink():
-        link.symlink_to(Path("..", "..", "..", CHECKPOINTS))
+        link.symlink_to(Path("..", "..", "..", CHECKPOINTS_FOLDER))

@@ -36,40 +36,43 @@ from pathlib import Path
 
 from automl.trial import CheckpointKind, trial_name
 
-CONFIG = "config.yaml"
+CONFIG_FILE = "config.yaml"
 JOURNAL = "journal.log"
-EVENTS = "events.log"
+EVENTS_FILE = "events.log"
 PLACE = "place.json"
-STATUS = "status.json"
+STATUS_FILE = "status.json"
 DELIVERED = "events.delivered"
 DELIVERY_LOG = "delivery.log"
 SWEEP_LOG = "sweep.log"
-LOGS = "logs"
-CHECKPOINTS = "checkpoints"
+LOGS_FOLDER = "logs"
+CHECKPOINTS_FOLDER = "checkpoints"
 EXPORTS = "exports"
 LOCK = "lock"
-PROGRAM_FILES = "files"
-LOGGED_FILES = "artifacts"
-BEST_REPORT = "best.json"
-WRITTEN_FILES = "written.log"
+PROGRAM_FILES_FOLDER = "files"
+LOGGED_FILES_FOLDER = "artifacts"
+BEST_REPORT_FILE = "best.json"
+WRITTEN_FILES_LOG = "written.log"
 """File beside the trials' folders that lists the files that programs wrote elsewhere."""
-LAST = "last.pt"
-BEST = "best.pt"
+LAST_CHECKPOINT_FILE = "last.pt"
+BEST_CHECKPOINT_FILE = "best.pt"
 ENSEMBLE = "ensemble.pt"
-PLOTS = "plots"
+PLOTS_FOLDER = "plots"
 IMPORTANCES_PLOT = "importances.png"
 ERRORS_PLOT = "errors.png"
 CALIBRATION_PLOT = "calibration.png"
 PREDICTED_PLOT = "predicted.png"
 PLOT_NAMES = (IMPORTANCES_PLOT, ERRORS_PLOT, CALIBRATION_PLOT, PREDICTED_PLOT)
-REFIT = "refit.pt"
-REFITS = "refits"
+REFIT_MODEL_FILE = "refit.pt"
+REFITS_FOLDER = "refits"
 RELEASE = "release.json"
 
-CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
+CHECKPOINT_NAMES = {
+    CheckpointKind.LAST: LAST_CHECKPOINT_FILE,
+    CheckpointKind.BEST: BEST_CHECKPOINT_FILE,
+}
 
 
-def log_name(number: int) -> str:
+def trial_log_name(number: int) -> str:
     """Return the name of the file with a trial's output and the cause of its failure."""
     return f"{trial_name(number)}.log"
 
@@ -82,7 +85,7 @@ class StudyFiles:
 
     @property
     def config(self) -> Path:
-        return self.path / CONFIG
+        return self.path / CONFIG_FILE
 
     @property
     def journal(self) -> Path:
@@ -90,7 +93,7 @@ class StudyFiles:
 
     @property
     def events(self) -> Path:
-        return self.path / EVENTS
+        return self.path / EVENTS_FILE
 
     @property
     def place(self) -> Path:
@@ -98,7 +101,7 @@ class StudyFiles:
 
     @property
     def status(self) -> Path:
-        return self.path / STATUS
+        return self.path / STATUS_FILE
 
     @property
     def delivered(self) -> Path:
@@ -120,17 +123,17 @@ class StudyFiles:
     @property
     def plots(self) -> Path:
         """The folder of the pictures of its ensemble (`PLOT_NAMES`)."""
-        return self.path / PLOTS
+        return self.path / PLOTS_FOLDER
 
     @property
     def refit(self) -> Path:
         """The file of the model of the last refit."""
-        return self.path / REFIT
+        return self.path / REFIT_MODEL_FILE
 
     @property
     def refits(self) -> Path:
         """The folder of refits, each of which is a study by itself."""
-        return self.path / REFITS
+        return self.path / REFITS_FOLDER
 
     @property
     def release(self) -> Path:
@@ -144,23 +147,23 @@ class StudyFiles:
     @property
     def logs(self) -> Path:
         """The folder of the output of trials."""
-        return self.path / LOGS
+        return self.path / LOGS_FOLDER
 
     def log(self, number: int) -> Path:
         """Return the file of a trial's output and the cause of its failure."""
-        return self.logs / log_name(number)
+        return self.logs / trial_log_name(number)
 
     def checkpoints(self, number: int) -> Path:
         """Return the folder of a trial's checkpoints and its objective's other files."""
-        return self.path / CHECKPOINTS / trial_name(number)
+        return self.path / CHECKPOINTS_FOLDER / trial_name(number)
 
     def program_files(self, number: int) -> Path:
         """Return the folder of the files that a trial's program gives to its run."""
-        return self.checkpoints(number) / PROGRAM_FILES
+        return self.checkpoints(number) / PROGRAM_FILES_FOLDER
 
     def logged_files(self, number: int) -> Path:
         """Return the folder of the files that a trial's objective logged as artifacts."""
-        return self.checkpoints(number) / LOGGED_FILES
+        return self.checkpoints(number) / LOGGED_FILES_FOLDER
 
     def export(self, model: str, export_format: str) -> Path:
         """Return the folder of an exported model, by its name and format."""
@@ -170,7 +173,7 @@ class StudyFiles:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]
 
 
-def study_of_logged(folder: Path) -> StudyFiles:
+def study_of_logged_files(folder: Path) -> StudyFiles:
     """Return the paths of the study in which `folder` takes a trial's artifacts."""
     return StudyFiles(folder.parents[2])
 
@@ -178,9 +181,9 @@ def study_of_logged(folder: Path) -> StudyFiles:
 def study_around(model: Path) -> str | None:
     """Return the name of the study whose folder holds the model file; None: no study does."""
     folders = model.absolute().parents
-    if model.name in (ENSEMBLE, REFIT):
+    if model.name in (ENSEMBLE, REFIT_MODEL_FILE):
         folder = folders[0]
-    elif len(folders) < 3 or folders[1].name != CHECKPOINTS:
+    elif len(folders) < 3 or folders[1].name != CHECKPOINTS_FOLDER:
         return None
     else:
         folder = folders[2]

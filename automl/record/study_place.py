@@ -13,7 +13,7 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from automl.config import STUDY_NAME, StudyConfig
+from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StorageError
 from automl.record.disk import write_durably
 from automl.record.study_directory import StudyDirectory
@@ -36,7 +36,7 @@ class StudyPlace:
 
     def __post_init__(self) -> None:
         whole = type(self.device) is int and type(self.inode) is int
-        names = all(STUDY_NAME.fullmatch(name) for name in self.former_names)
+        names = all(STUDY_NAME_PATTERN.fullmatch(name) for name in self.former_names)
         if not (_UUID.fullmatch(self.study_uuid) and whole and names):
             raise ValueError(f"{self} is no place of a study")
 
@@ -54,7 +54,7 @@ def settle_place(
     `study_uuid` and `stored_name` come from the study's storage. Raises ConfigError when the study
     was moved or copied and `study.copy` does not say which.
     """
-    stored = read_place(directory)
+    stored = read_study_place(directory)
     here = _current_place(directory, study_uuid)
     if stored is None and stored_name == here.name:
         stored = here  # nothing contradicts it
@@ -64,7 +64,7 @@ def settle_place(
     in_database = study.storage is not None or not files.journal.exists()
     if in_database and place.study_uuid != before.study_uuid:
         raise _copy_in_database_error(study)
-    if place != read_place(directory):
+    if place != read_study_place(directory):
         write_durably(files.place, json.dumps(asdict(place)) + "\n")
     return place
 
@@ -74,7 +74,7 @@ def settle_place_unlocked(directory: Path, study: StudyConfig) -> StudyPlace | N
 
     The lock is taken only where the place changes: a running sweep has settled it already.
     """
-    stored = read_place(directory)
+    stored = read_study_place(directory)
     if stored is None:
         return None
     if decide_place(stored, _current_place(directory, stored.study_uuid), study.copy) == stored:
@@ -100,7 +100,7 @@ def decide_place(stored: StudyPlace, here: StudyPlace, copy: bool | None) -> Stu
     return replace(here, study_uuid=stored.study_uuid, former_names=former_names)
 
 
-def read_place(directory: Path) -> StudyPlace | None:
+def read_study_place(directory: Path) -> StudyPlace | None:
     """Return the stored place; None: there is none. Raises StorageError if it cannot be read."""
     path = StudyFiles(directory).place
     try:

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from automl.record.trial_record import (
-    RANKED,
+    RANKED_STATES,
     Rank,
     StudyMetric,
     TrialFold,
     TrialRecord,
-    is_returned,
-    may_win,
-    rank,
+    is_value_returned,
+    may_be_best,
+    rank_trial,
 )
 from automl.trial import (
     Direction,
@@ -104,7 +104,7 @@ class StudyRecord:
     def best(self) -> TrialRecord | None:
         """Return the trial with the best value, pruned or not; None: no trial can be compared."""
         first = next(iter(self.ranking()), None)
-        if first is None or not may_win(first.state, returned=self._returned):
+        if first is None or not may_be_best(first.state, returned=self._returned):
             return None
         return first
 
@@ -131,18 +131,18 @@ class StudyRecord:
         return any(
             trial.state is TrialState.FINISHED
             and trial.value is not None
-            and is_returned(trial.value, trial.best_value)
+            and is_value_returned(trial.value, trial.best_value)
             for trial in self.trials.values()
         )
 
     def _rank(self, trial: TrialRecord, returned: bool) -> Rank:
         assert trial.value is not None
         sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
-        return rank(sign * trial.value, trial.state, trial.number, returned=returned)
+        return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
 
 
 def _has_rank(trial: TrialRecord) -> bool:
-    return trial.state in RANKED and trial.value is not None and math.isfinite(trial.value)
+    return trial.state in RANKED_STATES and trial.value is not None and math.isfinite(trial.value)
 
 
 class LoggedHistory:

@@ -30,24 +30,24 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 def fit_line(text: str, limit: int = MAX_CAUSE_CHARACTERS) -> str:
     """Return one line for people: the beginning of `text`, and its length if it was cut."""
-    line = " ".join(mask_credentials(printable(_beginning(text, 4 * limit))).split())
+    line = " ".join(mask_credentials(printable_text(_beginning(text, 4 * limit))).split())
     if len(line) <= limit and len(text) <= 4 * limit:
         return line
     note = _cut_note(text)
     return line[: limit - len(note)] + note
 
 
-def fit(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
+def fit_text(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     """Return lines for people: beginning and end of `text`, the telling parts of a traceback."""
-    return mask_credentials(printable(cut_middle(text, limit)))
+    return mask_credentials(printable_text(cut_text_middle(text, limit)))
 
 
-def printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return `text` with � for each character that cannot be shown; line ends and tabs stay."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
-def how_it_ended(status: int) -> str:
+def exit_status_text(status: int) -> str:
     """Return `exit status 3` or `SIGSEGV` for a status of `subprocess`; below 0 is a signal."""
     if status >= 0:
         return f"exit status {status}"
@@ -57,7 +57,7 @@ def how_it_ended(status: int) -> str:
         return f"SIG{-status}"
 
 
-def cut(text: str, limit: int) -> str:
+def cut_text(text: str, limit: int) -> str:
     """Return `text`, or its beginning with a note of its length."""
     if len(text) <= limit:
         return text
@@ -65,7 +65,7 @@ def cut(text: str, limit: int) -> str:
     return _beginning(text, limit - len(note)) + note
 
 
-def cut_middle(text: str, limit: int) -> str:
+def cut_text_middle(text: str, limit: int) -> str:
     """Return `text`, or its beginning and end with a note of its length between them."""
     if len(text) <= limit:
         return text
@@ -95,11 +95,11 @@ _SECRET_KEY = re.compile(
 )
 
 
-def redact(text: str, secrets: Iterable[str] = ()) -> str:
+def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     """Return `text` cut and fit to be read, with credentials and each of `secrets` masked."""
     for secret in secrets:
         text = text.replace(secret, MASK)
-    return fit(text)
+    return fit_text(text)
 
 
 def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +112,7 @@ def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 def redact_tag(name: str, text: str) -> dict[str, str]:
     """Return name and text of a tag, fit to be stored and shown."""
-    return {"name": fit_line(name), "text": MASK if _SECRET_KEY.search(name) else fit(text)}
+    return {"name": fit_line(name), "text": MASK if _SECRET_KEY.search(name) else fit_text(text)}
 
 
 Say: TypeAlias = Callable[[str], object]
@@ -121,5 +121,5 @@ Say: TypeAlias = Callable[[str], object]
 
 def say_on_stdout(line: str) -> None:
     """Write a line to standard output, and flush it."""
-    sys.stdout.write(f"{fit(line)}\n")
+    sys.stdout.write(f"{fit_text(line)}\n")
     sys.stdout.flush()

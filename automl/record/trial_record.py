@@ -46,7 +46,7 @@ NEAR = 0.01
 """A value this near (relative) to a trial's best report is that report. Equality would be too
 strict: epochs repeated after an interruption differ a little on a GPU, and a kill can lose the last
 report."""
-RANKED = (TrialState.FINISHED, TrialState.PRUNED)
+RANKED_STATES = (TrialState.FINISHED, TrialState.PRUNED)
 """The states in which a trial with a value has a rank."""
 Rank: TypeAlias = tuple[bool, float, bool, int]
 """Sort key of trials; the best comes first."""
@@ -66,12 +66,12 @@ class StudyMetric:
         return cls(settings.get("study.metric", cls.name), direction)
 
 
-def is_returned(value: float, best_report: float | None) -> bool:
+def is_value_returned(value: float, best_report: float | None) -> bool:
     """Return whether the objective returned the value, which the finished trial never reported."""
     return best_report is None or not math.isclose(value, best_report, rel_tol=NEAR)
 
 
-def rank(key: float, state: TrialState, number: int, *, returned: bool) -> Rank:
+def rank_trial(key: float, state: TrialState, number: int, *, returned: bool) -> Rank:
     """Return the rank of a trial with the value `key`, of which less is better.
 
     `returned` says that the objective of the study returns its values. Among equals, finished
@@ -81,7 +81,7 @@ def rank(key: float, state: TrialState, number: int, *, returned: bool) -> Rank:
     return (returned and is_pruned, key, is_pruned, number)
 
 
-def may_win(state: TrialState, *, returned: bool) -> bool:
+def may_be_best(state: TrialState, *, returned: bool) -> bool:
     """Return whether the first trial of a ranking is the best; a pruned one may not compare."""
     return not (returned and state is TrialState.PRUNED)
 

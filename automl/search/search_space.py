@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from automl.config.checks import defaults_of
+from automl.config.checks import field_defaults
 from automl.errors import ConfigError
 from automl.search.domains import Domain, FixedDomain, is_same_value, parse_domain
 from automl.trial import Params, ParamValue
@@ -80,7 +80,7 @@ class SearchSpace:
 
     def defaults(self) -> dict[str, Any]:
         """Return the parts of `plain` that hold for keys which an entry leaves out."""
-        return {param.name: defaults_of(type(param.domain)) for param in self.params}
+        return {param.name: field_defaults(type(param.domain)) for param in self.params}
 
     def has(self, params: Params) -> bool:
         """Return whether `params`, some or all of a trial's, can occur together."""

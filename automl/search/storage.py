@@ -35,7 +35,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from automl.errors import AutoMLError, ConfigError, StorageError
-from automl.record.append_only import AppendOnlyFile, cannot, is_line_damaged, seal_line
+from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
 from automl.record.secrets import mask_urls
 from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_line
@@ -61,7 +61,7 @@ class LockedJournal(BaseJournalBackend):
             Path(f"{path}.lock").unlink(missing_ok=True)
         except OSError as error:
             self._file.close()
-            raise StorageError(cannot(path, "opened", error)) from error
+            raise StorageError(file_error_text(path, "opened", error)) from error
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """Yield the lines that any process has appended since the last call."""

@@ -24,7 +24,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from automl.record.trial_record import RANKED, is_returned, may_win, rank
+from automl.record.trial_record import RANKED_STATES, is_value_returned, may_be_best, rank_trial
 from automl.search.pruners.pruner import Pruner
 from automl.trial import Direction, Params, ParamValue, TrialState
 
@@ -137,7 +137,9 @@ class StudyStandings:
         self._curves: dict[int, _ReportCurve] = {}
         self._rungs: dict[Hashable, list[float]] = {}
         self._counts = dict.fromkeys(TrialState, 0)
-        self._ranks: dict[TrialState, list[tuple[float, int]]] = {state: [] for state in RANKED}
+        self._ranks: dict[TrialState, list[tuple[float, int]]] = {
+            state: [] for state in RANKED_STATES
+        }
         """(key, number) of each trial with a value, the best first."""
         self._returned = False
         """The objective returns values: finished trials have values that they did not report."""
@@ -165,9 +167,9 @@ class StudyStandings:
         return self._curves.keys()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """Return the best `n` trials by value, in the order of `trial_record.rank`."""
+        """Return the best `n` trials by value, in the order of `trial_record.rank_trial`."""
         ranked = [
-            (rank(key, state, number, returned=self._returned), key, state, number)
+            (rank_trial(key, state, number, returned=self._returned), key, state, number)
             for state, ranks in self._ranks.items()
             for key, number in ranks[:n]
         ]
@@ -179,7 +181,7 @@ class StudyStandings:
     def best(self) -> RankedTrial | None:
         """Return the first trial of the ranking; None: there is none, or it cannot be compared."""
         for first in self.ranking(1):
-            return first if may_win(first.state, returned=self._returned) else None
+            return first if may_be_best(first.state, returned=self._returned) else None
         return None
 
     def start(self, params: Params) -> int:
@@ -198,7 +200,7 @@ class StudyStandings:
         if state in self._ranks and value is not None and math.isfinite(value):
             insort(self._ranks[state], (value * self._sign, number))
         if state is TrialState.FINISHED and value is not None:
-            self._returned |= is_returned(value * self._sign, curve.best_finite_key)
+            self._returned |= is_value_returned(value * self._sign, curve.best_finite_key)
 
     def record(self, number: int, step: int, value: float) -> Sequence[ReportPoint]:
         """Put a report on the rungs that it reaches, and return the reports for the storage.

@@ -22,7 +22,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from automl.errors import ConfigError
-from automl.record.texts import redact
+from automl.record.texts import redact_text
 from automl.tracking.tracking_uri import TrackingUri
 
 CONNECT_SECONDS = 5.0
@@ -80,7 +80,7 @@ def explain_error(error: BaseException, uri: TrackingUri) -> str:
     while inner is not None:  # `connection refused` says more than the page that MLflow wraps it in
         root = inner if isinstance(inner, OSError | sqlite3.Error) else root
         inner = inner.__cause__ or inner.__context__
-    text = " ".join(redact(str(root), uri.secrets).split()) or type(root).__name__
+    text = " ".join(redact_text(str(root), uri.secrets).split()) or type(root).__name__
     return text if len(text) <= 500 else f"{text[:400]} … {text[-90:]}"
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from automl.config import TrackingConfig
 from automl.errors import ConfigError
-from automl.record.texts import redact
+from automl.record.texts import redact_text
 from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI
 
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -39,7 +39,7 @@ class TrackingUri:
 
     def __str__(self) -> str:
         """Return a text fit for messages, such as `tracking.uri=postgresql://***@host/db`."""
-        return f"{self.setting}={redact(self.text)}"
+        return f"{self.setting}={redact_text(self.text)}"
 
     @property
     def is_server(self) -> bool:

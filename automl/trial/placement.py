@@ -39,10 +39,10 @@ class DeviceId(NamedTuple):
         return self.kind is DeviceKind.CPU
 
 
-HOST = DeviceId(LOCAL_NODE, HOST_UUID)
+LOCAL_HOST = DeviceId(LOCAL_NODE, HOST_UUID)
 """The device that is this machine's memory and cores."""
 
-ON_CPU = "cpu"
+CPU_LABEL = "cpu"
 """Label of a placement on a machine's cores."""
 _OF_NODE = " of "
 
@@ -123,7 +123,7 @@ class TrainingWork:
         assert self.step_flops >= 0, self
 
 
-UNKNOWN = ResourceRequest(None, RequestSource.UNKNOWN)
+UNKNOWN_REQUEST = ResourceRequest(None, RequestSource.UNKNOWN)
 """Request of a trial whose needs are not known."""
 
 
@@ -195,14 +195,14 @@ class Placement:
         node = here if self.node == LOCAL_NODE else self.node
         where = "" if node == LOCAL_NODE else f"{_OF_NODE}{node}"
         if self.on_host:
-            return f"{ON_CPU}{where}"
+            return f"{CPU_LABEL}{where}"
         gpus = ", ".join(f"{share.device_name} {share.device.uuid}" for share in self.shares)
         return f"{gpus}{where}"
 
 
 def kind_of_label(label: str) -> DeviceKind:
     """Return the kind of device that a `Placement.label` names."""
-    on_cpu = label == ON_CPU or label.startswith(f"{ON_CPU}{_OF_NODE}")
+    on_cpu = label == CPU_LABEL or label.startswith(f"{CPU_LABEL}{_OF_NODE}")
     return DeviceKind.CPU if on_cpu else DeviceKind.GPU
 
 

@@ -75,7 +75,7 @@ def trial_name(number: int) -> str:
     return f"trial-{number:05d}"
 
 
-def number_of(name: str) -> int:
+def trial_number_of(name: str) -> int:
     """Return the number of a trial from its `trial_name`. Raises ValueError for another name."""
     return int(name.removeprefix("trial-"))
 

@@ -29,7 +29,7 @@ from whole_process import (
 )
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device_reader import open_reader
+from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot
 from automl.record.event_log import read_events
 from automl.trial import (
@@ -175,7 +175,7 @@ def measure(
 
 def open_devices(kind: str) -> DeviceReader:
     """The devices that the sweeps will use."""
-    return open_reader(DevicesConfig(kind=DevicesKind(kind)))
+    return open_device_reader(DevicesConfig(kind=DevicesKind(kind)))
 
 
 def lanes(device: str, seconds: float, folder: Path) -> str:

@@ -18,7 +18,7 @@ from automl.objectives.training_session import open_session
 from automl.search.search_space import parse_space
 from automl.search.study import AskedTrial
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     DeviceShare,
     Direction,
     FinishedOutcome,
@@ -40,7 +40,7 @@ SPACE = parse_space(
     }
 )
 """That of 001-throughput."""
-_HOST = Placement((DeviceShare(HOST, "CPU", reservation_bytes=0),))
+_HOST = Placement((DeviceShare(LOCAL_HOST, "CPU", reservation_bytes=0),))
 _BATCH_PENALTIES = {50: 0.0, 100: 0.05, 200: 0.15}
 """In the bowl."""
 

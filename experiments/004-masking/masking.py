@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from automl.record.secrets import mask_credentials, mask_urls
-from automl.record.texts import fit, fit_line
+from automl.record.texts import fit_line, fit_text
 from automl.tracking.view.run_update import clean_key
 
 SHAPES = {
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--characters", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    functions = (fit_line, fit, mask_urls, mask_credentials, clean_key)
+    functions = (fit_line, fit_text, mask_urls, mask_credentials, clean_key)
     sys.stdout.write(f"| shape | {' | '.join(f.__name__ for f in functions)} |\n")
     sys.stdout.write("|---" * (1 + len(functions)) + "|\n")
     for name, piece in SHAPES.items():

@@ -16,7 +16,7 @@ from pathlib import Path
 from gpu_machine import GIB, MIB, Sample, opened, parser, table, watched, write
 from gpu_sweeps import Ran, sweep
 
-from automl.admission.requests import SEEN_MARGIN
+from automl.admission.requests import SEEN_PEAK_MARGIN
 from automl.trial import FinishedOutcome, MemoryPeakMeasured
 
 LEFT_BYTES = int(1.5 * GIB)
@@ -79,7 +79,7 @@ def main() -> None:
     args = arguments.parse_args()
     with opened(args.device) as bench, tempfile.TemporaryDirectory() as folder:
         free = bench.read().free_bytes if args.device == "cuda" else 2 * GIB
-        large_mib = int((free - LEFT_BYTES) / SEEN_MARGIN / MIB)
+        large_mib = int((free - LEFT_BYTES) / SEEN_PEAK_MARGIN / MIB)
         small = [large_mib // 80 + n for n in range(9)]
         asked = words(small, large_mib, args.seconds, args.trials)
         with watched(bench) as samples:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device_reader import open_reader
+from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot
 from automl.trial import DeviceShare, Placement
 from tests.nvml_stub.stub import STATE_VARIABLE, NvmlStub, compile_stub
@@ -78,7 +78,7 @@ def opened(kind: str) -> Iterator[Bench]:
     if kind == "stub":
         _go_on_on_the_stub()
     try:
-        with contextlib.closing(open_reader(DevicesConfig(kind=_KINDS[kind]))) as reader:
+        with contextlib.closing(open_device_reader(DevicesConfig(kind=_KINDS[kind]))) as reader:
             if kind == "cuda" and reader.addresses[0].on_host:
                 sys.exit(
                     "There is no GPU that both NVML and torch can use: run this on a machine with "

@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from automl.admission.footprint import MemoryFootprint, MemoryStructure, student_99
+from automl.admission.footprint import MemoryFootprint, MemoryStructure, student_t_quantile_99
 from automl.admission.requests import RequestMaker
 from automl.trial import DeviceKind, MemoryPeakMeasured, Params, RequestSource, ResourceRequest
 from tests.admission.families import FAMILIES, MIB, Parts, World, shapes
@@ -53,7 +53,7 @@ def factor_alone(measured: Sequence[Trial], new: Sequence[MemoryStructure]) -> S
     logs = [math.log(peak / structure.total_bytes) for structure, peak in measured]
     middle, n = statistics.fmean(logs), len(logs)
     square = 4 * 0.08**2 + sum((x - middle) ** 2 for x in logs)
-    width = student_99(n + 3) * math.sqrt(square / (n + 3) * (1 + 1 / n))
+    width = student_t_quantile_99(n + 3) * math.sqrt(square / (n + 3) * (1 + 1 / n))
     return [math.exp(middle + width) * structure.total_bytes for structure in new]
 
 

@@ -12,7 +12,7 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot, HostState
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceShare,
@@ -35,7 +35,7 @@ def decision_seconds(n_devices: int, n_running: int) -> float:
         device, process = devices[key % n_devices], ProcessId(LOCAL_NODE, key + 10)
         ledger.reserve(key, Placement((DeviceShare(device, "GPU", 5 * GIB),)), process)
         ledger.context_up(key, -1.0)
-        held |= {(device, process): 4 * GIB, (HOST, process): GIB}
+        held |= {(device, process): 4 * GIB, (LOCAL_HOST, process): GIB}
     snapshots = tuple(DeviceSnapshot(device, "GPU", 80 * GIB, 40 * GIB) for device in devices)
     host = HostState(free_bytes=1024 * GIB, busy=0.5)
     reading, seconds = DeviceReading(0.0, snapshots, held, held, hosts={LOCAL_NODE: host}), []

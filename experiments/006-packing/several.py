@@ -34,7 +34,7 @@ from automl.running.loop.messages import (
 from automl.running.loop.packing import TrialDurations
 from automl.trial import (
     LOCAL_NODE,
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     DeviceId,
     DeviceKind,
     FinishedOutcome,
@@ -163,7 +163,7 @@ class Sweep(PlainPorts):
     def _estimate(self, params: Params) -> ResourceRequest:
         trial = self.trials[int(str(params["n"]))]
         known = ResourceRequest(trial.size_bytes, RequestSource.ESTIMATED)
-        request = UNKNOWN if trial.size_bytes is None else known
+        request = UNKNOWN_REQUEST if trial.size_bytes is None else known
         return replace(request, n_devices=trial.n_devices, kinds=frozenset({DeviceKind.GPU}))
 
     def _progress(self, number: int) -> float | None:

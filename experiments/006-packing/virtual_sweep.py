@@ -34,7 +34,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.loop.packing import TrialDurations
 from automl.trial import (
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     DeviceId,
     FinishedOutcome,
     MemoryPeakMeasured,
@@ -182,7 +182,7 @@ class Sweep(Machine, PlainPorts):
     def _estimate(self, params: Params) -> ResourceRequest:
         factor = {"exact": 1.0, "20 % over": 1.2}.get(self._known.request)
         if factor is None:
-            return UNKNOWN
+            return UNKNOWN_REQUEST
         trial = self.trials[int(str(params["n"]))]
         return ResourceRequest(int(factor * trial.peak_bytes), RequestSource.ESTIMATED)
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from automl.cli.arguments import parse
-from automl.cli.compose import compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import compose_command
 from automl.execution.child_calls import ProcessConfinement, stream_confined
 from automl.execution.worker_process import preload_fork_server
 from automl.measure.gain.gain_messages import GainSetup, TrainingTiming, TrainingWay
@@ -33,13 +33,20 @@ from automl.running.gain.gain_measurement import TrialSize, ways_to_time
 from automl.running.gain.gain_report import sizes_to_time
 from automl.running.setup.preparation import prepare_study
 from automl.running.setup.prepared_config import PreparedStudy
-from automl.trial import HOST, DeviceShare, FinishedOutcome, Placement, ProcessEntry, TrialStarted
+from automl.trial import (
+    LOCAL_HOST,
+    DeviceShare,
+    FinishedOutcome,
+    Placement,
+    ProcessEntry,
+    TrialStarted,
+)
 
 HERE = Path(__file__).resolve().parent
 KEEP = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 LOOK_SECONDS = 0.02
 CLOCKS = ("cpu", "wall")
-ON_HOST = Placement((DeviceShare(HOST, "cpu", 0),))
+ON_HOST = Placement((DeviceShare(LOCAL_HOST, "cpu", 0),))
 
 
 @dataclass
@@ -52,7 +59,9 @@ class Seconds:
 
 def main() -> None:
     options = _options()
-    prepared = prepare_study(compose(parse(["gain", *options.override])).config)
+    prepared = prepare_study(
+        compose_command(parse_command_line(["gain", *options.override])).config
+    )
     preload_fork_server("automl.measure.gain.child")
     ratios: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for n in range(options.rounds):

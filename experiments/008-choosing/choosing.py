@@ -36,7 +36,7 @@ from automl.running.loop.packing import TrialDurations
 from automl.running.loop.trial_paces import DevicePaceModel
 from automl.running.setup.prepared_config import LOOKAHEAD
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
@@ -153,7 +153,7 @@ class Sweep(PlainPorts):
     def __init__(self, setting: Setting, trials: Sequence[Trial], *, chooses: bool) -> None:
         self._setting = setting
         self.trials, self.now, self._n_asked = trials, 0.0, 0
-        self.devices = [*setting.gpus, *([HOST] if chooses else [])]
+        self.devices = [*setting.gpus, *([LOCAL_HOST] if chooses else [])]
         self.where: dict[int, DeviceKind] = {}
         self._runs: dict[int, tuple[float, float]] = {}
         """From when, and how long."""

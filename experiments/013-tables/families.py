@@ -21,10 +21,10 @@ from automl.models.family import load_families
 from automl.models.predictor import load_table_model
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.training_session import TrainingSession, open_objective
-from automl.record.study_files import BEST, LAST
+from automl.record.study_files import BEST_CHECKPOINT_FILE, LAST_CHECKPOINT_FILE
 from automl.trial import (
-    HOST,
-    ON_CPU,
+    CPU_LABEL,
+    LOCAL_HOST,
     DeviceShare,
     Direction,
     FinishedOutcome,
@@ -107,8 +107,13 @@ def measured(folder: Path, name: str, params: Params) -> Row:
     with tempfile.TemporaryDirectory() as checkpoints:
         family.train({}, checkpoints)  # what is imported first
         _, cpu_seconds = family.train(params, f"{checkpoints}/1")
-        sizes = [Path(checkpoints, "1", file).stat().st_size for file in (BEST, LAST)]
-        loss, error, rows_per_second = scored(Path(checkpoints, "1", BEST), evaluation)
+        sizes = [
+            Path(checkpoints, "1", file).stat().st_size
+            for file in (BEST_CHECKPOINT_FILE, LAST_CHECKPOINT_FILE)
+        ]
+        loss, error, rows_per_second = scored(
+            Path(checkpoints, "1", BEST_CHECKPOINT_FILE), evaluation
+        )
     return Row(loss, error, cpu_seconds, sizes[0], sizes[1], rows_per_second)
 
 
@@ -160,7 +165,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-PLACEMENT = Placement((DeviceShare(HOST, ON_CPU, 0),))
+PLACEMENT = Placement((DeviceShare(LOCAL_HOST, CPU_LABEL, 0),))
 
 
 if __name__ == "__main__":

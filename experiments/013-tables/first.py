@@ -19,7 +19,7 @@ from whole_process import fresh_folder, run
 
 from automl.models.predictor import load_table_model
 from automl.record.studies import read_study
-from automl.record.study_files import BEST
+from automl.record.study_files import BEST_CHECKPOINT_FILE
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
             timing = run(command, folder, variables=OURS)
         study = folder / "studies" / "first"
         for trial in read_study(study).trials.values():
-            path = study / "checkpoints" / f"trial-{trial.number:05d}" / BEST
+            path = study / "checkpoints" / f"trial-{trial.number:05d}" / BEST_CHECKPOINT_FILE
             if path.exists():
                 scores, written = load_table_model(path).score(test), path.stat().st_mtime
                 cpu_seconds = np.interp(written, *np.transpose(samples))

@@ -15,16 +15,16 @@ import torch
 
 from automl.config import DataConfig, DataKind, ObjectiveConfig, Task, TrainingConfig
 from automl.data.dataset import Dataset, DatasetPart
-from automl.data.load import load_with_test
+from automl.data.load import load_dataset_with_test
 from automl.data.scoring.metrics import make_predictions
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.predictor import load_table_model
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.training_session import open_session
-from automl.record.study_files import BEST
+from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.trial import (
-    HOST,
-    ON_CPU,
+    CPU_LABEL,
+    LOCAL_HOST,
     DeviceShare,
     Direction,
     FinishedOutcome,
@@ -35,7 +35,7 @@ from automl.trial import (
     Verdict,
 )
 
-PLACE = Placement((DeviceShare(HOST, ON_CPU, 0),))
+PLACE = Placement((DeviceShare(LOCAL_HOST, CPU_LABEL, 0),))
 COMMON: Params = {"optimizer": "adamw", "weight_decay": 0.1, "dropout": 0.2, "lr": 3e-3}
 SOME: tuple[Params, ...] = (
     {**COMMON, "depth": 2, "width": 32, "batch_size": 64},
@@ -86,7 +86,10 @@ def compare(table: Table, seeds: range) -> None:
     say(
         "depth width batch   CPU s: one  folds  ratio   judged: one  folds   test: one  folds  gain"
     )
-    ways = [load_with_test(replace(table.config, folds=k), table.config.test_path) for k in (1, 5)]
+    ways = [
+        load_dataset_with_test(replace(table.config, folds=k), table.config.test_path)
+        for k in (1, 5)
+    ]
     for params in SOME:
         one, folds = (
             [train(way.dataset, way.test, params, table.epochs, seed) for seed in seeds]
@@ -129,7 +132,7 @@ def train(data: Dataset, test: DatasetPart, params: Params, epochs: int, seed: i
         outcome = events[-1]
         if not isinstance(outcome, FinishedOutcome):
             sys.exit(f"the trial did not finish: {outcome}")
-        model = load_table_model(Path(folder) / BEST)
+        model = load_table_model(Path(folder) / BEST_CHECKPOINT_FILE)
         outputs = model.outputs(test.rows)
     scores = make_predictions(data.task, outputs, test.y, *model.unit).scored()
     return Ended(seconds, outcome.value, scores["rmse" if "rmse" in scores else "loss"])

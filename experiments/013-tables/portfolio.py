@@ -27,7 +27,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.scoring.evaluation import EvaluationRows, open_evaluation
 from automl.models.families.auto.family import own_params
 from automl.models.family import load_families
-from automl.record.study_files import BEST
+from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.trial import Params, ParamValue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +115,7 @@ def train(
     folder: str,
 ) -> Tried:
     value, cpu_seconds = OneFamily(family, config, evaluation).train(params, folder)
-    loss, _, _ = scored(Path(folder, BEST), evaluation)
+    loss, _, _ = scored(Path(folder, BEST_CHECKPOINT_FILE), evaluation)
     for path in Path(folder).glob("*.pt"):
         path.unlink()  # else the next would go on from it
     say(f"{table} {family} {loss:.4f} {cpu_seconds:.1f} s {params}")

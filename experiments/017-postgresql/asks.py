@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from automl.config import StudyConfig
-from automl.record.event_log import encode
+from automl.record.event_log import encode_event
 from automl.record.lease import this_holder
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
@@ -78,7 +78,7 @@ def fill(url: str, n_trials: int) -> None:
             for number in range(n_trials):
                 params = draw(number)
                 assert params is not None
-                study_tables.claim(cursor, found.id, "filled", number, params)
+                study_tables.claim_trial(cursor, found.id, "filled", number, params)
                 events = [
                     TrialStarted(number, 1.0, params, "cpu"),
                     *(
@@ -88,7 +88,7 @@ def fill(url: str, n_trials: int) -> None:
                     FinishedOutcome(number, 2.0, sum(map(hash, params.values())) % 1000 / 1000),
                 ]
                 for event in events:
-                    line = encode(event, 1)
+                    line = encode_event(event, 1)
                     offset += len(line)
                     lines.append((offset, line.decode().rstrip("\n")))
             for first in range(0, len(lines), 5_000):

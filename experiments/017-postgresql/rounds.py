@@ -27,7 +27,7 @@ import psycopg
 from proxy import Proxy
 
 from automl.record.event_log import read_events
-from automl.record.lease import LEASE_SECONDS
+from automl.record.lease import HOLDER_LEASE_SECONDS
 from automl.trial import FinishedOutcome, MetricsReported
 from tests.postgres import Server, running_server
 
@@ -199,7 +199,7 @@ def trouble(
     network.cut(CUT_SECONDS)
     elsewhere = until_elsewhere(study, of_dead, died)
     until_elsewhere(study, of_long, stopped)
-    time.sleep(max(0.0, stopped + 3 * LEASE_SECONDS - time.monotonic()))
+    time.sleep(max(0.0, stopped + 3 * HOLDER_LEASE_SECONDS - time.monotonic()))
     machines["long"].signal(signal.SIGCONT)
     lost = {n for n, a in of_long.items() if study.attempts()[n] > a}
     machines["long"].process.wait(LIMIT_SECONDS)
@@ -228,7 +228,7 @@ def until_elsewhere(study: Study, held: dict[int, int], since: float) -> float:
         now = study.attempts()
         return all(now[n] > a for n, a in held.items())
 
-    wait_for(all_are, f"trials {sorted(held)} are taken over", 3 * LEASE_SECONDS)
+    wait_for(all_are, f"trials {sorted(held)} are taken over", 3 * HOLDER_LEASE_SECONDS)
     return time.monotonic() - since
 
 

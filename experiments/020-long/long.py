@@ -19,7 +19,7 @@ from automl.models.family import load_families
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.training_session import open_session
 from automl.running.setup.long_training import seconds_by_family
-from automl.trial import HOST, DeviceShare, Params, Placement, TrialSpec, Verdict
+from automl.trial import LOCAL_HOST, DeviceShare, Params, Placement, TrialSpec, Verdict
 
 SHAPES = ((300, 10_000), (2_000, 1_000), (100_000, 10), (1_000_000, 10))
 PARAMS: dict[str, Params] = {
@@ -79,7 +79,7 @@ def measured(folder: Path, path: Path, name: str, epochs: int) -> tuple[str, flo
     session = open_session(SessionSetup(plan, dataset))
     spec = TrialSpec(0, PARAMS[name], str(folder / f"{path.stem}-{name}"), 0)
     begun = time.process_time()
-    session.run(spec, Placement((DeviceShare(HOST, "cpu", 0),)), lambda _: Verdict.GO_ON)
+    session.run(spec, Placement((DeviceShare(LOCAL_HOST, "cpu", 0),)), lambda _: Verdict.GO_ON)
     return "" if said is None else f"{said:.1f}", (time.process_time() - begun) * EPOCHS / epochs
 
 

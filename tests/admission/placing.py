@@ -11,7 +11,7 @@ from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import GIB, AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     DeviceId,
     Placement,
     ProcessId,
@@ -34,7 +34,7 @@ def gpu(letter: str = "a", total: int = 24, free: int = 24, **more: object) -> D
 
 
 def host(total: int = 16, free: int = 16) -> DeviceSnapshot:
-    return DeviceSnapshot(HOST, "cpu", total * GIB, free * GIB)
+    return DeviceSnapshot(LOCAL_HOST, "cpu", total * GIB, free * GIB)
 
 
 def reading(*devices: DeviceSnapshot, **more: object) -> DeviceReading:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.footprint import nonnegative_least_squares, student_99
+from automl.admission.footprint import nonnegative_least_squares, student_t_quantile_99
 
 # Of any printed table of Student's t, one-sided.
 TABLE = {4: 3.7469, 5: 3.3649, 6: 3.1427, 8: 2.8965, 13: 2.6503, 30: 2.4573, 1000: 2.3301}
@@ -14,7 +14,7 @@ TABLE = {4: 3.7469, 5: 3.3649, 6: 3.1427, 8: 2.8965, 13: 2.6503, 30: 2.4573, 100
 
 @pytest.mark.parametrize(("degrees", "quantile"), TABLE.items())
 def test_the_quantile_is_that_of_the_table(degrees: int, quantile: float) -> None:
-    assert student_99(degrees) == pytest.approx(quantile, rel=2e-3)
+    assert student_t_quantile_99(degrees) == pytest.approx(quantile, rel=2e-3)
 
 
 numbers = st.floats(-10, 10).map(lambda x: round(x, 3))

@@ -6,7 +6,7 @@ from automl.admission.accounting.device_accounts import DeviceAccounts
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.memory_caps import Caps, memory_caps
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
-from automl.trial import HOST, HOST_UUID, DeviceId, Placement
+from automl.trial import HOST_UUID, LOCAL_HOST, DeviceId, Placement
 from tests.places import device_id, placed, process_id
 
 GB = 1000**3
@@ -56,4 +56,4 @@ def test_strangers_leave_the_promise() -> None:
 
 def test_on_the_host_nothing_is_capped() -> None:
     ledger = ledger_of(placed(HOST_UUID, 5 * GB), placed(HOST_UUID, GB))
-    assert of(reading(HOST), ledger) == {0: {}, 1: {}}
+    assert of(reading(LOCAL_HOST), ledger) == {0: {}, 1: {}}

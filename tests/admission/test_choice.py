@@ -11,8 +11,8 @@ from automl.admission.training_pace import (
     DeviceQueue,
     DeviceSplit,
     TrialSecondsByKind,
-    best_split,
-    first_to_end,
+    best_device_kind_split,
+    first_option_to_end,
 )
 from automl.trial import DeviceKind
 
@@ -20,12 +20,21 @@ CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
 
 
 def test_the_wait_counts() -> None:
-    assert first_to_end([DeviceOption(GPU, 25.0, 10.0), DeviceOption(CPU, 0.0, 30.0)]).kind is CPU
-    assert first_to_end([DeviceOption(GPU, 15.0, 10.0), DeviceOption(CPU, 0.0, 30.0)]).kind is GPU
+    assert (
+        first_option_to_end([DeviceOption(GPU, 25.0, 10.0), DeviceOption(CPU, 0.0, 30.0)]).kind
+        is CPU
+    )
+    assert (
+        first_option_to_end([DeviceOption(GPU, 15.0, 10.0), DeviceOption(CPU, 0.0, 30.0)]).kind
+        is GPU
+    )
 
 
 def test_of_equals_a_gpu() -> None:
-    assert first_to_end([DeviceOption(CPU, 0.0, 30.0), DeviceOption(GPU, 20.0, 10.0)]).kind is GPU
+    assert (
+        first_option_to_end([DeviceOption(CPU, 0.0, 30.0), DeviceOption(GPU, 20.0, 10.0)]).kind
+        is GPU
+    )
 
 
 def test_a_line_gives_its_places_in_turn() -> None:
@@ -50,7 +59,7 @@ def test_no_split_by_ratio_ends_sooner() -> None:
             TrialSecondsByKind(random.lognormvariate(3, 2), random.lognormvariate(2, 1))
             for _ in "x" * 9
         ]
-        found = best_split(trials, 4, 2)
+        found = best_device_kind_split(trials, 4, 2)
         ordered = sorted(trials, key=lambda t: t.ratio)
         ends = [
             max(sum(t.cpu for t in ordered[:n]) / 4, sum(t.gpu for t in ordered[n:]) / 2)
@@ -62,4 +71,4 @@ def test_no_split_by_ratio_ends_sooner() -> None:
 
 
 def test_without_trials_nothing_is_known() -> None:
-    assert best_split([], 4, 1) == DeviceSplit()
+    assert best_device_kind_split([], 4, 1) == DeviceSplit()

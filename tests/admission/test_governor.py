@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from automl.admission.governor import PATIENCE_SECONDS, SharingGovernor, shared_device
 from automl.devices.device_reading import DeviceSnapshot
-from automl.trial import HOST
+from automl.trial import LOCAL_HOST
 from tests.places import device_id
 
 GB = 1000**3
 GPU = DeviceSnapshot(device_id("GPU-a"), "NVIDIA Stub", 80 * GB, 80 * GB)
-CPU = DeviceSnapshot(HOST, "cpu", 80 * GB, 80 * GB)
+CPU = DeviceSnapshot(LOCAL_HOST, "cpu", 80 * GB, 80 * GB)
 
 TogetherOf = Callable[[int], float]
 """Of all trials together, by how many share the device: as many times one's full speed."""
@@ -166,7 +166,7 @@ def test_a_machine_that_has_no_place_yet_is_used_wholly_when_it_has_some() -> No
     governor = SharingGovernor()
     for n_places in (0, 1, 4):
         governor.observe(shared_device(CPU, n_places, {}), 0.0)
-        assert governor.limit(HOST) is None, "as many as it has"
+        assert governor.limit(LOCAL_HOST) is None, "as many as it has"
 
 
 def test_a_device_that_nobody_has_seen_has_no_limit() -> None:

@@ -15,7 +15,7 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import GIB, AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot, HostState
-from automl.trial import HOST, LOCAL_NODE, Placement, ProcessId, ResourceRequest
+from automl.trial import LOCAL_HOST, LOCAL_NODE, Placement, ProcessId, ResourceRequest
 from tests.places import device_id, placed, process_id
 
 A, B = device_id("GPU-a"), device_id("GPU-b")
@@ -29,7 +29,7 @@ def worker(number: int) -> ProcessId:
 
 
 def reading(free: int, busy: float | None = None, **held: int) -> DeviceReading:
-    sizes = {(HOST, worker(int(n.removeprefix("w")))): size * GIB for n, size in held.items()}
+    sizes = {(LOCAL_HOST, worker(int(n.removeprefix("w")))): size * GIB for n, size in held.items()}
     host = HostState(free * GIB, busy)
     return DeviceReading(
         NOW, GPUS, reserved_before=sizes, reserved_after=sizes, hosts={LOCAL_NODE: host}
@@ -78,7 +78,7 @@ def test_before_any_was_seen_a_bound_is_kept_free_for_each() -> None:
 
 def test_the_first_always_may_and_the_host_itself_asks_by_its_own_account() -> None:
     assert isinstance(decide(reading(0), Ledger()), Placement)
-    host = DeviceSnapshot(HOST, "cpu", 80 * GIB, 80 * GIB)
+    host = DeviceSnapshot(LOCAL_HOST, "cpu", 80 * GIB, 80 * GIB)
     beside = replace(reading(0), devices=(*GPUS, host))
     found = decide(beside, ledger_with(1), limits=replace(LIMITS, max_on_host=3))
     assert isinstance(found, Placement)

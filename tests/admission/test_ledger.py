@@ -10,7 +10,7 @@ import pytest
 from automl.admission.accounting.ledger import Ledger, LedgerSnapshot
 from automl.admission.memory_caps import settled_bytes
 from automl.devices.device_reading import DeviceReading
-from automl.trial import HOST, HOST_UUID, DeviceShare, MemoryPeakMeasured, Placement
+from automl.trial import HOST_UUID, LOCAL_HOST, DeviceShare, MemoryPeakMeasured, Placement
 from tests.places import device_id, placed, process_id
 
 PLACEMENT = placed(HOST_UUID, 5)
@@ -53,7 +53,7 @@ def test_a_peak_only_grows() -> None:
     ledger.reserve(1, PLACEMENT)
     ledger.observe_peak(1, 9)
     ledger.observe_peak(1, 7)
-    assert ledger.snapshot().reservations[0].counted_bytes(HOST) == 9
+    assert ledger.snapshot().reservations[0].counted_bytes(LOCAL_HOST) == 9
 
 
 def test_whether_a_context_came_that_nobody_told_of_the_next_reading_shows() -> None:
@@ -135,7 +135,7 @@ def test_a_warm_process_does_not_lose_its_context_with_its_trial() -> None:
 def test_on_the_host_there_are_no_contexts() -> None:
     ledger = Ledger()
     ledger.reserve(1, PLACEMENT, process_id(10))
-    assert ledger.snapshot().on(HOST).contexts == {}
+    assert ledger.snapshot().on(LOCAL_HOST).contexts == {}
 
 
 def test_a_promise_shrinks_once_to_what_was_seen_and_is_shared_from_then_on() -> None:
@@ -217,13 +217,13 @@ def test_a_snapshot_tells_what_changed_since_another_of_the_same_ledger() -> Non
     ledger.reserve(0, placed("GPU-a", 5))
     ledger.reserve(1, placed(HOST_UUID, 5))
     then = ledger.snapshot()
-    assert then.changes.since(before.changes) == {GPU, HOST}
+    assert then.changes.since(before.changes) == {GPU, LOCAL_HOST}
     assert then.changes.since(then.changes) == set()
     assert before.changes.since(then.changes) is None, "it was taken before"
     assert Ledger().snapshot().changes.since(before.changes) is None, "another ledger's"
     assert ledger.snapshot() is then, "nothing has changed"
     ledger.release(1, 9.0)
-    assert ledger.snapshot().changes.since(then.changes) == {HOST}
+    assert ledger.snapshot().changes.since(then.changes) == {LOCAL_HOST}
 
 
 def test_a_journal_that_is_too_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from automl.admission.governor import SharingLimit
 from automl.admission.refusals import GIB, AdmissionRefusal, RefusalKind
 from automl.trial import (
-    HOST,
     HOST_UUID,
+    LOCAL_HOST,
     ResourceRequest,
 )
 from tests.admission.placing import (
@@ -85,7 +85,7 @@ def test_the_host_takes_as_many_as_its_cores_allow() -> None:
 
 
 def test_places_over_all_devices() -> None:
-    devices = [device_id("GPU-a"), device_id("GPU-b"), HOST]
+    devices = [device_id("GPU-a"), device_id("GPU-b"), LOCAL_HOST]
     limits = replace(LIMITS, max_concurrent_trials=None, max_per_gpu=16, max_on_host=4)
     assert limits.at_once(devices) == 36
     assert replace(limits, max_concurrent_trials=9).at_once(devices) == 9

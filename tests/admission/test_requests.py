@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from automl.admission.footprint import MemoryStructure
 from automl.admission.measured_memory import MeasuredTrial
-from automl.admission.requests import SEEN_MARGIN, RequestMaker
+from automl.admission.requests import SEEN_PEAK_MARGIN, RequestMaker
 from automl.trial import (
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     DeviceKind,
     MemoryPeakMeasured,
     Params,
@@ -36,7 +36,7 @@ def in_gib(params: Params) -> ResourceRequest:
 
 
 def unknown(params: Params) -> ResourceRequest:
-    return UNKNOWN
+    return UNKNOWN_REQUEST
 
 
 def peak(trial: int, peak_bytes: int, n_lanes: int = 1) -> MemoryPeakMeasured:
@@ -53,7 +53,7 @@ def test_what_the_user_declared_goes_before_all_else() -> None:
 
 
 def test_nobody_knows() -> None:
-    assert RequestMaker(unknown, None).request_for(PARAMS) == UNKNOWN
+    assert RequestMaker(unknown, None).request_for(PARAMS) == UNKNOWN_REQUEST
 
 
 def test_a_request_is_made_anew_each_time() -> None:
@@ -76,7 +76,7 @@ def test_the_same_params_ask_for_a_little_more_than_the_most_they_held() -> None
         requests.learn(PARAMS, peak(trial, peak_bytes), GPU)
     request = requests.request_for({"width": 100}, where={GPU})
     assert (request.memory_bytes, request.source) == (1050, RequestSource.SEEN)
-    assert requests.request_for(OTHERS) == UNKNOWN
+    assert requests.request_for(OTHERS) == UNKNOWN_REQUEST
 
 
 def test_other_params_ask_for_what_trials_like_them_hold() -> None:
@@ -98,9 +98,9 @@ def test_a_trial_that_may_run_on_both_asks_for_what_it_wants_where_it_wants_more
     requests.learn({"width": 4}, peak(0, 3 * GIB), GPU)
     assert requests.request_for({"width": 4}).memory_bytes == 4 * GIB
     requests.learn({"width": 4}, peak(0, 5 * GIB), CPU)
-    assert requests.request_for({"width": 4}).memory_bytes == math.ceil(SEEN_MARGIN * 5 * GIB)
+    assert requests.request_for({"width": 4}).memory_bytes == math.ceil(SEEN_PEAK_MARGIN * 5 * GIB)
     assert requests.request_for({"width": 4}, where={GPU}).memory_bytes == math.ceil(
-        SEEN_MARGIN * 3 * GIB
+        SEEN_PEAK_MARGIN * 3 * GIB
     )
     nothing_there = RequestMaker(by_width, None).request_for(PARAMS, where={CPU})
     assert nothing_there == by_width(PARAMS), "refused with its own words"
@@ -236,7 +236,7 @@ def test_a_pack_with_a_member_of_unknown_size_is_of_unknown_size_on_a_gpu() -> N
     """On the host such a member counts by its core, and the others by their memory."""
 
     def some(params: Params) -> ResourceRequest:
-        return by_width(params) if "width" in params else UNKNOWN
+        return by_width(params) if "width" in params else UNKNOWN_REQUEST
 
     requests = RequestMaker(some, None)
     assert requests.request_for_pack([{"width": 3}, {}], GPU).memory_bytes is None
@@ -287,7 +287,7 @@ def test_of_whom_nothing_is_known_joins_others_by_what_most_held() -> None:
     requests = RequestMaker(unknown, None)
     for n in range(4):
         requests.learn({"width": n}, peak(n, 100 + n), GPU)
-    assert requests.request_for(PARAMS) == UNKNOWN
+    assert requests.request_for(PARAMS) == UNKNOWN_REQUEST
     requests.learn({"width": 4}, peak(4, 500), GPU)
     asked = requests.request_for(PARAMS)
     assert (asked.memory_bytes, asked.source) == (None, RequestSource.PROBED)
@@ -304,7 +304,7 @@ def test_neither_packs_nor_the_host_tell_what_most_hold_of_a_gpu() -> None:
     for n in range(9):
         requests.learn({"width": n}, peak(n, 100, n_lanes=2), GPU)
         requests.learn({"width": n}, peak(n, 100), CPU)
-    assert requests.request_for(PARAMS) == UNKNOWN
+    assert requests.request_for(PARAMS) == UNKNOWN_REQUEST
 
 
 def test_what_is_forgotten_is_none_of_what_most_held() -> None:

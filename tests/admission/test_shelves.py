@@ -21,7 +21,7 @@ from automl.admission.placement_policy import Idle, place_trial
 from automl.admission.refusals import GIB, AdmissionRefusal, RefusalKind
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, HostState
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
@@ -153,7 +153,7 @@ class States:
         sharing = {device: few for device in self.totals if random.random() < 0.3}
         self.limits = replace(self.limits, sharing=sharing)
         if random.random() < 0.5:  # what is held of the machines of a cluster changes
-            hosts = [d for d in self.totals if d.on_host and d != HOST]
+            hosts = [d for d in self.totals if d.on_host and d != LOCAL_HOST]
             self.limits = replace(self.limits, on_hosts={d: random.randint(0, 2) for d in hosts})
         self.idle = {
             (device,): [

@@ -7,9 +7,9 @@ import pytest
 from automl.admission.measured_memory import MemoryTally, memory_line
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     LOCAL_NODE,
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     DeviceId,
     MemoryPeakMeasured,
     RequestSource,
@@ -33,14 +33,14 @@ GROWN = ResourceRequest(15, RequestSource.RAN_OUT)
             "memory: 2 of 3 trials within their request (median 1.00 times the peak)",
         ),
         (
-            [(ResourceRequest(20), 10), (UNKNOWN, 70), (ResourceRequest(20), 0)],
+            [(ResourceRequest(20), 10), (UNKNOWN_REQUEST, 70), (ResourceRequest(20), 0)],
             "memory: 1 of 1 trial within their request (median 2.00 times the peak)",
         ),
         (
             [(ALONE, 10), (GROWN, 10)],
             "memory: 0 of 2 trials within their request, 2 ran out and ran again",
         ),
-        ([(UNKNOWN, 70)], None),
+        ([(UNKNOWN_REQUEST, 70)], None),
         ([], None),
     ],
 )
@@ -53,7 +53,7 @@ def test_how_requests_stood_to_peaks(
 def reading(at: float, *free: int) -> DeviceReading:
     addresses = [DeviceId(LOCAL_NODE, f"GPU-{n}") for n in range(len(free))]
     devices = [DeviceSnapshot(a, "x", 10, f) for a, f in zip(addresses, free, strict=True)]
-    return DeviceReading(at, (*devices, DeviceSnapshot(HOST, "cpu", 10, 10)))
+    return DeviceReading(at, (*devices, DeviceSnapshot(LOCAL_HOST, "cpu", 10, 10)))
 
 
 def test_a_tally_has_the_last_request_and_how_full_the_gpus_were() -> None:
@@ -74,6 +74,6 @@ def test_a_tally_has_the_last_request_and_how_full_the_gpus_were() -> None:
 
 def test_where_no_gpu_trial_was_measured_nothing_is_said() -> None:
     tally = MemoryTally()
-    tally.read(DeviceReading(1.0, (DeviceSnapshot(HOST, "cpu", 10, 1),)))
+    tally.read(DeviceReading(1.0, (DeviceSnapshot(LOCAL_HOST, "cpu", 10, 1),)))
     tally.read(reading(2.0, 5))
     assert tally.line() is None

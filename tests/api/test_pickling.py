@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from automl.api.pickled_function import pickle_function, size_notes
+from automl.api.pickled_function import pickle_function, pickle_size_notes
 from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
 
@@ -29,12 +29,12 @@ def test_what_cannot_be_pickled_is_named_with_what_to_do() -> None:
 
 def test_what_makes_a_function_large_is_named_the_largest_first() -> None:
     function = holding(data=bytes(70 * 1024**2), lock=bytes(2 * 1024**2), few=b"x")
-    (note,) = size_notes(function, len(pickle_function(function)))
+    (note,) = pickle_size_notes(function, len(pickle_function(function)))
     assert note.startswith(
         "lambda takes 72.0 MiB along into each worker process (closure data 70.0 MiB, closure lock "
         "2.0 MiB): read data inside"
     )
-    assert size_notes(function, 64 * 1024**2) == ()
+    assert pickle_size_notes(function, 64 * 1024**2) == ()
 
 
 def test_the_function_is_the_callers_own_here_and_made_anew_elsewhere() -> None:

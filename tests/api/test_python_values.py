@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from automl.api.python_values import entry_of, lines_of, store_space
-from automl.api.study_handle import compose_for_call, composing
+from automl.api.study_handle import COMPOSE_LOCK, compose_for_call
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.search.search_space import parse_space
@@ -32,7 +32,7 @@ ODD_NAMES = ["opt.lr", "a b", "é", "x[0]", "lr/head", "1st", "defaults", "a=b",
 
 
 def composed_space(space: Mapping[str, Any], *overrides: str) -> tuple[dict[str, Any], str]:
-    with composing:
+    with COMPOSE_LOCK:
         made = compose_for_call("sweep", [store_space(space), *overrides])
     return made.config.space, made.stored_config
 

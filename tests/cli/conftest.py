@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from automl.cli.arguments import parse
-from automl.cli.compose import ComposedConfig, compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import ComposedConfig, compose_command
 from automl.errors import ConfigError
 
 
@@ -45,14 +45,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def composed() -> Compose:
-    return lambda *words: compose(parse(words))
+    return lambda *words: compose_command(parse_command_line(words))
 
 
 @pytest.fixture
 def refused() -> Refuse:
     def refuse(*words: str) -> str:
         with pytest.raises(ConfigError) as caught:
-            compose(parse(words))
+            compose_command(parse_command_line(words))
         assert caught.value.exit_code == 2
         return str(caught.value)
 

@@ -17,10 +17,14 @@ from hydra.types import RunMode
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from automl.cli.arguments import CommandLine, parse
+from automl.cli.arguments import CommandLine, parse_command_line
 from automl.cli.command_registry import conf_dir
-from automl.cli.compose import ComposedConfig, compose
-from automl.cli.hydra_application import application_base, name_of_study, register
+from automl.cli.compose import ComposedConfig, compose_command
+from automl.cli.hydra_application import (
+    application_base_config,
+    application_study_name,
+    register_with_applications,
+)
 from automl.cli.schemas import DEFAULT_SPACE
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import Growth, MLPFamily
@@ -40,7 +44,7 @@ def application(folder: Path) -> Iterator[Application]:
     (folder / "conf" / "data").mkdir(parents=True)
     (folder / "conf" / "data" / "mine.yaml").write_text("rows: 7\n")
     (folder / "conf" / "own.yaml").write_text(OWN)
-    register()
+    register_with_applications()
 
     def composed(*overrides: str) -> DictConfig:
         return hydra.compose("own", list(overrides))
@@ -50,7 +54,7 @@ def application(folder: Path) -> Iterator[Application]:
 
 
 def given(config: object, *overrides: str) -> ComposedConfig:
-    return compose(CommandLine("sweep", overrides), config)
+    return compose_command(CommandLine("sweep", overrides), config)
 
 
 def contents(config: DictConfig) -> Any:
@@ -113,7 +117,9 @@ def test_what_was_composed_below_a_package_is_what_the_command_line_makes(
         f"{group}@tuning.automl.{group}={name}", *chosen, *(f"tuning.automl.{s}" for s in settings)
     )
     made = given(below.tuning.automl)
-    alone = compose(parse([option, *settings, *([] if group == "space" else [space])]))
+    alone = compose_command(
+        parse_command_line([option, *settings, *([] if group == "space" else [space])])
+    )
     assert made.config == alone.config
     assert made.stored_config == alone.stored_config
 
@@ -205,11 +211,11 @@ def test_what_was_not_composed_from_ours_is_refused_with_the_remedy(
 ) -> None:
     begin = r"automl\.register_configs\(\) before @hydra\.main.*`defaults: \[/sweep@automl, _self_"
     with pytest.raises(ConfigError, match=rf"this DictConfig was not .*{begin}"):
-        application_base(OmegaConf.create({"study": {"name": "a"}}))
+        application_base_config(OmegaConf.create({"study": {"name": "a"}}))
     with pytest.raises(ConfigError, match=f"this dict was not composed from ours.*{begin}"):
-        application_base({})
+        application_base_config({})
     with pytest.raises(ConfigError, match=r"give that, automl\.sweep\(config\.automl\)"):
-        application_base(application().tuning)
+        application_base_config(application().tuning)
 
 
 def test_the_built_in_networks_space_is_refused_for_an_objective_that_asks(
@@ -243,8 +249,8 @@ def test_a_table_gets_any_family_where_the_application_chose_no_model(
     application: Application,
 ) -> None:
     made = given(application(*TABLE, "+tuning.automl.space.mlp_beta=0.5").tuning.automl).config
-    alone = compose(
-        parse(
+    alone = compose_command(
+        parse_command_line(
             [
                 *(
                     w.replace("@tuning.automl.data", "").removeprefix("tuning.automl.")
@@ -293,7 +299,7 @@ def test_a_model_that_the_application_chose_brings_its_space_and_its_length(
 def test_jobs_of_a_multirun_share_no_study(application: Application) -> None:
     config = application("tuning.automl.study.name=shared")
     named = application("tuning.automl.study.name=by-${epochs}")
-    assert name_of_study(config.tuning.automl) == "shared", "no program of Hydra's runs"
+    assert application_study_name(config.tuning.automl) == "shared", "no program of Hydra's runs"
     loader = GlobalHydra.instance().config_loader()
     for mode, word in (("MULTIRUN", "x"), ("RUN", "x"), ("MULTIRUN", "tuning.automl.study.name=b")):
         hydras = loader.load_configuration("own", [f"hydra.mode={mode}"], RunMode.RUN)
@@ -303,10 +309,10 @@ def test_jobs_of_a_multirun_share_no_study(application: Application) -> None:
         try:
             if (mode, word) == ("MULTIRUN", "x"):
                 with pytest.raises(ConfigError, match=r"study\.name: shared-\$\{hydra:job\.num\}"):
-                    name_of_study(config.tuning.automl)
+                    application_study_name(config.tuning.automl)
             else:
-                assert name_of_study(config.tuning.automl) == "shared"
-            assert name_of_study(named.tuning.automl) == "by-3"
-            assert name_of_study(application().tuning.automl) is None
+                assert application_study_name(config.tuning.automl) == "shared"
+            assert application_study_name(named.tuning.automl) == "by-3"
+            assert application_study_name(application().tuning.automl) is None
         finally:
             HydraConfig.instance().cfg = None

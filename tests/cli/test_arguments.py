@@ -4,58 +4,60 @@ from __future__ import annotations
 
 import pytest
 
-from automl.cli.arguments import CommandLine, parse
+from automl.cli.arguments import CommandLine, parse_command_line
 from automl.cli.command_registry import COMMANDS
 from automl.errors import ConfigError
 
 
 def test_no_word_means_sweep() -> None:
-    assert parse([]) == CommandLine(command="sweep")
+    assert parse_command_line([]) == CommandLine(command="sweep")
 
 
 @pytest.mark.parametrize("first", ["study.n_trials=3", "~space.lr", "+space.x=1"])
 def test_an_override_is_no_command(first: str) -> None:
-    arguments = parse([first])
+    arguments = parse_command_line([first])
     assert (arguments.command, arguments.overrides) == ("sweep", (first,))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_first_word_is_the_command(command: str) -> None:
-    assert parse([command, "study.name=a"]).command == command
+    assert parse_command_line([command, "study.name=a"]).command == command
 
 
 def test_overrides_may_stand_around_options() -> None:
-    arguments = parse(["data=digits", "--config-dir", "mine", "study.seed=1", "-cn", "own"])
+    arguments = parse_command_line(
+        ["data=digits", "--config-dir", "mine", "study.seed=1", "-cn", "own"]
+    )
     assert arguments.overrides == ("data=digits", "study.seed=1")
     assert (arguments.config_dir, arguments.config_name) == ("mine", "own")
 
 
 def test_hydras_own_options_are_passed_on() -> None:
-    arguments = parse(["--cfg", "job", "--resolve", "--package", "study"])
+    arguments = parse_command_line(["--cfg", "job", "--resolve", "--package", "study"])
     assert arguments.hydra_options == ("--cfg", "job", "--package", "study", "--resolve")
-    assert parse(["--info"]).hydra_options == ("--info", "all")
+    assert parse_command_line(["--info"]).hydra_options == ("--info", "all")
 
 
 def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
     with pytest.raises(ConfigError, match=r"stauts: .*Did you mean status\?"):
-        parse(["stauts"])
+        parse_command_line(["stauts"])
     with pytest.raises(
         ConfigError,
         match="Commands: sweep, resume, status, devices, columns, gain, evaluate, ensemble, refit",
     ):
-        parse(["fly"])
+        parse_command_line(["fly"])
 
 
 @pytest.mark.parametrize("flag", ["-m", "--multirun"])
 def test_multirun_is_refused_with_what_to_do(flag: str) -> None:
     with pytest.raises(ConfigError, match=r"Leave it out.*space\.lr=.*study\.n_trials"):
-        parse([flag, "space.lr=1,2"])
+        parse_command_line([flag, "space.lr=1,2"])
 
 
 @pytest.mark.parametrize("words", [["--fast"], ["--cfg", "jobs"], ["--config-dir"]])
 def test_a_wrong_option_points_to_the_help(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="--help"):
-        parse(words)
+        parse_command_line(words)
 
 
 @pytest.mark.parametrize(
@@ -76,5 +78,5 @@ def test_a_setting_written_as_an_option_gets_the_line_that_works(
     words: list[str], line: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(words)
+        parse_command_line(words)
     assert f" {line} " in str(caught.value)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from automl.cli.option_defaults import chosen_by
-from automl.config import MANY_TRIALS, Config
+from automl.cli.option_defaults import find_chosen_options
+from automl.config import UNLIMITED_N_TRIALS, Config
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.trees.family import TreesFamily
@@ -59,7 +59,7 @@ def test_with_a_time_limit_there_are_as_many_trials_as_it_allows(composed: Compo
     limit = "study.timeout_seconds=60"
     assert composed(*TABLE).config.study.n_trials == 20
     found = composed(*TABLE, limit)
-    assert found.config.study.n_trials == MANY_TRIALS
+    assert found.config.study.n_trials == UNLIMITED_N_TRIALS
     assert yaml.safe_load(found.stored_config)["study"]["n_trials"] is None
     assert composed(*TABLE, limit, "study.n_trials=5").config.study.n_trials == 5
     for others in ((*TABLE, "model=mlp"), ("model=auto",)):
@@ -153,4 +153,4 @@ def test_settings_of_the_network_are_refused_by_name(refused: Refuse) -> None:
 def test_only_what_names_options_of_ours_is_known_without_composing(
     lines: tuple[str, ...], known: bool
 ) -> None:
-    assert (chosen_by(lines) is not None) == known
+    assert (find_chosen_options(lines) is not None) == known

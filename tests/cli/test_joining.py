@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from automl.cli.shared_study_config import JoinedSettings, compare_with_stored
-from automl.cli.stored_config import NOT_STORED
+from automl.cli.stored_config import NOT_STORED_TEXT
 
 
 def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> dict[str, Any]:
@@ -63,5 +63,5 @@ def test_checkpoints_go_where_those_of_the_study_are() -> None:
 
 
 def test_a_credential_is_not_taken() -> None:
-    begun = config("tpe", {}, NOT_STORED)
+    begun = config("tpe", {}, NOT_STORED_TEXT)
     assert compare_with_stored("x", begun, config("tpe", {}), []) == JoinedSettings()

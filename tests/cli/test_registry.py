@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import automl.commands
-from automl.cli.command_registry import COMMANDS, DEFAULT, Command
+from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, Command
 
 FOLDER = Path(automl.commands.__file__).parent
 
@@ -21,7 +21,7 @@ def test_a_command_is_a_file_with_a_function_that_takes_a_config(command: Comman
 
 
 def test_a_line_without_a_word_has_a_command() -> None:
-    assert DEFAULT in COMMANDS
+    assert DEFAULT_COMMAND in COMMANDS
 
 
 def test_a_file_with_a_run_is_a_command() -> None:

@@ -11,7 +11,7 @@ from automl.commands.evaluate import (
     PartLosses,
     compare_parts,
     evaluation_table,
-    part_table,
+    part_ranking_table,
     parts_sentence,
 )
 from automl.config import EvaluateConfig
@@ -80,7 +80,7 @@ def test_figures_of_a_metric_have_the_decimals_of_its_score() -> None:
 def test_what_parts_say_of_the_whole(losses: list[tuple[float, ...]], sentence: str) -> None:
     found = PartLosses((5, 6, 7), (10, 20, 40), tuple(losses))
     assert parts_sentence(found).startswith(sentence)
-    assert part_table(found)[1][2] == ["40 rows", *(f"{loss:.4f}" for loss in losses[2])]
+    assert part_ranking_table(found)[1][2] == ["40 rows", *(f"{loss:.4f}" for loss in losses[2])]
 
 
 def events() -> list[Event]:

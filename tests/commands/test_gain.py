@@ -9,8 +9,8 @@ import pytest
 
 import automl.running.gain.gain_report
 from automl.cli import main
-from automl.cli.arguments import parse
-from automl.cli.compose import compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import compose_command
 from tests.end_to_end.conftest import snapshot
 from tests.running.gain import objectives
 
@@ -25,7 +25,7 @@ def store_study(folder: Path, *words: str) -> Path:
     """What a sweep of these words leaves of its config."""
     path = folder / "studies" / "a"
     path.mkdir(parents=True)
-    stored = compose(parse(["study.name=a", *words])).stored_config
+    stored = compose_command(parse_command_line(["study.name=a", *words])).stored_config
     (path / "config.yaml").write_text(stored)
     return path
 
@@ -48,7 +48,7 @@ def test_a_study_is_timed_by_its_own_config_and_keeps_its_files(
     advice = out.splitlines()[-1]
     given = re.findall(r"\w+\.\w+=\w+", advice)
     assert any(word.startswith("execution.pack=") for word in given)
-    compose(parse(["resume", "study.name=a", *given]))
+    compose_command(parse_command_line(["resume", "study.name=a", *given]))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_study_is_timed_by_its_own_config_and_keeps_its_files(
     ],
 )
 def test_a_sweep_takes_what_may_be_advised(word: str) -> None:
-    compose(parse([word]))
+    compose_command(parse_command_line([word]))
 
 
 def test_a_function_that_fails_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:

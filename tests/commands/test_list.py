@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from automl.commands.list import age_text, run
-from automl.config import MANY_TRIALS
+from automl.config import UNLIMITED_N_TRIALS
 from automl.errors import ConfigError
 from automl.record.study_directory import StudyDirectory
 from automl.running.display.view import SweepView, write_view
@@ -61,7 +61,9 @@ def test_where_only_time_ends_a_study_its_total_is_not_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counts = {"finished": 5}
-    make_study(tmp_path / "timed", replace(VIEW, n_trials=MANY_TRIALS, counts=counts, best=None))
+    make_study(
+        tmp_path / "timed", replace(VIEW, n_trials=UNLIMITED_N_TRIALS, counts=counts, best=None)
+    )
     assert rows(tmp_path, capsys)[0][:4] == ["timed", "interrupted", "5", "0"]
 
 

@@ -15,10 +15,10 @@ from automl.commands.models.champion import (
     ChampionComparison,
     ModelAlias,
     UnseenRows,
-    about_version,
     choose_alias,
     judged_metric,
     shown_score,
+    version_description,
 )
 from automl.commands.models.model_package import find_package
 from automl.config import RegisterConfig, Task
@@ -184,7 +184,7 @@ def test_a_version_is_described_by_the_studys_own_metric() -> None:
     scores = {"loss": ScoreInterval(0.5, 0.4, 0.6), "auc": ScoreInterval(0.9, 0.85, 0.95)}
     event = ModelsEvaluated(1.0, RowsKind.KEPT, 80, "f", (3,), {"trial-00003": scores})
     said = partial(
-        about_version,
+        version_description,
         "trial-00003",
         study="s",
         metric="val_auc",

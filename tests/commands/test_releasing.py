@@ -13,10 +13,10 @@ from automl.commands.release import (
     Row,
     StepProducts,
     carry_out_steps,
-    key_of,
-    pass_gate,
-    pass_unseen,
+    check_refit_gate,
     release_command,
+    step_key,
+    uncompared_refit_text,
 )
 from automl.config import Config, RefitConfig, RegisterConfig, StudyConfig
 from automl.trial import ModelsEvaluated, RowsKind, ScoreDifference, ScoreInterval
@@ -35,10 +35,10 @@ class Scene:
         self.rows, self.done, self.said = [], [], []
         steps = [
             ReleaseStep(
-                "refit", lambda: key_of(table=self.table), self.is_there, lambda: self.do("a")
+                "refit", lambda: step_key(table=self.table), self.is_there, lambda: self.do("a")
             ),
             ReleaseStep(
-                "export", lambda: key_of(a=self.text("a")), self.is_there, lambda: self.do("b")
+                "export", lambda: step_key(a=self.text("a")), self.is_there, lambda: self.do("b")
             ),
         ]
         ledger = ReleaseLedger(self.folder / "release.json")
@@ -129,14 +129,14 @@ def scored(verdict: str, metric: str = "loss") -> ModelsEvaluated:
 
 @pytest.mark.parametrize("verdict", ["worse", "may be chance"])
 def test_a_refit_that_is_no_worse_passes(verdict: str) -> None:
-    assert pass_gate(scored(verdict), "val_loss", "register") == (
+    assert check_refit_gate(scored(verdict), "val_loss", "register") == (
         "refit-trial-00003: loss 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003"
     )
 
 
 def test_a_refit_that_is_worse_than_its_trial_stops_it() -> None:
     with pytest.raises(GateError) as stopped:
-        pass_gate(scored("better", "auc"), "val_auc", "automl register register.trial=3")
+        check_refit_gate(scored("better", "auc"), "val_auc", "automl register register.trial=3")
     said = str(stopped.value)
     assert "auc 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003, on 80 rows" in said
     assert "Nothing was exported or registered." in said
@@ -168,7 +168,7 @@ def test_a_refit_that_has_seen_all_rows_is_not_compared() -> None:
         {"linear": {"loss": ScoreDifference(0.1, 0.05, 0.2, "worse")}},
     )
     said: list[str] = []
-    result = pass_unseen(event, "val_auc", said.append)
+    result = uncompared_refit_text(event, "val_auc", said.append)
     assert result == "not compared: trial-00003's loss stands for it, 0.5 (0.4 to 0.6)"
     assert said == [
         "the refit has seen all rows, and cannot be compared with trial-00003; beside that, on 240 "

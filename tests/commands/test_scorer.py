@@ -20,7 +20,7 @@ from automl.commands.models.row_scorer import (
 from automl.data.tables.chunked_table import TableChunk
 from automl.devices.device_reading import DeviceSnapshot
 from automl.errors import AutoMLError
-from automl.trial import HOST, DeviceId
+from automl.trial import LOCAL_HOST, DeviceId
 
 N_ROWS = 1000
 
@@ -169,7 +169,7 @@ def gpu(uuid: str, free_bytes: int, **more: Any) -> DeviceSnapshot:
         ([gpu("GPU-b", 3 * NEEDED_FREE_BYTES, fault="it is lost")], None),
         ([gpu("GPU-b", 3 * NEEDED_FREE_BYTES, max_processes=0)], None),
         ([gpu("GPU-c", 3 * NEEDED_FREE_BYTES)], None),
-        ([DeviceSnapshot(HOST, "host", 2**40, 2**39)], None),
+        ([DeviceSnapshot(LOCAL_HOST, "host", 2**40, 2**39)], None),
     ],
 )
 def test_the_gpu_with_the_most_room(found: list[DeviceSnapshot], said: str | None) -> None:

@@ -12,8 +12,8 @@ from automl.commands.models.which_model import (
     TableModel,
     choose_model,
     choose_models,
-    outdated,
-    trial_of,
+    find_model_trial,
+    outdated_model_note,
 )
 from automl.config import (
     Config,
@@ -144,13 +144,13 @@ def test_an_ensemble_made_without_the_best_trial_is_outdated(searched: Config) -
     nothing = cast("Predictor", None)  # is asked
     model = TableModel(nothing, Path("ensemble.pt"), 0, None, is_ensemble=True)
     late = "the best trial is trial-00002 by now, and the ensemble was made without it: python"
-    assert outdated(searched, model).startswith(late)
+    assert outdated_model_note(searched, model).startswith(late)
     files = StudyFiles(Path(searched.study.dir) / "s")
     for looked_at, said in ([0, 1], late), ([2, 0], ""):
         speeds = dict.fromkeys(looked_at, 1.0)
         with EventLog.open(files.events) as log:
             log.append(EnsembleBuilt(9.0, 10, {0: 1.0}, {"loss": 0.5}, speeds))
-        assert outdated(searched, model)[: len(late)] == said
+        assert outdated_model_note(searched, model)[: len(late)] == said
 
 
 def is_ensemble(config: Config, members: dict[int, float], **scores: float) -> Config:
@@ -207,7 +207,7 @@ def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
         refitted = RefitFacts(2, "all", 1, "", members)
         model = TableModel(nothing, Path("refit.pt"), 2, refitted, is_ensemble=True)
         assert (model.name, model.which) == ("refit-ensemble", REFIT)
-        assert outdated(searched, model)[:42] == late
+        assert outdated_model_note(searched, model)[:42] == late
 
 
 @pytest.mark.parametrize(
@@ -220,18 +220,18 @@ def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
 )
 def test_a_trial_without_a_value_is_refused(number: int, why: str) -> None:
     study = StudyConfig(name="s")
-    assert trial_of(fold_events(events()), study, "refit.trial").number == 2
+    assert find_model_trial(fold_events(events()), study, "refit.trial").number == 2
     with pytest.raises(ConfigError) as caught:
-        trial_of(fold_events(events()), study, "refit.trial", number)
+        find_model_trial(fold_events(events()), study, "refit.trial", number)
     rest = "Those with a value, best first: 2, 1, 0; leave refit.trial out for trial 2, the best."
     assert str(caught.value) == f"refit.trial={number}: {why}. {rest}"
 
 
 def test_a_study_of_which_nothing_has_ended_says_how_to_go_on() -> None:
     with pytest.raises(ConfigError, match=r"ended with a value yet \(3 running\).* resume study"):
-        trial_of(fold_events(events()[:7]), StudyConfig(name="s"), "refit.trial")
+        find_model_trial(fold_events(events()[:7]), StudyConfig(name="s"), "refit.trial")
     with pytest.raises(ConfigError, match=r"value yet \(it has none\)"):
-        trial_of(fold_events([]), StudyConfig(name="s"), "refit.trial")
+        find_model_trial(fold_events([]), StudyConfig(name="s"), "refit.trial")
 
 
 @pytest.mark.parametrize(

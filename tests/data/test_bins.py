@@ -7,7 +7,7 @@ import pandas as pd
 
 from automl.data.columns import TableColumns
 from automl.data.dataset import TableRows
-from automl.data.features import N_BINS, bin_edges
+from automl.data.features import N_COLUMN_BINS, bin_edges
 from automl.data.preprocessing import Preprocessing
 
 
@@ -19,7 +19,7 @@ def read(frame: pd.DataFrame) -> tuple[TableColumns, TableRows]:
 def test_bins_hold_as_many_rows_each_in_the_unit_of_the_feature() -> None:
     values = np.random.default_rng(0).exponential(size=1600)
     (edges,) = bin_edges(*read(pd.DataFrame({"a": values})))
-    assert len(edges) == N_BINS + 1
+    assert len(edges) == N_COLUMN_BINS + 1
     scaled = (values - values.mean()) / values.std()
     counts, _ = np.histogram(scaled, bins=[edges[0] - 1, *edges[1:-1], edges[-1] + 1])
     assert counts.min() >= 99

@@ -14,7 +14,7 @@ from automl.data import cells
 
 
 def texts(column: pd.Series[Any]) -> list[str]:
-    codes, different = cells.spellings(column)
+    codes, different = cells.column_spellings(column)
     return [different[code] for code in codes]
 
 
@@ -37,7 +37,7 @@ def test_long_identifiers_stay_different() -> None:
 
 
 def test_what_pandas_takes_for_missing_is_missing() -> None:
-    words = sorted(cells.MISSING - {"?", ""})
+    words = sorted(cells.MISSING_TEXTS - {"?", ""})
     read = pd.read_csv(io.StringIO("\n".join(["a", *words])))["a"]
     assert read.isna().all()
     assert texts(pd.Series(words)) == [""] * len(words)
@@ -59,7 +59,7 @@ def test_what_pandas_takes_for_missing_is_missing() -> None:
 def test_numbers(column: Any, numbers: list[float]) -> None:
     series = pd.Series(column)
     assert cells.holds_numbers(series)
-    np.testing.assert_array_equal(cells.numbers(series), numbers)
+    np.testing.assert_array_equal(cells.column_to_numbers(series), numbers)
 
 
 @pytest.mark.parametrize("column", [["1", "b"], ["1_000"], [True, False], [True, None, False]])
@@ -68,7 +68,7 @@ def test_no_numbers(column: list[Any]) -> None:
 
 
 def test_flags_in_a_column_of_numbers_are_0_and_1() -> None:
-    np.testing.assert_array_equal(cells.numbers(pd.Series([True, False])), [1, 0])
+    np.testing.assert_array_equal(cells.column_to_numbers(pd.Series([True, False])), [1, 0])
 
 
 @pytest.mark.parametrize("cells_", [[True, 1, False, 0], [1, True, 0, False], [1.0, True, 0, None]])
@@ -82,4 +82,4 @@ def test_truths_and_numbers_are_told_apart(cells_: list[Any]) -> None:
 
 def test_truths_among_numbers_are_0_and_1() -> None:
     column = pd.Series([True, 2.5, False, 1], dtype=object)
-    np.testing.assert_array_equal(cells.numbers(column), [1, 2.5, 0, 1])
+    np.testing.assert_array_equal(cells.column_to_numbers(column), [1, 2.5, 0, 1])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from automl.data.cells import numbers, spellings
+from automl.data.cells import column_spellings, column_to_numbers
 from automl.data.tables.chunked_table import ChunkedTable, TableChunk
 from automl.errors import ConfigError
 
@@ -167,13 +167,15 @@ def test_a_cell_means_the_same_however_its_block_is_parsed(
         for one, other in both:
             assert list(one.places) == list(other.places)
             assert one.unread == other.unread
-            np.testing.assert_array_equal(numbers(one.frame["a"]), numbers(other.frame["a"]))
+            np.testing.assert_array_equal(
+                column_to_numbers(one.frame["a"]), column_to_numbers(other.frame["a"])
+            )
             assert spelt(one.frame["b"]) == spelt(other.frame["b"])
             assert list(one.frame["c"]) == list(other.frame["c"])
 
 
 def spelt(column: pd.Series[Any]) -> list[str]:
-    codes, different = spellings(column)
+    codes, different = column_spellings(column)
     return [different[code] for code in codes]
 
 

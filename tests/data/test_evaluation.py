@@ -14,7 +14,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.data.scoring.baselines import MAX_ROWS, baseline_predictions
-from automl.data.scoring.evaluation import open_evaluation, score_predictions, with_share
+from automl.data.scoring.evaluation import open_evaluation, score_predictions, take_training_share
 from automl.data.scoring.metrics import make_predictions
 from automl.errors import ConfigError
 from automl.trial import RowsKind
@@ -211,7 +211,7 @@ def test_a_linear_model_learns_from_so_many_rows_at_most() -> None:
 
 def test_a_share_of_the_training_rows_leaves_all_else(config: DataConfig) -> None:
     whole = open_evaluation(config, None)
-    half = with_share(whole, 0.5, seed=0)
+    half = take_training_share(whole, 0.5, seed=0)
     assert len(half.dataset.train) == len(whole.dataset.train) / 2
     known = {float(number) for number in whole.dataset.train.rows.numbers.ravel()}
     assert {float(number) for number in half.dataset.train.rows.numbers.ravel()} <= known

@@ -16,15 +16,15 @@ from automl.config import DataConfig, DataKind
 from automl.data.dataset import Dataset, RefitRows
 from automl.data.folds import (
     FEW_ROWS,
-    MANY_ROWS,
+    MAX_FOLDED_ROWS,
     decide_n_folds,
     decide_n_repeats,
+    find_untrained_classes,
     folds_at_random,
     folds_in_order,
     folds_of_groups,
-    only_judged,
 )
-from automl.data.load import load_dataset, load_with_test
+from automl.data.load import load_dataset, load_dataset_with_test
 from automl.errors import ConfigError
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -104,10 +104,10 @@ def test_blocks_in_order_are_about_as_large() -> None:
 
 
 def test_auto_goes_by_the_rows() -> None:
-    assert decide_n_folds("auto", MANY_ROWS + 1, MANY_ROWS + 1) == 1
-    assert decide_n_folds("auto", MANY_ROWS, MANY_ROWS) == 5
+    assert decide_n_folds("auto", MAX_FOLDED_ROWS + 1, MAX_FOLDED_ROWS + 1) == 1
+    assert decide_n_folds("auto", MAX_FOLDED_ROWS, MAX_FOLDED_ROWS) == 5
     assert decide_n_folds("auto", 100, 3) == 3, "as many as there are groups"
-    assert decide_n_folds(7, MANY_ROWS + 1, 10) == 7
+    assert decide_n_folds(7, MAX_FOLDED_ROWS + 1, 10) == 7
     assert [decide_n_repeats("auto", n) for n in (FEW_ROWS - 1, FEW_ROWS)] == [3, 1]
     assert decide_n_repeats(5, 10) == 1
 
@@ -121,8 +121,8 @@ def test_the_seed_decides() -> None:
 
 def test_a_class_that_a_fold_never_learned_is_known() -> None:
     strata = np.array([0] * 9 + [4])
-    assert only_judged(folds_at_random(strata, 5, 0), strata) == [4]
-    assert only_judged(folds_at_random(strata % 2, 5, 0), strata % 2) == []
+    assert find_untrained_classes(folds_at_random(strata, 5, 0), strata) == [4]
+    assert find_untrained_classes(folds_at_random(strata % 2, 5, 0), strata % 2) == []
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def numbers(dataset: Dataset) -> list[float]:
 
 
 def test_all_rows_but_the_test_part_train_and_judge(table: DataConfig) -> None:
-    single, divided = (load_with_test(replace(table, folds=k), None) for k in (1, 5))
+    single, divided = (load_dataset_with_test(replace(table, folds=k), None) for k in (1, 5))
     assert single.test.rows.numbers.tolist() == divided.test.rows.numbers.tolist()
     one, folds = single.dataset, divided.dataset
     assert len(folds.folds) == 5
@@ -170,9 +170,9 @@ def test_all_rows_but_the_test_part_train_and_judge(table: DataConfig) -> None:
 
 
 def test_no_test_part_is_kept_where_none_is_wanted(table: DataConfig) -> None:
-    found = load_with_test(replace(table, folds=5, test_fraction=0.0), None)
+    found = load_dataset_with_test(replace(table, folds=5, test_fraction=0.0), None)
     assert (len(found.dataset.train), len(found.test)) == (N, 0)
-    found = load_with_test(replace(table, test_fraction=0.0), None)
+    found = load_dataset_with_test(replace(table, test_fraction=0.0), None)
     single = found.dataset
     assert (len(single.train), len(single.validation), len(found.test)) == (240, 60, 0)
 
@@ -205,7 +205,7 @@ def test_what_is_not_set_changes_no_digest(table: DataConfig) -> None:
 def test_groups_stay_together_in_all_parts(table: DataConfig, folds: int) -> None:
     config = replace(table, group="shop", folds=folds)
     shops = pd.read_csv(str(table.path)).set_index("n")["shop"]
-    found = load_with_test(config, None)
+    found = load_dataset_with_test(config, None)
     dataset, test = found.dataset, found.test
     assert [column.name for column in dataset.columns.all] == ["n"], "days do not repeat"
     parts = [test, dataset.validation, dataset.train] if folds == 1 else [test, dataset.train]
@@ -223,7 +223,7 @@ def test_groups_stay_together_in_all_parts(table: DataConfig, folds: int) -> Non
 @pytest.mark.parametrize("folds", [1, 3])
 def test_order_is_kept_in_all_parts(table: DataConfig, folds: int) -> None:
     days = pd.read_csv(str(table.path)).set_index("n")["day"]
-    found = load_with_test(replace(table, time="day", folds=folds), None)
+    found = load_dataset_with_test(replace(table, time="day", folds=folds), None)
     dataset, test = found.dataset, found.test
     parts = [dataset.train, dataset.validation, test]
     spans = [sorted(days[n] for n in part.rows.numbers[:, 0]) for part in parts if len(part)]

@@ -14,10 +14,10 @@ import pytest
 from automl.config import DataConfig, DataKind
 from automl.data.column_kinds import read_columns
 from automl.data.columns import FORMAT, NumberColumn, TableColumns
-from automl.data.load import columns_of, load_dataset
+from automl.data.load import describe_columns, load_dataset
 from automl.data.preprocessing import Preprocessing
 from automl.data.scoring.evaluation import open_evaluation
-from automl.data.scoring.model_findings import importances
+from automl.data.scoring.model_findings import permutation_importances
 from automl.errors import ConfigError
 from tests.data.conftest import WriteTable
 from tests.features import features
@@ -232,7 +232,7 @@ def test_what_was_taken_for_what_is_said(config: DataConfig) -> None:
         "gives the target away by itself: is it known beforehand?: leak (data.columns.leak=drop",
     ):
         assert said in notes
-    rows, lines = columns_of(config)
+    rows, lines = describe_columns(config)
     assert tuple(lines) == load_dataset(config).notes
     by_name = {row.name: row for row in rows}
     assert by_name["name"].kind == "left out"
@@ -272,7 +272,7 @@ def test_parts_of_one_column_are_shuffled_together() -> None:
         years = 1970 + some.numbers[:, since] / 86400 / 365.2425
         return float(np.abs(years - some.numbers[:, year] - 0.5).max() > 0.6)
 
-    found = importances(columns, rows, loss, n_repeats=2, seed=0)
+    found = permutation_importances(columns, rows, loss, n_repeats=2, seed=0)
     assert sorted(found.index) == sorted(columns.sources)
     assert found["importance"].max() == 0
 

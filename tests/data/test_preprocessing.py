@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.data.columns import MAX_CATEGORIES, CategoryColumn, NumberColumn, TableColumns
-from automl.data.features import CLIP, n_features
+from automl.data.features import STANDARDISED_LIMIT, n_features
 from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
 from tests.features import features
@@ -95,7 +95,7 @@ def test_columns_that_say_nothing_are_left_out() -> None:
 def test_absurd_cells_end_at_the_clip() -> None:
     preprocessing = Preprocessing.fit(TRAIN[["n"]])
     x = features(preprocessing, pd.DataFrame({"n": [1e30, -1e30, 1e300, np.inf]}))
-    assert x[:2, 0].tolist() == [CLIP, -CLIP]
+    assert x[:2, 0].tolist() == [STANDARDISED_LIMIT, -STANDARDISED_LIMIT]
     np.testing.assert_array_equal(x[2:, 1], 1)  # beyond float32: missing
 
 

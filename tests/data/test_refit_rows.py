@@ -11,7 +11,7 @@ import pytest
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.dataset import Dataset, DatasetPart, RefitRows, join_parts
-from automl.data.load import load_dataset, load_with_test
+from automl.data.load import load_dataset, load_dataset_with_test
 from automl.errors import ConfigError
 
 DISC = DataConfig(n_train=60, n_validation=40)
@@ -48,7 +48,7 @@ def sizes(data: Dataset) -> tuple[int, int]:
 def test_of_a_table(
     rows: str, hold_out: float | None, expected: tuple[int, int], table: DataConfig
 ) -> None:
-    before, test = load_dataset(table), load_with_test(table, None).test
+    before, test = load_dataset(table), load_dataset_with_test(table, None).test
     data = load_dataset(table, RefitRows(rows, hold_out))
     assert sizes(data) == expected
     of = {"train": (before.train,), "train+validation": (before.train, before.validation)}
@@ -88,7 +88,7 @@ def test_of_the_disc(rows: str, hold_out: float | None, expected: tuple[int, int
         whole = [
             load_dataset(DISC).train,
             load_dataset(DISC).validation,
-            load_with_test(DISC, None).test,
+            load_dataset_with_test(DISC, None).test,
         ]
         assert numbers(join_parts(data.train, data.validation)) == numbers(join_parts(*whole))
 

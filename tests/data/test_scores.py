@@ -10,8 +10,12 @@ from sklearn import metrics
 
 import automl.data.scoring.baselines
 from automl.config import Task
-from automl.config.metrics import METRICS
-from automl.data.scoring.baselines import bootstrap, bootstrap_difference, bootstrap_interval
+from automl.config.metrics import METRICS_OF_TASK
+from automl.data.scoring.baselines import (
+    bootstrap_difference,
+    bootstrap_interval,
+    bootstrap_metrics,
+)
 from automl.data.scoring.metrics import (
     ClassPredictions,
     Floats,
@@ -61,7 +65,7 @@ def test_metrics_of_classes(n_classes: int) -> None:
         expected["average_precision"] = np.mean(precisions)
         expected["brier"] = metrics.brier_score_loss(y, shares)
     assert found == pytest.approx(expected)
-    assert tuple(found) == METRICS[Task.classification]
+    assert tuple(found) == METRICS_OF_TASK[Task.classification]
 
 
 def test_metrics_of_values() -> None:
@@ -77,7 +81,7 @@ def test_metrics_of_values() -> None:
         },
         rel=1e-4,
     )
-    assert tuple(found) == METRICS[Task.regression]
+    assert tuple(found) == METRICS_OF_TASK[Task.regression]
 
 
 def test_a_target_of_zero_has_no_share_to_be_missed_by() -> None:
@@ -87,7 +91,7 @@ def test_a_target_of_zero_has_no_share_to_be_missed_by() -> None:
     assert math.isnan(only.scored()["mape"])
 
 
-@pytest.mark.parametrize("task", METRICS)
+@pytest.mark.parametrize("task", METRICS_OF_TASK)
 def test_one_metric_is_what_it_is_among_all(task: Task) -> None:
     outputs, y = of_classes(3) if task is Task.classification else of_values()
     found = ClassPredictions(outputs, y) if task is Task.classification else values_of(outputs, y)
@@ -163,7 +167,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         rows = np.random.default_rng(seed).normal(size=80)
         sample = values(rows)
         found = bootstrap_interval(
-            sample.scored()["mae"], bootstrap({"a": sample}, 300, seed)["a"]["mae"]
+            sample.scored()["mae"], bootstrap_metrics({"a": sample}, 300, seed)["a"]["mae"]
         )
         held += found.low <= math.sqrt(2 / math.pi) <= found.high
     assert 0.91 <= held / 300 <= 0.97
@@ -171,19 +175,19 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 def test_samples_are_the_same_for_all_and_in_each_call() -> None:
     errors = RNG.normal(size=50)
-    first = bootstrap({"a": values(errors), "b": values(2 * errors)}, 200, 5)
+    first = bootstrap_metrics({"a": values(errors), "b": values(2 * errors)}, 200, 5)
     np.testing.assert_allclose(first["b"]["mae"], 2 * first["a"]["mae"])
-    again = bootstrap({"a": values(errors)}, 200, 5)
+    again = bootstrap_metrics({"a": values(errors)}, 200, 5)
     np.testing.assert_array_equal(first["a"]["loss"], again["a"]["loss"])
-    other = bootstrap({"a": values(errors)}, 200, 6)
+    other = bootstrap_metrics({"a": values(errors)}, 200, 6)
     assert (first["a"]["loss"] != other["a"]["loss"]).any()
 
 
 def test_many_rows_are_sampled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = np.arange(100.0)
-    whole = bootstrap({"a": values(errors)}, 700, 0)["a"]["mae"]
+    whole = bootstrap_metrics({"a": values(errors)}, 700, 0)["a"]["mae"]
     monkeypatch.setattr(automl.data.scoring.baselines, "_CELLS_AT_ONCE", 900)
-    pieces = bootstrap({"a": values(errors)}, 700, 0)["a"]["mae"]
+    pieces = bootstrap_metrics({"a": values(errors)}, 700, 0)["a"]["mae"]
     assert pieces.shape == (700,)
     assert len(np.unique(pieces)) > 300, "each piece is drawn anew"
     assert pieces.mean() == pytest.approx(whole.mean(), abs=0.5)
@@ -193,7 +197,7 @@ def test_many_rows_are_sampled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
 def compare(a: Floats, b: Floats, n_compared: int = 1) -> tuple[str, float]:
     """The verdict on b against a by `mae`, and the width of the difference's interval."""
     both = {"a": values(a), "b": values(b)}
-    samples = bootstrap(both, 1000, 0)
+    samples = bootstrap_metrics(both, 1000, 0)
     found = bootstrap_difference(
         "mae",
         both["b"].scored()["mae"] - both["a"].scored()["mae"],
@@ -206,7 +210,7 @@ def compare(a: Floats, b: Floats, n_compared: int = 1) -> tuple[str, float]:
 def test_a_small_difference_on_the_same_rows_is_more_than_chance() -> None:
     rows = RNG.normal(size=400)
     worse = rows * 1.02 + 0.01 * np.sign(rows)
-    alone = bootstrap_interval(0.0, bootstrap({"a": values(rows)}, 1000, 0)["a"]["mae"])
+    alone = bootstrap_interval(0.0, bootstrap_metrics({"a": values(rows)}, 1000, 0)["a"]["mae"])
     verdict, width = compare(rows, worse)
     assert verdict == "worse"
     assert width < (alone.high - alone.low) / 10

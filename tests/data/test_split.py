@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.config import DataConfig
-from automl.data.folds import MANY_ROWS
+from automl.data.folds import MAX_FOLDED_ROWS
 from automl.data.split import split_rows
 from automl.errors import ConfigError
 
@@ -115,9 +115,9 @@ def test_what_is_no_number_of_rows_is_refused(sweep_rows: float) -> None:
 @pytest.mark.parametrize(
     ("folds", "fraction", "n_rows", "n_judged"),
     [
-        ("auto", None, MANY_ROWS + 10, 2_001),
-        ("auto", 0.2, MANY_ROWS + 10, 4_002),
-        (1, None, MANY_ROWS + 10, 4_002),
+        ("auto", None, MAX_FOLDED_ROWS + 10, 2_001),
+        ("auto", 0.2, MAX_FOLDED_ROWS + 10, 4_002),
+        (1, None, MAX_FOLDED_ROWS + 10, 4_002),
         (1, None, 100, 20),
     ],
     ids=["many rows", "as it is said", "no folds", "few rows"],

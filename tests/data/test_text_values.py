@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from automl.data.text_values import (
     DATE_PARTS,
-    date_style,
-    number_in,
+    date_part,
+    detect_date_style,
+    detect_number_style,
     number_of,
-    number_style,
-    part_of_date,
-    seconds_in,
+    parse_text_number,
+    parse_text_seconds,
 )
 
 
@@ -44,14 +44,14 @@ from automl.data.text_values import (
     ],
 )
 def test_numbers_in_texts(text: str, mark: str, said: float | None) -> None:
-    assert number_in(text, mark, "€") == said
+    assert parse_text_number(text, mark, "€") == said
 
 
 def test_the_mark_and_the_unit_are_those_of_most_texts() -> None:
-    assert number_style(["1.234,50 €", "3,5", "7 €"]) == (",", "€", 1.0)
-    assert number_style(["1,234.50", "3"]) == (".", "", 1.0)
-    assert number_style(["10 kg", "7 KG", "1 lb", "x"]) == (".", "kg", 0.5)
-    assert number_style(["A1", "B2", "12:30", "1.2.3"])[2] == 0
+    assert detect_number_style(["1.234,50 €", "3,5", "7 €"]) == (",", "€", 1.0)
+    assert detect_number_style(["1,234.50", "3"]) == (".", "", 1.0)
+    assert detect_number_style(["10 kg", "7 KG", "1 lb", "x"]) == (".", "kg", 0.5)
+    assert detect_number_style(["A1", "B2", "12:30", "1.2.3"])[2] == 0
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_the_mark_and_the_unit_are_those_of_most_texts() -> None:
     ],
 )
 def test_dates_are_read_by_the_format_that_fits_all(texts: list[str], form: str) -> None:
-    assert date_style(texts) == (form, 1.0)
+    assert detect_date_style(texts) == (form, 1.0)
 
 
 def test_what_is_no_date() -> None:
-    assert date_style(["abc", "12:30", "1.2.3", "20240131", "2024-02-30"])[1] == 0
+    assert detect_date_style(["abc", "12:30", "1.2.3", "20240131", "2024-02-30"])[1] == 0
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_what_is_no_date() -> None:
 )
 def test_a_time_with_a_zone_is_that_instant(text: str, form: str) -> None:
     wanted = datetime.datetime(2024, 1, 5, 11, 30, tzinfo=datetime.UTC)
-    assert seconds_in(text, form) == wanted.timestamp()
+    assert parse_text_seconds(text, form) == wanted.timestamp()
 
 
 @given(st.datetimes())
 def test_parts_are_those_of_the_calendar(when: datetime.datetime) -> None:
     seconds = (when - datetime.datetime(1970, 1, 1)).total_seconds()
-    parts = {part: part_of_date(seconds, part) for part in DATE_PARTS}
+    parts = {part: date_part(seconds, part) for part in DATE_PARTS}
     assert parts == {
         "year": when.year,
         "month": when.month,
@@ -98,7 +98,7 @@ def test_parts_are_those_of_the_calendar(when: datetime.datetime) -> None:
         "since": seconds,
     }
     for part, value in parts.items():
-        assert part_of_date(np.array([seconds, 0.0]), part)[0] == value
+        assert date_part(np.array([seconds, 0.0]), part)[0] == value
 
 
 def test_a_cell_of_a_row_alone_is_read_as_in_a_table() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from automl.devices.host import (
     MemoryLimit,
-    cpu_limit,
+    cgroup_cpu_limit,
+    cgroup_memory_limit,
     host_memory,
-    memory_limit,
     n_oom_kills,
     usable_cores,
 )
@@ -60,7 +60,7 @@ def test_version_2_leaves_the_limit_less_what_is_held_and_cannot_be_dropped(tmp_
             "memory.stat": f"anon 5\nactive_file 7\ninactive_file {200 * MIB}\n",
         },
     )
-    assert memory_limit(root) == MemoryLimit(1000 * MIB, 500 * MIB)
+    assert cgroup_memory_limit(root) == MemoryLimit(1000 * MIB, 500 * MIB)
 
 
 def test_the_tightest_level_counts(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_tightest_level_counts(tmp_path: Path) -> None:
             "user/memory.current": f"{950 * MIB}\n",
         },
     )
-    assert memory_limit(root) == MemoryLimit(900 * MIB, 50 * MIB)
+    assert cgroup_memory_limit(root) == MemoryLimit(900 * MIB, 50 * MIB)
 
 
 def test_version_1_below_the_mounted_root(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_version_1_below_the_mounted_root(tmp_path: Path) -> None:
             "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert memory_limit(root) == MemoryLimit(800 * MIB, 600 * MIB)
-    assert cpu_limit(root) == 1.5
+    assert cgroup_memory_limit(root) == MemoryLimit(800 * MIB, 600 * MIB)
+    assert cgroup_cpu_limit(root) == 1.5
 
 
 def test_version_1_in_a_container_whose_path_is_the_hosts(tmp_path: Path) -> None:
@@ -112,24 +112,26 @@ def test_version_1_in_a_container_whose_path_is_the_hosts(tmp_path: Path) -> Non
             "memory/inner/memory.usage_in_bytes": f"{100 * MIB}\n",
         },
     )
-    assert memory_limit(root) == MemoryLimit(256 * MIB, 0)
+    assert cgroup_memory_limit(root) == MemoryLimit(256 * MIB, 0)
 
 
 def test_a_group_that_the_mount_does_not_show_is_bounded_by_what_it_shows(tmp_path: Path) -> None:
     files = {"memory.max": f"{512 * MIB}\n", "memory.current": f"{112 * MIB}\n"}
-    assert memory_limit(v2(tmp_path, "/not/here", files)) == MemoryLimit(512 * MIB, 400 * MIB)
+    assert cgroup_memory_limit(v2(tmp_path, "/not/here", files)) == MemoryLimit(
+        512 * MIB, 400 * MIB
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "cores"), [("max 100000\n", None), ("250000 100000\n", 2.5), ("", None)]
 )
 def test_the_quota_of_version_2(tmp_path: Path, text: str, cores: float | None) -> None:
-    assert cpu_limit(v2(tmp_path, "/", {"cpu.max": text})) == cores
+    assert cgroup_cpu_limit(v2(tmp_path, "/", {"cpu.max": text})) == cores
 
 
 def test_no_files_no_limits(tmp_path: Path) -> None:
-    assert memory_limit(tmp_path) is None
-    assert cpu_limit(tmp_path) is None
+    assert cgroup_memory_limit(tmp_path) is None
+    assert cgroup_cpu_limit(tmp_path) is None
 
 
 def test_the_machine_counts_where_no_group_limits_it(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ import os
 import psutil
 
 from automl.devices.host import HostReader, own_memory_bytes, usable_cores
-from automl.trial import HOST
+from automl.trial import LOCAL_HOST
 
 
 def test_the_host_has_the_machines_memory_and_our_cores() -> None:
     (host,) = HostReader().read()
-    assert host.address == HOST
+    assert host.address == LOCAL_HOST
     assert 0 < host.total_bytes <= psutil.virtual_memory().total
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
 

@@ -18,7 +18,7 @@ from automl.devices.device_reading import (
     close_unclaimed_devices,
     merge_node_readings,
 )
-from automl.trial import HOST, LOCAL_NODE, DeviceId, ProcessId
+from automl.trial import LOCAL_HOST, LOCAL_NODE, DeviceId, ProcessId
 
 GB = 1000**3
 
@@ -26,7 +26,7 @@ GB = 1000**3
 def reading_of(
     node: str, begun: float, *, error: str | None = None, heard: float = 0.0
 ) -> NodeReading:
-    host = DeviceSnapshot(HOST, "cpu", 8 * GB, 5 * GB)
+    host = DeviceSnapshot(LOCAL_HOST, "cpu", 8 * GB, 5 * GB)
     gpu = DeviceSnapshot(DeviceId(LOCAL_NODE, "GPU-a"), "A10", 24 * GB, 20 * GB)
     held = {(DeviceId(node, "host"), ProcessId(node, 7)): GB}
     own = DeviceReading(

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device_reader import open_reader
+from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import (
     DeviceProcess,
     DeviceReader,
@@ -41,8 +41,8 @@ SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
 READ = """
 import json, sys
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device_reader import open_reader
-for d in open_reader(DevicesConfig(kind=DevicesKind.nvml)).read():
+from automl.devices.device_reader import open_device_reader
+for d in open_device_reader(DevicesConfig(kind=DevicesKind.nvml)).read():
     print(json.dumps([d.address.uuid, d.free_bytes]))
 """
 
@@ -54,7 +54,7 @@ def by_uuid(reader: DeviceReader) -> dict[str, DeviceSnapshot]:
 def test_gpus_come_in_nvmls_order_with_what_nvml_says(loaded_nvml_stub: NvmlStub) -> None:
     loaded_nvml_stub.gpu(LARGE).use(10 * GIB)
     loaded_nvml_stub.gpu(LARGE).load(75)
-    small, large = open_reader(NVML).read()
+    small, large = open_device_reader(NVML).read()
     assert small == DeviceSnapshot(
         device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB, utilisation=0.0, nvml_number=0
     )
@@ -64,7 +64,7 @@ def test_gpus_come_in_nvmls_order_with_what_nvml_says(loaded_nvml_stub: NvmlStub
 
 
 def test_each_read_asks_anew(loaded_nvml_stub: NvmlStub) -> None:
-    reader = open_reader(NVML)
+    reader = open_device_reader(NVML)
     assert by_uuid(reader)[LARGE].free_bytes == 24 * GIB
     loaded_nvml_stub.gpu(LARGE).fill()
     assert by_uuid(reader)[LARGE].free_bytes == 0
@@ -79,7 +79,7 @@ def test_tenants_have_names_where_the_machine_knows_them(loaded_nvml_stub: NvmlS
     loaded_nvml_stub.gpu(SMALL).host(
         [(os.getpid(), 2 * GIB), (gone.pid, NOT_AVAILABLE)], graphics=[(os.getpid(), 3 * GIB)]
     )
-    assert by_uuid(open_reader(NVML))[SMALL].processes == (
+    assert by_uuid(open_device_reader(NVML))[SMALL].processes == (
         DeviceProcess(os.getpid(), 3 * GIB, 3 * GIB, me.name(), me.username()),
         DeviceProcess(gone.pid),
     )
@@ -90,7 +90,7 @@ def test_what_is_advisory_may_fail(loaded_nvml_stub: NvmlStub, code: int) -> Non
     loaded_nvml_stub.gpu(SMALL).host([(1, GIB)])
     for function in ("UtilizationRates", "ComputeRunningProcesses", "GraphicsRunningProcesses"):
         loaded_nvml_stub.fail(f"nvmlDeviceGet{function}", code)
-    small = by_uuid(open_reader(NVML))[SMALL]
+    small = by_uuid(open_device_reader(NVML))[SMALL]
     assert (small.utilisation, small.processes, small.free_bytes) == (None, (), 8 * GIB)
 
 
@@ -109,13 +109,13 @@ def test_an_old_driver_lacks_functions(
     )
     functions = [f"nvmlDeviceGet{name}" for name in missing]
     load(compile_or_skip(tmp_path / "old", *functions), monkeypatch)
-    small, _ = open_reader(NVML).read()
+    small, _ = open_device_reader(NVML).read()
     assert small == DeviceSnapshot(device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB, nvml_number=0)
 
 
 def test_a_gpu_without_memory_of_its_own_shares_the_machines(loaded_nvml_stub: NvmlStub) -> None:
     loaded_nvml_stub.fail("nvmlDeviceGetMemoryInfo", NOT_SUPPORTED)
-    assert by_uuid(open_reader(NVML))[SMALL].total_bytes <= psutil.virtual_memory().total
+    assert by_uuid(open_device_reader(NVML))[SMALL].total_bytes <= psutil.virtual_memory().total
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_gpu_without_memory_of_its_own_shares_the_machines(loaded_nvml_stub: N
 def test_a_gpu_that_never_answered_fails_the_reading_and_the_next_succeeds(
     loaded_nvml_stub: NvmlStub, code: int, words: str
 ) -> None:
-    reader = open_reader(NVML)
+    reader = open_device_reader(NVML)
     loaded_nvml_stub.gpu(LARGE).fail(code)
     with pytest.raises(DeviceReadError, match=f"{LARGE}: .*{words}") as failure:
         reader.read()
@@ -146,7 +146,7 @@ def test_a_gpu_that_errs_is_drained_and_used_again_when_it_answers_each_said_onc
     words: str,
     lost: bool,
 ) -> None:
-    reader = open_reader(NVML)
+    reader = open_device_reader(NVML)
     well = by_uuid(reader)[LARGE]
     assert (well.fault, well.lost) == (None, False)
     for _ in range(2):
@@ -162,7 +162,7 @@ def test_a_gpu_that_errs_is_drained_and_used_again_when_it_answers_each_said_onc
 
 
 def test_a_reading_of_gpus_that_all_err_has_failed(loaded_nvml_stub: NvmlStub) -> None:
-    reader = open_reader(NVML)
+    reader = open_device_reader(NVML)
     reader.read()
     for uuid in (SMALL, LARGE):
         loaded_nvml_stub.gpu(uuid).fail(10)
@@ -174,7 +174,7 @@ def test_a_gpu_whose_memory_erred_since_the_sweep_began_is_drained_until_it_was_
     loaded_nvml_stub: NvmlStub,
 ) -> None:
     loaded_nvml_stub.gpu(LARGE).err(3)
-    reader = open_reader(NVML)
+    reader = open_device_reader(NVML)
     assert by_uuid(reader)[LARGE].fault is None, "long ago"
     loaded_nvml_stub.gpu(LARGE).err(4)
     erred = by_uuid(reader)[LARGE]
@@ -191,20 +191,20 @@ def test_how_many_processes_a_compute_mode_allows(
     loaded_nvml_stub: NvmlStub, mode: int, most: int | None
 ) -> None:
     loaded_nvml_stub.gpu(SMALL).set_mode(mode)
-    devices = by_uuid(open_reader(NVML))
+    devices = by_uuid(open_device_reader(NVML))
     assert (devices[SMALL].max_processes, devices[LARGE].max_processes) == (most, None)
 
 
 def test_who_draws_alone_does_not_compute(loaded_nvml_stub: NvmlStub) -> None:
     loaded_nvml_stub.gpu(SMALL).host([(7, GIB), (8, GIB)], graphics=[(8, GIB), (9, GIB)])
-    tenants = by_uuid(open_reader(NVML))[SMALL].processes
+    tenants = by_uuid(open_device_reader(NVML))[SMALL].processes
     assert {p.pid: p.computes for p in tenants} == {7: True, 8: True, 9: False}
 
 
 def test_a_gpu_that_was_lost_before_is_left_out_and_named_once(
     loaded_nvml_stub: NvmlStub, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reader = open_reader(NVML)
+    reader = open_device_reader(NVML)
     loaded_nvml_stub.gpu(LARGE).fail(GPU_IS_LOST)
     assert list(by_uuid(reader)) == [SMALL]
     assert list(by_uuid(reader)) == [SMALL]
@@ -220,7 +220,7 @@ def test_a_gpu_closed_to_this_container_is_passed_over(
     loaded_nvml_stub: NvmlStub, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded_nvml_stub.gpu(SMALL).fail(NO_PERMISSION)
-    assert list(by_uuid(open_reader(NVML))) == [LARGE]
+    assert list(by_uuid(open_device_reader(NVML))) == [LARGE]
     assert "GPU 0 of NVML: Insufficient Permissions" in caplog.text
 
 
@@ -229,7 +229,7 @@ def test_slices_stand_in_for_the_gpu_that_they_split(loaded_nvml_stub: NvmlStub)
     first = loaded_nvml_stub.add_slice(large, SLICE, total_bytes=5 * GIB)
     loaded_nvml_stub.add_slice(large, SLICE.replace("c", "d"), total_bytes=5 * GIB)
     first.use(GIB)
-    devices = by_uuid(open_reader(NVML))
+    devices = by_uuid(open_device_reader(NVML))
     assert list(devices) == [SMALL, SLICE, SLICE.replace("c", "d")]
     assert (devices[SLICE].total_bytes, devices[SLICE].free_bytes) == (5 * GIB, 4 * GIB)
     assert devices[SLICE].utilisation is None
@@ -237,7 +237,7 @@ def test_slices_stand_in_for_the_gpu_that_they_split(loaded_nvml_stub: NvmlStub)
 
 def test_a_gpu_split_into_nothing_cannot_be_used(loaded_nvml_stub: NvmlStub) -> None:
     loaded_nvml_stub.enable_mig(loaded_nvml_stub.gpu(LARGE))
-    assert list(by_uuid(open_reader(NVML))) == [SMALL]
+    assert list(by_uuid(open_device_reader(NVML))) == [SMALL]
 
 
 def test_closing_twice_shuts_nvml_down_once(loaded_nvml_stub: NvmlStub) -> None:

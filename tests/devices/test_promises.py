@@ -24,7 +24,7 @@ from automl.devices.memory_promises import (
     encode,
     folder_of,
 )
-from automl.trial import HOST
+from automl.trial import LOCAL_HOST
 from tests.places import device_id
 
 GPU = device_id("GPU-a")
@@ -244,7 +244,7 @@ def test_which_folder() -> None:
     assert folder_of([GPU], {}) == DEFAULT_FOLDER
     assert folder_of([GPU], {"AUTOML_PROMISES": "/elsewhere"}) == "/elsewhere"
     assert folder_of([GPU], {"AUTOML_PROMISES": ""}) is None
-    assert folder_of([HOST], {}) is None
+    assert folder_of([LOCAL_HOST], {}) is None
 
 
 uuids = st.from_regex(r"GPU-[0-9a-f-]{1,40}", fullmatch=True)

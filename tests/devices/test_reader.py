@@ -12,11 +12,11 @@ from subprocess import PIPE
 import pytest
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device_reader import ReaderThread, open_reader, take_reading
+from automl.devices.device_reader import ReaderThread, open_device_reader, take_reading
 from automl.devices.device_reading import DeviceReader, DeviceReading, HeldBytes
 from automl.devices.host import HostReader
 from automl.errors import ConfigError
-from automl.trial import HOST, HOST_UUID, LOCAL_NODE
+from automl.trial import HOST_UUID, LOCAL_HOST, LOCAL_NODE
 from tests.nvml_stub.fixtures import CUDA_ORDER, LARGE, SMALL
 from tests.nvml_stub.stub import UNKNOWN, NvmlStub
 from tests.places import device_id, process_id
@@ -65,23 +65,23 @@ def torch_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 def test_host_is_the_machine_even_where_there_are_gpus(loaded_nvml_stub: NvmlStub) -> None:
-    assert uuids(open_reader(config("host"))) == [HOST_UUID]
+    assert uuids(open_device_reader(config("host"))) == [HOST_UUID]
     assert loaded_nvml_stub.n_calls("nvmlInit_v2") == 0
 
 
 def test_only_of_a_gpu_cannot_be_met_by_the_host() -> None:
     with pytest.raises(ConfigError, match=r"devices.only=GPU-8f: .* there is host\."):
-        open_reader(config("host", "GPU-8f"))
+        open_device_reader(config("host", "GPU-8f"))
 
 
 def test_the_machine_is_read_beside_gpus_once(loaded_nvml_stub: NvmlStub) -> None:
-    both = open_reader(config("nvml"), beside_gpus=True)
+    both = open_device_reader(config("nvml"), beside_gpus=True)
     assert uuids(both) == [SMALL, LARGE, HOST_UUID]
     reading = take_reading(both, dict)
     assert [d.address.uuid for d in reading.devices] == [SMALL, LARGE, HOST_UUID]
     assert reading.hosts.keys() == {LOCAL_NODE}
     both.close()
-    assert uuids(open_reader(config("host"), beside_gpus=True)) == [HOST_UUID]
+    assert uuids(open_device_reader(config("host"), beside_gpus=True)) == [HOST_UUID]
 
 
 # --- devices=nvml ---------------------------------------------------------------------------------
@@ -107,17 +107,17 @@ def test_nvml_gives_what_is_shown_and_wanted(
 ) -> None:
     if setting is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
-    assert uuids(open_reader(config("nvml", *only))) == expected
+    assert uuids(open_device_reader(config("nvml", *only))) == expected
 
 
 def test_of_a_node_a_slurm_job_takes_its_own(
     loaded_nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = uuids(open_reader(config("nvml")))
+    every = uuids(open_device_reader(config("nvml")))
     monkeypatch.setenv("SLURM_JOB_GPUS", "1")
-    assert uuids(open_reader(config("nvml"))) == every[1:]
+    assert uuids(open_device_reader(config("nvml"))) == every[1:]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", every[0])
-    assert uuids(open_reader(config("nvml"))) == every[:1], "the more exact word counts"
+    assert uuids(open_device_reader(config("nvml"))) == every[:1], "the more exact word counts"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_nvml_refuses_what_leaves_no_gpu_and_closes_the_driver(
     if setting is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
     with pytest.raises(ConfigError) as refusal:
-        open_reader(config("nvml", *only))
+        open_device_reader(config("nvml", *only))
     assert [word for word in words if word not in str(refusal.value)] == []
     assert loaded_nvml_stub.n_calls("nvmlShutdown") == 1
 
@@ -165,8 +165,8 @@ def test_a_driver_that_fails_is_refused_under_nvml_and_passed_over_aloud_under_a
 ) -> None:
     loaded_nvml_stub.fail(function, code)
     with pytest.raises(ConfigError, match=f"devices=nvml: .*{words}.*devices=host"):
-        open_reader(config("nvml"))
-    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+        open_device_reader(config("nvml"))
+    assert uuids(open_device_reader(config("auto"))) == [HOST_UUID]
     (warning,) = caplog.messages
     assert warning.startswith("devices=auto: no GPU is used: ")
     assert words in warning
@@ -177,8 +177,8 @@ def test_nvml_without_a_gpu_is_refused(loaded_nvml_stub: NvmlStub) -> None:
     with path.open("r+b") as file:
         file.write(bytes(path.stat().st_size))
     with pytest.raises(ConfigError, match=r"devices=nvml: NVML shows no GPU\."):
-        open_reader(config("nvml"))
-    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+        open_device_reader(config("nvml"))
+    assert uuids(open_device_reader(config("auto"))) == [HOST_UUID]
 
 
 # --- devices=auto ---------------------------------------------------------------------------------
@@ -188,12 +188,12 @@ def test_auto_gives_the_gpus_that_torch_can_use_too(
     loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
 ) -> None:
     torch_sees(*(("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER))
-    assert uuids(open_reader(config("auto"))) == [SMALL, LARGE]
-    assert uuids(open_reader(config("auto", "GPU-aaaa"))) == [LARGE]
+    assert uuids(open_device_reader(config("auto"))) == [SMALL, LARGE]
+    assert uuids(open_device_reader(config("auto", "GPU-aaaa"))) == [LARGE]
     torch_sees(("Stub A10", LARGE.removeprefix("GPU-")))
-    assert uuids(open_reader(config("auto"))) == [LARGE]
+    assert uuids(open_device_reader(config("auto"))) == [LARGE]
     with pytest.raises(ConfigError, match=f"devices.only=GPU-bbbb: .* there is {LARGE}"):
-        open_reader(config("auto", "GPU-bbbb"))
+        open_device_reader(config("auto", "GPU-bbbb"))
 
 
 def test_auto_gives_the_slice_that_torch_can_use(
@@ -201,7 +201,7 @@ def test_auto_gives_the_slice_that_torch_can_use(
 ) -> None:
     loaded_nvml_stub.add_slice(loaded_nvml_stub.gpu(LARGE), SLICE, total_bytes=2**30)
     torch_sees(("Stub A10 MIG 1g.5gb", SLICE.removeprefix("MIG-")))
-    assert uuids(open_reader(config("auto"))) == [SLICE]
+    assert uuids(open_device_reader(config("auto"))) == [SLICE]
 
 
 def test_auto_leaves_the_numbers_of_cuda_visible_devices_to_torch(
@@ -211,7 +211,7 @@ def test_auto_leaves_the_numbers_of_cuda_visible_devices_to_torch(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     torch_sees(("Stub A10", CUDA_ORDER[0].removeprefix("GPU-")))
-    assert uuids(open_reader(config("auto"))) == [LARGE]
+    assert uuids(open_device_reader(config("auto"))) == [LARGE]
 
 
 def test_auto_trains_on_the_cpu_where_torch_can_use_no_gpu_and_says_so(
@@ -220,7 +220,7 @@ def test_auto_trains_on_the_cpu_where_torch_can_use_no_gpu_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     torch_sees()
-    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+    assert uuids(open_device_reader(config("auto"))) == [HOST_UUID]
     assert "torch can use none of the GPUs" in caplog.text
     assert f"{LARGE} Stub A10" in caplog.text
     assert loaded_nvml_stub.n_calls("nvmlShutdown") == 1
@@ -231,7 +231,7 @@ def test_auto_asks_nobody_where_every_gpu_is_hidden(
     loaded_nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
-    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+    assert uuids(open_device_reader(config("auto"))) == [HOST_UUID]
     assert loaded_nvml_stub.n_calls("nvmlInit_v2") == 0
 
 
@@ -249,21 +249,21 @@ def test_readings_come_until_the_thread_is_stopped(readings: "queue.Queue[Device
     first, second = (readings.get(timeout=WAIT_SECONDS) for _ in range(2))
     assert thread.stop(WAIT_SECONDS)
     assert first.begun_seconds <= second.begun_seconds
-    assert [device.address for device in first.devices] == [HOST]
+    assert [device.address for device in first.devices] == [LOCAL_HOST]
     assert first.error is None
 
 
 def test_what_we_hold_is_read_before_and_after() -> None:
     sizes = iter([100, 70])
-    reading = take_reading(HostReader(), lambda: {(HOST, process_id(7)): next(sizes)})
-    assert reading.reserved_before == {(HOST, process_id(7)): 100}
-    assert reading.reserved_after == {(HOST, process_id(7)): 70}
+    reading = take_reading(HostReader(), lambda: {(LOCAL_HOST, process_id(7)): next(sizes)})
+    assert reading.reserved_before == {(LOCAL_HOST, process_id(7)): 100}
+    assert reading.reserved_after == {(LOCAL_HOST, process_id(7)): 70}
 
 
 def test_a_failing_driver_gives_readings_with_the_error_until_it_is_well(
     loaded_nvml_stub: NvmlStub, readings: "queue.Queue[DeviceReading]"
 ) -> None:
-    reader = open_reader(config("nvml"))
+    reader = open_device_reader(config("nvml"))
     loaded_nvml_stub.fail(MEMORY, UNKNOWN)
     thread = ReaderThread(reader, NOW_SECONDS, nothing, readings.put)
     thread.start()
@@ -287,7 +287,7 @@ def test_a_reader_with_a_flaw_does_not_end_the_thread_unseen() -> None:
 def test_a_hanging_driver_gives_no_reading_and_holds_up_nobody(
     loaded_nvml_stub: NvmlStub, readings: "queue.Queue[DeviceReading]"
 ) -> None:
-    reader = open_reader(config("nvml"))
+    reader = open_device_reader(config("nvml"))
     thread = ReaderThread(reader, NOW_SECONDS, nothing, readings.put)
     loaded_nvml_stub.hang(MEMORY)
     thread.start()
@@ -303,7 +303,7 @@ def test_a_hanging_driver_gives_no_reading_and_holds_up_nobody(
 def test_a_driver_that_hung_goes_on_with_fresh_readings(
     loaded_nvml_stub: NvmlStub, readings: "queue.Queue[DeviceReading]"
 ) -> None:
-    thread = ReaderThread(open_reader(config("nvml")), NOW_SECONDS, nothing, readings.put)
+    thread = ReaderThread(open_device_reader(config("nvml")), NOW_SECONDS, nothing, readings.put)
     loaded_nvml_stub.hang(MEMORY)
     thread.start()
     loaded_nvml_stub.wait_for_call(MEMORY)
@@ -322,7 +322,7 @@ def test_a_process_that_one_of_ours_started_is_said_to_be_its(loaded_nvml_stub: 
     command = [sys.executable, "-c", script, waits]
     with (
         subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as child,
-        contextlib.closing(open_reader(config("nvml", LARGE))) as reader,
+        contextlib.closing(open_device_reader(config("nvml", LARGE))) as reader,
     ):
         assert child.stdout is not None
         grandchild, pid = map(int, child.stdout.readline().split())
@@ -342,7 +342,7 @@ def test_under_auto_a_number_counts_as_torch_does(
 ) -> None:
     """NVML has them the other way round."""
     torch_sees(*[("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER])
-    with contextlib.closing(open_reader(config("auto", "0"))) as reader:
+    with contextlib.closing(open_device_reader(config("auto", "0"))) as reader:
         (device,) = reader.read()
     assert device.address == device_id(LARGE)
     assert (device.cuda_number, device.nvml_number) == (0, 1)
@@ -363,7 +363,7 @@ def test_without_torch_a_number_counts_where_the_order_is_known(
     expected: str,
 ) -> None:
     monkeypatch.setenv(name, value)
-    with contextlib.closing(open_reader(config("nvml", "0"))) as reader:
+    with contextlib.closing(open_device_reader(config("nvml", "0"))) as reader:
         assert uuids(reader) == [expected]
 
 
@@ -371,9 +371,9 @@ def test_under_nvml_torch_is_asked_for_a_number_alone(
     loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
 ) -> None:
     torch_sees(*[("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER])
-    with contextlib.closing(open_reader(config("nvml", "0"))) as reader:
+    with contextlib.closing(open_device_reader(config("nvml", "0"))) as reader:
         assert uuids(reader) == [LARGE]
-    with contextlib.closing(open_reader(config("nvml"))) as reader:
+    with contextlib.closing(open_device_reader(config("nvml"))) as reader:
         assert [device.cuda_number for device in reader.read()] == [None, None]
 
 
@@ -381,4 +381,4 @@ def test_one_name_needs_no_list() -> None:
     assert DevicesConfig(only=0).only == ["0"]
     assert DevicesConfig(only=[1, "GPU-a"]).only == ["1", "GPU-a"]
     with pytest.raises(ConfigError, match=r"devices.only='': "):
-        open_reader(DevicesConfig(kind=DevicesKind.host, only=None))
+        open_device_reader(DevicesConfig(kind=DevicesKind.host, only=None))

@@ -4,8 +4,8 @@ import pytest
 
 from automl.devices.device_selection import (
     devices_of_job,
-    hides_all,
-    same_device,
+    hides_all_devices,
+    is_same_device,
     select_only,
     visible_devices,
 )
@@ -74,7 +74,7 @@ def test_numbers_say_nothing_of_slices_but_their_uuids_do() -> None:
     [(None, False), ("", True), ("-1", True), (" -1", True), ("0", False), (A, False)],
 )
 def test_what_hides_every_gpu_of_any_machine(setting: str | None, hidden: bool) -> None:
-    assert hides_all(setting) is hidden
+    assert hides_all_devices(setting) is hidden
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_only_refuses_what_matches_nothing_and_lists_what_there_is(prefix: str) 
 
 
 def test_a_uuid_is_the_same_with_any_beginning() -> None:
-    assert same_device(M, M.removeprefix("MIG-"))
-    assert same_device(M, M.replace("MIG-", "GPU-").upper())
-    assert not same_device(A, B)
+    assert is_same_device(M, M.removeprefix("MIG-"))
+    assert is_same_device(M, M.replace("MIG-", "GPU-").upper())
+    assert not is_same_device(A, B)
 
 
 @pytest.mark.parametrize(

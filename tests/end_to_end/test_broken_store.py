@@ -9,7 +9,7 @@ import pytest
 
 from automl.errors import StorageError
 from automl.record.event_log import EventLog
-from automl.record.study_directory import is_held
+from automl.record.study_directory import is_study_held
 from automl.trial import Event, FinishedOutcome, SweepEnded
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program, Running, wait_until
@@ -38,7 +38,7 @@ def break_it(program: Program, records: Records, *words: str) -> Running:
     """A sweep whose journal broke and whose lock has just come free."""
     sweep = program.start_module(TROUBLED, *WORDS, *words)
     sweep.wait_until((records.path / BROKE).exists, "the journal that breaks")
-    wait_until(lambda: not is_held(records.path), "the lock given back")
+    wait_until(lambda: not is_study_held(records.path), "the lock given back")
     return sweep
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import automl
 from automl.config import StudyConfig, Task
-from automl.config.metrics import METRICS
+from automl.config.metrics import METRICS_OF_TASK
 from automl.models.predictor import load_table_model
 from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory
@@ -85,7 +85,7 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     (event,) = evaluations(study)
     assert (event.kind, event.n_rows, event.trials) == (RowsKind.KEPT, 100, (best.number,))
     scores = event.scores[f"trial-{best.number:05d}"]
-    assert tuple(scores) == METRICS[Task.classification]
+    assert tuple(scores) == METRICS_OF_TASK[Task.classification]
     assert float(found[1]) == pytest.approx(scores["loss"].value, abs=1e-3)
     assert scores["loss"].low < scores["loss"].value < scores["loss"].high
     model = load_table_model(study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt")

@@ -66,12 +66,12 @@ WORDS = (
 )
 PREPARED = """
 import json, sys
-from automl.cli.arguments import parse
-from automl.cli.compose import compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import compose_command
 from automl.running.setup.preparation import prepare_study
 
 if __name__ == "__main__":
-    prepared = prepare_study(compose(parse(json.loads(sys.argv[1]))).config)
+    prepared = prepare_study(compose_command(parse_command_line(json.loads(sys.argv[1]))).config)
     loaded = [name for name in ("torch", "mine") if name in sys.modules]
     print(json.dumps([prepared.facts.n_train, prepared.identity["data"]["digest"], loaded]))
 """

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.arguments import parse
+from automl.cli.arguments import parse_command_line
 from automl.cli.command_dispatch import run
 from automl.cli.command_registry import COMMANDS
-from automl.cli.compose import compose
+from automl.cli.compose import compose_command
 from tests.manuals import MANUALS, ROOT, section, text
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -58,13 +58,13 @@ def test_the_command_exists(line: str, tmp_path: Path, monkeypatch: pytest.Monke
             assert "=" in target or re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
         return
     monkeypatch.chdir(tmp_path)
-    arguments = parse(words[3:] if words[0] == "python" else words[1:])
+    arguments = parse_command_line(words[3:] if words[0] == "python" else words[1:])
     if arguments.help or arguments.version or arguments.completion:
         assert run(arguments) == 0
     elif arguments.command in OF_A_STUDY:
         assert any(word.startswith("study.name=") for word in arguments.overrides)
     else:
-        compose(arguments)
+        compose_command(arguments)
 
 
 def test_the_two_commands_of_the_first_screen_are_there() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from automl.execution.process_tree import descendants
+from automl.execution.process_tree import find_descendants
 from automl.trial import InterruptedOutcome
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
@@ -29,7 +29,9 @@ RANKS = ("refit", "study.name=a", "refit.parallel=ddp", "refit.devices=2")
 
 def ranks_of(pid: int) -> list[int]:
     """The processes that train together below one."""
-    return [p for p in descendants(pid) if b"automl.models.networks.parallel.rank" in command_of(p)]
+    return [
+        p for p in find_descendants(pid) if b"automl.models.networks.parallel.rank" in command_of(p)
+    ]
 
 
 def command_of(pid: int) -> bytes:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.arguments import parse
-from automl.cli.compose import compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import compose_command
 from automl.running.display.view import SweepView, write_view
 from tests.end_to_end.program import PATIENCE_SECONDS, Done, Program
 
@@ -27,7 +27,7 @@ def study(program: Program) -> Path:
     path.mkdir(parents=True)
     view = SweepView("theirs", str(path), time.time(), 20, "val_loss", {"finished": 3})
     write_view(path / "status.json", view)
-    stored = compose(parse(["study.name=theirs"])).stored_config
+    stored = compose_command(parse_command_line(["study.name=theirs"])).stored_config
     (path / "config.yaml").write_text(stored)
     for name in ("lock", "events.log", "delivery.log"):
         (path / name).touch()

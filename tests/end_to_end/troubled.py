@@ -20,7 +20,7 @@ import automl
 from automl.cli import main
 from automl.errors import StorageError
 from automl.execution.inline_executor import InlineExecutor
-from automl.record.study_directory import is_held
+from automl.record.study_directory import is_study_held
 from automl.search.storage import LockedJournal
 
 STUDY = Path("studies") / "silent"
@@ -90,7 +90,7 @@ def _leave_word_at_exit() -> None:
     leave = os._exit
 
     def leave_word(status: int) -> NoReturn:
-        (STUDY / HELD_AT_EXIT).write_text(str(is_held(STUDY)))
+        (STUDY / HELD_AT_EXIT).write_text(str(is_study_held(STUDY)))
         leave(status)
 
     os._exit = leave_word

@@ -11,7 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 
-from automl.execution.worker_process import CONTEXT, preload_fork_server, start_child
+from automl.execution.worker_process import (
+    FORK_SERVER_CONTEXT,
+    preload_fork_server,
+    start_forked_child,
+)
 
 
 def tell(ours: Connection) -> None:
@@ -26,8 +30,8 @@ def nothing() -> None:
 def see_two() -> None:
     preload_fork_server("json")
     for _ in range(2):
-        ours, theirs = CONTEXT.Pipe()
-        child = start_child("tells", tell, theirs)
+        ours, theirs = FORK_SERVER_CONTEXT.Pipe()
+        child = start_forked_child("tells", tell, theirs)
         collects, n_frozen, server = ours.recv()
         child.join()
         assert child.exitcode == 0
@@ -44,13 +48,13 @@ def interrupt_two() -> None:
     def begin() -> None:
         for start in (
             lambda: preload_fork_server("json"),
-            lambda: start_child("is nothing", nothing),
+            lambda: start_forked_child("is nothing", nothing),
         ):
             start()
             server: int = vars(forkserver._forkserver)["_forkserver_pid"]
             os.kill(server, signal.SIGINT)
-            ours, theirs = CONTEXT.Pipe()
-            child = start_child("tells", tell, theirs)
+            ours, theirs = FORK_SERVER_CONTEXT.Pipe()
+            child = start_forked_child("tells", tell, theirs)
             assert ours.recv()[-1] == server, "the one that was interrupted"
             child.join()
             os.kill(server, signal.SIGKILL)

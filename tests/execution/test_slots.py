@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from automl.execution.worker_messages import SharedSlot, make_slots
-from automl.execution.worker_process import CONTEXT
+from automl.execution.worker_messages import SharedSlot, make_worker_slots
+from automl.execution.worker_process import FORK_SERVER_CONTEXT
 from automl.record.lease import lease_seconds
 
 
@@ -14,11 +14,11 @@ def write_what_is_seen(slot: SharedSlot) -> None:
 
 
 def test_a_worker_and_its_parent_see_what_the_other_wrote() -> None:
-    slots = make_slots(3, n_devices=2)
+    slots = make_worker_slots(3, n_devices=2)
     slots[1].answer()
     slots[1].answer()
     slots[1].sent()
-    worker = CONTEXT.Process(target=write_what_is_seen, args=(slots[1],))
+    worker = FORK_SERVER_CONTEXT.Process(target=write_what_is_seen, args=(slots[1],))
     worker.start()
     worker.join()
     assert worker.exitcode == 0
@@ -28,7 +28,7 @@ def test_a_worker_and_its_parent_see_what_the_other_wrote() -> None:
 
 
 def test_a_slot_is_cleared_for_the_next_worker() -> None:
-    first, other = make_slots(2)
+    first, other = make_worker_slots(2)
     for slot in (first, other):
         slot.answer()
         slot.sent()
@@ -41,7 +41,7 @@ def test_a_slot_is_cleared_for_the_next_worker() -> None:
 
 
 def test_caps_stand_beside_what_is_held() -> None:
-    first, other = make_slots(2, n_devices=2)
+    first, other = make_worker_slots(2, n_devices=2)
     first.write([1, 2])
     first.cap([3, 4, 99])
     assert ([*first.caps_bytes], [*other.caps_bytes]) == ([3, 4], [0, 0])
@@ -49,14 +49,14 @@ def test_caps_stand_beside_what_is_held() -> None:
 
 
 def test_what_a_process_sees_beyond_its_devices_is_nobodys() -> None:
-    first, other = make_slots(2)
+    first, other = make_worker_slots(2)
     other.answer()
     first.write([1, 99])
     assert (first.held_bytes(0), other.n_answered) == (1, 1)
 
 
 def test_a_worker_is_lent_its_devices_for_a_time() -> None:
-    slot = make_slots(1)[0]
+    slot = make_worker_slots(1)[0]
     assert not slot.is_over, "for ever"
     slot.lease(lease_seconds() + 60)
     assert not slot.is_over

@@ -18,7 +18,7 @@ from torch import nn
 
 from automl.config import ExportFormat
 from automl.data.column_kinds import read_columns
-from automl.data.columns import TableColumns, numbers_divided_by
+from automl.data.columns import TableColumns, make_divided_columns
 from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
 from automl.export.formats import EXPORT_FORMATS
@@ -281,7 +281,7 @@ def test_without_a_compiler_it_is_said_what_to_install(tmp_path: Path) -> None:
 
 
 def test_one_row_is_enough(tmp_path: Path) -> None:
-    predictor = predictor_of(numbers_divided_by(1.0, ["a"]))
+    predictor = predictor_of(make_divided_columns(1.0, ["a"]))
     assert (
         export_model(predictor, [{"a": 1.0}], tmp_path / "out", ExportFormat.onnx, ABOUT).n_rows
         == 1

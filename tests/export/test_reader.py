@@ -20,7 +20,9 @@ from automl.export.reader import Model
 
 texts = st.one_of(
     st.text(max_size=8),
-    st.sampled_from([*sorted(cells.MISSING), " ? ", "true", "FALSE", "1e5", "-0.0", "0x1", "1_0"]),
+    st.sampled_from(
+        [*sorted(cells.MISSING_TEXTS), " ? ", "true", "FALSE", "1e5", "-0.0", "0x1", "1_0"]
+    ),
     st.floats().map(str),
     st.integers().map(str),
 )
@@ -31,7 +33,7 @@ values = st.one_of(texts, st.floats(), st.integers(-(2**62), 2**62), st.booleans
 def model() -> Model:
     """One that reads cells, and has no file."""
     model = Model.__new__(Model)
-    model._missing = frozenset(cells.MISSING)
+    model._missing = frozenset(cells.MISSING_TEXTS)
     model._verbatim = {"plz"}
     return model
 
@@ -41,7 +43,7 @@ def model() -> Model:
 @example(float(2**53))
 @example(True)
 def test_a_text_is_spelt_as_in_training(model: Model, value: Any) -> None:
-    codes, spelt = cells.spellings(pd.Series([value], dtype=object))
+    codes, spelt = cells.column_spellings(pd.Series([value], dtype=object))
     assert model._text(value) == spelt[codes[0]]
 
 
@@ -49,7 +51,7 @@ def test_a_text_is_spelt_as_in_training(model: Model, value: Any) -> None:
 @example(" 007")
 @example("true")
 def test_a_code_is_spelt_as_in_training(model: Model, value: Any) -> None:
-    codes, spelt = cells.spellings(pd.Series([value], dtype=object), verbatim=True)
+    codes, spelt = cells.column_spellings(pd.Series([value], dtype=object), verbatim=True)
     assert model._category(value, "plz") == spelt[codes[0]]
     assert model._category(value, "city") == model._text(value)
 
@@ -64,9 +66,9 @@ def test_a_code_that_is_given_as_a_number_is_refused(model: Model) -> None:
 @example("NAN")
 def test_a_number_is_read_as_in_training_or_refused(model: Model, value: Any) -> None:
     column = pd.Series([value], dtype=object)
-    (number,) = cells.numbers(column)
+    (number,) = cells.column_to_numbers(column)
     says_something = cells.distinct_cells(column)[0][0] >= 0
-    if says_something and cells.to_number(value) is None:
+    if says_something and cells.cell_to_number(value) is None:
         with pytest.raises(ValueError, match="age="):
             model._number(value, "age")
         return
@@ -85,7 +87,7 @@ def test_a_number_is_read_as_in_training_or_refused(model: Model, value: Any) ->
     ],
 )
 def test_a_time_is_seconds(model: Model, time: Any) -> None:
-    assert model._number(time, "seen") == cells.numbers(pd.Series([time]))[0]
+    assert model._number(time, "seen") == cells.column_to_numbers(pd.Series([time]))[0]
 
 
 def schema(folder: Path, **changed: Any) -> Path:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from automl.devices.device_reading import DeviceReader, DeviceSnapshot
-from automl.devices.torch_gpus import torch_uuids
+from automl.devices.torch_gpus import torch_gpu_uuids
 
 pytestmark = pytest.mark.gpu
 
@@ -16,16 +16,16 @@ def snapshot(reader: DeviceReader, uuid: str) -> DeviceSnapshot:
 
 
 def uuid_of(index: int) -> str:
-    """NVML's name of torch's device: `torch_uuids` is in CUDA's order."""
-    return torch_uuids()[index]
+    """NVML's name of torch's device: `torch_gpu_uuids` is in CUDA's order."""
+    return torch_gpu_uuids()[index]
 
 
 def test_nvml_shows_every_gpu_that_torch_can_use(reader: DeviceReader) -> None:
-    assert sorted(d.address.uuid for d in reader.read()) == sorted(torch_uuids())
+    assert sorted(d.address.uuid for d in reader.read()) == sorted(torch_gpu_uuids())
 
 
 def test_a_uuid_means_the_same_gpu_to_nvml_and_torch(reader: DeviceReader) -> None:
-    for index, uuid in enumerate(torch_uuids()):
+    for index, uuid in enumerate(torch_gpu_uuids()):
         device = snapshot(reader, uuid)
         properties = torch.cuda.get_device_properties(index)
         assert device.name == properties.name

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.admission.requests import SEEN_MARGIN
+from automl.admission.requests import SEEN_PEAK_MARGIN
 from automl.devices.device_reading import DeviceReader
 from automl.trial import (
     FinishedOutcome,
@@ -83,7 +83,7 @@ def test_idle_workers_end_for_a_trial_that_wants_nearly_all(
 ) -> None:
     """A trial like one that was measured asks for all but 1.5 GiB of what was free; up to four
     workers are idle when it comes, with a context each."""
-    large = (free_gib(reader) - 1.5) / SEEN_MARGIN
+    large = (free_gib(reader) - 1.5) / SEEN_PEAK_MARGIN
     records = records_of(
         program,
         reader,

@@ -17,7 +17,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.data.columns import numbers_divided_by
+from automl.data.columns import make_divided_columns
 from automl.data.dataset import Dataset, DatasetPart, TableRows
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import Family
@@ -116,7 +116,7 @@ def disc() -> Dataset:
         train=_part(300, 0, inside),
         validation=_part(200, 1, inside),
         classes=("out", "in"),
-        columns=numbers_divided_by(1.0, ["a", "b"]),
+        columns=make_divided_columns(1.0, ["a", "b"]),
         target_mean=0.0,
         target_scale=1.0,
         digest="disc",
@@ -138,7 +138,7 @@ def plane() -> Dataset:
         train=train,
         validation=_part(100, 3, height),
         classes=(),
-        columns=numbers_divided_by(1.0, ["a", "b"]),
+        columns=make_divided_columns(1.0, ["a", "b"]),
         target_mean=float(train.y.mean()),
         target_scale=float(train.y.std()),
         digest="plane",

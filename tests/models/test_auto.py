@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from automl.cli.arguments import parse
-from automl.cli.compose import compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import compose_command
 from automl.config import DataConfig, TrainingConfig
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset
@@ -46,12 +46,14 @@ def test_the_params_of_a_family_hang_on_it_wherever_they_come_from() -> None:
 
 @pytest.mark.parametrize("more", [[], ["model.families=[mlp,tabm]"]])
 def test_the_whole_portfolio_is_in_the_space_that_is_searched(more: list[str]) -> None:
-    config = compose(parse(["model=auto", "space=auto", *more])).config
+    config = compose_command(parse_command_line(["model=auto", "space=auto", *more])).config
     prepared = prepare_study(config)
     assert prepared.portfolio
     for params in prepared.portfolio:
         prepared.space.check(params)
-    config = compose(parse(["model=auto", "space=auto", "study.portfolio=none"])).config
+    config = compose_command(
+        parse_command_line(["model=auto", "space=auto", "study.portfolio=none"])
+    ).config
     assert not prepare_study(config).portfolio
 
 

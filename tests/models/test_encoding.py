@@ -13,7 +13,7 @@ import torch
 import automl
 from automl.config import DataConfig, DataKind, ExportFormat, TrainingConfig
 from automl.data.dataset import Dataset
-from automl.data.features import N_BINS, bin_edges, n_features, one_hot_features
+from automl.data.features import N_COLUMN_BINS, bin_edges, n_features, one_hot_features
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.export.package import export_model
@@ -53,9 +53,9 @@ def test_a_model_says_what_it_was_trained_to_and_its_export_does(
     dataset = mixed(tmp_path, n_classes)
     predictor = load_table_model(train(tmp_path, dataset))
     edges = bin_edges(dataset.columns, dataset.train.rows)
-    assert [len(some) for some in edges] == [N_BINS + 1] * 3
+    assert [len(some) for some in edges] == [N_COLUMN_BINS + 1] * 3
     (linear, *_) = predictor.model.layers
-    assert linear.in_features == n_features(dataset.columns) + 3 * (N_BINS - 1)
+    assert linear.in_features == n_features(dataset.columns) + 3 * (N_COLUMN_BINS - 1)
     rows = dataset.validation.rows
     x = torch.from_numpy(one_hot_features(dataset.columns, rows))
     by_hand = predictor.model.layers[1](

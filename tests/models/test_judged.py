@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from automl.config import Precision, Task
-from automl.config.metrics import METRICS, direction_of, reported_metric
+from automl.config.metrics import METRICS_OF_TASK, metric_direction, reported_metric
 from automl.data.dataset import Dataset, Targets
 from automl.data.scoring.metrics import ClassPredictions, ValuePredictions
 from automl.models.judged_rows import JudgedTargets, class_weights
@@ -32,7 +32,7 @@ def judging(task: str, metric: str, precision: Precision = Precision.float64) ->
         y = (found * of.target_scale + 1.5).astype(np.float32)
     judged = JudgedTargets(of.task, y, 1.5, of.target_scale, metric)
     weights = {"classes": (0.4, 0.8, 1.9), "binary": (0.5, 1.5), "regression": ()}[task]
-    goal = StudyGoal(metric, direction_of(metric))
+    goal = StudyGoal(metric, metric_direction(metric))
     return replace(of, judged=judged, goal=goal, class_weights=weights)
 
 
@@ -122,7 +122,7 @@ def test_every_metric_and_those_of_an_epoch() -> None:
 
 def test_directions_follow_from_the_names() -> None:
     large = {
-        name for name in reported_metric(Task.auto) if direction_of(name) is Direction.maximize
+        name for name in reported_metric(Task.auto) if metric_direction(name) is Direction.maximize
     }
     assert large == {
         "val_accuracy",
@@ -132,8 +132,8 @@ def test_directions_follow_from_the_names() -> None:
         "val_average_precision",
         "val_r2",
     }
-    assert direction_of("train_auc") is Direction.minimize  # none of ours
-    for task, names in METRICS.items():
+    assert metric_direction("train_auc") is Direction.minimize  # none of ours
+    for task, names in METRICS_OF_TASK.items():
         assert {f"val_{name}" for name in names} <= set(reported_metric(task))
 
 

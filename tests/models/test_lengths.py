@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.arguments import parse
-from automl.cli.compose import compose
+from automl.cli.arguments import parse_command_line
+from automl.cli.compose import compose_command
 from automl.config import Config, DataConfig, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
@@ -35,7 +35,7 @@ UNSAID = TrainingConfig(epochs=None)
 
 
 def epochs_of(*words: str) -> int | None:
-    return compose(parse(words)).config.training.epochs
+    return compose_command(parse_command_line(words)).config.training.epochs
 
 
 def test_only_several_families_have_lengths_of_their_own() -> None:
@@ -105,7 +105,7 @@ def test_a_trial_that_gets_no_better_ends_after_so_many_steps(
 
 
 def prepared(*words: str, n_rows: int = 4000) -> PreparedStudy:
-    config = compose(parse(["model=auto", *words])).config
+    config = compose_command(parse_command_line(["model=auto", *words])).config
     config.data = DataConfig(n_train=n_rows)
     return prepare_study(config)
 

@@ -12,7 +12,7 @@ import torch
 
 import automl
 from automl.config import DataConfig, DataKind, Precision, Task, TrainingConfig
-from automl.config.metrics import METRICS, reported_metric
+from automl.config.metrics import METRICS_OF_TASK, reported_metric
 from automl.data.columns import NumberReading
 from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_dataset
@@ -154,7 +154,7 @@ def test_scores_of_raw_rows_with_their_targets(tmp_path: Path) -> None:
     right = np.array(answer == "dog", dtype=int)
     told = -np.log(model.predict_probabilities(frame)[np.arange(N_ROWS), right]).mean()
     assert found["loss"] == pytest.approx(told)
-    assert tuple(found) == METRICS[Task.classification]
+    assert tuple(found) == METRICS_OF_TASK[Task.classification]
     assert model.score(frame, answer) == found
     some = answer.where(np.arange(N_ROWS) % 2 == 0)
     assert model.score(frame, some) == model.score(frame[::2], answer[::2])

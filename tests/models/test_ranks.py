@@ -16,7 +16,7 @@ from torch import nn
 
 from automl.config import Precision, Task
 from automl.data.data_facts import Size
-from automl.execution.worker_process import CONTEXT
+from automl.execution.worker_process import FORK_SERVER_CONTEXT
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.networks.network import NetworkFactory
@@ -99,9 +99,9 @@ def together(
     meeting = str(folder / f"meeting-{len(list(folder.iterdir()))}")
     children, pipes = [], []
     for rank in range(n_ranks):
-        ours, theirs = CONTEXT.Pipe()
+        ours, theirs = FORK_SERVER_CONTEXT.Pipe()
         arguments = (rank, n_ranks, meeting, (params, own, networks), theirs)
-        child = CONTEXT.Process(target=in_group, args=arguments, daemon=True)
+        child = FORK_SERVER_CONTEXT.Process(target=in_group, args=arguments, daemon=True)
         child.start()
         theirs.close()
         children.append(child)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from automl.config import DataConfig, Task
-from automl.data.columns import numbers_divided_by
+from automl.data.columns import make_divided_columns
 from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
@@ -122,7 +122,7 @@ def _one_that_is_larger_than_its_share(state: dict[str, Any]) -> None:
 
 
 def _of_other_columns(state: dict[str, Any]) -> None:
-    state["preprocessing"] = numbers_divided_by(1.0, ("a", "b", "c")).plain()
+    state["preprocessing"] = make_divided_columns(1.0, ("a", "b", "c")).plain()
 
 
 @pytest.mark.parametrize(

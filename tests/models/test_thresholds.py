@@ -18,9 +18,9 @@ from automl.data.folds import folds_at_random
 from automl.data.scoring.metrics import (
     ClassPredictions,
     best_threshold,
-    labels_by,
-    second_of_two,
-    thresholds_elsewhere,
+    held_out_thresholds,
+    predict_labels,
+    second_class_probabilities,
 )
 from automl.export.package import export_model, open_export_reader
 from automl.models.ensemble.ensemble_file import write as write_ensemble
@@ -93,13 +93,13 @@ def test_no_other_threshold_has_a_higher_f1() -> None:
 def test_a_row_has_no_part_in_its_own_threshold() -> None:
     draw = np.random.default_rng(0)
     p, y = draw.random(50), draw.integers(0, 2, 50)
-    found = thresholds_elsewhere(p, y)
+    found = held_out_thresholds(p, y)
     for row in (0, 7, 49):
         others = np.arange(50) % 5 != row % 5
         assert found[row] == best_threshold(p[others], y[others])
-    assert thresholds_elsewhere(p[:1], y[:1]).tolist() == [0.5]
-    assert labels_by(np.array([[0.7, 0.3]]), 0.2).tolist() == [1]
-    assert labels_by(np.array([[0.7, 0.3]]), None).tolist() == [0]
+    assert held_out_thresholds(p[:1], y[:1]).tolist() == [0.5]
+    assert predict_labels(np.array([[0.7, 0.3]]), 0.2).tolist() == [1]
+    assert predict_labels(np.array([[0.7, 0.3]]), None).tolist() == [0]
 
 
 @pytest.mark.parametrize("folds", [False, True], ids=["validation", "folds"])
@@ -110,15 +110,17 @@ def test_labels_go_by_the_threshold_of_the_rows_left_out(
     data = with_folds(uneven(tmp_path)) if folds else uneven(tmp_path)
     predictor, value = trained(tmp_path, FAMILIES[name], data)
     outputs, y = judged_outputs(predictor.trained, data), data.judged.y.astype(np.int64)
-    p = second_of_two(outputs)
+    p = second_class_probabilities(outputs)
     assert predictor.threshold == pytest.approx(best_threshold(p, y), abs=1e-6)
     order = np.concatenate([fold.judged for fold in data.folds]) if folds else np.arange(len(y))
     assert value == pytest.approx(
-        macro_f1(y[order], p[order], thresholds_elsewhere(p[order], y[order])), abs=1e-9
+        macro_f1(y[order], p[order], held_out_thresholds(p[order], y[order])), abs=1e-9
     )
     frame = mixed_frame(2, seed=1)
     labels, shares = predictor.predict(frame), predictor.predict_probabilities(frame)
-    assert (labels == np.array(predictor.classes)[labels_by(shares, predictor.threshold)]).all()
+    assert (
+        labels == np.array(predictor.classes)[predict_labels(shares, predictor.threshold)]
+    ).all()
     known = frame[frame[TARGET].notna()]
     truth = (known[TARGET] == predictor.classes[1]).to_numpy()
     share = predictor.predict_probabilities(known)[:, 1]
@@ -152,11 +154,11 @@ def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:
         predictors.append(predictor)
     made = write_ensemble(EnsembleFileJob(str(tmp_path / "ensemble.pt"), files, data, "a"))
     ensemble = load_table_model(tmp_path / "ensemble.pt")
-    p = second_of_two(ensemble.outputs(data.validation.rows))
+    p = second_class_probabilities(ensemble.outputs(data.validation.rows))
     y = data.validation.y.astype(np.int64)
     assert ensemble.threshold == pytest.approx(best_threshold(p, y), abs=1e-9)
     own = ClassPredictions(
-        ensemble.outputs(data.validation.rows), y, thresholds_elsewhere(p, y)
+        ensemble.outputs(data.validation.rows), y, held_out_thresholds(p, y)
     ).scored()
     assert made.scores["f1"] == pytest.approx(own["f1"])
 

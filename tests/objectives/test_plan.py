@@ -33,7 +33,7 @@ from automl.objectives.plan_checks import (
 )
 from automl.objectives.training_plan import TrainingPlan, declare_objective
 from automl.objectives.user_code import resolve_objective
-from automl.trial import UNKNOWN, Direction
+from automl.trial import UNKNOWN_REQUEST, Direction
 from tests.models.conftest import make_plan
 
 HERE = "tests.objectives.objectives"
@@ -245,5 +245,5 @@ def test_the_request_grows_with_what_takes_memory(disc: Dataset) -> None:
 
 
 def test_the_request_of_a_users_objective_is_not_known(disc: Dataset) -> None:
-    assert python_plan(f"{HERE}:declared").request({}, None) == UNKNOWN
-    assert make_plan().request({"depth": "deep"}, disc) == UNKNOWN  # the trial will say why
+    assert python_plan(f"{HERE}:declared").request({}, None) == UNKNOWN_REQUEST
+    assert make_plan().request({"depth": "deep"}, disc) == UNKNOWN_REQUEST  # the trial will say why

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from automl.config import STUDY_NAME, StudyConfig
+from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.disk import write_durably
 from automl.record.study_directory import (
     StudyDirectory,
-    is_held,
-    make_name,
+    is_study_held,
+    make_study_name,
 )
 from automl.trial import trial_name
 from tests.lossy_disk import LossyDisk
@@ -28,8 +28,8 @@ def settings(folder: Path, name: str = "brave-otter") -> StudyConfig:
 
 
 def test_a_made_up_name_is_allowed_and_new() -> None:
-    names = {make_name() for _ in range(50)}
-    assert all(STUDY_NAME.fullmatch(name) for name in names)
+    names = {make_study_name() for _ in range(50)}
+    assert all(STUDY_NAME_PATTERN.fullmatch(name) for name in names)
     assert len(names) > 40
 
 
@@ -88,17 +88,17 @@ def test_a_study_that_failed_later_stays(tmp_path: Path) -> None:
 
 def test_a_second_sweep_is_told_who_holds_the_study(tmp_path: Path) -> None:
     with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
-        assert is_held(directory.path)
+        assert is_study_held(directory.path)
         holder = rf"pid {os.getpid()} of \S+ on {re.escape(socket.gethostname())}, since 20"
         with pytest.raises(StudyInUseError, match=holder) as caught:
             StudyDirectory.open(settings(tmp_path), must_exist=False)
     assert "python -m automl status study.name=brave-otter" in str(caught.value)
-    assert not is_held(directory.path)
+    assert not is_study_held(directory.path)
 
 
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
-    assert not is_held(tmp_path)
+    assert not is_study_held(tmp_path)
 
 
 def test_a_holder_that_has_not_written_its_name_is_no_stumbling_block(tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
 LOOK = """
 import sys
 from pathlib import Path
-from automl.record.study_directory import is_held
+from automl.record.study_directory import is_study_held
 
 sys.stdout.write("looking\\n")
 sys.stdout.flush()
 while True:
-    is_held(Path(sys.argv[1]))
+    is_study_held(Path(sys.argv[1]))
 """
 HOLD = """
 import sys
@@ -156,7 +156,7 @@ def test_the_lock_of_a_killed_sweep_is_free(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     with StudyDirectory.open(settings(tmp_path), must_exist=True) as directory:
-        assert is_held(directory.path)
+        assert is_study_held(directory.path)
 
 
 # --- a power cut ----------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import pytest
 
 from automl.record.disk import (
     open_replacing,
-    opener,
-    replacing_folder,
+    public_file_opener,
+    replace_folder,
     write_atomically,
     write_durably,
 )
@@ -43,7 +43,7 @@ def test_every_way_to_make_a_file_leaves_it_to_the_umask_who_reads_it(
         write_durably(tmp_path / "durable", "text")
         with open_replacing(tmp_path / "bytes") as file:
             file.write(b"text")
-        with open(tmp_path / "appended", "ab", opener=opener) as file:
+        with open(tmp_path / "appended", "ab", opener=public_file_opener) as file:
             file.write(b"text")
     assert {path.name: mode(path) for path in tmp_path.iterdir()} == dict.fromkeys(
         ("picture", "durable", "bytes", "appended"), expected
@@ -123,7 +123,7 @@ def test_a_picture_costs_no_flush(tmp_path: Path, lossy_disk: LossyDisk) -> None
 
 
 def write_folder(path: Path, text: str) -> None:
-    with replacing_folder(path) as folder:
+    with replace_folder(path) as folder:
         (folder / "a").write_text(text)
         (folder / "b").write_text(text)
 

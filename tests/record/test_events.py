@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StorageError
-from automl.record.event_log import EventLog, UnreadableLineError, decode, encode, read_events
+from automl.record.event_log import (
+    EventLog,
+    UnreadableLineError,
+    decode_event,
+    encode_event,
+    read_events,
+)
 from automl.record.study_record import fold_events
 from automl.tracking.deliver.confirmed_offset import LineCounter
 from automl.trial import (
@@ -38,18 +44,18 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_an_event_is_read_back_as_it_was(event: Event) -> None:
-    line = encode(event)
+    line = encode_event(event)
     assert line.count(b"\n") == 1
-    assert decode(line) == event
+    assert decode_event(line) == event
 
 
 def test_a_peak_of_an_earlier_version_is_read() -> None:
     line = b'{"event": "MemoryPeak", "trial": 3, "time": 2.5, "peak_bytes": 7}'
-    assert decode(line) == MemoryPeakMeasured(3, 2.5, 7)
+    assert decode_event(line) == MemoryPeakMeasured(3, 2.5, 7)
 
 
 def test_nan_is_read_back() -> None:
-    event = decode(encode(MetricsReported(0, 1.0, step=0, metrics={"loss": math.nan})))
+    event = decode_event(encode_event(MetricsReported(0, 1.0, step=0, metrics={"loss": math.nan})))
     assert isinstance(event, MetricsReported)
     assert math.isnan(event.metrics["loss"])
 
@@ -125,7 +131,7 @@ def test_a_metric_that_is_logged_elsewhere_is_told_once_of_a_step(path: Path) ->
 )
 def test_what_a_stranger_wrote_of_a_logged_metric_is_no_event(fields: str) -> None:
     with pytest.raises(UnreadableLineError):
-        decode(f'{{"event": "Logged", "trial": 3, "time": 2.5, {fields}}}'.encode())
+        decode_event(f'{{"event": "Logged", "trial": 3, "time": 2.5, {fields}}}'.encode())
 
 
 def test_a_tag_is_logged_when_it_changes(path: Path) -> None:
@@ -171,7 +177,7 @@ def test_an_open_log_has_the_record_of_what_it_held_when_it_was_opened(path: Pat
 
 
 def test_an_end_that_is_torn_never_was(path: Path) -> None:
-    path.write_bytes(encode(begin(0)) + encode(finish(0))[:-1])
+    path.write_bytes(encode_event(begin(0)) + encode_event(finish(0))[:-1])
     assert events_of(path) == [begin(0)]
     with EventLog.open(path) as log:
         assert log.record.trials[0].outcome is None
@@ -182,7 +188,9 @@ def test_an_end_that_is_torn_never_was(path: Path) -> None:
 def test_a_line_that_is_no_event_is_left_out_aloud(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path.write_bytes(encode(begin(0)) + b'{"event": "FromTheFuture"}\n' + encode(finish(0)))
+    path.write_bytes(
+        encode_event(begin(0)) + b'{"event": "FromTheFuture"}\n' + encode_event(finish(0))
+    )
     with caplog.at_level(logging.WARNING):
         assert events_of(path) == [begin(0), finish(0)]
     assert "no event" in caplog.text
@@ -263,7 +271,7 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
 def test_texts_of_any_length_are_bounded_in_the_log_and_when_they_are_read(path: Path) -> None:
     """Earlier versions wrote them whole."""
     failed = FailedOutcome(0, 1.0, "x" * 100_000, "y" * 100_000)
-    assert len(encode(failed)) < 30_000
+    assert len(encode_event(failed)) < 30_000
     fields = {"event": "Failed", "trial": 0, "time": 1.0, "hopeless": False}
     line = json.dumps(fields | {"cause": failed.cause, "details": failed.details}) + "\n"
     path.write_text(line)

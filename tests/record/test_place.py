@@ -15,7 +15,7 @@ from automl.record.study_files import PLACE
 from automl.record.study_place import (
     StudyPlace,
     decide_place,
-    read_place,
+    read_study_place,
     settle_place,
     settle_place_unlocked,
 )
@@ -82,7 +82,7 @@ def test_a_study_without_a_place_is_taken_where_it_stands_under_its_own_name(
 ) -> None:
     path = folder(tmp_path)
     place = settle_place(path, StudyConfig(name="a"), "5b7c", "a")
-    assert place == read_place(path)
+    assert place == read_study_place(path)
     assert (place.study_uuid, place.inode) == ("5b7c", path.stat().st_ino)
     assert settle_place(path, StudyConfig(name="a"), "of-the-journal", "a").study_uuid == "5b7c"
 
@@ -91,7 +91,7 @@ def test_a_study_without_a_place_under_another_name_is_asked(tmp_path: Path) -> 
     path = folder(tmp_path, "b")
     with pytest.raises(ConfigError, match="moved or copied"):
         settle_place(path, StudyConfig(name="b"), "5b7c", "a")
-    assert read_place(path) is None, "refused before anything is written"
+    assert read_study_place(path) is None, "refused before anything is written"
     assert settle_place(path, StudyConfig(name="b", copy=False), "5b7c", "a").former_names == ("a",)
 
 
@@ -115,7 +115,7 @@ def test_only_who_holds_the_study_gives_it_a_new_place(tmp_path: Path) -> None:
     study = StudyConfig(name="a", dir=str(tmp_path), copy=True)
     with StudyDirectory.open(study, must_exist=True), pytest.raises(StudyInUseError):
         settle_place_unlocked(path, study)
-    assert read_place(path) == kept
+    assert read_study_place(path) == kept
     place = settle_place_unlocked(path, study)
     assert place is not None
     assert place.study_uuid != kept.study_uuid

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from automl.errors import ConfigError
-from automl.record.event_log import EventLog, encode
+from automl.record.event_log import EventLog, encode_event
 from automl.record.studies import newest_study, read_study, study_names
 from automl.record.study_record import fold_events
 from automl.record.trial_record import StudyMetric
@@ -260,7 +260,7 @@ def test_a_study_is_read_while_a_sweep_writes_without_a_torn_line(study: Path) -
         log.append(MetricsReported(0, 2.0, 1, {"loss": 0.25}))
         assert read_study(study).trials[0].n_reports == 2
         with (study / "events.log").open("ab") as torn:
-            torn.write(encode(FinishedOutcome(0, 3.0, 0.25))[:-1])
+            torn.write(encode_event(FinishedOutcome(0, 3.0, 0.25))[:-1])
         before = (study / "events.log").read_bytes()
         assert read_study(study).trials[0].state is TrialState.RUNNING
         assert (study / "events.log").read_bytes() == before

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from automl.config import KeepCheckpoints, TrackingConfig
-from automl.record.lease import LEASE_SECONDS, this_holder
+from automl.record.lease import HOLDER_LEASE_SECONDS, this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.delivery_tables import StoreDeliverer
@@ -113,7 +113,7 @@ class Machines:
 
     def lapse(self, sweep: str) -> None:
         """So much time goes by that its lease ends, as seen by everybody."""
-        self.now += LEASE_SECONDS + 1
+        self.now += HOLDER_LEASE_SECONDS + 1
         with psycopg.connect(self._url) as connection:
             connection.execute(
                 "UPDATE automl_deliverers SET lease_until = '-infinity' WHERE sweep = %s", (sweep,)

@@ -11,7 +11,7 @@ import pytest
 
 from automl.config import KeepCheckpoints
 from automl.record.study_record import fold_events
-from automl.record.texts import redact, redact_settings
+from automl.record.texts import redact_settings, redact_text
 from automl.tracking.view.run_update import RunUpdate, StudyRef, clean_key, clean_params, clean_tags
 from automl.tracking.view.shared_view import shared_view_tag
 from automl.tracking.view.study_run import StudyRun
@@ -374,7 +374,7 @@ def test_long_values_are_cut_with_a_note() -> None:
 
 
 def test_secrets_are_masked_by_value_and_by_name() -> None:
-    assert redact("login of ann failed: hunter2", ["hunter2"]) == "login of ann failed: ***"
+    assert redact_text("login of ann failed: hunter2", ["hunter2"]) == "login of ann failed: ***"
     settings = {"a.api_key": "k", "max_tokens": "5", "b": "http://u:pw@h", "token": "t"}
     assert redact_settings(settings) == {
         "a.api_key": "***",

@@ -149,7 +149,7 @@ def _load(device: DeviceSnapshot) -> float:
     return round((device.utilisation or 0.0) * 4) / 4
 
 
-def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
+def is_same_but_shown(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
     """Return whether two snapshots of one device agree in everything but what is only displayed."""
     return device is other or (
         device.free_bytes == other.free_bytes
@@ -163,7 +163,7 @@ def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
     )
 
 
-def contexts_seen(
+def visible_contexts(
     reading: DeviceReading, on: Iterable[DeviceId]
 ) -> Iterator[tuple[DeviceId, ProcessId, int]]:
     """Yield what NVML shows of each of our processes on these devices beyond torch's memory there.

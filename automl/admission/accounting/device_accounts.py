@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
-from automl.admission.accounting.account import DeviceAccount, is_alike, make_account
+from automl.admission.accounting.account import DeviceAccount, is_same_but_shown, make_account
 from automl.admission.accounting.device_index import DeviceIndex
-from automl.admission.accounting.host_share import HostShare, host_share_of, process_bytes
+from automl.admission.accounting.host_share import HostShare, gpu_process_bytes, host_share_of
 from automl.admission.accounting.ledger import DeviceLedgerPage, LedgerChanges, LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
 from automl.devices.device_reading import DeviceReading
@@ -101,8 +101,8 @@ class DeviceAccounts:
 
         Nothing is added up for machines that nobody asks for.
         """
-        if reading is not self._shares_of or process_bytes(ledger) != self._process_bytes:
-            self._shares_of, self._process_bytes = reading, process_bytes(ledger)
+        if reading is not self._shares_of or gpu_process_bytes(ledger) != self._process_bytes:
+            self._shares_of, self._process_bytes = reading, gpu_process_bytes(ledger)
             self._shares, self._totals = {}, {}
         changed = ledger.changes.since(self._totals_changes)
         self._totals_changes = ledger.changes
@@ -119,7 +119,7 @@ class DeviceAccounts:
         for device in ledger.on_node(node):
             kept, page = self._shares.get(device), ledger.on(device)
             if kept is None or kept[0] is not page:
-                kept = page, host_share_of(device, page, reading, process_bytes(ledger))
+                kept = page, host_share_of(device, page, reading, gpu_process_bytes(ledger))
                 self._shares[device] = kept
             total += kept[1]
         return total
@@ -138,7 +138,7 @@ class DeviceAccounts:
         for here, device in zip(self._kept.values(), reading.devices, strict=True):
             address = device.address
             if here.pending_bytes or not (
-                is_alike(here.device, device)
+                is_same_but_shown(here.device, device)
                 and reading.held_before_on(address) == before.held_before_on(address)
                 and reading.held_after_on(address) == before.held_after_on(address)
             ):

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount, context_bytes
-from automl.admission.accounting.device_teams import SAME_SIZE
+from automl.admission.accounting.device_teams import SAME_SIZE_FRACTION
 from automl.admission.limits import AdmissionLimits
 from automl.trial import DeviceId, DeviceKind, ResourceRequest
 
@@ -104,7 +104,7 @@ class DeviceIndex:
 
     def least_of_largest_bytes(self, request: ResourceRequest) -> float:
         """Return the least size of a device that counts as one of the largest."""
-        return SAME_SIZE * max(
+        return SAME_SIZE_FRACTION * max(
             (max(k.totals, default=0) for k in self._of_kinds(request)), default=0
         )
 

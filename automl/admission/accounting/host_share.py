@@ -62,7 +62,7 @@ class HostShare:
         return not (self.n_running or self.n_on_host)
 
 
-def process_bytes(ledger: LedgerSnapshot) -> int:
+def gpu_process_bytes(ledger: LedgerSnapshot) -> int:
     """Return the most main memory that a process which trains on a GPU takes, by what was seen."""
     return ledger.host_peak_bytes or PROCESS_BOUND_BYTES
 
@@ -93,7 +93,7 @@ class HostReserve:
     size_bytes: int = 0
 
 
-def kept_for_gpus(
+def reserve_host_for_gpus(
     node: str,
     reading: DeviceReading,
     ledger: LedgerSnapshot,
@@ -115,13 +115,13 @@ def kept_for_gpus(
     n_cores = max(share.n_running, len(gpus))
     if in_threads:
         return HostReserve(n_cores)
-    held, most_bytes = reading.held_after_on(host_device_of(node)), process_bytes(ledger)
+    held, most_bytes = reading.held_after_on(host_device_of(node)), gpu_process_bytes(ledger)
     present_bytes = (max((held.get(p, 0) for p in idle.get((d,), ())), default=0) for d in free)
     unused_bytes = sum(max(0, most_bytes - size) for size in present_bytes)
     return HostReserve(n_cores, share.coming_bytes + unused_bytes)
 
 
-def n_left_for_cpu(n_cores: int, kept: HostReserve, share: HostShare) -> int:
+def max_cpu_trials(n_cores: int, kept: HostReserve, share: HostShare) -> int:
     """Return how many of the places are left for trials on the machine itself.
 
     On a machine with fewer cores than GPUs one is left as long as the GPUs have nothing to do.
@@ -149,7 +149,7 @@ class HostRoom:
         return self.has_cores and max(0, self.process_bytes - held_already) <= self.room_bytes
 
 
-def host_room(
+def find_host_room(
     node: str,
     reading: DeviceReading,
     ledger: LedgerSnapshot,
@@ -175,7 +175,7 @@ def host_room(
         return HostRoom(n_running, has_cores)
     room_bytes = host.free_bytes - share.coming_bytes - share.promised_bytes - headroom_bytes
     held = reading.held_after_on(host_device_of(node))
-    needed_bytes = process_bytes(ledger) + helpers_bytes
+    needed_bytes = gpu_process_bytes(ledger) + helpers_bytes
     return HostRoom(n_running, has_cores, room_bytes, needed_bytes, held)
 
 
@@ -196,7 +196,7 @@ class HostRooms:
         """Take the inputs of one decision.
 
         `share_of` returns the share of a machine, like `DeviceAccounts.host_share`. `in_threads`
-        has the same meaning as in `host_room`.
+        has the same meaning as in `find_host_room`.
         """
         self._reading, self._ledger, self._limits = reading, ledger, limits
         self._share_of, self._idle, self._in_threads = share_of, idle, in_threads
@@ -206,7 +206,7 @@ class HostRooms:
     def room(self, node: str) -> HostRoom:
         """Return what the machine has left for one more trial on a GPU there."""
         if node not in self._rooms:
-            self._rooms[node] = host_room(
+            self._rooms[node] = find_host_room(
                 node,
                 self._reading,
                 self._ledger,
@@ -226,7 +226,7 @@ class HostRooms:
         """Return how many fewer trials train on a machine itself because it has GPUs."""
         if not device.on_host or not (kept := self._kept_on(device.node)).n_cores:
             return 0
-        left = n_left_for_cpu(self._n_places(device.node), kept, self._share(device.node))
+        left = max_cpu_trials(self._n_places(device.node), kept, self._share(device.node))
         return max(0, self._limits.on(device) - left)
 
     def with_kept(self, a: DeviceAccount) -> DeviceAccount:
@@ -238,7 +238,7 @@ class HostRooms:
 
     def _kept_on(self, node: str) -> HostReserve:
         if node not in self._kept:
-            self._kept[node] = kept_for_gpus(
+            self._kept[node] = reserve_host_for_gpus(
                 node,
                 self._reading,
                 self._ledger,

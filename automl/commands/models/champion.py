@@ -102,13 +102,13 @@ def is_new_to(version: RegisteredVersion, rows: UnseenRows) -> bool:
     return version.has_not_seen(rows.digest) or came_later
 
 
-LOSS = "loss"
+LOSS_METRIC = "loss"
 
 
 def judged_metric(study_metric: str, known: Container[str]) -> str:
     """Return the study's own metric (`val_auc` is `auc`) if it is known, else the loss."""
     own = study_metric.removeprefix("val_")
-    return own if own in known else LOSS
+    return own if own in known else LOSS_METRIC
 
 
 def shown_score(score: ScoreInterval) -> str:
@@ -116,7 +116,7 @@ def shown_score(score: ScoreInterval) -> str:
     return f"{score.value:.4g} ({score.low:.4g} to {score.high:.4g})"
 
 
-def about_version(
+def version_description(
     model: str,
     *,
     study: str,
@@ -148,7 +148,7 @@ def about_version(
     return "\n\n".join([judged, subject, *tables, f"SHA-256 of its ONNX file: `{digest}`"])
 
 
-def about_model(study: str, task: Task, target: str) -> str:
+def model_description(study: str, task: Task, target: str) -> str:
     """Return a description of the registered model, for all versions together."""
     task_words = f"{task.value} of `{target}`" if target else task.value
     return f"{task_words[:1].upper()}{task_words[1:]}, by the study `{study}` of automl."

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from automl.commands.models.which_model import (
     ModelChoice,
     TableModel,
-    best_file,
+    best_checkpoint_file,
+    find_model_trial,
     open_array_model,
     open_model,
-    outdated,
-    trial_of,
+    outdated_model_note,
 )
 from automl.config import Config, DataKind, WhichModel
-from automl.config.commands import ALL, TRAIN
+from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
 from automl.data.scoring.evaluation import (
@@ -29,13 +29,13 @@ from automl.data.scoring.evaluation import (
     open_evaluation,
     score_predictions,
 )
-from automl.data.scoring.metrics import Floats, second_of_two, thresholds_elsewhere
+from automl.data.scoring.metrics import Floats, held_out_thresholds, second_class_probabilities
 from automl.errors import ConfigError
 from automl.models.model_file import RefitFacts
 from automl.models.model_scoring import outputs_on_part
 from automl.objectives.training_plan import TrainingPlan
 from automl.record.studies import study_path
-from automl.record.study_files import REFIT, StudyFiles
+from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.trial import ModelsEvaluated, RowsKind, refit_name, trial_name
 
@@ -48,7 +48,7 @@ class KnownRowsError(ConfigError):
     """Raised when a refit is to be scored, and there are no rows that it has not seen."""
 
 
-def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -> None:
+def check_same_table(dataset: Dataset, models: Sequence[TableModel], config: Config) -> None:
     """Raise ConfigError where the table, or its split, is not the one that the models learned from:
     some of its test rows may have trained them."""
     for model in models:
@@ -66,7 +66,7 @@ def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -
             )
 
 
-def check_arrays(
+def check_same_arrays(
     facts: UserDataFacts, models: Mapping[str, ArrayPredictor], config: Config
 ) -> None:
     """Raise ConfigError where the user's own rows are not the ones that the models learned from.
@@ -89,8 +89,8 @@ def rows_learned_from(refitted: RefitFacts | None, kind: RowsKind) -> bool:
     if kind is RowsKind.OUT_OF_FOLD:
         return True
     if kind is RowsKind.VALIDATION:
-        return refitted.rows != TRAIN
-    return kind is RowsKind.KEPT and refitted.rows == ALL
+        return refitted.rows != TRAIN_ROWS
+    return kind is RowsKind.KEPT and refitted.rows == ALL_ROWS
 
 
 def scorable_models(
@@ -113,7 +113,8 @@ def known_rows_note(refitted: RefitFacts, config: Config) -> str:
     if config.data.kind is DataKind.python:
         remedy = f'as part "test" of {config.data.source}'
     note = (
-        f"{REFIT} was trained on these rows, too (refit.rows={refitted.rows}): give rows that came "
+        f"{REFIT_MODEL_FILE} was trained on these rows, too (refit.rows={refitted.rows}): give "
+        f"rows that came "
         f"later, {remedy}, to score it"
     )
     if config.evaluate.model is WhichModel.refit:
@@ -184,7 +185,7 @@ def _score_table(
         [open_model(config, choice) for choice in choices], record, config
     )
     models, left_out = scorable_models(models, table, config)
-    check_data(table.dataset, models, config)
+    check_same_table(table.dataset, models, config)
     repeats_note = _repeats_note(table, config)
     outputs = []
     for number, model in enumerate(models):
@@ -214,7 +215,7 @@ def _score_table(
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
-    notes = (left_out, *(outdated(config, model) for model in models), repeats_note)
+    notes = (left_out, *(outdated_model_note(config, model) for model in models), repeats_note)
     return ScoringResult(event, table.source, table, tuple(filter(None, notes)))
 
 
@@ -223,7 +224,7 @@ def _threshold(model: Predictor, outputs: Floats, table: EvaluationRows) -> floa
     threshold found on the others."""
     if model.threshold is None or table.kind.unseen:
         return model.threshold
-    return thresholds_elsewhere(second_of_two(outputs), table.part.y)
+    return held_out_thresholds(second_class_probabilities(outputs), table.part.y)
 
 
 def _outputs(model: TableModel, table: EvaluationRows) -> Floats:
@@ -249,12 +250,12 @@ def _score_arrays(
     trials = {choice.trial.number: model for choice, model in opened if choice.trial is not None}
     refits = {m.refitted.trial: m for _, m in opened if m.refitted is not None}
     if refits and not trials:  # a refit is compared with the trial that it repeats
-        trial = trial_of(record, config.study, "refit.trial", next(iter(refits)))
-        choice = ModelChoice(best_file(study_path(config.study), trial), trial)
+        trial = find_model_trial(record, config.study, "refit.trial", next(iter(refits)))
+        choice = ModelChoice(best_checkpoint_file(study_path(config.study), trial), trial)
         trials[trial.number] = open_array_model(config, choice)
     named = {trial_name(number): model for number, model in trials.items()}
     named |= {refit_name(number): model for number, model in refits.items()}
-    check_arrays(user_rows.facts, named, config)
+    check_same_arrays(user_rows.facts, named, config)
     notes = [
         known_rows_note(model.refitted, config)
         for model in refits.values()
@@ -283,8 +284,8 @@ def _with_compared_model(
     if first.is_ensemble and first.refitted is not None and ensemble.exists():
         return [*models, open_model(config, ModelChoice(ensemble, None, is_ensemble=True))]
     number = None if first.is_ensemble else first.trial
-    trial = trial_of(record, config.study, "refit.trial", number)
-    file = best_file(path, trial)
+    trial = find_model_trial(record, config.study, "refit.trial", number)
+    file = best_checkpoint_file(path, trial)
     return [*models, open_model(config, ModelChoice(file, trial))]
 
 

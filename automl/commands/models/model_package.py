@@ -34,7 +34,7 @@ class ServedPackage:
         return str(self.schema["digest"])
 
 
-def refuse_unserved(config: Config) -> None:
+def refuse_unservable_format(config: Config) -> None:
     """Raise ConfigError for a format that cannot be served; `export` itself checks the model."""
     if config.export.format is not ExportFormat.onnx:
         raise ConfigError(
@@ -56,9 +56,9 @@ def find_package(folder: Path, file: Path) -> ServedPackage | None:
         schema = json.loads((folder / "schema.json").read_text("utf-8"))
         is_valid = (
             schema["format"] == ExportFormat.onnx.value
-            and schema["model_file"]["sha256"] == sha256(file)
+            and schema["model_file"]["sha256"] == file_sha256(file)
             and schema["versions"]["automl"] == metadata.version("automl-sweep")
-            and schema["digest"] == sha256(folder / schema["file"])
+            and schema["digest"] == file_sha256(folder / schema["file"])
             and (folder / "reader.py").exists()
             and ("readings" not in schema or (folder / "said.py").exists())
         )
@@ -86,7 +86,7 @@ def make_package(config: Config, model: TableModel, choice: ModelChoice) -> Serv
     return package
 
 
-def sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
     """Return the SHA-256 of the file's content, in hex. Raises OSError."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from automl.commands.models.champion import ModelAlias, UnseenRows, about_version
+from automl.commands.models.champion import ModelAlias, UnseenRows, version_description
 from automl.commands.models.model_package import ServedPackage
 from automl.commands.models.which_model import TableModel
 from automl.config import Config
@@ -33,7 +33,7 @@ MODEL = "automl.model"
 N_EXAMPLES = 3
 
 
-def new_model(
+def make_new_model(
     model: TableModel,
     package: ServedPackage,
     run: RunRef,
@@ -56,7 +56,7 @@ def new_model(
         example=plain_frame(raw_rows(config.data, N_EXAMPLES), names),
         tags=tags,
         params={name: str(value) for name, value in model.predictor.params.items()},
-        about=about_version(
+        about=version_description(
             model.name,
             study=str(config.study.name),
             metric=config.study.metric,

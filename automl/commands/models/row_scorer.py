@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from automl.config import DevicesConfig
 from automl.devices.device_reading import DeviceSnapshot
-from automl.devices.device_selection import same_device
+from automl.devices.device_selection import is_same_device
 from automl.errors import AutoMLError, ConfigError
 from automl.objectives.outcomes import is_out_of_memory
 from automl.record.texts import fit_line
@@ -175,10 +175,10 @@ def roomiest_gpu(devices: DevicesConfig) -> str | None:
     uuids = cuda_uuids()
     if not uuids:
         return None
-    from automl.devices.device_reader import open_reader
+    from automl.devices.device_reader import open_device_reader
 
     try:
-        reader = open_reader(devices)
+        reader = open_device_reader(devices)
     except AutoMLError:  # the CPU can score everything
         return None
     try:
@@ -194,7 +194,7 @@ def roomiest_device(devices: Sequence[DeviceSnapshot], uuids: Sequence[str]) -> 
         device.address: number
         for device in devices
         for number, uuid in enumerate(uuids)
-        if not device.address.on_host and same_device(uuid, device.address.uuid)
+        if not device.address.on_host and is_same_device(uuid, device.address.uuid)
     }
     candidates = [
         device

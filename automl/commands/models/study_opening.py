@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from automl.config import Config, StudyConfig, TrackingStore
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.event_log import EventLog
-from automl.record.study_directory import StudyDirectory, command_line
+from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_place import StudyPlace
 from automl.record.texts import Say
 from automl.tracking.deliver.delivery import deliver_study
@@ -38,7 +38,7 @@ def fetch_shared_study(study: StudyConfig) -> FetchedStudy | None:
 
 
 @contextmanager
-def open_log(study: StudyConfig, directory: StudyDirectory) -> Iterator[EventLog]:
+def open_event_log(study: StudyConfig, directory: StudyDirectory) -> Iterator[EventLog]:
     """Yield the study's event log; appended events are written to the database, too, if the study
     is shared. Raises AutoMLError."""
     if not study.shared:
@@ -61,7 +61,7 @@ def record_evaluation(event: ModelsEvaluated | ExportTuned, config: Config) -> b
     try:
         with (
             StudyDirectory.open(config.study, must_exist=True) as directory,
-            open_log(config.study, directory) as log,
+            open_event_log(config.study, directory) as log,
         ):
             log.append(event)
     except StudyInUseError:
@@ -79,7 +79,7 @@ def deliver_evaluation(directory: Path, config: Config, place: StudyPlace | None
         shared = SharedDeliveryJob.of(config.study, config.tracking)
         deliver_study(directory, config.tracking, say, study=ref, shared=shared)
     except AutoMLError as error:
-        command = command_line("sync", config.study)
+        command = study_command("sync", config.study)
         raise AutoMLError(
             f"the figures are kept in the study, and not yet in MLflow: {error} Then: {command}"
         ) from error

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from automl.commands.evaluate import evaluate
+from automl.commands.evaluate import evaluate_models
 from automl.commands.models.champion import (
-    LOSS,
+    LOSS_METRIC,
     ChampionComparison,
     UnseenRows,
     judged_metric,
     shown_score,
 )
-from automl.commands.models.evaluation_scores import check_data, rows_learned_from
+from automl.commands.models.evaluation_scores import check_same_table, rows_learned_from
 from automl.commands.models.which_model import TableModel
 from automl.config import Config
-from automl.config.commands import ALL
-from automl.data.scoring.baselines import bootstrap, bootstrap_difference
+from automl.config.commands import ALL_ROWS
+from automl.data.scoring.baselines import bootstrap_difference, bootstrap_metrics
 from automl.data.scoring.evaluation import EvaluationRows
 from automl.data.scoring.metrics import make_predictions
 from automl.data.tables.table_sources import records_of_rows
@@ -38,14 +38,14 @@ def rows_unseen_by(
 ) -> UnseenRows | None:
     """Return the rows, as they are recorded with a version; None if the model knows them. Raises
     AutoMLError."""
-    check_data(evaluation.dataset, [model], config)
+    check_same_table(evaluation.dataset, [model], config)
     if not evaluation.kind.unseen or rows_learned_from(model.refitted, evaluation.kind):
         return None
     event = score_on_unseen(model, evaluation, config)
     metric = judged_metric(config.study.metric, event.scores[model.name])
     score = shown_score(event.scores[model.name][metric])
     words = f"{event.rows} ({evaluation.source}): {metric} {score}"
-    saw_all_rows = model.refitted is not None and model.refitted.rows == ALL
+    saw_all_rows = model.refitted is not None and model.refitted.rows == ALL_ROWS
     data = "" if saw_all_rows else evaluation.dataset.digest
     return UnseenRows(evaluation.digest, evaluation.kind, data, words, event)
 
@@ -61,7 +61,7 @@ def score_on_unseen(
     trials = [] if model.is_ensemble else [model.trial]
     evaluate_config = replace(config.evaluate, trials=trials, model=model.which)
     # `register` delivers the scores to MLflow with the runs, right after.
-    return evaluate(
+    return evaluate_models(
         replace(config, evaluate=evaluate_config), lambda line: None, show=False, to_mlflow=False
     )
 
@@ -86,11 +86,11 @@ def compare_with_champion(
         name: make_predictions(data.task, found.outputs, y, *scale, data.loss, found.threshold)
         for name, found in scored.items()
     }
-    samples = bootstrap(predictions, config.evaluate.n_resamples, config.study.seed)
+    samples = bootstrap_metrics(predictions, config.evaluate.n_resamples, config.study.seed)
     scores = {name: predicted.scored() for name, predicted in predictions.items()}
     metric = judged_metric(config.study.metric, scores["new"])
     if not all(math.isfinite(values[metric]) for values in scores.values()):
-        metric = LOSS  # an AUC of rows of one class does not exist
+        metric = LOSS_METRIC  # an AUC of rows of one class does not exist
     above = scores["new"][metric] - scores["champion"][metric]
     resampled = samples["new"][metric] - samples["champion"][metric]
     return ChampionComparison(metric, bootstrap_difference(metric, above, resampled))

@@ -17,7 +17,7 @@ from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, WhichMod
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import NetworkBuilder, family_of
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import command_line
+from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.trial_record import TrialRecord
@@ -25,9 +25,9 @@ from automl.trial import (
     ENSEMBLE_NAME,
     CheckpointKind,
     EnsembleBuilt,
-    number_of,
     refit_name,
     trial_name,
+    trial_number_of,
 )
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def choose_model(config: Config, command: str) -> ModelChoice:
     which_model = _resolve_auto(which, StudyFiles(path), named=number is not None)
     if which_model is not WhichModel.trial:
         return _choose_refit_or_ensemble(config, command, which_model)
-    trial = trial_of(read_study(path), config.study, f"{command}.trial", number)
-    return ModelChoice(best_file(path, trial), trial)
+    trial = find_model_trial(read_study(path), config.study, f"{command}.trial", number)
+    return ModelChoice(best_checkpoint_file(path, trial), trial)
 
 
 def choose_models(config: Config) -> list[ModelChoice]:
@@ -113,13 +113,17 @@ def choose_models(config: Config) -> list[ModelChoice]:
     which_model = _resolve_auto(config.evaluate.model, files, named=bool(numbers))
     is_trial = which_model is WhichModel.trial
     found = [] if is_trial else [_choose_refit_or_ensemble(config, "evaluate", which_model)]
-    best = trial_of(record, config.study, "evaluate.trials")
+    best = find_model_trial(record, config.study, "evaluate.trials")
     if not is_trial and not numbers:
         return found
-    named_trials = [trial_of(record, config.study, "evaluate.trials", number) for number in numbers]
+    named_trials = [
+        find_model_trial(record, config.study, "evaluate.trials", number) for number in numbers
+    ]
     places = {trial.number: place for place, trial in enumerate(record.ranking())}
     named_trials.sort(key=lambda trial: places.get(trial.number, len(places)))
-    return found + [ModelChoice(best_file(path, trial), trial) for trial in named_trials or [best]]
+    return found + [
+        ModelChoice(best_checkpoint_file(path, trial), trial) for trial in named_trials or [best]
+    ]
 
 
 def _resolve_auto(which: WhichModel, files: StudyFiles, *, named: bool) -> WhichModel:
@@ -133,7 +137,7 @@ def _resolve_auto(which: WhichModel, files: StudyFiles, *, named: bool) -> Which
     return WhichModel.trial
 
 
-def trial_of(
+def find_model_trial(
     record: StudyRecord, study: StudyConfig, key: str, number: int | None = None
 ) -> TrialRecord:
     """Return the best trial, or the trial with the number that the setting `key` has, which must
@@ -144,7 +148,7 @@ def trial_of(
         raise ConfigError(
             f"study.name={study.name}: no trial of it has ended with a value yet "
             f"({counts or 'it has none'}), so that there is no model. Go on with it first: "
-            f"{command_line('resume', study)}"
+            f"{study_command('resume', study)}"
         )
     if number is None:
         return best
@@ -158,7 +162,7 @@ def trial_of(
     return found
 
 
-def best_file(path: Path, trial: TrialRecord) -> Path:
+def best_checkpoint_file(path: Path, trial: TrialRecord) -> Path:
     """Return the trial's `best.pt`. Raises ConfigError where it does not exist."""
     file = StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST)
     if not file.exists():
@@ -177,7 +181,7 @@ def _choose_refit_or_ensemble(config: Config, command: str, which_model: WhichMo
     if not file.exists():
         raise ConfigError(
             f"{command}.model={which_model.value}: {file} is not there yet; make it first: "
-            f"{command_line(which_model.value, config.study)}"
+            f"{study_command(which_model.value, config.study)}"
         )
     return ModelChoice(file, None, is_ensemble=which_model is WhichModel.ensemble)
 
@@ -226,12 +230,12 @@ def open_model(config: Config, choice: ModelChoice) -> TableModel:
     if choice.trial is not None:
         return TableModel(predictor, choice.file, choice.trial.number, None)
     if choice.is_ensemble:
-        heaviest = number_of(next(iter(predictor.params)))
+        heaviest = trial_number_of(next(iter(predictor.params)))
         return TableModel(predictor, choice.file, heaviest, None, is_ensemble=True)
     if predictor.refitted is None:
         raise AutoMLError(
             f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
-            f"it again: {command_line('refit', config.study)}, or take a trial's own: model=trial"
+            f"it again: {study_command('refit', config.study)}, or take a trial's own: model=trial"
         )
     refitted = predictor.refitted
     return TableModel(
@@ -250,7 +254,7 @@ def open_array_model(config: Config, choice: ModelChoice) -> ArrayPredictor:
     return model
 
 
-def outdated(config: Config, model: TableModel) -> str:
+def outdated_model_note(config: Config, model: TableModel) -> str:
     """Return a warning if a trial is better now than the one that the refit repeats, or than those
     that the ensemble was chosen from; empty if the model is of the best."""
     record = read_study(study_path(config.study))
@@ -264,7 +268,7 @@ def outdated(config: Config, model: TableModel) -> str:
         return ""
     return (
         f"the best trial is {trial_name(best.number)} by now, and the refit is of "
-        f"{trial_name(model.trial)}: {command_line('refit', config.study)}"
+        f"{trial_name(model.trial)}: {study_command('refit', config.study)}"
     )
 
 
@@ -273,7 +277,7 @@ def _ensemble_warning(config: Config, ensemble: EnsembleBuilt | None, best: Tria
         return ""
     return (
         f"the best trial is {trial_name(best.number)} by now, and the ensemble was made without "
-        f"it: {command_line('ensemble', config.study)}"
+        f"it: {study_command('ensemble', config.study)}"
     )
 
 
@@ -284,7 +288,7 @@ def _members_warning(
         return ""
     return (
         f"the ensemble has other members by now than the refit of it: "
-        f"{command_line('refit', config.study)}"
+        f"{study_command('refit', config.study)}"
     )
 
 

@@ -43,7 +43,7 @@ def simplest_baseline(dataset: Dataset, rows: TableRows) -> dict[str, Floats]:
     return {name: np.tile(_constant(dataset), (len(rows), 1))}
 
 
-def baselines_out_of_fold(dataset: Dataset) -> dict[str, Floats]:
+def baseline_outputs_out_of_fold(dataset: Dataset) -> dict[str, Floats]:
     """Return outputs for `Dataset.judged`. Each row's linear outputs are those of a model that did
     not learn from the row, in the first division of the rows. The constant is one for all rows."""
     linear = np.empty((len(dataset.train), dataset.n_outputs))
@@ -116,7 +116,7 @@ _CELLS_AT_ONCE = 2**20
 """Largest number of sample weights that are held at once, 8 bytes each."""
 
 
-def bootstrap(
+def bootstrap_metrics(
     named: Mapping[str, JudgedPredictions], n_resamples: int, seed: int
 ) -> dict[str, dict[str, Floats]]:
     """Return (n_resamples,) scores by name of the predictions and by metric.

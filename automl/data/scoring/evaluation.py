@@ -17,19 +17,19 @@ import numpy.typing as npt
 from automl.config import DataConfig, DataKind, Task
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
 from automl.data.dataset import Dataset, DatasetPart, Label, TableRows, Targets
-from automl.data.generated import CLASSES, PointPurpose, disc
-from automl.data.load import load_with_test
+from automl.data.generated import DISC_CLASSES, PointPurpose, make_disc
+from automl.data.load import load_dataset_with_test
 from automl.data.scoring.baselines import (
+    baseline_outputs_out_of_fold,
     baseline_predictions,
-    baselines_out_of_fold,
-    bootstrap,
     bootstrap_difference,
     bootstrap_interval,
+    bootstrap_metrics,
 )
 from automl.data.scoring.metrics import Floats, make_predictions
 from automl.data.split import part_of_rows, split_rows
 from automl.data.tables.frames import Frame
-from automl.data.tables.table_sources import digits_source, table_source
+from automl.data.tables.table_sources import load_digits_source, load_table_source
 from automl.trial import (
     ENSEMBLE_NAME,
     ModelsEvaluated,
@@ -81,7 +81,7 @@ class EvaluationRows:
         data = self.dataset
         unit = data.target_mean, data.target_scale
         if self.kind is RowsKind.OUT_OF_FOLD:
-            compared = baselines_out_of_fold(data)
+            compared = baseline_outputs_out_of_fold(data)
         else:
             compared = baseline_predictions(data, self.part.rows)
         return ScoredRows(self.kind, self.digest, self.part.y, data.task, unit, compared, data.loss)
@@ -113,7 +113,7 @@ def open_evaluation(
     `own_test_path` is the value of `data.test_path` when the study was searched, which decides how
     its table is split. Raises ConfigError for a table that cannot be used, or does not match.
     """
-    found = load_with_test(config, own_test_path)
+    found = load_dataset_with_test(config, own_test_path)
     dataset, part, digest = replace(found.dataset, loss=loss), found.test, found.digest
     if config.test_path is not None:
         source = f"of {config.test_path}"
@@ -159,7 +159,7 @@ def score_predictions(
         for name, model_outputs in {**named, **rows.baselines}.items()
     }
     scores = {name: predictions.scored() for name, predictions in predicted.items()}
-    samples = bootstrap(predicted, n_resamples, seed)
+    samples = bootstrap_metrics(predicted, n_resamples, seed)
 
     def against_first(name: str) -> dict[str, ScoreDifference]:
         n_compared = len(others) if name in others else 1
@@ -193,7 +193,7 @@ def score_predictions(
     )
 
 
-def loss_of(evaluation: EvaluationRows, outputs: Floats) -> float:
+def evaluation_loss(evaluation: EvaluationRows, outputs: Floats) -> float:
     """Return the loss of a model with these outputs for the rows."""
     data = evaluation.dataset
     scale = data.target_mean, data.target_scale
@@ -201,7 +201,7 @@ def loss_of(evaluation: EvaluationRows, outputs: Floats) -> float:
     return predictions.scored(["loss"])["loss"]
 
 
-def with_share(evaluation: EvaluationRows, share: float, seed: int) -> EvaluationRows:
+def take_training_share(evaluation: EvaluationRows, share: float, seed: int) -> EvaluationRows:
     """Return the evaluation with a share of the training rows, evenly by class.
 
     The columns stay those that were learned from all training rows.
@@ -227,9 +227,11 @@ def validation_part(
     Raises ConfigError for a table that cannot be read, or lacks columns.
     """
     if config.kind is DataKind.disc:
-        return disc(config.n_validation, config.split_seed, PointPurpose.validation), CLASSES
+        return make_disc(
+            config.n_validation, config.split_seed, PointPurpose.validation
+        ), DISC_CLASSES
     config = replace(config, split_to=None)
-    source = digits_source() if config.kind is DataKind.digits else table_source(config)
+    source = load_digits_source() if config.kind is DataKind.digits else load_table_source(config)
     split = split_rows(source.y, config, source.related)
     rows = split.train if split.folds else split.validation
     return DatasetPart(read(source.frame.iloc[rows]), source.y[rows]), source.target.classes

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.config.metrics import METRICS, SQUARED_ERROR, ValueLoss, metrics_of
+from automl.config.metrics import METRICS_OF_TASK, SQUARED_ERROR, ValueLoss, prediction_metrics
 from automl.data.dataset import Targets
 from automl.errors import AutoMLError
 
@@ -108,7 +108,7 @@ Places = npt.NDArray[np.int64]
 _N_PARTS = 5
 
 
-def labels_by(scores: Floats, threshold: float | Floats | None) -> Places:
+def predict_labels(scores: Floats, threshold: float | Floats | None) -> Places:
     """Return (N,) places of the predicted classes, by probabilities or scores (N, C).
 
     The predicted class is the first with the largest score. With a threshold, for two classes, it
@@ -141,7 +141,7 @@ def best_threshold(probabilities: Floats, y: Targets) -> float:
     return float(cuts[best[np.abs(cuts[best] - 0.5).argmin()]])
 
 
-def thresholds_elsewhere(probabilities: Floats, y: Targets) -> Floats:
+def held_out_thresholds(probabilities: Floats, y: Targets) -> Floats:
     """Return (N,) for each row the best threshold of other rows.
 
     Rows are dealt into five parts, and a part's threshold is found on the other four. The F1 by
@@ -155,7 +155,7 @@ def thresholds_elsewhere(probabilities: Floats, y: Targets) -> Floats:
     return thresholds
 
 
-def second_of_two(outputs: Floats) -> Floats:
+def second_class_probabilities(outputs: Floats) -> Floats:
     """Return (N,) probabilities of the second class, from scores (N, 2)."""
     return np.asarray(1 / (1 + np.exp(np.clip(outputs[:, 0] - outputs[:, 1], -700, 700))))
 
@@ -209,7 +209,7 @@ class ClassPredictions(JudgedPredictions):
     second alone, as in scikit-learn.
     """
 
-    names = METRICS[Task.classification]
+    names = METRICS_OF_TASK[Task.classification]
 
     def __init__(
         self, outputs: Floats, y: Targets, threshold: float | Floats | None = None
@@ -222,7 +222,7 @@ class ClassPredictions(JudgedPredictions):
         top = outputs.max(axis=1, keepdims=True)
         logs = outputs - top - np.log(np.exp(outputs - top).sum(axis=1, keepdims=True))
         self._outputs, self._logs, self._y = outputs, logs, y
-        self._labels = labels_by(outputs if threshold is None else np.exp(logs), threshold)
+        self._labels = predict_labels(outputs if threshold is None else np.exp(logs), threshold)
 
     @property
     def n_rows(self) -> int:
@@ -316,7 +316,7 @@ class ValuePredictions(JudgedPredictions):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return metrics_of(Task.regression, self._loss)
+        return prediction_metrics(Task.regression, self._loss)
 
     @property
     def n_rows(self) -> int:

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.columns import Column, NumberColumn, TableColumns, source_of
+from automl.data.columns import Column, NumberColumn, TableColumns, source_column
 from automl.data.dataset import DatasetPart, Label, TableRows, Targets
 from automl.data.scoring.metrics import Floats
-from automl.data.tables.frames import Frame, frame_of
+from automl.data.tables.frames import Frame, frame_from_records
 
 
-def importances(
+def permutation_importances(
     columns: TableColumns,
     rows: TableRows,
     loss: Callable[[TableRows], float],
@@ -38,14 +38,14 @@ def importances(
     places: dict[str, list[tuple[str, int]]] = {}
     for kind, group in kinds.items():
         for place, column in enumerate(group):
-            places.setdefault(source_of(column), []).append((kind, place))
+            places.setdefault(source_column(column), []).append((kind, place))
     for name, own in places.items():
         orders = (rng.permutation(len(rows)) for _ in range(n_repeats))
         rises = [loss(_shuffled(rows, own, order)) - before for order in orders]
         found.append((float(np.mean(rises)), float(np.std(rises)), name))
     found.sort(reverse=True)
     table = [{"column": name, "importance": mean, "std": std} for mean, std, name in found]
-    return frame_of(table, ("column", "importance", "std"), index="column")
+    return frame_from_records(table, ("column", "importance", "std"), index="column")
 
 
 def _shuffled(
@@ -77,7 +77,7 @@ class ConfusionCounts(NamedTuple):
         return shares
 
 
-def confusion(
+def confusion_matrix(
     predicted: Targets, y: Targets, classes: Sequence[Label], *, n_most: int
 ) -> ConfusionCounts:
     """Count the rows of each class by the class that a model predicts for them.
@@ -109,7 +109,7 @@ class CalibrationBins(NamedTuple):
     """(B,) number of rows (and classes) in a bin."""
 
 
-def calibration(probabilities: Floats, y: Targets) -> CalibrationBins:
+def calibration_curve(probabilities: Floats, y: Targets) -> CalibrationBins:
     """Return the calibration of `probabilities` (N, C) for the true classes `y` (N,).
 
     With two classes, only the second is looked at. With more, each class against the rest is, all
@@ -153,7 +153,7 @@ def find_giveaways(columns: TableColumns, part: DatasetPart) -> list[str]:
     )
     tells = _tells_class if part.y.dtype == np.int64 else _tells_value
     found = [
-        source_of(column)
+        source_column(column)
         for group, values in kinds
         for place, column in enumerate(group)
         if tells(values[:, place], sample.y, ordered=isinstance(column, NumberColumn))

@@ -164,9 +164,9 @@ class ChunkedTable:
         """
         if not set(self.columns) <= {*numbers, *categories, *self.texts}:
             return {}
-        types = dict.fromkeys(categories, csv_blocks.category_type())
-        types |= dict.fromkeys(numbers, csv_blocks.number_type())
-        types |= dict.fromkeys(self.texts, csv_blocks.text_type())
+        types = dict.fromkeys(categories, csv_blocks.arrow_category_type())
+        types |= dict.fromkeys(numbers, csv_blocks.arrow_number_type())
+        types |= dict.fromkeys(self.texts, csv_blocks.arrow_text_type())
         return {name: types[name] for name in self.columns}
 
     def _readable(
@@ -195,7 +195,7 @@ class ChunkedTable:
     ) -> pd.DataFrame:
         if not block:
             return pd.DataFrame(columns=pd.Index(self.columns))
-        missing = sorted(cells.MISSING)
+        missing = sorted(cells.MISSING_TEXTS)
         return pd.read_csv(
             io.BytesIO(block),
             sep=separator,
@@ -230,7 +230,7 @@ def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) 
         if column.dtype.kind in "iufbmM":
             continue
         codes, values = cells.distinct_cells(column)
-        wrong = [code for code, value in enumerate(values) if cells.to_number(value) is None]
+        wrong = [code for code, value in enumerate(values) if cells.cell_to_number(value) is None]
         for place in np.flatnonzero(np.isin(codes, wrong)).tolist():
             cell = repr(str(values[codes[place]])[:60])
             bad.setdefault(place, f"{name}={cell} is no number")

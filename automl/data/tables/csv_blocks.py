@@ -232,17 +232,17 @@ def _is_utf8(row: bytes) -> bool:
     return True
 
 
-def number_type() -> Any:
+def arrow_number_type() -> Any:
     """Return the Arrow type of number columns; another cell leaves its block to pandas."""
     return pa.float64()
 
 
-def category_type() -> Any:
+def arrow_category_type() -> Any:
     """Return the Arrow type of columns whose different cells are looked at once each."""
     return pa.dictionary(pa.int32(), pa.string())
 
 
-def text_type() -> Any:
+def arrow_text_type() -> Any:
     """Return the Arrow type of columns that are kept as they were written."""
     return pa.string()
 
@@ -268,7 +268,7 @@ def parse_plain_block(
                 check_utf8=False,  # the block is checked already
                 column_types=dict(types),
                 include_columns=list(types),
-                null_values=sorted(cells.MISSING),
+                null_values=sorted(cells.MISSING_TEXTS),
                 strings_can_be_null=False,  # `cells` decides which texts are missing
             ),
         )
@@ -279,6 +279,6 @@ def parse_plain_block(
     frame: pd.DataFrame = table.to_pandas()
     if b" " in content:  # pandas skips spaces behind separators, too
         for name, kind in types.items():
-            if kind == text_type():
+            if kind == arrow_text_type():
                 frame[name] = frame[name].str.lstrip(" ")
     return frame

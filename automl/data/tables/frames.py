@@ -20,7 +20,7 @@ Frame: TypeAlias = "pd.DataFrame"
 """The type of a DataFrame, for annotations in modules that do not import pandas."""
 
 
-def frame_of_cells(cells: Any) -> Frame:
+def frame_from_cells(cells: Any) -> Frame:
     """Return an array (N, D) as a frame with the columns x0, x1, …
 
     Columns of objects get the type of the cells that they hold.
@@ -31,7 +31,7 @@ def frame_of_cells(cells: Any) -> Frame:
     return pd.DataFrame(cells, columns=names).infer_objects()
 
 
-def frame_of(
+def frame_from_records(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str | list[str]
 ) -> Frame:
     """Return a frame with a line for each row: `columns` first, then all other keys of the rows.

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from automl.data.scoring.metrics import labels_by
+from automl.data.scoring.metrics import predict_labels
 from automl.data.tables.chunked_table import TableChunk
 
 PREDICTION = "prediction"
@@ -49,7 +49,7 @@ class ScoresWriter:
         if self._labels is None:
             columns.append(pa.array(scores))
         else:
-            columns.append(self._labels.take(pa.array(labels_by(scores, self._threshold))))
+            columns.append(self._labels.take(pa.array(predict_labels(scores, self._threshold))))
             columns += [pa.array(np.ascontiguousarray(s)) for s in scores.T]
         if len(chunk.places) < chunk.n_rows:
             rows = np.full(chunk.n_rows, -1)
@@ -60,7 +60,7 @@ class ScoresWriter:
 
 
 @contextmanager
-def scores_writer(
+def open_scores_writer(
     file: BinaryIO,
     classes: Sequence[object],
     kept: Sequence[str],

@@ -20,7 +20,13 @@ from pathlib import Path
 import pandas as pd
 
 from automl.data import cells
-from automl.data.cells import MISSING, MISSING_TARGET, are_verbatim, loses_digits, may_hold_codes
+from automl.data.cells import (
+    MISSING_TARGET_TEXTS,
+    MISSING_TEXTS,
+    are_verbatim,
+    loses_digits,
+    may_hold_codes,
+)
 from automl.errors import ConfigError
 
 _PARQUET_MAGIC = b"PAR1"
@@ -176,7 +182,7 @@ class TableFile:
         only: list[str] | None = None,
     ) -> pd.DataFrame:
         """Return the columns `only`, or all; the columns `texts` stay as they are written."""
-        missing = {n: sorted(MISSING_TARGET if n == target else MISSING) for n in names}
+        missing = {n: sorted(MISSING_TARGET_TEXTS if n == target else MISSING_TEXTS) for n in names}
         with self.path.open("rb") as file:
             return pd.read_csv(
                 file,

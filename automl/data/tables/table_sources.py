@@ -21,18 +21,18 @@ import pandas as pd
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data import cells
-from automl.data.columns import numbers_divided_by
+from automl.data.columns import make_divided_columns
 from automl.data.dataset import Targets
-from automl.data.generated import PointPurpose, disc, frame_of_points
+from automl.data.generated import PointPurpose, disc_frame, make_disc
 from automl.data.preprocessing import Preprocessing
-from automl.data.split import BY_CHANCE, RelatedRows, RowSplit, take_related
+from automl.data.split import UNRELATED_ROWS, RelatedRows, RowSplit, take_related_columns
 from automl.data.tables.frames import Frame
 from automl.data.tables.table_file import TableFile
 from automl.data.target import (
     TargetColumn,
-    amounts_in,
     are_labels_verbatim,
     decide_target,
+    detect_target_amounts,
     has_target,
     named_rows,
     verbatim_target,
@@ -57,11 +57,11 @@ class TableSource:
     notes: tuple[str, ...]
     preprocessing: Preprocessing | None = field(default=None)
     """Preprocessing known beforehand; None: it is learned from the training part."""
-    related: RelatedRows = BY_CHANCE
+    related: RelatedRows = UNRELATED_ROWS
     """Relations among the rows that a split must respect."""
 
 
-def table_source(config: DataConfig) -> TableSource:
+def load_table_source(config: DataConfig) -> TableSource:
     """Return the table of `data.path`. Raises ConfigError where it cannot be learned from."""
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"
@@ -71,7 +71,7 @@ def table_source(config: DataConfig) -> TableSource:
     verbatim = config.detect_verbatim and are_labels_verbatim(column, config.task)
     reading = None
     if config.detect_target and not verbatim:
-        reading = amounts_in(column, config.task)
+        reading = detect_target_amounts(column, config.task)
     known = has_target(column, reading, verbatim=verbatim)
     if not known.any():
         raise ConfigError(
@@ -86,7 +86,7 @@ def table_source(config: DataConfig) -> TableSource:
         target = verbatim_target(column, config.target, config.task)
     else:
         target = decide_target(column, config.target, config.task, reading)
-    related, related_notes = take_related(frame, config)
+    related, related_notes = take_related_columns(frame, config)
     row_numbers = _row_numbers(frame)
     if row_numbers:
         notes.append(f"left out, being row numbers: {', '.join(row_numbers)}.")
@@ -135,7 +135,7 @@ def open_test_table(config: DataConfig) -> TableFile:
     return file
 
 
-def digits_source() -> TableSource:
+def load_digits_source() -> TableSource:
     """Return scikit-learn's 8×8 images, 1,797 rows; grey values 0 to 16 become 0 to 1."""
     from sklearn.datasets import load_digits
 
@@ -150,7 +150,7 @@ def digits_source() -> TableSource:
         target=target,
         content_digest=hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest(),
         notes=(f"digits: {len(y):,} images of 8×8 pixels, 10 classes.",),
-        preprocessing=Preprocessing(numbers_divided_by(16.0, names)),
+        preprocessing=Preprocessing(make_divided_columns(16.0, names)),
     )
 
 
@@ -161,7 +161,7 @@ def dropped_note(target: str, column: pd.Series[Any], known: npt.NDArray[np.bool
         return []
     rows = "1 row" if len(dropped) == 1 else f"{len(dropped):,} rows"
     numbers = pd.to_numeric(column.iloc[dropped], errors="coerce")
-    n_large = int((numbers.abs() > cells.LARGEST).sum())
+    n_large = int((numbers.abs() > cells.LARGEST_NUMBER).sum())
     large = f", {n_large:,} of them infinite or too large" if n_large else ""
     return [f"dropped {rows} without a value of {target}{large} ({named_rows(dropped)})."]
 
@@ -217,7 +217,7 @@ def records_of_rows(frame: Frame) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
-def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> Frame:
+def frame_from_rows(rows: Sequence[Mapping[str, Any]]) -> Frame:
     """Return a frame of the rows, which `predict` takes."""
     return pd.DataFrame(list(rows))
 
@@ -225,13 +225,13 @@ def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> Frame:
 def _frame(config: DataConfig) -> pd.DataFrame:
     match config.kind:
         case DataKind.disc:
-            return frame_of_points(
-                disc(config.n_validation, config.split_seed, PointPurpose.validation)
+            return disc_frame(
+                make_disc(config.n_validation, config.split_seed, PointPurpose.validation)
             )
         case DataKind.digits:
-            return digits_source().frame
+            return load_digits_source().frame
         case _:
-            return table_source(config).frame
+            return load_table_source(config).frame
 
 
 PARTS = ("train", "validation", "test", "left")

@@ -2,7 +2,8 @@
 
 The sweep polls the agent by one call after another, each of which waits until there are messages.
 The agent renews the lease of its workers: they end by themselves when the sweep has not polled for
-`LEASE_SECONDS`, even where this process is stopped. The module does not know how calls are carried
+`AGENT_LEASE_SECONDS`, even where this process is stopped. The module does not know how calls are
+carried
 (Ray: `ray_cluster.py` and `agent_actor.py`); the sweep's side is `node.py`.
 """
 
@@ -47,7 +48,7 @@ from automl.trial import (
 
 POLL_SECONDS = 0.2
 """Longest time that a poll waits for messages."""
-LEASE_SECONDS = 15.0
+AGENT_LEASE_SECONDS = 15.0
 """The agent's workers live on for this long after the last poll."""
 _FIRST_SECONDS = 60.0
 """Lease of the workers before the first poll."""
@@ -137,7 +138,7 @@ class NodeAgent:
         """
         arrived = time.monotonic()
         if echo_seconds is not None:
-            self._renew(echo_seconds + LEASE_SECONDS)
+            self._renew(echo_seconds + AGENT_LEASE_SECONDS)
         self.tell(commands)
         with self._news:
             del self._messages[: n_taken - self._n_acknowledged]
@@ -329,7 +330,7 @@ class NodeAgent:
             elif self._parent.has_ended(_LOOK_SECONDS):
                 self._end("what had started its agent died")
             elif lease_seconds() > self._lease_until:
-                self._end(f"the sweep was not heard for {LEASE_SECONDS:g} s")
+                self._end(f"the sweep was not heard for {AGENT_LEASE_SECONDS:g} s")
         time.sleep(_LEAVE_SECONDS)
         if self._folder is not None:
             self._folder.remove()

@@ -79,7 +79,7 @@ class HeadWatch:
 _CONNECT_SECONDS = 2.0
 
 
-def listen(host: str) -> socket.socket | None:
+def open_listening_port(host: str) -> socket.socket | None:
     """Open a port that accepts connections as long as this process lives; no data is exchanged.
 
     Returns None where the machine cannot bind that host name.
@@ -89,13 +89,13 @@ def listen(host: str) -> socket.socket | None:
     return None
 
 
-def address_of(listening: socket.socket) -> str:
+def socket_address(listening: socket.socket) -> str:
     """Return the `HOST:PORT` under which other processes reach the socket."""
     host, port, *_ = listening.getsockname()
     return f"{host}:{port}"
 
 
-def answers(address: str) -> bool:
+def accepts_connections(address: str) -> bool:
     """Return whether the address accepts a connection now."""
     try:
         _connect(address)
@@ -104,7 +104,7 @@ def answers(address: str) -> bool:
     return True
 
 
-def refuses(address: str) -> bool:
+def refuses_connections(address: str) -> bool:
     """Return whether the machine reports that no process listens at the address.
 
     A machine that is cut off reports nothing.
@@ -130,7 +130,7 @@ WITHOUT_A_HEAD_SECONDS = 15.0
 would end the agent after a minute."""
 
 
-def versions() -> Mapping[str, str]:
+def software_versions() -> Mapping[str, str]:
     """Return the minor version of Python and the versions of the `COMPARED` packages."""
     found = {"python": ".".join(map(str, sys.version_info[:2]))}
     for name in COMPARED:
@@ -141,7 +141,7 @@ def versions() -> Mapping[str, str]:
     return found
 
 
-def this_boot() -> str:
+def boot_id() -> str:
     """Return an id of this machine's present boot; empty where the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -149,7 +149,7 @@ def this_boot() -> str:
         return ""
 
 
-def began(pid: int) -> str | None:
+def process_start(pid: int) -> str | None:
     """Return the kernel's start time of a process on this machine; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -174,11 +174,11 @@ class AgentActor:
         import ray
 
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's own
-        self._listening = listen(host)
-        port = None if self._listening is None else address_of(self._listening)
+        self._listening = open_listening_port(host)
+        port = None if self._listening is None else socket_address(self._listening)
         pid = os.getpid()
-        process = {"boot": this_boot(), "pid": pid, "began": began(pid), "port": port}
-        return {"versions": versions(), **process}
+        process = {"boot": boot_id(), "pid": pid, "began": process_start(pid), "port": port}
+        return {"versions": software_versions(), **process}
 
     def open(self) -> None:
         """Make the agent; call it once the versions are known to be right."""
@@ -187,7 +187,9 @@ class AgentActor:
         agent: NodeAgent = resolve_entry(self._target)(self._config)
         head: str = ray.get_runtime_context().gcs_address
         cause = f"the cluster's head was not reached for {WITHOUT_A_HEAD_SECONDS:g} s"
-        HeadWatch(lambda: answers(head), WITHOUT_A_HEAD_SECONDS, lambda: agent.end(cause)).start()
+        HeadWatch(
+            lambda: accepts_connections(head), WITHOUT_A_HEAD_SECONDS, lambda: agent.end(cause)
+        ).start()
         self._agent = agent
 
     def set_up(self, entry: ProcessEntry, work: m.NodeSetup) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeAlias
 
-from automl.execution.cluster.claims import FRESH_SECONDS, WatchedCluster
+from automl.execution.cluster.claims import WANT_FRESH_SECONDS, WatchedCluster
 from automl.trial import DeviceKind
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class GrowingCluster(WatchedCluster):
         """Note that the head waits; the sweep's loop calls this about once a second."""
         now = self._clock()
         with self._lock:
-            is_new = self._waited is None or now - self._waited[1] > FRESH_SECONDS
+            is_new = self._waited is None or now - self._waited[1] > WANT_FRESH_SECONDS
             since = now if is_new or self._waited is None else self._waited[0]
             self._wanted, self._waited = (frozenset(kinds), n), (since, now)
 
@@ -91,7 +91,7 @@ class GrowingCluster(WatchedCluster):
         now = self._clock()
         with self._lock:
             (kinds, n), waited = self._wanted, self._waited
-        if waited is None or now - waited[1] > FRESH_SECONDS:
+        if waited is None or now - waited[1] > WANT_FRESH_SECONDS:
             return
         too_soon = now - max(waited[0], self._asked_at) < PATIENCE_SECONDS
         if too_soon or not self._has_one():

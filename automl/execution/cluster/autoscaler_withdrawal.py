@@ -1,7 +1,8 @@
 """Withdraws a sweep's request to the cluster's autoscaler when the sweep ends without doing so.
 
 `python -m automl.execution.cluster.autoscaler_withdrawal ADDRESS` waits until its standard input
-ends, which is when the sweep has ended. It does nothing if the sweep has sent `WITHDRAWN`. It is a
+ends, which is when the sweep has ended. It does nothing if the sweep has sent `WITHDRAWN_MESSAGE`.
+It is a
 file of its own since it is the main module of a process.
 """
 
@@ -13,14 +14,16 @@ import sys
 
 from automl.execution.cluster import agent_actor
 
-WITHDRAWN = b"withdrawn"
+WITHDRAWN_MESSAGE = b"withdrawn"
 
 
 def main(address: str) -> None:
     """Wait until standard input ends, then withdraw the request unless the sweep has done so."""
-    if sys.stdin.buffer.read() == WITHDRAWN:
+    if sys.stdin.buffer.read() == WITHDRAWN_MESSAGE:
         return
-    if not agent_actor.answers(address):  # without its head the cluster keeps no request
+    if not agent_actor.accepts_connections(
+        address
+    ):  # without its head the cluster keeps no request
         return
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     import ray

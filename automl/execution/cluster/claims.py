@@ -22,7 +22,7 @@ from automl.trial import DeviceId, DeviceKind
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-FRESH_SECONDS = 2.5
+WANT_FRESH_SECONDS = 2.5
 """The head of the queue is believed to wait for this long after it last reported so."""
 
 
@@ -228,7 +228,7 @@ class ClaimedResources(WatchedCluster):
             self._held.append(held)
             # The report is older than this claim: the queue's head has to ask for more again.
             if kind in self._wanted:
-                self._wanted[kind] = self._wanted[kind][0], self._clock() - FRESH_SECONDS
+                self._wanted[kind] = self._wanted[kind][0], self._clock() - WANT_FRESH_SECONDS
 
     def _request_wanted(self) -> None:
         now = self._clock()
@@ -242,7 +242,7 @@ class ClaimedResources(WatchedCluster):
                     self._asked.remove(mine)
                     mine[1].give_back()
                 continue
-            is_new = now - since < FRESH_SECONDS and self._n_failed[kind] < MAX_FAILED
+            is_new = now - since < WANT_FRESH_SECONDS and self._n_failed[kind] < MAX_FAILED
             n_more = min(n, MAX_ASKED[kind]) - len(asked) if is_new else 0
             self._asked += [(kind, self._ask(kind)) for _ in range(n_more)]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from automl.execution.cluster import node_messages as m
-from automl.execution.cluster.agent import LEASE_SECONDS
+from automl.execution.cluster.agent import AGENT_LEASE_SECONDS
 from automl.trial import DeviceId, ProcessId
 
 REPLY_SECONDS = 0.005
@@ -82,7 +82,7 @@ logger = logging.getLogger(__name__)
 
 LOST_SECONDS = 20.0
 """A node whose agent was silent for this long is lost. Its workers have ended by themselves."""
-DEAD_SECONDS = LEASE_SECONDS + 2.0
+DEAD_SECONDS = AGENT_LEASE_SECONDS + 2.0
 """A node that the cluster also reports as dead is lost after this long. Its processes may live on,
 and end by themselves when the lease that began with the last poll is over."""
 _RETRY_SECONDS = 0.2
@@ -253,7 +253,7 @@ class ClusterNode:
                 self.lose(answer.ended)
                 continue
             commands = self._commands.take_for_poll(
-                sum(isinstance(message, m.ANSWERED) for message in answer.messages)
+                sum(isinstance(message, m.ANSWERED_MESSAGES) for message in answer.messages)
             )
         if self.lost is not None and not self._closing.is_set():
             self._on_lost(self)

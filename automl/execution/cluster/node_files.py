@@ -25,7 +25,7 @@ from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.cluster.node_messages import Files
 from automl.record.disk import flush_folder, make_folder, open_replacing
 from automl.record.lease import OthersFolderError, TrialFolderFence
-from automl.record.study_files import CONFIG, EVENTS, LOGS, log_name
+from automl.record.study_files import CONFIG_FILE, EVENTS_FILE, LOGS_FOLDER, trial_log_name
 from automl.trial import CheckpointWritten, TrialEvent, TrialOutcome, TrialSpec
 
 
@@ -86,7 +86,7 @@ class SharedStudyFolder:
     """The study's folder on a node that shares it, so that no files have to travel."""
 
     def __init__(self, study: str, stored: CheckpointStore | None = None) -> None:
-        self.logs = Path(study) / LOGS
+        self.logs = Path(study) / LOGS_FOLDER
         self._stored = stored
         self._specs: dict[int, TrialSpec] = {}
 
@@ -111,7 +111,7 @@ class OwnNodeFolder:
 
     def __init__(self, study: str, here: Path, stored: CheckpointStore | None = None) -> None:
         self._there, self._here, self._stored = Path(study), here, stored
-        self.logs = here / LOGS
+        self.logs = here / LOGS_FOLDER
         self._specs: dict[int, TrialSpec] = {}
         self._sent: dict[Path, tuple[int, int]] = {}
         """Modification time and size of each file when it was last sent or received."""
@@ -146,7 +146,7 @@ class OwnNodeFolder:
             return replace(event, path=str(there)), files
         if isinstance(event, TrialOutcome) and event.trial in self._specs:
             written = _files(Path(self._specs.pop(event.trial).checkpoint_dir))
-            return event, self._content([*written, self.logs / log_name(event.trial)])
+            return event, self._content([*written, self.logs / trial_log_name(event.trial)])
         return event, {}
 
     def _content(self, paths: Iterable[Path]) -> Files:
@@ -198,7 +198,7 @@ class CodeFolder:
     """Paths to leave out, as patterns of `.gitignore`."""
 
 
-def code_of(folder: Path, max_bytes: int, without: Collection[Path] = ()) -> CodeFolder:
+def find_code(folder: Path, max_bytes: int, without: Collection[Path] = ()) -> CodeFolder:
     """Return the folder without these paths and without files that are no code.
 
     Raises ConfigError where the rest is larger than `max_bytes`.
@@ -233,5 +233,5 @@ def _is_left_out(path: Path) -> bool:
         return True
     if path.suffix == ".pem":
         return True
-    is_study = (path / EVENTS).exists() and (path / CONFIG).exists()
+    is_study = (path / EVENTS_FILE).exists() and (path / CONFIG_FILE).exists()
     return is_study or (path / "pyvenv.cfg").exists()

@@ -201,7 +201,7 @@ FromExecution: TypeAlias = (
     "ExecutionOver"
 )
 ToSweep: TypeAlias = "FromExecution | AgentWarning"
-ANSWERED = (EventsAwaitingVerdict, NextTrialWanted, TrialQuestion, ExecutionOver)
+ANSWERED_MESSAGES = (EventsAwaitingVerdict, NextTrialWanted, TrialQuestion, ExecutionOver)
 """Messages that the sweep soon answers by a command: a reply, or the start of an execution."""
 
 

@@ -23,11 +23,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from automl.config import RayConfig
-from automl.config.execution import AUTO, LOCAL, is_host_and_port
+from automl.config.execution import AUTO_ADDRESS, LOCAL_ADDRESS, is_host_and_port
 from automl.errors import ConfigError
 from automl.execution.cluster import agent_actor
 from automl.execution.cluster import node_messages as m
-from automl.execution.cluster.agent_actor import AgentActor, HeadWatch, began, this_boot, versions
+from automl.execution.cluster.agent_actor import AgentActor, HeadWatch
 from automl.execution.cluster.claims import ResourceClaim
 from automl.execution.cluster.node import (
     AgentConnection,
@@ -83,7 +83,7 @@ class RayCluster:
         self._in_use = LibraryCallCount()
         self._lost: str | None = None
         self._watch = HeadWatch(
-            lambda: agent_actor.answers(self._head), _WITHOUT_A_HEAD_SECONDS, self._lose
+            lambda: agent_actor.accepts_connections(self._head), _WITHOUT_A_HEAD_SECONDS, self._lose
         )
         self._watch.start()
 
@@ -169,9 +169,11 @@ class _RayAgentConnection:
 
         try:
             self._about = self._answer(self._actor.about, _START_SECONDS)
-            _compare(name, versions(), self._about["versions"])
+            _compare(name, agent_actor.software_versions(), self._about["versions"])
             port: str | None = self._about["port"]
-            self._port = port if port is not None and agent_actor.answers(port) else None
+            self._port = (
+                port if port is not None and agent_actor.accepts_connections(port) else None
+            )
             self._answer(self._actor.open, _START_SECONDS)
         except LibraryGivenBackError as error:
             raise AgentEndedError(str(error)) from None
@@ -282,14 +284,14 @@ class _RayAgentConnection:
 
     def _error_of_dead_node(self, cause: str) -> Exception:
         """Return the error for a dead node; its machine may still say that the agent has ended."""
-        refused = self._port is not None and agent_actor.refuses(self._port)
+        refused = self._port is not None and agent_actor.refuses_connections(self._port)
         return AgentEndedError(cause) if refused else NodeDeadError(cause)
 
     def _is_gone(self) -> bool:
         """Return whether an agent on this machine has ended: the kernel knows before Ray does."""
         about = self._about
-        is_here = bool(about.get("boot")) and about["boot"] == this_boot()
-        return is_here and began(about["pid"]) != about["began"]
+        is_here = bool(about.get("boot")) and about["boot"] == agent_actor.boot_id()
+        return is_here and agent_actor.process_start(about["pid"]) != about["began"]
 
     def _node_lives(self) -> bool:
         return any(
@@ -304,7 +306,7 @@ def _alive(ray: Any, head: str, in_use: LibraryCallCount) -> Sequence[Mapping[st
     """
     from ray.exceptions import RayError
 
-    if not agent_actor.answers(head):
+    if not agent_actor.accepts_connections(head):
         return []
     try:
         with in_use.call():
@@ -324,7 +326,9 @@ def _imported(config: RayConfig) -> Any:
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # or a late call starts a cluster of its own
-    if config.address.startswith((LOCAL, "127.")):  # or Ray takes the network's address instead
+    if config.address.startswith(
+        (LOCAL_ADDRESS, "127.")
+    ):  # or Ray takes the network's address instead
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")  # `node_files.py` says what goes
     import ray
@@ -341,7 +345,7 @@ def _connect(ray: Any, config: RayConfig, code: CodeFolder | None) -> None:
         )
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     options |= {"namespace": f"automl-{os.getpid()}", "configure_logging": False}
-    if config.address == LOCAL:
+    if config.address == LOCAL_ADDRESS:
         options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     else:
         if code is not None:
@@ -375,8 +379,8 @@ def _find_head(ray: Any, address: str) -> str:
     left. Raises ConfigError.
     """
     found, setting = address, f"ray.address={address}"
-    if address == AUTO:
-        if (variable := os.environ.get("RAY_ADDRESS", AUTO)) not in ("", AUTO):
+    if address == AUTO_ADDRESS:
+        if (variable := os.environ.get("RAY_ADDRESS", AUTO_ADDRESS)) not in ("", AUTO_ADDRESS):
             setting = f"RAY_ADDRESS={variable}"
             _check_variable(variable)
         found = _running_here(ray)
@@ -407,10 +411,10 @@ def _check_variable(address: str) -> None:
 def _running_here(ray: Any) -> str:
     """Return the address of this machine's cluster, as `ray.init` finds it. Raises ConfigError."""
     try:
-        found: str = ray._private.services.get_ray_address_from_environment(AUTO, None)
+        found: str = ray._private.services.get_ray_address_from_environment(AUTO_ADDRESS, None)
     except ConnectionError as error:
         raise ConfigError(
-            f"ray.address={AUTO}: no Ray cluster runs on this machine. {_START_ONE}"
+            f"ray.address={AUTO_ADDRESS}: no Ray cluster runs on this machine. {_START_ONE}"
         ) from error
     return found
 

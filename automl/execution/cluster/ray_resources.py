@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.execution.cluster.autoscaler import Bundle
-from automl.execution.cluster.autoscaler_withdrawal import WITHDRAWN
+from automl.execution.cluster.autoscaler_withdrawal import WITHDRAWN_MESSAGE
 from automl.execution.cluster.claims import ClaimError
 from automl.execution.executor import resolve_entry
 from automl.record.texts import fit_line
@@ -107,7 +107,7 @@ class RayAutoscaler:
                 self._guard = _start_guard(self._ray.get_runtime_context().gcs_address)
             request_resources(bundles=[dict(bundle) for bundle in bundles])
         if not bundles and self._guard is not None:
-            self._guard.communicate(WITHDRAWN)
+            self._guard.communicate(WITHDRAWN_MESSAGE)
             self._guard = None
 
 

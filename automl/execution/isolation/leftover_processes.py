@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.execution.process_tree import descendants
+from automl.execution.process_tree import find_descendants
 from automl.record.texts import fit_line
 
 _KEPT_BY = ("automl.", "mlflow.", "tqdm.", "torch._inductor.")
@@ -62,7 +62,8 @@ class LivingBefore:
         while (self._new_threads() or self._new_processes()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return Leftovers(
-            [*dict.fromkeys(map(_name, self._new_threads()))], end_processes(self._new_processes)
+            [*dict.fromkeys(map(_name, self._new_threads()))],
+            kill_found_processes(self._new_processes),
         )
 
     def _new_threads(self) -> Sequence[threading.Thread]:
@@ -79,7 +80,7 @@ class LivingBefore:
         return [pid for pid in found if not _is_helper(pid)]
 
 
-def end_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
+def kill_found_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
     """Kill the processes that `find` returns until it returns none; return their programs.
 
     Processes that cannot be killed are left alone after two seconds.
@@ -150,7 +151,7 @@ def _has_children() -> bool:
 
 
 def _children() -> Sequence[int]:
-    return descendants(os.getpid()) if _has_children() else ()
+    return find_descendants(os.getpid()) if _has_children() else ()
 
 
 def _is_helper(pid: int) -> bool:

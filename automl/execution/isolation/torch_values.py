@@ -26,7 +26,7 @@ class TorchValue:
             self._put_back(sys.modules["torch"], before)
 
 
-dtype = TorchValue(
+DEFAULT_DTYPE = TorchValue(
     lambda torch: torch.get_default_dtype(),
     lambda torch, before: torch.set_default_dtype(before),
 )
@@ -45,7 +45,7 @@ def _put_back_device(torch: Any, before: tuple[Any, ...]) -> None:
     torch.set_default_device(before[0] if before else None)
 
 
-device = TorchValue(_device, _put_back_device)
+DEFAULT_DEVICE = TorchValue(_device, _put_back_device)
 
 
 def _modes(torch: Any) -> tuple[int, int, bool]:
@@ -61,8 +61,8 @@ def _put_back_modes(torch: Any, before: tuple[int, int, bool]) -> None:
     raise RuntimeError("one was entered, or left, for good")
 
 
-modes = TorchValue(_modes, _put_back_modes)
-grad = TorchValue(
+TORCH_MODES = TorchValue(_modes, _put_back_modes)
+GRAD_MODE = TorchValue(
     lambda torch: torch.is_grad_enabled(),
     lambda torch, before: torch.set_grad_enabled(before),
 )
@@ -79,7 +79,7 @@ def _put_back_threads(torch: Any, before: tuple[int, int]) -> None:
         torch.set_num_interop_threads(between)
 
 
-threads = TorchValue(_threads, _put_back_threads)
+TORCH_THREADS = TorchValue(_threads, _put_back_threads)
 
 
 def _autocast(torch: Any) -> tuple[Any, ...]:
@@ -97,8 +97,8 @@ def _put_back_autocast(torch: Any, before: tuple[Any, ...]) -> None:
     torch.clear_autocast_cache()
 
 
-autocast = TorchValue(_autocast, _put_back_autocast)
-anomaly = TorchValue(
+AUTOCAST = TorchValue(_autocast, _put_back_autocast)
+ANOMALY_DETECTION = TorchValue(
     lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
     lambda torch, before: torch.autograd.set_detect_anomaly(*before),
 )
@@ -124,7 +124,7 @@ def _put_back_deterministic(torch: Any, before: tuple[bool, ...]) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = fills
 
 
-flags = TorchValue(_deterministic, _put_back_deterministic)
+DETERMINISTIC_FLAGS = TorchValue(_deterministic, _put_back_deterministic)
 
 
 def _backends_with_precision(torch: Any) -> tuple[Any, ...]:
@@ -149,4 +149,4 @@ def _put_back_precision(torch: Any, before: tuple[str | None, ...]) -> None:
             backend.fp32_precision = value
 
 
-precision = TorchValue(_precision, _put_back_precision)
+FLOAT32_PRECISION = TorchValue(_precision, _put_back_precision)

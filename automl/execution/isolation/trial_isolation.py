@@ -21,7 +21,12 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from automl.execution.isolation.leftover_processes import LivingBefore
-from automl.execution.isolation.watched_values import WATCHED, Values, put_back, watched_values
+from automl.execution.isolation.watched_values import (
+    WATCHED_VALUES,
+    Values,
+    put_back_watched_values,
+    watched_values,
+)
 from automl.record.texts import fit_line
 
 NAMESPACES = (
@@ -43,7 +48,7 @@ def module_names() -> Names:
     return {name: dict(vars(sys.modules[name])) for name in NAMESPACES if name in sys.modules}
 
 
-def changed_names(before: Names) -> Sequence[str]:
+def changed_attributes(before: Names) -> Sequence[str]:
     """Return the attributes that were replaced, added or removed since then, like `torch.relu`."""
     return [
         f"{module}.{name}"
@@ -53,7 +58,7 @@ def changed_names(before: Names) -> Sequence[str]:
     ]
 
 
-def put_back_names(before: Names) -> None:
+def put_back_attributes(before: Names) -> None:
     """Restore the attributes of modules for the rest of the process's life.
 
     Code that took a replaced attribute meanwhile still has the replacement.
@@ -144,8 +149,8 @@ def _display_name(opened: _OpenDescriptor) -> str:
 
 logger = logging.getLogger(__name__)
 
-_PER_THREAD = tuple(watched for watched in WATCHED if watched.own_thread)
-_SHARED = tuple(watched for watched in WATCHED if not watched.own_thread)
+_PER_THREAD = tuple(watched for watched in WATCHED_VALUES if watched.own_thread)
+_SHARED = tuple(watched for watched in WATCHED_VALUES if not watched.own_thread)
 
 
 class ThreadIsolation:
@@ -182,7 +187,7 @@ class ThreadIsolation:
         try:
             yield
         finally:
-            left = put_back(own)
+            left = put_back_watched_values(own)
             with self._lock:
                 self._n_running -= 1
                 if self._n_running == 0:
@@ -191,10 +196,10 @@ class ThreadIsolation:
 
     def _put_back(self) -> Iterator[str]:
         values, names = self._before
-        yield from put_back(values)
-        changed = changed_names(names)
+        yield from put_back_watched_values(values)
+        changed = changed_attributes(names)
         if changed:
-            put_back_names(names)
+            put_back_attributes(names)
         yield from (f"{name} was another" for name in changed)
 
     def _warn_of_changes(self, left: Sequence[str]) -> None:
@@ -229,7 +234,11 @@ class WorkerIsolation:
             yield
         finally:
             try:
-                left = [*put_back(values), *_put_back_names(names), *self._leftovers(living)]
+                left = [
+                    *put_back_watched_values(values),
+                    *_put_back_names(names),
+                    *self._leftovers(living),
+                ]
             except BaseException as error:  # noqa: BLE001  the trial may have broken anything
                 left = [f"what it left cannot be looked at ({type(error).__name__}: {error})"]
             if left:
@@ -254,7 +263,7 @@ def _put_back_names(before: Names) -> Iterator[str]:
     restored although the worker ends, since its own remaining work uses what the trial may have
     broken.
     """
-    changed = changed_names(before)
+    changed = changed_attributes(before)
     if changed:
-        put_back_names(before)
+        put_back_attributes(before)
     yield from (f"{name} is another" for name in changed)

@@ -1,6 +1,7 @@
 """Lists the values that a trial may change in its process, and puts them back after the trial.
 
-`WATCHED` has one entry per value; watching another value takes one more entry and its test. Values
+`WATCHED_VALUES` has one entry per value; watching another value takes one more entry and its test.
+Values
 are put back in the order of the list, each exactly as it was before the trial. A value that cannot
 be put back ends its worker (`trial_isolation.py`). No library is imported here: values of a library
 are read only where it was imported.
@@ -113,7 +114,7 @@ def _all_loggers() -> Iterator[tuple[str, logging.Logger]]:
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-def alarms() -> tuple[bool, ...]:
+def get_alarms() -> tuple[bool, ...]:
     """Return for each kind of timer whether it is set."""
     return tuple(signal.getitimer(timer)[0] > 0 for timer in _TIMERS)
 
@@ -122,14 +123,14 @@ def put_back_alarms(before: tuple[bool, ...]) -> None:
     for timer, was_set in zip(_TIMERS, before, strict=True):
         if not was_set:
             signal.setitimer(timer, 0)
-    if alarms() != before:
+    if get_alarms() != before:
         raise RuntimeError("one that was set before the trial is not any more")
 
 
 _SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
-def handlers() -> tuple[Any, ...]:
+def get_signal_handlers() -> tuple[Any, ...]:
     """Return the handlers in the order of `_SIGNALS`; none outside the main thread.
 
     Only the main thread may set a handler.
@@ -139,37 +140,37 @@ def handlers() -> tuple[Any, ...]:
     return tuple(map(signal.getsignal, _SIGNALS))
 
 
-def put_back_handlers(before: tuple[Any, ...]) -> None:
-    for number, handler, now in zip(_SIGNALS, before, handlers(), strict=True):
+def put_back_signal_handlers(before: tuple[Any, ...]) -> None:
+    for number, handler, now in zip(_SIGNALS, before, get_signal_handlers(), strict=True):
         if now is not handler:
             signal.signal(number, handler)
 
 
-def blocked() -> set[int]:
+def get_blocked_signals() -> set[int]:
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
 
 
-def put_back_blocked(before: set[int]) -> None:
+def put_back_blocked_signals(before: set[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # --- of the process and of Python ---
 
 
-def folder() -> str | None:
+def get_working_directory() -> str | None:
     try:
         return os.getcwd()
     except FileNotFoundError:  # it was removed
         return None
 
 
-def put_back_folder(before: str | None) -> None:
+def put_back_working_directory(before: str | None) -> None:
     if before is None:
         raise FileNotFoundError("it had been removed before the trial")
     os.chdir(before)
 
 
-def environment() -> dict[str, str]:
+def get_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
@@ -182,7 +183,7 @@ def put_back_environment(before: dict[str, str]) -> None:
             os.environ[name] = value
 
 
-def start_method() -> str | None:
+def get_start_method() -> str | None:
     """Return multiprocessing's start method, which may be set once; None before it is set."""
     return multiprocessing.get_start_method(allow_none=True)
 
@@ -192,7 +193,7 @@ def put_back_start_method(before: str | None) -> None:
 
 
 class SysList:
-    """A list of `sys`, like `sys.path`: the list object itself is restored, and its items."""
+    """A list of `sys`, like `sys.SYS_PATH`: the list object itself is restored, and its items."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -207,7 +208,7 @@ class SysList:
         setattr(sys, self._name, list_object)
 
 
-argv, path = SysList("argv"), SysList("path")
+SYS_ARGV, SYS_PATH = SysList("argv"), SysList("path")
 
 
 @dataclass(frozen=True)
@@ -223,27 +224,50 @@ class WatchedValue:
     """Whether each thread has a value of its own."""
 
 
-WATCHED = (
-    WatchedValue("alarms", alarms, put_back_alarms),  # before one rings
-    WatchedValue("signal handlers", handlers, put_back_handlers),
-    WatchedValue("blocked signals", blocked, put_back_blocked, True),
-    WatchedValue("default dtype", torch_values.dtype.get, torch_values.dtype.put_back),
-    WatchedValue("default device", torch_values.device.get, torch_values.device.put_back, True),
-    WatchedValue("modes of torch", torch_values.modes.get, torch_values.modes.put_back, True),
-    WatchedValue("threads of torch", torch_values.threads.get, torch_values.threads.put_back),
-    WatchedValue("grad mode", torch_values.grad.get, torch_values.grad.put_back, True),
-    WatchedValue("autocast", torch_values.autocast.get, torch_values.autocast.put_back, True),
-    WatchedValue("anomaly detection", torch_values.anomaly.get, torch_values.anomaly.put_back),
-    WatchedValue("deterministic flags", torch_values.flags.get, torch_values.flags.put_back),
-    WatchedValue("float32 precision", torch_values.precision.get, torch_values.precision.put_back),
+WATCHED_VALUES = (
+    WatchedValue("alarms", get_alarms, put_back_alarms),  # before one rings
+    WatchedValue("signal handlers", get_signal_handlers, put_back_signal_handlers),
+    WatchedValue("blocked signals", get_blocked_signals, put_back_blocked_signals, True),
+    WatchedValue(
+        "default dtype", torch_values.DEFAULT_DTYPE.get, torch_values.DEFAULT_DTYPE.put_back
+    ),
+    WatchedValue(
+        "default device",
+        torch_values.DEFAULT_DEVICE.get,
+        torch_values.DEFAULT_DEVICE.put_back,
+        True,
+    ),
+    WatchedValue(
+        "modes of torch", torch_values.TORCH_MODES.get, torch_values.TORCH_MODES.put_back, True
+    ),
+    WatchedValue(
+        "threads of torch", torch_values.TORCH_THREADS.get, torch_values.TORCH_THREADS.put_back
+    ),
+    WatchedValue("grad mode", torch_values.GRAD_MODE.get, torch_values.GRAD_MODE.put_back, True),
+    WatchedValue("autocast", torch_values.AUTOCAST.get, torch_values.AUTOCAST.put_back, True),
+    WatchedValue(
+        "anomaly detection",
+        torch_values.ANOMALY_DETECTION.get,
+        torch_values.ANOMALY_DETECTION.put_back,
+    ),
+    WatchedValue(
+        "deterministic flags",
+        torch_values.DETERMINISTIC_FLAGS.get,
+        torch_values.DETERMINISTIC_FLAGS.put_back,
+    ),
+    WatchedValue(
+        "float32 precision",
+        torch_values.FLOAT32_PRECISION.get,
+        torch_values.FLOAT32_PRECISION.put_back,
+    ),
     # After torch's values: putting them back may import more of torch, which sets variables.
-    WatchedValue("working directory", folder, put_back_folder),
-    WatchedValue("environment", environment, put_back_environment),
-    WatchedValue("sys.argv", argv.get, argv.put_back),
-    WatchedValue("sys.path", path.get, path.put_back),
+    WatchedValue("working directory", get_working_directory, put_back_working_directory),
+    WatchedValue("environment", get_environment, put_back_environment),
+    WatchedValue("sys.argv", SYS_ARGV.get, SYS_ARGV.put_back),
+    WatchedValue("sys.path", SYS_PATH.get, SYS_PATH.put_back),
     WatchedValue(
         "start method of multiprocessing",
-        start_method,
+        get_start_method,
         put_back_start_method,
     ),
     WatchedValue("logging", logger_setups, put_back_logger_setups),
@@ -254,15 +278,15 @@ Values: TypeAlias = Mapping[str, Any]
 """Values by the name of their `WatchedValue`."""
 
 
-def watched_values(watched: Sequence[WatchedValue] = WATCHED) -> Values:
+def watched_values(watched: Sequence[WatchedValue] = WATCHED_VALUES) -> Values:
     """Return the present values of the entries."""
     return {w.name: w.get() for w in watched}
 
 
-def put_back(before: Values) -> Sequence[str]:
+def put_back_watched_values(before: Values) -> Sequence[str]:
     """Put back the values that differ; return, for people to read, which failed and why."""
     failed = []
-    for watched in (w for w in WATCHED if w.name in before):
+    for watched in (w for w in WATCHED_VALUES if w.name in before):
         try:
             if watched.get() != before[watched.name]:
                 watched.put_back(before[watched.name])

@@ -15,16 +15,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from automl.config import Task
-from automl.data.columns import Column, source_of
+from automl.data.columns import Column, source_column
 from automl.data.dataset import Dataset, DatasetPart, TableRows, Targets
 from automl.data.scoring.metrics import (
     Floats,
-    labels_by,
+    held_out_thresholds,
     make_predictions,
-    second_of_two,
-    thresholds_elsewhere,
+    predict_labels,
+    second_class_probabilities,
 )
-from automl.data.scoring.model_findings import calibration, confusion, importances
+from automl.data.scoring.model_findings import (
+    calibration_curve,
+    confusion_matrix,
+    permutation_importances,
+)
 from automl.models.family import TrainedModel
 from automl.models.mean_model import MeanModel
 from automl.record.study_files import (
@@ -115,11 +119,11 @@ def _draw_importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> 
     begun = time.perf_counter()
     before = loss(part.rows)
     encoded: list[Column] = [*data.columns.numbers, *data.columns.categories]
-    columns = set(map(source_of, encoded))
+    columns = set(map(source_column, encoded))
     n_repeats = n_shuffle_repeats(time.perf_counter() - begun, len(columns))
     if n_repeats < 1:
         return None
-    found = importances(data.columns, part.rows, loss, n_repeats=n_repeats, seed=0)
+    found = permutation_importances(data.columns, part.rows, loss, n_repeats=n_repeats, seed=0)
     shown = found.iloc[:N_BARS]
     figure = new_figure(8, 1.5 + 0.28 * len(shown))
     axes = figure.add_subplot(
@@ -143,14 +147,14 @@ def n_shuffle_repeats(one_seconds: float, n_columns: int) -> int:
 
 def _labels(data: Dataset, outputs: Floats, *, by_threshold: bool) -> Targets:
     if not by_threshold:
-        return labels_by(outputs, None)
-    second = second_of_two(outputs)
-    above = thresholds_elsewhere(second, data.judged.y)
-    return labels_by(np.stack([1 - second, second], axis=1), above)
+        return predict_labels(outputs, None)
+    second = second_class_probabilities(outputs)
+    above = held_out_thresholds(second, data.judged.y)
+    return predict_labels(np.stack([1 - second, second], axis=1), above)
 
 
 def _draw_errors(data: Dataset, predicted: Targets) -> bytes:
-    found = confusion(predicted, data.judged.y, data.classes, n_most=N_CLASSES)
+    found = confusion_matrix(predicted, data.judged.y, data.classes, n_most=N_CLASSES)
     n, names = len(found.names), [_short(name) for name in found.names]
     figure = new_figure(3.5 + 0.55 * n, 2.5 + 0.5 * n)
     axes = figure.add_subplot(
@@ -170,7 +174,7 @@ def _draw_errors(data: Dataset, predicted: Targets) -> bytes:
 
 def _draw_calibration(data: Dataset, outputs: Floats) -> bytes:
     shares = np.exp(outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True))
-    found = calibration(shares, data.judged.y)
+    found = calibration_curve(shares, data.judged.y)
     of_class = f"of {_short(str(data.classes[1]))}" if len(data.classes) == 2 else "of each class"
     figure = new_figure(6, 6)
     axes = figure.add_subplot(

@@ -20,9 +20,9 @@ from automl.data.scoring.ensemble_selection import select_ensemble
 from automl.data.scoring.metrics import (
     Floats,
     best_threshold,
+    held_out_thresholds,
     make_predictions,
-    second_of_two,
-    thresholds_elsewhere,
+    second_class_probabilities,
 )
 from automl.errors import AutoMLError
 from automl.models.ensemble.ensemble_messages import (
@@ -38,7 +38,7 @@ from automl.models.networks.folds.fold_estimator import judged_outputs
 from automl.models.predictor import Predictor, load_table_model
 from automl.models.refit_file import members_content, read_model_file, save_model_file
 from automl.objectives.user_code import resolve_builder
-from automl.record.disk import replacing_folder
+from automl.record.disk import replace_folder
 from automl.record.study_files import IMPORTANCES_PLOT
 
 MIN_SECONDS = 1e-6
@@ -148,7 +148,7 @@ class EnsembleCandidates:
         scores = _scores(outputs, data, by_threshold=by_threshold)
         threshold = None
         if by_threshold:
-            threshold = best_threshold(second_of_two(outputs), data.judged.y)
+            threshold = best_threshold(second_class_probabilities(outputs), data.judged.y)
         alone = {known[0]: self._scores_alone(known[0])}
         return EnsembleSelection(members, outputs, scores, alone, threshold)
 
@@ -177,7 +177,7 @@ def _draw(
             selection.members,
             by_threshold=selection.threshold is not None,
         )
-        with replacing_folder(Path(job.plots)) as folder:
+        with replace_folder(Path(job.plots)) as folder:
             for name, png in pngs.items():
                 (folder / name).write_bytes(png)
     except Exception as error:  # noqa: BLE001 - the caller reports it
@@ -199,7 +199,7 @@ def _scores(outputs: Floats, data: Dataset, *, by_threshold: bool) -> dict[str, 
     unit = data.target_mean, data.target_scale
     threshold = None
     if by_threshold:
-        threshold = thresholds_elsewhere(second_of_two(outputs), data.judged.y)
+        threshold = held_out_thresholds(second_class_probabilities(outputs), data.judged.y)
     return make_predictions(data.task, outputs, data.judged.y, *unit, data.loss, threshold).scored()
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from automl.objectives.reports.report_values import parse_metric_name, parse_metric_value
 from automl.record.lease import TrialFolderFence
-from automl.record.study_files import LAST
+from automl.record.study_files import LAST_CHECKPOINT_FILE
 from automl.trial import Verdict
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def find_last_checkpoint(folder: Path, files: CheckpointFiles, trial: int) -> La
 
     A file that cannot be read is logged as a warning.
     """
-    path = folder / LAST
+    path = folder / LAST_CHECKPOINT_FILE
     try:
         content = files.load(path)
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def find_last_checkpoint(folder: Path, files: CheckpointFiles, trial: int) -> La
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         logger.warning(
             "trial %d starts anew: %s is no %s of automl (%s: %s)",
-            *(trial, path, LAST, type(error).__name__, str(error)[:200]),
+            *(trial, path, LAST_CHECKPOINT_FILE, type(error).__name__, str(error)[:200]),
         )
         return None
 

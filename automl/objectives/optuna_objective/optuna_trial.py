@@ -28,7 +28,7 @@ from automl.objectives.trial_context import (
     TrialPruned,
     UnfitObjectiveError,
 )
-from automl.record.texts import cut
+from automl.record.texts import cut_text
 from automl.trial import (
     Direction,
     ParamAnswer,
@@ -199,7 +199,7 @@ class OptunaTrial:
         """Set a tag of the trial's run in MLflow, as text; a text that is too long is cut."""
         self._user_attrs[key] = value
         try:
-            self._record.set_tag(key, cut(str(value), MAX_TAG_CHARACTERS))
+            self._record.set_tag(key, cut_text(str(value), MAX_TAG_CHARACTERS))
         except ValueError as error:  # Optuna accepts such a key or value
             warnings.warn(f"set_user_attr({key!r}) is not kept: {error}", stacklevel=2)
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.config import Config
-from automl.config.checks import check
-from automl.config.objective import find_groups
+from automl.config.checks import check_setting
+from automl.config.objective import find_metric_groups
 from automl.errors import ConfigError
 from automl.objectives.program.printed_metrics import normalize_name
 from automl.objectives.program.program_arguments import (
@@ -335,8 +335,8 @@ def prepare_program_flags(
     assert command is not None, "ObjectiveConfig refuses kind command without one"
     check_command_params(command, names, optional)
     if pattern is not None:
-        groups = find_groups(pattern)
-        check(
+        groups = find_metric_groups(pattern)
+        check_setting(
             normalize_name(config.study.metric) in map(normalize_name, groups),
             "study.metric",
             config.study.metric,

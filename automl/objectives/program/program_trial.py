@@ -28,8 +28,8 @@ from automl.objectives.reports.memory_peaks import DeviceMemoryPeak, PeakReporte
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.seeds import trial_seed
 from automl.record.disk import flush_folder, make_folder, write_atomically
-from automl.record.study_files import BEST_REPORT, PROGRAM_FILES
-from automl.record.texts import fit_line, how_it_ended
+from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
+from automl.record.texts import exit_status_text, fit_line
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
@@ -117,8 +117,8 @@ def _exit_text(status: int) -> str:
     """Return `SIGSEGV`, or `exit status 3`."""
     for number in (-status, status - _SHELL_SIGNAL_OFFSET):
         if number in _DEADLY or number == -status > 0:
-            return how_it_ended(-number)
-    return how_it_ended(status)
+            return exit_status_text(-number)
+    return exit_status_text(status)
 
 
 def _no_value(record: TrialReports, last: LastOutputLines) -> str:
@@ -170,7 +170,7 @@ class ProgramTrial:
             seed=trial_seed(spec.study_seed, spec.number),
             trial=spec.number,
             checkpoint_dir=str(self._directory),
-            trial_dir=str(self._directory / PROGRAM_FILES),
+            trial_dir=str(self._directory / PROGRAM_FILES_FOLDER),
             n_devices=len(placement.shares),
             json=str(self._directory / _PARAMS),
         )
@@ -208,7 +208,7 @@ class ProgramTrial:
         self._unflushed = make_folder(Path(self.inputs.trial_dir))
         write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-            best = json.loads((self._directory / BEST_REPORT).read_text())
+            best = json.loads((self._directory / BEST_REPORT_FILE).read_text())
             self.record.set_best(int(best["step"]), float(best["value"]))
         self.record.ask()
 
@@ -236,7 +236,7 @@ class ProgramTrial:
                 step, value = self.record.best_step, self.record.best_value
                 if (step, value) != before:
                     text = json.dumps({"step": step, "value": value})
-                    write_atomically(self._directory / BEST_REPORT, text)
+                    write_atomically(self._directory / BEST_REPORT_FILE, text)
 
     def take_line(self, line: str, find: FindMetrics) -> None:
         self.last_lines.add(line)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from automl.record.disk import opener
-from automl.record.study_files import WRITTEN_FILES
-from automl.record.texts import fit_line, printable
+from automl.record.disk import public_file_opener
+from automl.record.study_files import WRITTEN_FILES_LOG
+from automl.record.texts import fit_line, printable_text
 from automl.trial import Params, TrialSpec
 
 MAX_ENTRIES = 2_000
@@ -82,10 +82,10 @@ def shared_file_warnings(
     checkpoints = Path(spec.checkpoint_dir).absolute().parent
     changed = files_changed_since(folder, began, checkpoints, own_outputs)
     seen = TrialFileChanges(spec.number, began, time.time(), changed, param_texts(spec.params))
-    every = add_file_changes(checkpoints / WRITTEN_FILES, seen)
+    every = add_file_changes(checkpoints / WRITTEN_FILES_LOG, seen)
     twice = [Path(path) for path in changed if is_written_twice(path, every)]
     for path in {path if path.parent == Path() else path.parent for path in twice}:
-        text, name = fit_line(printable(str(path))), fit_line(printable(path.name))
+        text, name = fit_line(printable_text(str(path))), fit_line(printable_text(path.name))
         yield (
             f"{text} was written by more than one trial, and what remains is the last one's: have "
             f"the program write to {{trial_dir}}, such as --out={{trial_dir}}/{name}"
@@ -123,7 +123,7 @@ def output_files(pid: int) -> frozenset[FileId]:
 def add_file_changes(file: Path, seen: TrialFileChanges) -> list[TrialFileChanges]:
     """Append the changes of a trial to the file, and return the changes of all trials in it."""
     line = json.dumps([seen.trial, seen.began, seen.ended, dict(seen.changed), list(seen.values)])
-    with open(file, "ab", opener=opener) as out:
+    with open(file, "ab", opener=public_file_opener) as out:
         out.write(line.encode() + b"\n")
     return list(_read(file))
 

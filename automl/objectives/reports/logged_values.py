@@ -19,8 +19,8 @@ from automl.objectives.reports.report_values import (
     is_same_metric_value,
 )
 from automl.objectives.reports.trial_reports import TrialReports
-from automl.record.study_files import LOGGED_FILES
-from automl.record.texts import cut
+from automl.record.study_files import LOGGED_FILES_FOLDER
+from automl.record.texts import cut_text
 from automl.trial import MAX_STEP, LoggedPoint, Params, ValuesLogged
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class LoggedSide:
 
     @property
     def folder(self) -> Path:
-        return Path(self._record.spec.checkpoint_dir).absolute() / LOGGED_FILES
+        return Path(self._record.spec.checkpoint_dir).absolute() / LOGGED_FILES_FOLDER
 
     def log(
         self,
@@ -114,6 +114,6 @@ class LoggedSide:
         has_room = len(self._tags) < MAX_TAGS // 2 and self._record.n_tags < MAX_TAGS
         if name in self._tags or has_room:
             self._tags.add(name)
-            self._record.set_tag(name, cut(text, MAX_TAG_CHARACTERS))
+            self._record.set_tag(name, cut_text(text, MAX_TAG_CHARACTERS))
         else:
             logger.warning("a trial logs more than %d tags: the others are not kept", MAX_TAGS // 2)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
-from automl.config.commands import ALL, TRAIN
+from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.data.dataset import RefitRows
 from automl.errors import ConfigError
 
@@ -114,10 +114,10 @@ def regroup_for_refit(parts: SourceParts, refit: RefitRows, seed: int) -> Source
     `seed` draws the held-out rows. Raises ConfigError if too few rows are left.
     """
     train, validation = [parts.train], parts.validation
-    if refit.rows != TRAIN:
+    if refit.rows != TRAIN_ROWS:
         train.append(validation)
         validation = _select_rows(validation, [])
-    if refit.rows == ALL and parts.test is not None:
+    if refit.rows == ALL_ROWS and parts.test is not None:
         train.append(parts.test)
     whole = _concatenate(train)
     if refit.hold_out is not None:

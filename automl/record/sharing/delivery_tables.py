@@ -5,7 +5,8 @@ that deliver to a store is elected: it delivers the study's own values, and the 
 of them holds.
 
 The first run that is noted for a trial (`note_run`) counts, whatever the leases say; a sweep that
-comes second deletes its own run. `claim` notes that a run is about to be made. If its maker dies in
+comes second deletes its own run. `claim_deliveries` notes that a run is about to be made. If its
+maker dies in
 between, the run is looked for; where nobody can have made a run, it is made without a search.
 
 Talking to MLflow is done in `automl.tracking`.
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 
 import psycopg
 
-from automl.record.lease import LEASE_SECONDS, TrialHolder
+from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
 
-TABLES = """
+DELIVERY_TABLES = """
 CREATE TABLE IF NOT EXISTS automl_stores (
     study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
     store text NOT NULL,
@@ -48,7 +49,7 @@ CREATE TABLE IF NOT EXISTS automl_runs (
     PRIMARY KEY (study, store, trial)
 );
 """
-_LEASE = f"clock_timestamp() + interval '{LEASE_SECONDS} seconds'"
+_LEASE = f"clock_timestamp() + interval '{HOLDER_LEASE_SECONDS} seconds'"
 _IS_UNATTENDED = (
     "(t.sweep IS NULL OR NOT EXISTS (SELECT FROM automl_deliverers d WHERE d.study = t.study "
     "AND d.store = %(store)s AND d.sweep = t.sweep AND d.lease_until > clock_timestamp() "
@@ -158,7 +159,9 @@ def delivery_standing(
     return DeliveryStanding(*row)
 
 
-def deliverers(cursor: psycopg.Cursor, me: StoreDeliverer) -> Iterator[tuple[str, TrialHolder]]:
+def other_deliverers(
+    cursor: psycopg.Cursor, me: StoreDeliverer
+) -> Iterator[tuple[str, TrialHolder]]:
     """Return the other deliverers of the store whose leases last, with their processes."""
     cursor.execute(
         "SELECT sweep, holder FROM automl_deliverers WHERE study = %s AND store = %s "
@@ -168,12 +171,12 @@ def deliverers(cursor: psycopg.Cursor, me: StoreDeliverer) -> Iterator[tuple[str
     return ((sweep, TrialHolder.from_text(holder)) for sweep, holder in cursor.fetchall())
 
 
-def resign(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
+def resign_as_deliverer(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
     """Remove the sweep as a deliverer: the rest is left to the others."""
     cursor.execute("DELETE FROM automl_deliverers WHERE study = %s AND sweep = %s", (study, sweep))
 
 
-def claim(
+def claim_deliveries(
     cursor: psycopg.Cursor, me: StoreDeliverer, numbers: Collection[int], gone: Collection[str]
 ) -> list[ClaimedTrialRun]:
     """Return which of the trials this sweep may deliver now.
@@ -226,7 +229,7 @@ def note_parent(cursor: psycopg.Cursor, me: StoreDeliverer, experiment: str, par
     return str(kept)
 
 
-def note_done(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Collection[int]) -> None:
+def note_delivered(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Collection[int]) -> None:
     """Note that the store has everything of these trials."""
     cursor.execute(
         "UPDATE automl_runs SET done = true WHERE study = %s AND store = %s AND trial = ANY(%s)",
@@ -234,7 +237,7 @@ def note_done(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Collection[int
     )
 
 
-def note_upto(cursor: psycopg.Cursor, me: StoreDeliverer, offset: int) -> None:
+def note_delivered_offset(cursor: psycopg.Cursor, me: StoreDeliverer, offset: int) -> None:
     """Note that the study's own values are delivered up to byte `offset`.
 
     It does nothing if the sweep is not elected.
@@ -264,7 +267,7 @@ def forget_runs(cursor: psycopg.Cursor, me: StoreDeliverer, parent: str | None) 
         )
 
 
-def runs(cursor: psycopg.Cursor, me: StoreDeliverer) -> dict[int, str]:
+def noted_runs(cursor: psycopg.Cursor, me: StoreDeliverer) -> dict[int, str]:
     """Return all noted runs by trial number."""
     cursor.execute(
         "SELECT trial, run FROM automl_runs WHERE study = %s AND store = %s AND run IS NOT NULL",

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.errors import StorageError
-from automl.record.append_only import AppendOnlyFile, cannot, is_line_damaged
+from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged
 from automl.record.event_log import (
     EVENT_NAMES,
     EventLog,
     UnreadableLineError,
-    decode,
-    encode,
+    decode_event,
+    encode_event,
     read_events,
 )
 from automl.record.sharing import study_tables
@@ -64,7 +64,7 @@ class SharedLogCopy:
             self.n_lines = _count_lines(path)
         except OSError as error:
             self._file.close()
-            raise StorageError(cannot(path, "read", error)) from error
+            raise StorageError(file_error_text(path, "read", error)) from error
         """The number of events of the table that the copy has."""
 
     def add(self, stored: Sequence[StoredEvent]) -> None:
@@ -78,7 +78,7 @@ class SharedLogCopy:
         try:
             return [event for event, _ in read_events(self._path)]
         except OSError as error:
-            raise StorageError(cannot(self._path, "read", error)) from error
+            raise StorageError(file_error_text(self._path, "read", error)) from error
 
     def close(self) -> None:
         self._file.close()
@@ -93,7 +93,7 @@ def readable_events(stored: Iterable[StoredEvent]) -> Iterator[WrittenEvent]:
     """Yield the events that this version can read."""
     for event in stored:
         try:
-            yield WrittenEvent(event.sweep, decode(event.line))
+            yield WrittenEvent(event.sweep, decode_event(event.line))
         except UnreadableLineError:
             continue  # an event of another version: the copy keeps it; reading it warns
 
@@ -162,7 +162,7 @@ class SharedEventLog(EventLog):
 
     def _line(self, event: Event) -> bytes:
         attempt = self._attempts.get(event.trial) if isinstance(event, TrialEvent) else None
-        return encode(self._with_relative_path(event), attempt)
+        return encode_event(self._with_relative_path(event), attempt)
 
 
 def replace_history(history: LoggedHistory, trial: int, events: Iterable[Event]) -> None:
@@ -173,7 +173,7 @@ def replace_history(history: LoggedHistory, trial: int, events: Iterable[Event])
             history.new_part(event)
 
 
-OUTBOX = "outbox"
+OUTBOX_FOLDER = "outbox"
 MAX_BYTES = 2**18
 """Size limit of one transaction, during which other sweeps wait."""
 _NO_TRIAL = -1
@@ -207,7 +207,7 @@ def read_lines(path: Path, offset: int) -> list[OwnLogLine]:
             if data and b"\n" not in data:
                 data += file.readline()
     except OSError as error:
-        raise StorageError(cannot(path, "read", error)) from error
+        raise StorageError(file_error_text(path, "read", error)) from error
     return [*_lines(data[: data.rfind(b"\n") + 1], offset)]
 
 
@@ -247,21 +247,21 @@ def ship_lines(database: Database, study: int, sweep: str, path: Path) -> list[O
     A call that is repeated after a lost answer gives no line twice. Raises StorageError.
     """
     with database.transaction() as cursor:
-        offset = study_tables.shipped(cursor, sweep)
+        offset = study_tables.shipped_offset(cursor, sweep)
     lines = read_lines(path, offset)
     if not lines:
         return []
     with database.transaction() as cursor:
         study_tables.lock_study(cursor, study)
-        if study_tables.shipped(cursor, sweep) != offset:
+        if study_tables.shipped_offset(cursor, sweep) != offset:
             return lines  # an earlier transaction was taken, whose answer was lost
         numbers = {line.trial for line in lines if line.trial is not None}
-        accepted = accepted_lines(lines, study_tables.attempts(cursor, study, numbers))
+        accepted = accepted_lines(lines, study_tables.current_attempts(cursor, study, numbers))
         if accepted:
             study_tables.add_events(
                 cursor, study, sweep, [(line.end, line.text) for line in accepted]
             )
         if ended := [line.trial for line in accepted if line.is_last and line.trial is not None]:
             study_tables.end_trials(cursor, study, ended)
-        study_tables.set_shipped(cursor, sweep, lines[-1].end)
+        study_tables.set_shipped_offset(cursor, sweep, lines[-1].end)
     return lines

@@ -26,14 +26,14 @@ from automl.record.sharing.background_duties import LostTrials, SharingDuties, S
 from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.delivery_tables import StoreDeliverer
 from automl.record.sharing.shared_log import (
-    OUTBOX,
+    OUTBOX_FOLDER,
     SharedEventLog,
     SharedLogCopy,
     WrittenEvent,
     readable_events,
     ship_lines,
 )
-from automl.record.sharing.study_fetch import MAX_EVENTS, check_place, ship_unshipped_logs
+from automl.record.sharing.study_fetch import MAX_FETCHED_EVENTS, check_folder, ship_unshipped_logs
 from automl.record.sharing.study_tables import StoredStudy
 from automl.record.study_files import StudyFiles
 
@@ -92,7 +92,7 @@ class SharedRecord:
         self._n_trials_read = 0
         self._news: queue.SimpleQueue[PeerNews] = queue.SimpleQueue()
         self._log: SharedEventLog | None = None
-        self._own_path = directory / OUTBOX / f"{self.sweep}.log"
+        self._own_path = directory / OUTBOX_FOLDER / f"{self.sweep}.log"
         self._shipped = 0
         """Bytes of this sweep's own log that the database has looked at."""
         self._unanswered_seconds, self._answered_seconds = 0.0, 0.0
@@ -168,7 +168,7 @@ class SharedRecord:
                 f"study.name={self._config.name}: {self.where} holds no study of this name, but "
                 f"{self._directory} is one. Name the study.storage that it was begun with."
             )
-        check_place(self._copy, study, self._directory, self.where)
+        check_folder(self._copy, study, self._directory, self.where)
         for folder in make_folder(self._own_path.parent):
             flush_folder(folder)
         ship_unshipped_logs(self._main_database, study, self._directory)
@@ -219,9 +219,9 @@ class SharedRecord:
         try:
             with self._main_database.transaction() as cursor:
                 study_tables.lock_study(cursor, study)
-                study_tables.claim(cursor, study, self.sweep, number, params)
+                study_tables.claim_trial(cursor, study, self.sweep, number, params)
                 was_made = cursor.fetchone() is not None
-                n_asked = number if was_made else study_tables.n_asked(cursor, study)
+                n_asked = number if was_made else study_tables.n_study_trials(cursor, study)
         except DatabaseAwayError:
             self._unanswered_seconds = time.monotonic()
             self._unconfirmed |= {number}
@@ -243,7 +243,7 @@ class SharedRecord:
             return None
         try:
             with self._main_database.transaction() as cursor:
-                taken = study_tables.take_over(
+                taken = study_tables.take_over_trial(
                     *(cursor, self._study.id, self.sweep, self._gone),
                     excluded={*self._busy(), *self.log.held},
                     unconfirmed=self._unconfirmed,
@@ -326,8 +326,8 @@ class SharedRecord:
         try:
             self._ship()
             with self._background_database.transaction() as cursor:
-                study_tables.give_back(cursor, self._study.id, self.sweep)
-                delivery_tables.resign(cursor, self._study.id, self.sweep)
+                study_tables.give_back_trials(cursor, self._study.id, self.sweep)
+                delivery_tables.resign_as_deliverer(cursor, self._study.id, self.sweep)
             self._pull(self._background_database)
         except DatabaseAwayError:
             return  # leases end by themselves, and a later sweep ships the lines in the folder
@@ -372,11 +372,11 @@ class SharedRecord:
                 with database.transaction() as cursor:
                     # Events are read first, so that the trial of each is in the table.
                     stored = study_tables.events_after(
-                        cursor, self._study.id, self._copy.n_lines, MAX_EVENTS
+                        cursor, self._study.id, self._copy.n_lines, MAX_FETCHED_EVENTS
                     )
                     trials = study_tables.trials_from(cursor, self._study.id, self._n_trials_read)
                 self._take(stored, trials)
-                if len(stored) < MAX_EVENTS:
+                if len(stored) < MAX_FETCHED_EVENTS:
                     return
 
     def _take(
@@ -427,7 +427,7 @@ class SharedRecord:
     def _renew(self) -> None:
         held = self.log.held
         with self._background_database.transaction() as cursor:
-            still = study_tables.renew(cursor, self._study.id, self.sweep, held)
+            still = study_tables.renew_trial_leases(cursor, self._study.id, self.sweep, held)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
         self._attend()
 

@@ -20,13 +20,13 @@ from automl.record.disk import write_durably
 from automl.record.lease import this_boot
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
-from automl.record.sharing.shared_log import OUTBOX, SharedLogCopy, ship_lines
+from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedLogCopy, ship_lines
 from automl.record.sharing.study_tables import StoredStudy
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_files import StudyFiles
-from automl.record.study_place import read_place
+from automl.record.study_place import read_study_place
 
-MAX_EVENTS = 10_000
+MAX_FETCHED_EVENTS = 10_000
 """Number of events that are copied in one transaction."""
 
 
@@ -76,7 +76,7 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
     return FetchedStudy(stored.n_trials, stored.identity, hosts)
 
 
-def stored_config(study: StudyConfig) -> str | None:
+def fetch_stored_config(study: StudyConfig) -> str | None:
     """Return the config that `study` was begun with, as YAML; None: the database lacks it.
 
     Raises ConfigError when the database cannot be used, StorageError.
@@ -98,9 +98,9 @@ def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path)
 
     Raises StorageError.
     """
-    for path in sorted((directory / OUTBOX).glob("*.log")):
+    for path in sorted((directory / OUTBOX_FOLDER).glob("*.log")):
         with database.transaction() as cursor:
-            known = study_tables.is_sweep(cursor, study.id, path.stem)
+            known = study_tables.is_sweep_of_study(cursor, study.id, path.stem)
         if not known:
             raise StorageError(
                 f"{path}: {database.where} knows no such sweep of study {study.name}: it was set "
@@ -112,9 +112,9 @@ def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path)
         path.unlink()
 
 
-def check_place(copy: SharedLogCopy, study: StoredStudy, directory: Path, where: str) -> None:
+def check_folder(copy: SharedLogCopy, study: StoredStudy, directory: Path, where: str) -> None:
     """Raise ConfigError if the folder is of another study, or knows more than the database."""
-    place = read_place(directory)
+    place = read_study_place(directory)
     if place is not None and place.study_uuid != study.uuid:
         raise ConfigError(
             f"study.name={study.name}: {where} holds another study of this name than {directory}. "
@@ -149,13 +149,15 @@ def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | Non
 def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None:
     copy = SharedLogCopy(files.events)
     try:
-        check_place(copy, study, files.path, database.where)
+        check_folder(copy, study, files.path, database.where)
         ship_unshipped_logs(database, study, files.path)
         while True:
             with database.transaction() as cursor:
-                events = study_tables.events_after(cursor, study.id, copy.n_lines, MAX_EVENTS)
+                events = study_tables.events_after(
+                    cursor, study.id, copy.n_lines, MAX_FETCHED_EVENTS
+                )
             copy.add(events)
-            if len(events) < MAX_EVENTS:
+            if len(events) < MAX_FETCHED_EVENTS:
                 break
     finally:
         copy.close()

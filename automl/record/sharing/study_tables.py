@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 
 from automl.errors import ConfigError
-from automl.record.lease import LEASE_SECONDS, TrialHolder
+from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
 from automl.record.sharing import delivery_tables
 
 VERSION = 2
@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS automl_events (
 );
 """
 
-_LEASE = f"clock_timestamp() + interval '{LEASE_SECONDS} seconds'"
+_LEASE = f"clock_timestamp() + interval '{HOLDER_LEASE_SECONDS} seconds'"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def make_tables(cursor: psycopg.Cursor, where: str) -> None:
     if _single_row(cursor)[0] is None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
         cursor.execute(_TABLES)
-        cursor.execute(delivery_tables.TABLES)
+        cursor.execute(delivery_tables.DELIVERY_TABLES)
         cursor.execute(
             "INSERT INTO automl_version SELECT %s WHERE NOT EXISTS (SELECT FROM automl_version)",
             (VERSION,),
@@ -184,13 +184,13 @@ def add_sweep(cursor: psycopg.Cursor, study: int, sweep: str, holder: TrialHolde
     )
 
 
-def is_sweep(cursor: psycopg.Cursor, study: int, sweep: str) -> bool:
+def is_sweep_of_study(cursor: psycopg.Cursor, study: int, sweep: str) -> bool:
     """Return whether `sweep` is a sweep of the study."""
     cursor.execute("SELECT FROM automl_sweeps WHERE sweep = %s AND study = %s", (sweep, study))
     return cursor.fetchone() is not None
 
 
-def n_asked(cursor: psycopg.Cursor, study: int) -> int:
+def n_study_trials(cursor: psycopg.Cursor, study: int) -> int:
     """Return the number of trials that the study has."""
     cursor.execute("SELECT n_asked FROM automl_studies WHERE id = %s", (study,))
     return int(_single_row(cursor)[0])
@@ -204,7 +204,7 @@ def lock_study(cursor: psycopg.Cursor, study: int) -> None:
     cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCKS, study))
 
 
-def claim(
+def claim_trial(
     cursor: psycopg.Cursor, study: int, sweep: str, number: int, params: Mapping[str, Any]
 ) -> None:
     """Make trial `number`, if it is the next one and the study wants more trials.
@@ -220,7 +220,7 @@ def claim(
     )
 
 
-def take_over(
+def take_over_trial(
     cursor: psycopg.Cursor,
     study: int,
     sweep: str,
@@ -247,7 +247,7 @@ def take_over(
     return None if row is None else (row[0], row[1])
 
 
-def renew(
+def renew_trial_leases(
     cursor: psycopg.Cursor, study: int, sweep: str, held: Collection[int]
 ) -> Mapping[int, int]:
     """Renew the leases of the trials in `held` that the sweep still has.
@@ -262,7 +262,7 @@ def renew(
     return dict(cursor.fetchall())
 
 
-def give_back(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
+def give_back_trials(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
     """Give back all trials that the sweep holds and that have not ended."""
     cursor.execute(
         "UPDATE automl_trials SET sweep = NULL WHERE study = %s AND sweep = %s AND NOT ended",
@@ -299,13 +299,13 @@ def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
 # --- events ---
 
 
-def shipped(cursor: psycopg.Cursor, sweep: str) -> int:
+def shipped_offset(cursor: psycopg.Cursor, sweep: str) -> int:
     """Return up to which byte of the sweep's own log the database has taken or refused lines."""
     cursor.execute("SELECT shipped FROM automl_sweeps WHERE sweep = %s", (sweep,))
     return int(_single_row(cursor)[0])
 
 
-def attempts(
+def current_attempts(
     cursor: psycopg.Cursor, study: int, numbers: Collection[int]
 ) -> Mapping[int, int | None]:
     """Return the current attempt of each of the trials; None: it has ended."""
@@ -342,7 +342,7 @@ def end_trials(cursor: psycopg.Cursor, study: int, numbers: Collection[int]) -> 
     )
 
 
-def set_shipped(cursor: psycopg.Cursor, sweep: str, offset: int) -> None:
+def set_shipped_offset(cursor: psycopg.Cursor, sweep: str, offset: int) -> None:
     """Note that all lines of the sweep's log up to byte `offset` were taken or refused."""
     cursor.execute("UPDATE automl_sweeps SET shipped = %s WHERE sweep = %s", (offset, sweep))
 

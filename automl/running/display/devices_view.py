@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from automl.admission.refusals import gib
+from automl.admission.refusals import gib_text
 from automl.devices.device_reading import DeviceProcess
 from automl.record.texts import fit_line
 from automl.running.display.console import CommandConsole, duration_text
@@ -127,7 +127,7 @@ def _tenant_lines(device: WatchedDevice, sweeps: Sequence[SweepView]) -> Iterato
     yield from _more(len(here) - MAX_TRIALS, "trials")
     tenants = foreign_processes(device.processes, row)
     for p in tenants[:MAX_OTHERS]:
-        used = "" if p.used_bytes is None else f"{gib(p.used_bytes)} held by "
+        used = "" if p.used_bytes is None else f"{gib_text(p.used_bytes)} held by "
         who = f"{used}pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"
         yield Text(f"  {fit_line(who)}", "yellow", no_wrap=True, overflow="ellipsis")
     yield from _more(len(tenants) - MAX_OTHERS, "processes")
@@ -152,7 +152,7 @@ def _trials(here: Sequence[tuple[SweepView, RunningRow]]) -> Table:
 
 
 def _asked(row: RunningRow) -> str:
-    return "" if row.request_bytes is None else f"{gib(row.request_bytes)} asked"
+    return "" if row.request_bytes is None else f"{gib_text(row.request_bytes)} asked"
 
 
 def pace_text(seconds_per_step: float | None) -> str:

@@ -10,8 +10,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from automl.admission.refusals import gib
-from automl.admission.requests import OOM_GROWTH, SEEN_MARGIN
+from automl.admission.refusals import gib_text
+from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
 from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
 from automl.running.display.view import FailureRow
@@ -115,11 +115,11 @@ class DeclaredMemoryAdvice:
             return None
         if execution.n_lanes > 1 or execution.disturbed:
             return None
-        enough = math.ceil(max(OOM_GROWTH * declared, SEEN_MARGIN * held))
+        enough = math.ceil(max(OOM_GROWTH * declared, SEEN_PEAK_MARGIN * held))
         if enough <= self._said_bytes:
             return None
         self._said_bytes = enough
-        seen = f", it held {gib(held)} by then" if held > declared else ""
+        seen = f", it held {gib_text(held)} by then" if held > declared else ""
         return (
             f"trial {number} ran out of memory: admission.request={_mib(declared)} is too little "
             f"for it{seen}; declare admission.request={_mib(enough)}. It runs again with more"

@@ -16,7 +16,7 @@ from rich.constrain import Constrain
 from rich.live import Live
 from rich.text import Text
 
-from automl.record.texts import fit
+from automl.record.texts import fit_text
 from automl.running.display.console import open_console
 from automl.running.display.rendering import progress_line, render_view
 from automl.running.display.view import SweepView
@@ -47,7 +47,7 @@ class NotebookDisplay:
         self._put(_html(render_view(view)), progress_line(view))
 
     def say(self, line: str) -> None:
-        sys.stdout.write(f"{fit(line)}\n")
+        sys.stdout.write(f"{fit_text(line)}\n")
 
     def end(self) -> None:
         if self._handle is not None:
@@ -133,7 +133,9 @@ class LiveDisplay:
         self._live.update(Constrain(render_view(view), width), refresh=True)
 
     def say(self, line: str) -> None:
-        self._console.print(Text(fit(line)), soft_wrap=True)  # a path or command is copied whole
+        self._console.print(
+            Text(fit_text(line)), soft_wrap=True
+        )  # a path or command is copied whole
 
     def end(self) -> None:
         self._live.stop()
@@ -160,7 +162,7 @@ class PlainDisplay:
             self.say(progress_line(view))
 
     def say(self, line: str) -> None:
-        self._console.print(Text(fit(line)), soft_wrap=True)
+        self._console.print(Text(fit_text(line)), soft_wrap=True)
 
     def end(self) -> None:
         pass

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from automl.admission.accounting.account import DeviceAccount
-from automl.config import MANY_TRIALS
+from automl.config import UNLIMITED_N_TRIALS
 from automl.devices.device_reading import DeviceProcess, DeviceReading
 from automl.errors import ConfigError
-from automl.record.disk import open_at_once, write_atomically
-from automl.record.studies import not_readable
+from automl.record.disk import nonblocking_opener, write_atomically
+from automl.record.studies import unreadable_text
 from automl.trial import LOCAL_NODE, Params, TrialState
 
 
@@ -214,13 +214,13 @@ class SweepView:
     @property
     def progress(self) -> str:
         """The progress as `7/20`, or `7` if only time ends the study."""
-        total = f"/{self.n_trials}" if self.n_trials < MANY_TRIALS else ""
+        total = f"/{self.n_trials}" if self.n_trials < UNLIMITED_N_TRIALS else ""
         return f"{self.n_ended}{total}"
 
     @property
     def share_done(self) -> float:
         """Fraction of the sweep's trials, or of its time, that is done."""
-        if self.n_trials < MANY_TRIALS:
+        if self.n_trials < UNLIMITED_N_TRIALS:
             return self.n_ended / self.n_trials
         if self.seconds_left is None:  # nothing has ended, or the last ones run on
             return float(self.n_ended > 0)
@@ -247,7 +247,7 @@ def read_view(path: Path) -> SweepView:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no status yet; the sweep has not begun.") from None
     except OSError as error:
-        raise ConfigError(not_readable(path, error)) from error
+        raise ConfigError(unreadable_text(path, error)) from error
     except ValueError as error:
         raise ConfigError(
             f"{path} cannot be read ({error}); a running sweep rewrites it."
@@ -260,7 +260,7 @@ def load_view(path: Path) -> SweepView:
 
     The file may be from anybody: it is read up to a limit, and a pipe is not waited for.
     """
-    with open(path, "rb", opener=open_at_once) as file:
+    with open(path, "rb", opener=nonblocking_opener) as file:
         text = file.read(MAX_BYTES)
     try:
         return _checked(_view_of(json.loads(text)))

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from automl.config import DataKind, EnsembleSetting, ExecutionKind, RefitSetting
-from automl.config.commands import ALL, TRAIN
+from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.errors import AutoMLError
-from automl.record.study_directory import command_line
+from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.trial_record import TrialRecord
@@ -197,9 +197,9 @@ class SweepRefit:
         dataset = self._parts.prepared.dataset
         assert dataset is not None, "a refit at the end is for a table"
         n_rows, rows = len(dataset.train) + len(dataset.validation), self._parts.config.refit.rows
-        on = "all rows, those of the test, too" if rows == ALL else f"all {n_rows:,} rows"
+        on = "all rows, those of the test, too" if rows == ALL_ROWS else f"all {n_rows:,} rows"
         where = os.path.relpath(StudyFiles(self._path).refit)
-        return SweepRefitResult(line=f"trained again on {on}: {where}", is_unseen=rows != ALL)
+        return SweepRefitResult(line=f"trained again on {on}: {where}", is_unseen=rows != ALL_ROWS)
 
     @property
     def _left_seconds(self) -> float | None:
@@ -215,7 +215,7 @@ class SweepRefit:
         return makespan_seconds(refit_lengths, self._parts.n_places)
 
     def _not_done(self, why: str) -> str:
-        command = command_line("refit", self._parts.config.study)
+        command = study_command("refit", self._parts.config.study)
         there = StudyFiles(self._path).refit
         old = f"; {os.path.relpath(there)} is of before" if there.exists() else ""
         return f"not trained again on all rows ({why}{old}); do it by: {command}"
@@ -235,7 +235,7 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
         config.study.refit is RefitSetting.auto
         and config.study.ensemble is EnsembleSetting.auto
         and config.data.kind is DataKind.csv
-        and config.refit.rows != TRAIN
+        and config.refit.rows != TRAIN_ROWS
         and prepared.choice is not None
         and prepared.plan.refit is None
         and dataset is not None

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from automl.config import Config, EnsembleSetting, ObjectiveKind, PlotsSetting, check
+from automl.config import Config, EnsembleSetting, ObjectiveKind, PlotsSetting, check_setting
 from automl.errors import AutoMLError
 from automl.execution.child_calls import AnsweringProcess, NoAnswerError, call_in_child
 from automl.models.ensemble.ensemble_messages import (
@@ -120,7 +120,7 @@ def make_ensemble(
 def refuse_user_models(config: Config) -> None:
     """Raise ConfigError for a study whose models only its author knows."""
     kind = config.objective.kind
-    check(
+    check_setting(
         kind is ObjectiveKind.builtin,
         "objective",
         kind.name,

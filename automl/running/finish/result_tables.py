@@ -15,14 +15,14 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from automl.config import MANY_TRIALS, Config, ObjectiveKind, StudyConfig
+from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind, StudyConfig
 from automl.data.dataset import Dataset
 from automl.data.scoring.baselines import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
 from automl.execution.child_calls import call_in_child
 from automl.models.model_scoring import HeldOutScores, HeldOutScoringJob
-from automl.record.study_directory import command_line
-from automl.record.study_files import BEST, StudyFiles
+from automl.record.study_directory import study_command
+from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, fit_line
 from automl.running.display.console import aligned_lines, duration_text, open_console, value_text
@@ -210,7 +210,7 @@ def disk_usage_line(path: Path) -> str:
     `on disk: 34.1 MB in studies/any; its largest model 1.2 MB`
     """
     sizes = dict(_sizes(path))
-    models = [size for file, size in sizes.items() if file.name == BEST]
+    models = [size for file, size in sizes.items() if file.name == BEST_CHECKPOINT_FILE]
     largest = f"; its largest model {_megabytes(max(models))}" if models else ""
     return f"on disk: {_megabytes(sum(sizes.values()))} in {os.path.relpath(path)}{largest}"
 
@@ -303,11 +303,11 @@ def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
     shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MAX_COLUMNS_SHOWN]]
     yield from aligned_lines(COLUMNS, shown, n_left=3)
     if (n_more := len(rows) - MAX_COLUMNS_SHOWN) > 0:
-        yield f"and {n_more:,} more columns: {command_line('columns', study)}"
+        yield f"and {n_more:,} more columns: {study_command('columns', study)}"
 
 
 def how_far(study: StudyConfig) -> str:
     """Return how far a sweep goes: `to 20 trials`, or as many trials as its time limit allows."""
-    if study.total < MANY_TRIALS or study.timeout_seconds is None:
+    if study.total < UNLIMITED_N_TRIALS or study.timeout_seconds is None:
         return f"to {study.total} trials"
     return f"as many trials as {duration_text(study.timeout_seconds)} allow"

@@ -17,8 +17,8 @@ from automl.config import EnsembleSetting, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.models.model_scoring import HeldOutScores
 from automl.record.studies import read_study
-from automl.record.study_directory import command_line
-from automl.record.study_files import STATUS
+from automl.record.study_directory import study_command
+from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.display_failures import ViewFailureLog
@@ -105,7 +105,7 @@ class SweepFinisher:
             with self._view_failures.of("the scores"):
                 self._score_result()
             self._deliver()
-        with self._view_failures.of(STATUS):
+        with self._view_failures.of(STATUS_FILE):
             write_view(self._parts.directory.files.status, self._view(self._how()))
         with self._view_failures.of("the results"):
             self._show_results()
@@ -116,7 +116,7 @@ class SweepFinisher:
             self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
         if self._parts.config.tracking.store is TrackingStore.mlflow:
             address = self._parts.delivery.address()
-            self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
+            self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()
         stop = StopReason.INTERRUPTED if self._interrupted else self._stop
         return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
@@ -145,7 +145,7 @@ class SweepFinisher:
     def _settle(self) -> None:
         """Wait until the database of a shared study has what this sweep did."""
         if (why := self._parts.others.settle(SETTLE_SECONDS)) is not None:
-            command = command_line("sync", self._parts.config.study)
+            command = study_command("sync", self._parts.config.study)
             self._say(
                 f"the database has not taken all that this sweep did ({why}); nothing is lost: it "
                 f"lies in {self._parts.directory.path} and goes there by: {command}"
@@ -170,7 +170,7 @@ class SweepFinisher:
             )
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
-            command = command_line("ensemble", self._parts.config.study)
+            command = study_command("ensemble", self._parts.config.study)
             why = str(error) or "Ctrl-C"
             self._ensemble_lines = [f"no ensemble was made ({why}); make it with: {command}"]
             return
@@ -224,7 +224,7 @@ class SweepFinisher:
             test = score_on_test_rows(prepared, result, refit, self._say)
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
-            command = command_line("evaluate", self._parts.config.study)
+            command = study_command("evaluate", self._parts.config.study)
             self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {command}")
         study, dataset = self._parts.config.study, prepared.dataset
         baseline = baseline_scores(dataset)
@@ -242,7 +242,7 @@ class SweepFinisher:
         if not delivered:
             self._say(
                 f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
-                f"lost. Deliver them with: {command_line('sync', self._parts.config.study)}"
+                f"lost. Deliver them with: {study_command('sync', self._parts.config.study)}"
             )
 
     def _show_results(self) -> None:

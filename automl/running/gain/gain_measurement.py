@@ -24,7 +24,15 @@ from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.texts import fit_line
 from automl.running.trials.surveyor import throwaway_environment
 from automl.search.search_space import SearchSpace, SpaceParam
-from automl.trial import HOST, DeviceId, DeviceShare, Params, ParamValue, Placement, ProcessEntry
+from automl.trial import (
+    LOCAL_HOST,
+    DeviceId,
+    DeviceShare,
+    Params,
+    ParamValue,
+    Placement,
+    ProcessEntry,
+)
 
 _N_DRAWS = 201
 Work = Callable[[Params], "int | None"]
@@ -116,7 +124,7 @@ class TimedDevice:
         return self.address.on_host
 
 
-HOST_DEVICE = TimedDevice(HOST, "cpu")
+HOST_DEVICE = TimedDevice(LOCAL_HOST, "cpu")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from automl.config import Config, DevicesConfig, ObjectiveKind, check
-from automl.devices.device_reader import open_reader
+from automl.config import Config, DevicesConfig, ObjectiveKind, check_setting
+from automl.devices.device_reader import open_device_reader
 from automl.devices.host import usable_cores
 from automl.errors import AutoMLError
 from automl.measure.gain.gain_messages import TrainingTiming, TrainingWay
@@ -130,7 +130,7 @@ def _differs_in(count: Callable[[TrainingWay], int], way: TrainingWay, base: Tra
 def print_gain_report(config: Config) -> None:
     """Time the ways, and print table and advice. Raises AutoMLError, also if nothing could be
     timed."""
-    check(
+    check_setting(
         config.objective.kind is not ObjectiveKind.command,
         "objective",
         "command",
@@ -162,7 +162,7 @@ def print_gain_report(config: Config) -> None:
 
 def devices_of(config: DevicesConfig) -> tuple[TimedDevice, ...]:
     """Return the host, and one GPU of each name. Raises ConfigError."""
-    with contextlib.closing(open_reader(config)) as reader:
+    with contextlib.closing(open_device_reader(config)) as reader:
         snapshots = reader.read()
     gpus: dict[str, DeviceId] = {}
     for snapshot in snapshots:

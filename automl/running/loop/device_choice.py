@@ -20,14 +20,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from automl.admission.refusals import SURVEYING, AdmissionRefusal, RefusalKind, no_reading_of
+from automl.admission.refusals import (
+    SURVEYING_REFUSAL,
+    AdmissionRefusal,
+    RefusalKind,
+    no_reading_refusal,
+)
 from automl.admission.training_pace import (
     DeviceOption,
     DeviceQueue,
     DeviceSplit,
     TrialSecondsByKind,
-    best_split,
-    first_to_end,
+    best_device_kind_split,
+    first_option_to_end,
 )
 from automl.running.display.console import duration_text
 from automl.running.loop.messages import (
@@ -196,7 +201,7 @@ class DeviceKindQueues:
             cpu, gpu = (paces.seconds(work, kind) for kind in (DeviceKind.CPU, DeviceKind.GPU))
             if cpu and gpu:
                 trials.append(TrialSecondsByKind(cpu, gpu))
-        return best_split(trials, n_cpu, n_gpu)
+        return best_device_kind_split(trials, n_cpu, n_gpu)
 
     @property
     def n_idle_on_cpu(self) -> int:
@@ -294,7 +299,7 @@ class QueuePass:
         known = placing.known_request(there) if kind is DeviceKind.GPU else None
         request = known or placing.request(there)
         if known is None and kind is DeviceKind.GPU:
-            return DeviceKindChoice(there, request, SURVEYING, seconds)
+            return DeviceKindChoice(there, request, SURVEYING_REFUSAL, seconds)
         found = BEHIND if kind in self.awaited else self._place(request)
         return DeviceKindChoice(
             there, request, None if isinstance(found, Placement) else found, seconds
@@ -305,7 +310,7 @@ class QueuePass:
         placing = self.choosing.placing
         away = request.kinds & self.choosing.chooser.kinds - placing.kinds
         if away and not request.kinds & placing.kinds and placing.has_read:
-            return no_reading_of(request)
+            return no_reading_refusal(request)
         return placing.place(request, self.now_seconds)
 
     def _kind(
@@ -321,7 +326,7 @@ class QueuePass:
         if on_cpu > on_gpu and not self._is_known(waiting):
             return DeviceKind.GPU
         options = [DeviceOption(k, self._wait(k, c), c.seconds) for k, c in found.items()]
-        return DeviceKind.CPU if self._helps(found) else first_to_end(options).kind
+        return DeviceKind.CPU if self._helps(found) else first_option_to_end(options).kind
 
     def _helps(self, found: Mapping[DeviceKind, DeviceKindChoice]) -> bool:
         """Return whether all trials end sooner if this one starts on the CPU now."""
@@ -366,7 +371,7 @@ def _with_reason(
     `waiting for a GPU (about 40 s there, 5:10 on the CPU): 1 trial is on GPU-8f…: …`
     """
     refusal = chosen.refusal
-    if refusal is None or refusal is SURVEYING or len(found) == 1:
+    if refusal is None or refusal is SURVEYING_REFUSAL or len(found) == 1:
         return chosen
     where = {DeviceKind.GPU: "a GPU", DeviceKind.CPU: "the CPU"}
     kind = chosen.waiting.where

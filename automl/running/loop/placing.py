@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from automl.admission.accounting.account import DeviceAccount, contexts_seen
+from automl.admission.accounting.account import DeviceAccount, visible_contexts
 from automl.admission.accounting.device_accounts import DeviceAccounts
 from automl.admission.accounting.host_share import HostRooms
 from automl.admission.accounting.ledger import Ledger, LedgerChanges
@@ -32,7 +32,7 @@ from automl.admission.memory_caps import (
     unseen_promises,
 )
 from automl.admission.placement_policy import place_trial
-from automl.admission.refusals import AdmissionRefusal, at_limit
+from automl.admission.refusals import AdmissionRefusal, at_limit_refusal
 from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.running.loop.messages import AdmittedExecution, ExecutionStart, LoopPorts, WaitingTrial
@@ -164,7 +164,7 @@ class TrialPlacer:
         is_new = differing is None or changed is None
         on = {*ledger.pages} if is_new else {*(differing or ()), *(changed or ())}
         self._noted = ledger.changes
-        self.ledger.note(reading, contexts_seen(reading, on), on)
+        self.ledger.note(reading, visible_contexts(reading, on), on)
 
     def _govern(self, reading: DeviceReading, now_seconds: float) -> None:
         """Limit the trials on each device by the pace of the trials that run there."""
@@ -301,7 +301,7 @@ class TrialPlacer:
         """Return where the request starts now, or why it does not."""
         most = self.limits.max_concurrent_trials
         if most is not None and len(self.executions) >= most:
-            return at_limit(most)  # reservations come back before the loop is told of it
+            return at_limit_refusal(most)  # reservations come back before the loop is told of it
         return place_trial(
             request,
             self.reading,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from automl.admission.measured_memory import MemoryTally
 from automl.admission.memory_caps import may_settle
 from automl.admission.refusals import AdmissionRefusal, RefusalKind, excess_after_out_of_memory
-from automl.admission.requests import ALONE_AFTER, RequestMaker
+from automl.admission.requests import ALONE_AFTER_N_OOM, RequestMaker
 from automl.running.loop.messages import (
     AdmittedExecution,
     RunningTrial,
@@ -112,7 +112,7 @@ def retry_after_final_refusal(
         return refusal.reason
     if request.source is RequestSource.DECLARED:  # the user's own word
         return UnfitTrialFinding(f"does not fit: {refusal.reason}", refusal.excess)
-    return replace(waiting, n_ran_out=ALONE_AFTER)
+    return replace(waiting, n_ran_out=ALONE_AFTER_N_OOM)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from automl.admission.refusals import SURVEYING, AdmissionRefusal, RefusalKind
+from automl.admission.refusals import SURVEYING_REFUSAL, AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
@@ -183,7 +183,7 @@ class SingleQueue:
     ) -> ExecutionStart | RefusedTrial | AllTrialsWait:
         """Start the head, or let all trials wait for it."""
         head, known = waiting[0], self.placing.known_request(waiting[0])
-        found = SURVEYING if known is None else try_start(head, known)
+        found = SURVEYING_REFUSAL if known is None else try_start(head, known)
         if isinstance(found, ExecutionStart):
             return found
         refused = RefusedTrial(replace(head, refusal=found), known or self.placing.request(head))
@@ -221,4 +221,8 @@ def remove_trials(waiting: deque[WaitingTrial], numbers: set[int]) -> deque[Wait
 
 
 def _waits_for_room(refusal: AdmissionRefusal) -> bool:
-    return refusal.kind is RefusalKind.NO_ROOM and not refusal.in_the_way and refusal != SURVEYING
+    return (
+        refusal.kind is RefusalKind.NO_ROOM
+        and not refusal.in_the_way
+        and refusal != SURVEYING_REFUSAL
+    )

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind
-from automl.config.commands import ALL, TRAIN
+from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset, RefitRows
-from automl.devices.device_reader import open_reader
+from automl.devices.device_reader import open_device_reader
 from automl.devices.host import usable_cores
 from automl.errors import AutoMLError
 from automl.execution.child_calls import call_in_child
@@ -24,8 +24,8 @@ from automl.models.model_file import RefitFacts, RefitFileJob
 from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import RefitPlan
 from automl.record.studies import read_study
-from automl.record.study_directory import StudyDirectory, command_line
-from automl.record.study_files import REFIT, StudyFiles
+from automl.record.study_directory import StudyDirectory, study_command
+from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.record.trial_record import TrialRecord
 from automl.running.display.console import open_console
@@ -91,10 +91,10 @@ def report_refit_score(config: Config, dataset: Dataset, value: float, of: str) 
     """
     data, rows = config.data, config.refit.rows
     is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
-    if rows == TRAIN or (is_kept and rows != ALL):
+    if rows == TRAIN_ROWS or (is_kept and rows != ALL_ROWS):
         return
     judged = "out-of-fold" if dataset.folds else "on validation rows"
-    command = command_line("evaluate", config.study)
+    command = study_command("evaluate", config.study)
     say_on_stdout(
         f"it has seen all rows: {config.study.metric} {value:.5g} {judged}, of {of}, stands for it;"
         f" score it on later rows: {command} data.test_path=FILE"
@@ -154,7 +154,8 @@ def _refuse_lost(
         if len(numbers) < n_seeds:
             n_all, n_there = n_seeds * len(trained), sum(map(len, trained))
             raise AutoMLError(
-                f"{n_there} of {n_all} trainings finished, and {REFIT} is not written: trial "
+                f"{n_there} of {n_all} trainings finished, and {REFIT_MODEL_FILE} is not "
+                f"written: trial "
                 f"{trial} of the ensemble is not trained again; what went wrong is above. Go on "
                 f"with: {command}"
             )
@@ -261,7 +262,7 @@ def _check_winner(
     from automl.data.load import load_dataset
 
     with announce_reading(config.data):
-        dataset = load_dataset(config.data, RefitRows(TRAIN))
+        dataset = load_dataset(config.data, RefitRows(TRAIN_ROWS))
     dataset = replace(dataset, loss=config.training.value_loss)
     sizes = TrainRowCounts(len(prepared.dataset.train), len(dataset.train))
     own = derive_check_config(config, winner, sizes, prepared.identity)
@@ -311,7 +312,7 @@ def _has_ended(folder: Path, n_trials: int) -> bool:
 def _devices_for_refit(config: Config, prepared: PreparedStudy, params: Params) -> RefitDevices:
     """Return the devices that a training takes. `params` are as the study names them. Raises
     ConfigError."""
-    with closing(open_reader(prepared.devices)) as reader:
+    with closing(open_device_reader(prepared.devices)) as reader:
         n_gpus = sum(not address.on_host for address in reader.addresses)
     machine = RefitResources(n_gpus, usable_cores())
     own = config.objective.kind is ObjectiveKind.builtin and isinstance(config.model, NetworkFamily)
@@ -342,7 +343,8 @@ def _save_seeds(
     n_seeds = own.refit.n_seeds
     if len(finished) < n_seeds:
         raise AutoMLError(
-            f"{len(finished)} of {n_seeds} seeds finished, and {REFIT} is not written; what went "
+            f"{len(finished)} of {n_seeds} seeds finished, and {REFIT_MODEL_FILE} is not "
+            f"written; what went "
             f"wrong is above. Go on with: {resume_command(own)}"
         )
     seeds = [
@@ -351,7 +353,8 @@ def _save_seeds(
     ]
     if own.objective.kind is not ObjectiveKind.builtin and not _all_there(seeds):
         say_on_stdout(
-            f"no checkpoint was given, so that there is no {REFIT}; see {os.path.relpath(folder)}"
+            f"no checkpoint was given, so that there is no {REFIT_MODEL_FILE}; see "
+            f"{os.path.relpath(folder)}"
         )
         return
     path = StudyFiles(task.path).refit

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from automl.config import Config, ObjectiveKind, TrainingConfig
-from automl.config.commands import TRAIN
+from automl.config.commands import TRAIN_ROWS
 from automl.models.family import family_of
 from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import RefitPlan
-from automl.record.study_files import REFITS
+from automl.record.study_files import REFITS_FOLDER
 from automl.record.trial_record import TrialRecord
 from automl.running.refit.refit_devices import RefitDevices, batch_size_of, scale_to_batch
 from automl.running.refit.refit_settings import RefitTask
@@ -189,7 +189,7 @@ def derive_small_study(config: Config, name: str, *, keeps_last: bool) -> Config
         study=replace(
             study,
             name=name,
-            dir=str(Path(study.dir) / study.name / REFITS),
+            dir=str(Path(study.dir) / study.name / REFITS_FOLDER),
             timeout_seconds=None,
             metric=metric,
             direction=direction,
@@ -238,7 +238,7 @@ def _parts(config: Config, sizes: TrainRowCounts) -> Iterator[str]:
     yield f"{sizes.now:,} rows ({refit.rows})"
     if refit.hold_out is not None:
         yield f"{refit.hold_out:g} held out to stop by"
-    elif refit.rows == TRAIN and config.data.folds == 1:
+    elif refit.rows == TRAIN_ROWS and config.data.folds == 1:
         yield "the validation part is looked at, and decides nothing"
     if refit.n_seeds > 1:
         yield f"{refit.n_seeds} seeds"

@@ -21,7 +21,7 @@ from typing import Any
 from automl.config import Config, EnsembleSetting, ObjectiveKind
 from automl.models.family import family_of
 from automl.models.networks.network_family import NetworkFamily, TrainingParams
-from automl.record.study_files import REFITS
+from automl.record.study_files import REFITS_FOLDER
 from automl.record.study_record import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.running.refit.refit_devices import batch_size_of
@@ -82,7 +82,7 @@ def derive_check_config(
         study=replace(
             study,
             name=f"{trial_name(winner.number)}-check-{refit_digest(decides)}",
-            dir=str(Path(study.dir) / study.name / REFITS),
+            dir=str(Path(study.dir) / study.name / REFITS_FOLDER),
             n_trials=len(tried),
             timeout_seconds=None,
             storage=None,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automl.config import Config, ExecutionKind, ObjectiveKind
-from automl.config.execution import LOCAL
-from automl.devices.device_reader import FIRST_SECONDS, open_reader
+from automl.config.execution import LOCAL_ADDRESS
+from automl.devices.device_reader import FIRST_READING_SECONDS, open_device_reader
 from automl.devices.device_reading import (
     DeviceReader,
     DeviceReading,
@@ -49,7 +49,7 @@ def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
     answers."""
     if prepared.config.execution.kind is not ExecutionKind.ray:
         beside = prepared.uses_cpu_beside_gpus
-        with closing(open_reader(prepared.devices, beside_gpus=beside)) as reader:
+        with closing(open_device_reader(prepared.devices, beside_gpus=beside)) as reader:
             yield SweepMachines(reader)
         return
     with closing(_nodes(prepared)) as nodes:
@@ -60,15 +60,15 @@ def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
 def _nodes(prepared: PreparedStudy) -> ClusterNodes:
     from automl.execution.cluster.autoscaler import GrowingCluster
     from automl.execution.cluster.claims import ClaimedResources, ResourceClaim
-    from automl.execution.cluster.node_files import CodeFolder, code_of
+    from automl.execution.cluster.node_files import CodeFolder, find_code
     from automl.execution.cluster.nodes import ClusterNodes
     from automl.execution.cluster.ray_cluster import RayCluster
 
     config, folder = prepared.config, Path.cwd()
     code = CodeFolder(folder, ())
-    if config.ray.address != LOCAL:
+    if config.ray.address != LOCAL_ADDRESS:
         away = [Path(config.study.dir), *_tables(config)]
-        code = code_of(folder, config.ray.max_code_bytes, away)
+        code = find_code(folder, config.ray.max_code_bytes, away)
     settings = _settings(prepared)
     cluster = RayCluster(config.ray, code, AGENT_TARGET, settings)
     nodes = ClusterNodes(cluster)
@@ -120,7 +120,7 @@ _STEP_SECONDS = 0.05
 
 @contextmanager
 def open_cluster_nodes(config: Config) -> Iterator[ClusterNodes]:
-    """Open the nodes of the config's cluster once each was read, or after `FIRST_SECONDS`.
+    """Open the nodes of the config's cluster once each was read, or after `FIRST_READING_SECONDS`.
 
     Raises ConfigError if the cluster cannot be used, AutoMLError if no node answers.
     """
@@ -128,12 +128,13 @@ def open_cluster_nodes(config: Config) -> Iterator[ClusterNodes]:
         ClusterNodes(RayCluster(config.ray, None, AGENT_TARGET, _read_only_settings(config)))
     ) as nodes:
         nodes.open()
-        ends = time.monotonic() + FIRST_SECONDS
+        ends = time.monotonic() + FIRST_READING_SECONDS
         while unread_nodes(nodes) and time.monotonic() < ends:
             time.sleep(_STEP_SECONDS)
         if not node_readings(nodes):
             raise AutoMLError(
-                f"no node's devices have answered for {FIRST_SECONDS:g} s; does nvidia-smi answer "
+                f"no node's devices have answered for {FIRST_READING_SECONDS:g} s; does "
+                f"nvidia-smi answer "
                 f"on {', '.join(unread_nodes(nodes)) or 'its nodes'}?"
             )
         yield nodes

@@ -28,7 +28,7 @@ from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
 from automl.record.study_directory import StudyDirectory
-from automl.record.study_files import EVENTS
+from automl.record.study_files import EVENTS_FILE
 from automl.record.study_place import settle_place
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.running.setup.unshared_sweep import NoPeerSweeps
@@ -191,9 +191,9 @@ def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirect
     except StudyInUseError:
         if not study.shared:
             raise
-    from automl.record.study_directory import open_joined
+    from automl.record.study_directory import open_joined_folder
 
-    return open_joined(study)
+    return open_joined_folder(study)
 
 
 @contextmanager
@@ -236,7 +236,9 @@ def open_sweep_parts(
         stack.callback(log.close)
         delivery.wait_usable(READY_SECONDS)
         if n_lost := restore_lost_events(study, log):
-            note = f"{EVENTS} had lost how {n_lost} trials ended: put back from what Optuna keeps"
+            note = (
+                f"{EVENTS_FILE} had lost how {n_lost} trials ended: put back from what Optuna keeps"
+            )
             prepared = replace(prepared, notes=(*prepared.notes, note))
         _store_config(directory, stored_config)
         executor = make_executor(

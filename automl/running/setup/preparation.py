@@ -17,7 +17,7 @@ from automl.config import (
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    check,
+    check_setting,
 )
 from automl.config.metrics import reported_metric
 from automl.data.data_facts import UserDataFacts
@@ -65,7 +65,7 @@ def prepare_study(
     from Python. Raises ConfigError."""
     refuse_missing_function(config, called)
     family = family_of(config)
-    check(
+    check_setting(
         not config.watch,
         "watch",
         "true",
@@ -145,7 +145,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, User
         check_metric(config.study.metric, config.study.towards, dataset.task, loss)
         return dataset, None
     refuse_table_settings(config.data)
-    check(
+    check_setting(
         plan.users_target is not None,
         "data",
         "python",
@@ -174,7 +174,7 @@ def describe_user_data(config: Config, plan: TrainingPlan) -> UserDataFacts:
 def _check_sampler(config: Config, space: SearchSpace) -> None:
     """Raise ConfigError for a sampler that needs a written space where there is none."""
     assert isinstance(config.sampler, Sampler), "Hydra makes it by its schema"
-    check(
+    check_setting(
         config.sampler.extends or any(param.is_searched for param in space.params),
         "sampler",
         option_name(config.sampler),
@@ -190,12 +190,12 @@ def _check_devices(config: Config) -> None:
         return
     rule = f"model={family_name(family)} trains on the CPU alone: leave it out."
     kind, choose = config.devices.kind, config.devices.choose
-    check(kind is not DevicesKind.nvml, "devices", kind.name, rule)
-    check(choose is not ChooseDevice.gpu, "devices.choose", choose.value, rule)
+    check_setting(kind is not DevicesKind.nvml, "devices", kind.name, rule)
+    check_setting(choose is not ChooseDevice.gpu, "devices.choose", choose.value, rule)
 
 
 def _check_one_device(config: Config) -> None:
-    check(
+    check_setting(
         config.admission.devices_per_trial == 1,
         "admission.devices_per_trial",
         config.admission.devices_per_trial,

@@ -19,7 +19,7 @@ from automl.config import (
     ObjectiveKind,
     PortfolioSetting,
 )
-from automl.config.checks import defaults_of, unset
+from automl.config.checks import field_defaults, make_unset
 from automl.config.tracking import TrackingInside
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
@@ -275,8 +275,8 @@ class PreparedStudy:
         """The `identity` of settings that were not set. The name of the family, the data's digest
         and a param's bounds have no default."""
         family = type(self.plan.family)
-        identity = identity_settings(Config(model=unset(family)))
-        model = {k: v for k, v in identity["model"].items() if k in defaults_of(family)}
+        identity = identity_settings(Config(model=make_unset(family)))
+        model = {k: v for k, v in identity["model"].items() if k in field_defaults(family)}
         return identity | {"space": self.space.defaults(), "model": model}
 
     @property

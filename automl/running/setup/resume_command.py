@@ -9,8 +9,8 @@ from pathlib import Path
 from automl.config import Config, ObjectiveConfig, ObjectiveKind, RefitConfig, StudyConfig
 from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
-from automl.record.study_directory import command_line
-from automl.record.study_files import REFITS, StudyFiles
+from automl.record.study_directory import study_command
+from automl.record.study_files import REFITS_FOLDER, StudyFiles
 
 
 def resume_command(config: Config, *, from_python: bool = False, **changed: object) -> str:
@@ -21,7 +21,7 @@ def resume_command(config: Config, *, from_python: bool = False, **changed: obje
     if from_python or config.objective.kind is ObjectiveKind.called:
         return _same_call(config.study, changed)
     words = [f" study.{key}={value}" for key, value in changed.items()]
-    return command_line("resume", config.study) + "".join(words)
+    return study_command("resume", config.study) + "".join(words)
 
 
 def resume_command_from_settings(study: StudyConfig, settings: Mapping[str, str]) -> str:
@@ -31,7 +31,7 @@ def resume_command_from_settings(study: StudyConfig, settings: Mapping[str, str]
         return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in chosen.items()})
     if settings.get("objective.kind") == ObjectiveKind.called.name:
         return f"{_same_call(study, {})}, in {settings.get('objective.file', 'the same program')}"
-    return command_line("resume", study)
+    return study_command("resume", study)
 
 
 def _refit_line(refit: StudyConfig, of: str, settings: Mapping[str, str]) -> str:
@@ -39,7 +39,7 @@ def _refit_line(refit: StudyConfig, of: str, settings: Mapping[str, str]) -> str
     study = StudyConfig(name=of, dir=str(Path(refit.dir).parent.parent))
     defaults = _plain(RefitConfig())
     words = [f" refit.{k}={v}" for k, v in settings.items() if defaults.get(k) != v]
-    return command_line("refit", study) + "".join(words)
+    return study_command("refit", study) + "".join(words)
 
 
 def _plain(refit: RefitConfig) -> dict[str, str]:
@@ -56,9 +56,9 @@ def _same_call(study: StudyConfig, changed: Mapping[str, object]) -> str:
 def refuse_refit_folder(study: StudyConfig) -> None:
     """Raise ConfigError for the folder of a refit, whose settings are made from its study's."""
     of = Path(study.dir).absolute().parent
-    if Path(study.dir).name != REFITS or not StudyFiles(of).config.exists():
+    if Path(study.dir).name != REFITS_FOLDER or not StudyFiles(of).config.exists():
         return
-    command = command_line(
+    command = study_command(
         "refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent))
     )
     raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {command}")

@@ -22,9 +22,9 @@ from automl.devices.device_reader import take_reading
 from automl.devices.device_reading import DeviceReader
 from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
-from automl.record.disk import opener
-from automl.record.study_directory import make_name
-from automl.record.texts import fit
+from automl.record.disk import public_file_opener
+from automl.record.study_directory import make_study_name
+from automl.record.texts import fit_text
 from automl.running.display.display_failures import UnfailingDisplay, ViewFailureLog
 from automl.running.display.live_display import Display, open_display
 from automl.running.finish.automatic_refit import RunRefit
@@ -40,7 +40,7 @@ class _FitLineFormatter(logging.Formatter):
     """Formats log lines so that text from outside cannot break them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return fit(super().format(record))
+        return fit_text(super().format(record))
 
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -50,7 +50,7 @@ logger = logging.getLogger("automl")
 
 class _SweepLogFileHandler(logging.FileHandler):
     def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=opener)
+        return open(self.baseFilename, "a", encoding="utf-8", opener=public_file_opener)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Drop a line that the disk does not take, for which logging would print a traceback."""
@@ -113,7 +113,7 @@ def run_sweep(
     prepared = replace(prepare_study(config, called, refit), from_python=from_python)
     view_failures = ViewFailureLog()
     if config.study.name is None:
-        named = replace(config, study=replace(config.study, name=make_name()))
+        named = replace(config, study=replace(config.study, name=make_study_name()))
         prepared = replace(prepared, config=named)
     if (stored := checkpoint_store(prepared.config.study, "")) is not None:
         stored.check()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from automl.config import StudyConfig, TrackingConfig
 from automl.errors import ConfigError
 from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
-from automl.record.study_directory import JOINED, StudyDirectory, has_others_checkpoints
+from automl.record.study_directory import JOINED_FOLDER, StudyDirectory, has_others_checkpoints
 from automl.running.loop.messages import PeerSweepsObserved, SweepFailed
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.running.setup.unshared_sweep import (
@@ -109,7 +109,7 @@ class PeerSweeps:
     def greeting(self) -> Iterator[str]:
         """Yield lines that say what is kept of a trial that is taken over."""
         path, checkpoints = self._directory.path, self._checkpoints
-        if path.parent.parent.name == JOINED:
+        if path.parent.parent.name == JOINED_FOLDER:
             yield f"another sweep is at work in this folder: this one joins it, in {path}"
         elif checkpoints is None and not has_others_checkpoints(path):
             yield (

@@ -24,7 +24,7 @@ from automl.devices.device_reading import DeviceReading, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
 from automl.devices.memory_promises import MemoryPromise, open_promises
 from automl.errors import StorageError
-from automl.record.study_files import STATUS
+from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
 from automl.running.display.display_failures import ViewFailureLog
 from automl.running.display.failures import DeclaredMemoryAdvice, FailureCounts, death_line
@@ -67,7 +67,7 @@ from automl.running.trials.repeated_params import open_repeated
 from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
@@ -425,7 +425,7 @@ class SweepRunner:
     def _own_memory(self) -> HeldBytes:
         """Return what this process has taken since the start, and what its workers hold."""
         grown = max(0, own_memory_bytes() - self._own_memory_at_start)
-        return {(HOST, _this_process()): grown, **self.parts.executor.held_bytes()}
+        return {(LOCAL_HOST, _this_process()): grown, **self.parts.executor.held_bytes()}
 
     # --- what is shown ---
 
@@ -434,7 +434,7 @@ class SweepRunner:
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
             self._look_after_cluster()
-            with self.view_failures.of(STATUS):
+            with self.view_failures.of(STATUS_FILE):
                 view = self.viewer.view()
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)

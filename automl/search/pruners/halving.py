@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from automl.config import check
+from automl.config import check_setting
 from automl.search.pruners.pruner import Pruner
 
 
@@ -35,15 +35,19 @@ class SuccessiveHalving(Pruner):
     """A rung judges no trial before this many trials have reached it."""
 
     def __post_init__(self) -> None:
-        check(self.min_steps >= 1, "pruner.min_steps", self.min_steps, "must be at least 1.")
-        check(
+        check_setting(
+            self.min_steps >= 1, "pruner.min_steps", self.min_steps, "must be at least 1."
+        )
+        check_setting(
             self.max_steps is None or self.max_steps >= 1,
             "pruner.max_steps",
             self.max_steps,
             "must be at least 1.",
         )
-        check(self.factor >= 2, "pruner.factor", self.factor, "must be at least 2.")
-        check(self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1.")
+        check_setting(self.factor >= 2, "pruner.factor", self.factor, "must be at least 2.")
+        check_setting(
+            self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1."
+        )
 
     def for_length(self, n_steps: int, n_first: int = 1) -> SuccessiveHalving:
         """Return a pruner for trials of `n_steps` steps; a `max_steps` of the user wins."""

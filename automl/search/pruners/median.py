@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automl.config import check
+from automl.config import check_setting
 from automl.search.pruners.pruner import Pruner
 
 
@@ -25,9 +25,15 @@ class MedianPruner(Pruner):
     """Trials are judged once in this many steps."""
 
     def __post_init__(self) -> None:
-        check(self.n_startup_trials >= 1, "pruner.n_startup_trials", self.n_startup_trials, "≥ 1.")
-        check(self.n_warmup_steps >= 0, "pruner.n_warmup_steps", self.n_warmup_steps, "≥ 0.")
-        check(self.interval_steps >= 1, "pruner.interval_steps", self.interval_steps, "≥ 1.")
+        check_setting(
+            self.n_startup_trials >= 1, "pruner.n_startup_trials", self.n_startup_trials, "≥ 1."
+        )
+        check_setting(
+            self.n_warmup_steps >= 0, "pruner.n_warmup_steps", self.n_warmup_steps, "≥ 0."
+        )
+        check_setting(
+            self.interval_steps >= 1, "pruner.interval_steps", self.interval_steps, "≥ 1."
+        )
 
     def rungs(self, last_step: int, step: int) -> Sequence[int]:
         rung = self._rung(step)

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from automl.config import check
+from automl.config import check_setting
 from automl.errors import ConfigError
 from automl.search.domains import RangeDomain
 from automl.search.samplers.by_optuna import random_chooser
@@ -45,8 +45,12 @@ class CMAES(Sampler):
 
     def __post_init__(self) -> None:
         size = self.population_size
-        check(size is None or size >= 2, "sampler.population_size", size, "must be at least 2.")
-        check(0 < self.sigma <= 1, "sampler.sigma", self.sigma, "must be above 0 and at most 1.")
+        check_setting(
+            size is None or size >= 2, "sampler.population_size", size, "must be at least 2."
+        )
+        check_setting(
+            0 < self.sigma <= 1, "sampler.sigma", self.sigma, "must be above 0 and at most 1."
+        )
 
     def n_may_pend(self, n_ended: int) -> int:
         """Return the size of a generation, whose trials do not learn from each other."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from automl.config import check
+from automl.config import check_setting
 from automl.search.samplers.by_optuna import OptunaSampler, random_chooser
 from automl.search.samplers.sampler import OpenSampler, SamplerInputs, sampler_seed
 from automl.search.search_space import SpaceParam
@@ -26,7 +26,7 @@ class QMC(OptunaSampler):
     scramble: bool = True
 
     def __post_init__(self) -> None:
-        check(
+        check_setting(
             self.qmc_type in ("sobol", "halton"),
             "sampler.qmc_type",
             self.qmc_type,

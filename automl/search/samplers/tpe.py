@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from automl.config import check, check_positive
+from automl.config import check_positive, check_setting
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
 from automl.search.samplers.family_choice import propose_by_promise
 from automl.search.samplers.memory_wall import draw_fitting_params
@@ -42,9 +42,9 @@ class TPE(OptunaSampler):
     def __post_init__(self) -> None:
         for key in ("n_startup_trials", "n_ei_candidates"):
             value = getattr(self, key)
-            check(value >= 1, f"sampler.{key}", value, "must be at least 1.")
+            check_setting(value >= 1, f"sampler.{key}", value, "must be at least 1.")
         check_positive("sampler.prior_weight", self.prior_weight)
-        check(
+        check_setting(
             self.multivariate or not self.group,
             "sampler.group",
             self.group,

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
 from automl.record.append_only import is_line_damaged, seal_line
-from automl.record.disk import opener
+from automl.record.disk import public_file_opener
 from automl.record.study_files import StudyFiles
 
 _HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}'
@@ -61,7 +61,7 @@ class DeliveryConfirmations:
         """
         path = StudyFiles(log.parent).delivered
         try:
-            fd = opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            fd = public_file_opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise StorageError(
                 f"{path} cannot be opened ({error.strerror}): mend its rights."

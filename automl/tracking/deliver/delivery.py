@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
-from automl.record.disk import opener
+from automl.record.disk import public_file_opener
 from automl.record.study_files import StudyFiles
 from automl.record.texts import Say, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import LineCounter, delivered_parent_run
@@ -309,7 +309,7 @@ class DeliverySupervisor:
 def _check_writable(errors: Path) -> None:
     """Raise ConfigError if the file cannot be written; the process could only die of it."""
     try:
-        with open(errors, "ab", opener=opener):
+        with open(errors, "ab", opener=public_file_opener):
             pass
     except OSError as error:
         raise ConfigError(

@@ -25,7 +25,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from automl.record.study_files import CHECKPOINTS, DELIVERY_LOG
+from automl.record.study_files import CHECKPOINTS_FOLDER, DELIVERY_LOG
 from automl.tracking.deliver.artifacts import ArtifactsElsewhereError, RunArtifacts
 from automl.tracking.mlflow_store import (
     DoubtfulCallError,
@@ -102,7 +102,7 @@ class _WriteQueue:
             raise error
 
 
-ARTIFACT_FOLDER = CHECKPOINTS
+ARTIFACT_FOLDER = CHECKPOINTS_FOLDER
 _PAGE = 1000
 MAX_REFUSALS = 20
 """Number of refusals that a run's tag lists."""

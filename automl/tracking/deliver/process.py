@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from automl.config import KeepCheckpoints
 from automl.errors import AutoMLError, StudyInUseError
-from automl.record.disk import opener
-from automl.record.stop_signals import leave_to_sweep
-from automl.record.texts import redact
+from automl.record.disk import public_file_opener
+from automl.record.stop_signals import ignore_stop_signals
+from automl.record.texts import redact_text
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.division import DeliveryDivision, SharedDeliveryJob
 from automl.tracking.mlflow_loading import load_lean, set_delivery_environment, without_extras
@@ -253,7 +253,7 @@ def _open_runs(
 
     def report_refusal(text: str) -> None:
         logger.warning("MLflow will not take it: %s", text)
-        channel.send(refusal=redact(text, uri.secrets))
+        channel.send(refusal=redact_text(text, uri.secrets))
 
     with _send_warnings(uri, channel):
         client = open_client(uri)
@@ -273,7 +273,7 @@ def _send_warnings(uri: TrackingUri, channel: ParentChannel) -> Iterator[None]:
 
     class WarningSender(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            text = " ".join(redact(record.getMessage(), uri.secrets).split())
+            text = " ".join(redact_text(record.getMessage(), uri.secrets).split())
             channel.send(trouble=text[:500])
 
     sender = WarningSender(logging.WARNING)
@@ -305,11 +305,11 @@ class _RedactingFormatter(logging.Formatter):
         self._secrets = uri.secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record), self._secrets)
+        return redact_text(super().format(record), self._secrets)
 
 
 def _write_errors_to(path: str) -> None:
-    fd = opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    fd = public_file_opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(fd, 2)
     os.dup2(fd, 1)
     os.close(fd)
@@ -326,7 +326,7 @@ def _log_redacted(uri: TrackingUri) -> None:
 
 
 if __name__ == "__main__":
-    leave_to_sweep()
+    ignore_stop_signals()
     code = main()
     with contextlib.suppress(OSError):  # the disk of the error file is full
         sys.stdout.flush()

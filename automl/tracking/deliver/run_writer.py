@@ -17,7 +17,12 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from automl.config import KeepCheckpoints
-from automl.record.study_files import CHECKPOINTS, CONFIG, PROGRAM_FILES, StudyFiles
+from automl.record.study_files import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    PROGRAM_FILES_FOLDER,
+    StudyFiles,
+)
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.division import DeliveryDivision
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
@@ -77,7 +82,7 @@ class RunWriter:
 
 MAX_FILES = 1_000
 """Number of files stored of a folder; a data set's would be stored again for each trial."""
-_RESERVED_NAMES = (CHECKPOINTS, PROGRAM_FILES, CONFIG)
+_RESERVED_NAMES = (CHECKPOINTS_FOLDER, PROGRAM_FILES_FOLDER, CONFIG_FILE)
 """Names of the sweep's own files and folders among a run's artifacts."""
 
 
@@ -103,7 +108,7 @@ def add_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpo
 
 def _folder_in_run(folder: Path, path: PurePosixPath) -> str:
     """Return the file's folder in the run: the objective's own, unless the sweep uses the name."""
-    is_nested = folder.name == PROGRAM_FILES or path.parts[0] in _RESERVED_NAMES
+    is_nested = folder.name == PROGRAM_FILES_FOLDER or path.parts[0] in _RESERVED_NAMES
     below = PurePosixPath(folder.name) / path.parent if is_nested else path.parent
     return "" if below == PurePosixPath() else str(below)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from automl.errors import AutoMLError, StorageError
-from automl.record.lease import LEASE_SECONDS, this_boot, this_holder
+from automl.record.lease import HOLDER_LEASE_SECONDS, this_boot, this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.database import Cursor, Database
 from automl.record.sharing.delivery_tables import (
@@ -30,9 +30,9 @@ from automl.tracking.mlflow_store import ValueNotTakenError
 
 LOOK_SECONDS = 2.0
 """Seconds between two looks at the database."""
-CHECK_SECONDS = LEASE_SECONDS / 4
+CHECK_SECONDS = HOLDER_LEASE_SECONDS / 4
 """Seconds after which a writer checks the lease, in a long round or after a stop."""
-SUCCESSION_SECONDS = LEASE_SECONDS + 15.0
+SUCCESSION_SECONDS = HOLDER_LEASE_SECONDS + 15.0
 """Seconds without progress after which a delivery ends although others have not delivered theirs.
 
 This holds when all trials have ended. By then a sweep that died has lost its lease, and its part
@@ -57,7 +57,7 @@ class SharedStudyDivision:
         self._lease_lock = threading.Lock()  # guards the three attributes below
         self._term: int | None = None
         """The term of the lease, None after its end; others may deliver between two terms."""
-        self._checked = -float(LEASE_SECONDS)  # for a clock that begins at 0
+        self._checked = -float(HOLDER_LEASE_SECONDS)  # for a clock that begins at 0
         self._must_reread = False
         """Whether the log has to be read again."""
         self._last_look = -LOOK_SECONDS
@@ -85,7 +85,7 @@ class SharedStudyDivision:
             if not (follows := self._attend(cursor)) and self._term is None:
                 return False
             deliverer, now = self._deliverer(cursor), this_boot()
-            others = delivery_tables.deliverers(cursor, deliverer)
+            others = delivery_tables.other_deliverers(cursor, deliverer)
             self._dead_sweeps = [sweep for sweep, holder in others if holder.is_gone(now)]
             self.standing = delivery_tables.delivery_standing(cursor, deliverer, self._dead_sweeps)
             unclaimed = (
@@ -111,7 +111,7 @@ class SharedStudyDivision:
         if not numbers:
             return {}
         with self._transaction() as cursor:
-            claimed = delivery_tables.claim(
+            claimed = delivery_tables.claim_deliveries(
                 cursor, self._deliverer(cursor), numbers, self._dead_sweeps
             )
         return {each.number: each for each in claimed}
@@ -133,9 +133,9 @@ class SharedStudyDivision:
         if not (done or is_further):
             return
         with self._transaction() as cursor:
-            delivery_tables.note_done(cursor, self._deliverer(cursor), done)
+            delivery_tables.note_delivered(cursor, self._deliverer(cursor), done)
             if is_further:
-                delivery_tables.note_upto(cursor, self._deliverer(cursor), offset)
+                delivery_tables.note_delivered_offset(cursor, self._deliverer(cursor), offset)
         self._noted_offset = max(self._noted_offset, offset if is_further else -1)
 
     def read_again(self) -> None:
@@ -186,8 +186,8 @@ class SharedStudyDivision:
             with self._database.transaction() as cursor:
                 deliverer = self._deliverer(cursor)
                 if self._job.attends:
-                    delivery_tables.resign(cursor, deliverer.study, deliverer.sweep)
-                return delivery_tables.runs(cursor, deliverer)
+                    delivery_tables.resign_as_deliverer(cursor, deliverer.study, deliverer.sweep)
+                return delivery_tables.noted_runs(cursor, deliverer)
         except StorageError as error:
             logger.warning("%s", error)  # the lease ends by itself
             return {}

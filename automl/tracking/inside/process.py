@@ -30,8 +30,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from automl.record.study_files import study_of_logged
-from automl.record.texts import fit_line, redact
+from automl.record.study_files import study_of_logged_files
+from automl.record.texts import fit_line, redact_text
 from automl.tracking.deliver.confirmed_offset import delivered_parent_run, read_delivered_runs
 from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI, open_store
 from automl.tracking.inside.running_trials import MlflowTrial, remark_once, run_trial_in_thread
@@ -178,7 +178,7 @@ class MlflowInside:
         self, side: LoggingTrial, elsewhere: Path | None, ask: Callable[[], None]
     ) -> Iterator[Mapping[str, str]]:
         if elsewhere is not None:
-            log = study_of_logged(side.folder).events
+            log = study_of_logged_files(side.folder).events
             with run_trial_in_thread(side):
                 yield self._foreign_programs.variables(elsewhere, log, side.number, ask)
             return
@@ -198,7 +198,8 @@ class MlflowInside:
         address = _current_address()
         if address is not None and address != TRIAL_URI and not self._redirect:
             remark_once(
-                f"its own set_tracking_uri({redact(address)!r}) is followed: what it logs goes "
+                f"its own set_tracking_uri({redact_text(address)!r}) is followed: what it logs "
+                f"goes "
                 "there, and neither into the trial's run nor to the pruner. To bring it there: "
                 "tracking.inside=redirect"
             )

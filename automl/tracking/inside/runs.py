@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from automl.record.texts import cut
+from automl.record.texts import cut_text
 from automl.tracking.view.run_update import MAX_PARAM_CHARACTERS, clean_key
 from automl.trial import LoggedPoint, Params, ParamValue
 
@@ -157,7 +157,7 @@ class TrialRuns:
         if key in self._passed_params:
             return None
         self._passed_params[key] = text
-        return key, cut(text, MAX_PARAM_CHARACTERS)
+        return key, cut_text(text, MAX_PARAM_CHARACTERS)
 
     def _free_param_name(self, key: str, text: str) -> str:
         number, free = 1, key

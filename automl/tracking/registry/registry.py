@@ -22,7 +22,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from automl.errors import AutoMLError, ConfigError
-from automl.record.texts import redact
+from automl.record.texts import redact_text
 from automl.tracking.mlflow_store import explain_error
 from automl.tracking.registry.model_versions import (
     DIGEST_TAG,
@@ -243,7 +243,7 @@ class ModelRegistry:
             yield
         except (MlflowException, OSError) as error:
             where = os.environ.get(VARIABLE)
-            named = str(self._uri) if not where else f"{VARIABLE}={redact(where)}"
+            named = str(self._uri) if not where else f"{VARIABLE}={redact_text(where)}"
             raise RegistryError(
                 f"{named}: MLflow's model registry cannot be used "
                 f"({explain_error(error, self._uri)}); start that server, or mend the address."

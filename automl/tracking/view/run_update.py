@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from automl.record.secrets import mask_credentials, mask_urls
-from automl.record.texts import cut, printable
+from automl.record.texts import cut_text, printable_text
 
 # Tags by which a run is found again.
 STUDY_TAG, KIND_TAG, TRIAL_TAG = "automl.study", "automl.kind", "automl.trial"
@@ -118,13 +118,14 @@ def clean_params(params: Mapping[str, str]) -> dict[str, str]:
     Params are data: only texts that can be nothing but a credential are masked in them.
     """
     return {
-        clean_key(k): mask_urls(printable(cut(v, MAX_PARAM_CHARACTERS))) for k, v in params.items()
+        clean_key(k): mask_urls(printable_text(cut_text(v, MAX_PARAM_CHARACTERS)))
+        for k, v in params.items()
     }
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
     return {
-        clean_key(k): mask_credentials(printable(cut(v, MAX_TAG_CHARACTERS)))
+        clean_key(k): mask_credentials(printable_text(cut_text(v, MAX_TAG_CHARACTERS)))
         for k, v in tags.items()
     }
 

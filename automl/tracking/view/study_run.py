@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from automl.config import STUDY_NAME
-from automl.record.study_files import CONFIG
+from automl.config import STUDY_NAME_PATTERN
+from automl.record.study_files import CONFIG_FILE
 from automl.record.study_record import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.tracking.view.run_update import (
@@ -56,7 +56,7 @@ class StudyRun:
         The run of a refit stands in the experiment of that study.
         """
         name = self.study.settings.get("refit.of", "")
-        return name if STUDY_NAME.fullmatch(name) else None
+        return name if STUDY_NAME_PATTERN.fullmatch(name) else None
 
     @property
     def experiment(self) -> str:
@@ -136,7 +136,7 @@ def study_note(settings: Mapping[str, str]) -> str:
     lines = [
         f"Study of automl: {'minimizes' if minimizes_metric(settings) else 'maximizes'} `{metric}`"
         + "".join(f", {text}" for text in about)
-        + f". All settings: `{CONFIG}` among the artifacts.",
+        + f". All settings: `{CONFIG_FILE}` among the artifacts.",
         "",
         "| param | searched |",
         "|---|---|",
@@ -151,7 +151,7 @@ def _refit_note(settings: Mapping[str, str]) -> str:
     return (
         f"Refit of {f'trial {trial}' if trial else 'the ensemble'} of study "
         f"`{settings['refit.of']}`: rows {rows}, epochs {'' if trial else 'up to '}{epochs}, seeds "
-        f"{n_seeds}. All settings of the study: `{CONFIG}` among the artifacts."
+        f"{n_seeds}. All settings of the study: `{CONFIG_FILE}` among the artifacts."
     )
 
 

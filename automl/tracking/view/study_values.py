@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from automl.record.event_log import read_events
-from automl.record.study_files import PLOT_NAMES, PLOTS, StudyFiles
+from automl.record.study_files import PLOT_NAMES, PLOTS_FOLDER, StudyFiles
 from automl.record.study_record import fold_events
 from automl.tracking.deliver.mlflow_runs import is_path_below
 from automl.tracking.view.run_update import (
@@ -75,7 +75,7 @@ def ensemble_run_update(
         tags=clean_tags({ENSEMBLE_TAG: f"{members}; chosen by {event.n_rows:,} rows"}),
         metrics=tuple(points),
         files=file,
-        own_files=[(path, PLOTS) for path in plots],
+        own_files=[(path, PLOTS_FOLDER) for path in plots],
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from automl.config import KeepCheckpoints
 from automl.record.study_files import CHECKPOINT_NAMES, StudyFiles
-from automl.record.texts import cut, cut_middle
+from automl.record.texts import cut_text, cut_text_middle
 from automl.record.trial_record import TrialFold, TrialRecord
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
@@ -230,7 +230,7 @@ def own_checkpoint(path: str, number: int, kind: CheckpointKind) -> str | None:
 
 
 def _failure_note(event: FailedOutcome) -> str:
-    details = cut_middle(event.details, _NOTE_DETAILS_CHARACTERS)
+    details = cut_text_middle(event.details, _NOTE_DETAILS_CHARACTERS)
     # The cause is shown as code, in which `***` and `a_b` are no Markdown.
-    cause = cut(event.cause, 500).replace("`", "'")
+    cause = cut_text(event.cause, 500).replace("`", "'")
     return f"**`{cause}`**\n\n{_FENCE}\n{details}\n{_FENCE}"

@@ -23,7 +23,7 @@ from typing import IO
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
 from automl.record.study_files import StudyFiles
-from automl.record.texts import Say, redact, say_on_stdout
+from automl.record.texts import Say, redact_text, say_on_stdout
 from automl.tracking.long_step import long_step
 from automl.tracking.mlflow_loading import load_lean, set_mlflow_defaults
 from automl.tracking.tracking_uri import TrackingUri, resolve_uri
@@ -182,7 +182,7 @@ def _has_answered(port: int) -> bool:
 def _last_lines(output: IO[bytes], uri: TrackingUri) -> str:
     output.seek(0)
     lines = output.read().decode(errors="replace").strip().splitlines()
-    return redact("\n".join(lines[-5:]), uri.secrets) or "it said nothing"
+    return redact_text("\n".join(lines[-5:]), uri.secrets) or "it said nothing"
 
 
 @contextmanager

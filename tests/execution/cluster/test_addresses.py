@@ -29,10 +29,10 @@ def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
 
 @pytest.fixture
 def head() -> Iterator[str]:
-    listening = agent_actor.listen("127.0.0.1")
+    listening = agent_actor.open_listening_port("127.0.0.1")
     assert listening is not None
     with listening:
-        yield agent_actor.address_of(listening)
+        yield agent_actor.socket_address(listening)
 
 
 def test_auto_is_the_cluster_that_runs_here(running: set[str], head: str) -> None:

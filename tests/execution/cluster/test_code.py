@@ -8,7 +8,7 @@ import pytest
 
 from automl.config.execution import RayConfig
 from automl.errors import ConfigError
-from automl.execution.cluster.node_files import code_of
+from automl.execution.cluster.node_files import find_code
 
 MOST = RayConfig().max_code_bytes
 
@@ -34,7 +34,7 @@ def test_what_is_no_code_stays(tmp_path: Path) -> None:
         write(tmp_path / name)
     for name in (".env", "pkg/.env", "venv/pyvenv.cfg", ".git/HEAD", "pkg/__pycache__/model.pyc"):
         write(tmp_path / name)
-    excludes = set(code_of(tmp_path, MOST, without=[tmp_path / "studies"]).excludes)
+    excludes = set(find_code(tmp_path, MOST, without=[tmp_path / "studies"]).excludes)
     assert excludes == {
         *("/studies", "/mlruns", "/mlflow.db", "/.env", "/pkg/.env", "/venv", "/.git"),
         *("/pkg/__pycache__", "/old/b", "/.env.local", "/pkg/key.pem", "/home/.pgpass"),
@@ -47,13 +47,13 @@ def test_what_is_too_large_is_refused_and_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"is 140 MiB, and at most 100 .* 7.bin \(35 MiB\), "
     ) as e:
-        code_of(tmp_path, MOST)
+        find_code(tmp_path, MOST)
     assert "3.bin" in str(e.value)
     assert "2.bin" not in str(e.value)
     assert "allow more by ray.max_code" in str(e.value)
-    assert code_of(tmp_path, 140 * 2**20).folder == tmp_path
+    assert find_code(tmp_path, 140 * 2**20).folder == tmp_path
 
 
 def test_what_was_left_out_is_not_counted(tmp_path: Path) -> None:
     write(tmp_path / "mlruns" / "large", 200 * 2**20)
-    assert code_of(tmp_path, MOST).excludes == ["/mlruns"]
+    assert find_code(tmp_path, MOST).excludes == ["/mlruns"]

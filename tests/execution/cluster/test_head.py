@@ -61,25 +61,25 @@ def test_of_a_head_that_is_gone_it_is_told() -> None:
 
 
 def test_a_port_tells_of_its_process_and_who_is_cut_off_tells_nothing() -> None:
-    listening = agent_actor.listen("127.0.0.1")
+    listening = agent_actor.open_listening_port("127.0.0.1")
     assert listening is not None
-    address = agent_actor.address_of(listening)
+    address = agent_actor.socket_address(listening)
     with listening:
-        assert [agent_actor.answers(address) for _ in range(3)] == [True] * 3
-        assert not agent_actor.refuses(address)
-    assert not agent_actor.answers(address)
-    assert agent_actor.refuses(address)
-    assert not agent_actor.refuses("no-such-host.invalid:1")
-    assert agent_actor.listen("no-such-host.invalid") is None
+        assert [agent_actor.accepts_connections(address) for _ in range(3)] == [True] * 3
+        assert not agent_actor.refuses_connections(address)
+    assert not agent_actor.accepts_connections(address)
+    assert agent_actor.refuses_connections(address)
+    assert not agent_actor.refuses_connections("no-such-host.invalid:1")
+    assert agent_actor.open_listening_port("no-such-host.invalid") is None
 
 
 def test_of_a_dead_node_its_machine_tells_whether_the_agent_has_ended() -> None:
     """Else its trials go on elsewhere when all that ran there has surely ended by itself."""
     wire = _RayAgentConnection(None, LibraryCallCount(), "", None, "of a node")
     assert isinstance(wire._error_of_dead_node("Ray says so"), NodeDeadError), "nobody can tell"
-    listening = agent_actor.listen("127.0.0.1")
+    listening = agent_actor.open_listening_port("127.0.0.1")
     assert listening is not None
-    wire._port = agent_actor.address_of(listening)
+    wire._port = agent_actor.socket_address(listening)
     with listening:
         assert isinstance(wire._error_of_dead_node("Ray says so"), NodeDeadError), "it lives"
     assert isinstance(wire._error_of_dead_node("Ray says so"), AgentEndedError)

@@ -194,7 +194,7 @@ def test_a_trial_for_a_node_that_is_gone_goes_elsewhere(executor: NodesExecutor)
 def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("automl.execution.cluster.agent.LEASE_SECONDS", 1.0)
+    monkeypatch.setattr("automl.execution.cluster.agent.AGENT_LEASE_SECONDS", 1.0)
     monkeypatch.setattr("automl.execution.cluster.agent._LEAVE_SECONDS", 0.0)
     left = threading.Event()
     agent = NodeAgent(lambda held: DeviceReading(0.0), 0.1, leave=left.set)

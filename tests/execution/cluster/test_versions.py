@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from automl.execution.cluster.agent_actor import began, versions
+from automl.execution.cluster.agent_actor import process_start, software_versions
 from automl.execution.cluster.nodes import NodeMismatchError
 from automl.execution.cluster.ray_cluster import _compare
 
 
 def test_a_node_with_other_versions_is_refused_and_which_are_said() -> None:
-    ours = versions()
+    ours = software_versions()
     _compare("node-b", ours, dict(ours))
     theirs = {**ours, "torch": "2.0.0", "automl-sweep": "none"}
     with pytest.raises(NodeMismatchError, match="node node-b has ") as refused:
@@ -23,11 +23,11 @@ def test_a_node_with_other_versions_is_refused_and_which_are_said() -> None:
 
 
 def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
-    assert began(os.getpid()) is not None
+    assert process_start(os.getpid()) is not None
     child = os.fork()
     if child == 0:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert began(child) is None, "a zombie"
+    assert process_start(child) is None, "a zombie"
     os.waitpid(child, 0)
-    assert began(child) is None
+    assert process_start(child) is None

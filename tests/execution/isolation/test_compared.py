@@ -18,7 +18,7 @@ import torch
 
 from automl.execution.isolation.trial_isolation import (
     NAMESPACES,
-    changed_names,
+    changed_attributes,
     closed_descriptors,
     module_names,
     open_descriptors,
@@ -49,23 +49,23 @@ def test_an_attribute_that_is_replaced_differs(
         return was(*args, **kwargs)
 
     monkeypatch.setattr(module, name, other)
-    assert changed_names(before) == [f"{module.__name__}.{name}"]
+    assert changed_attributes(before) == [f"{module.__name__}.{name}"]
     monkeypatch.setattr(module, name, was)
-    assert changed_names(before) == []
+    assert changed_attributes(before) == []
 
 
 def test_an_equal_object_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "inf", float("inf"))
     before = module_names()
     monkeypatch.setattr(torch, "inf", float("-inf") * -1)
-    assert changed_names(before) == ["torch.inf"]
+    assert changed_attributes(before) == ["torch.inf"]
 
 
 def test_what_is_added_or_removed_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     before = module_names()
     monkeypatch.setattr(builtins, "helper", len, raising=False)
     monkeypatch.delattr(torch.nn.functional, "gelu")
-    assert changed_names(before) == ["torch.nn.functional.gelu", "builtins.helper"]
+    assert changed_attributes(before) == ["torch.nn.functional.gelu", "builtins.helper"]
 
 
 def test_what_python_adds_by_itself_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_what_python_adds_by_itself_does_not(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delattr(torch, "warnings", raising=False) if "warnings" not in before[
         "torch"
     ] else None
-    assert changed_names(before) == []
+    assert changed_attributes(before) == []
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_what_training_makes_torch_import_does_not_differ() -> None:
     code = """
 import sys
 import torch
-from automl.execution.isolation.trial_isolation import changed_names, module_names
+from automl.execution.isolation.trial_isolation import changed_attributes, module_names
 before = module_names()
 assert "torch._dynamo" not in sys.modules
 model = torch.nn.Linear(2, 1)
@@ -101,7 +101,7 @@ with torch.autocast("cpu"):
     model(torch.ones(1, 2))
 assert "torch._dynamo" in sys.modules
 assert torch.manual_seed is not before["torch"]["manual_seed"]
-print(changed_names(before))
+print(changed_attributes(before))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

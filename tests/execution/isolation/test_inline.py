@@ -14,7 +14,7 @@ import torch
 from automl.execution.executor import TrialFeed
 from automl.execution.inline_executor import InlineExecutor
 from automl.execution.isolation.trial_isolation import ThreadIsolation
-from automl.execution.isolation.watched_values import put_back, watched_values
+from automl.execution.isolation.watched_values import put_back_watched_values, watched_values
 from automl.trial import FinishedOutcome, ProcessEntry, TrialEvent, Verdict
 from tests.execution.isolation.conftest import of_objectives
 from tests.models.conftest import make_spec
@@ -29,7 +29,7 @@ def _before() -> Iterator[None]:
     """What a test breaks here would be met by others."""
     before = watched_values()
     yield
-    assert put_back(before) == []
+    assert put_back_watched_values(before) == []
 
 
 class Trial:

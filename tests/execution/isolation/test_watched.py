@@ -15,7 +15,11 @@ import matplotlib as mpl
 import pytest
 import torch
 
-from automl.execution.isolation.watched_values import WATCHED, put_back, watched_values
+from automl.execution.isolation.watched_values import (
+    WATCHED_VALUES,
+    put_back_watched_values,
+    watched_values,
+)
 
 mpl.use("agg")
 
@@ -100,11 +104,11 @@ def _before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger("tests.before").addHandler(logging.NullHandler())
     before = watched_values()
     yield
-    assert put_back(before) == []
+    assert put_back_watched_values(before) == []
 
 
 def test_each_value_of_the_list_has_a_test() -> None:
-    assert CHANGES.keys() | NEVER_PUT_BACK == {watched.name for watched in WATCHED}
+    assert CHANGES.keys() | NEVER_PUT_BACK == {watched.name for watched in WATCHED_VALUES}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -112,7 +116,7 @@ def test_a_value_is_put_back(name: str) -> None:
     before = watched_values()
     CHANGES[name]()
     assert watched_values()[name] != before[name]
-    assert put_back(before) == []
+    assert put_back_watched_values(before) == []
     assert watched_values()[name] == before[name]
 
 
@@ -121,7 +125,7 @@ def test_a_list_is_the_same_object_with_the_same_content(change: Callable[[], No
     """Others hold it, too."""
     held, content, before = sys.path, list(sys.path), watched_values()
     change()
-    assert put_back(before) == []
+    assert put_back_watched_values(before) == []
     assert sys.path is held
     assert sys.path == content
 
@@ -129,7 +133,7 @@ def test_a_list_is_the_same_object_with_the_same_content(change: Callable[[], No
 def test_a_variable_that_is_put_back_is_seen_by_programs() -> None:
     before = watched_values()
     _replace_variables()
-    put_back(before)
+    put_back_watched_values(before)
     with os.popen("echo $AUTOML_TEST_NEW-$AUTOML_TEST_GONE-$AUTOML_TEST_OTHER") as program:
         assert program.read() == "-before-before\n"
 
@@ -139,7 +143,7 @@ def test_what_torch_set_anew_and_by_its_newer_settings_is_put_back_together() ->
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     with pytest.raises(RuntimeError, match="precision"):
         torch.get_float32_matmul_precision()
-    assert put_back(before) == []
+    assert put_back_watched_values(before) == []
     assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -149,7 +153,7 @@ def test_a_folder_that_was_removed_is_left(tmp_path: Path) -> None:
     before = watched_values()
     os.chdir(gone)
     gone.rmdir()
-    assert put_back(before) == []
+    assert put_back_watched_values(before) == []
     assert Path.cwd() == Path(before["working directory"])
 
 
@@ -162,7 +166,7 @@ def test_what_cannot_be_put_back_is_named_and_the_rest_is_put_back(tmp_path: Pat
     os.chdir(here)
     gone.rmdir()
     torch.set_grad_enabled(False)
-    failed = put_back(before)
+    failed = put_back_watched_values(before)
     assert len(failed) == 1
     assert failed[0].startswith("working directory (FileNotFoundError: ")
     assert torch.is_grad_enabled()
@@ -173,7 +177,7 @@ def test_a_mode_that_was_entered_for_good_is_named() -> None:
     mode = torch.inference_mode()
     mode.__enter__()
     try:
-        assert put_back(before) == [
+        assert put_back_watched_values(before) == [
             "modes of torch (RuntimeError: one was entered, or left, for good)"
         ]
     finally:
@@ -194,11 +198,11 @@ def test_loggers_of_what_a_trial_imports_first_stay_as_they_were_set_up(
     )
     first = watched_values()
     module = __import__(name)
-    put_back(first)
+    put_back_watched_values(first)
     assert len(logging.getLogger(f"{name}.part").handlers) == 1
     second = watched_values()
     module.train()
-    put_back(second)
+    put_back_watched_values(second)
     assert logging.getLogger(name).handlers == []
     assert len(logging.getLogger(f"{name}.part").handlers) == 1
 
@@ -209,7 +213,7 @@ def test_another_thread_than_the_main_one_leaves_signals_alone() -> None:
     def trial() -> None:
         before = watched_values()
         torch.set_default_dtype(torch.float64)
-        failed.extend(put_back(before))
+        failed.extend(put_back_watched_values(before))
 
     thread = threading.Thread(target=trial)
     thread.start()

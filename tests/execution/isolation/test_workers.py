@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from automl.execution.executor import TrialFeed
-from automl.trial import HOST, FinishedOutcome
+from automl.trial import LOCAL_HOST, FinishedOutcome
 from tests.execution.isolation.conftest import Trials
 from tests.execution.supervised import wait_until
 from tests.processes import is_running
@@ -134,7 +134,7 @@ def _close(trials: Trials) -> None:
 
 
 def _end_idle(trials: Trials) -> None:
-    trials.executor.end_idle([HOST])
+    trials.executor.end_idle([LOCAL_HOST])
 
 
 @pytest.mark.parametrize("end", [_close, _end_idle])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from automl.commands.models.evaluation_scores import check_arrays
+from automl.commands.models.evaluation_scores import check_same_arrays
 from automl.config import Config, StudyConfig
 from automl.data.scoring.evaluation import score_predictions
 from automl.errors import ConfigError
@@ -32,9 +32,9 @@ def test_the_test_part_is_scored_beside_the_majority(tmp_path: Path) -> None:
     assert error == pytest.approx((model.predict(x) != y.numpy()).mean())
     train = sources.bars(200, 0)[1].numpy()
     config = Config(study=StudyConfig(name="s"), data=make_setup("images").plan.data)
-    check_arrays(found.facts, {"trial 0": model}, config)
+    check_same_arrays(found.facts, {"trial 0": model}, config)
     with pytest.raises(ConfigError, match=r"sources:images gives other data than trial 0 learned"):
-        check_arrays(replace(found.facts, digest="other"), {"trial 0": model}, config)
+        check_same_arrays(replace(found.facts, digest="other"), {"trial 0": model}, config)
     share = (y.numpy() != np.bincount(train).argmax()).mean()
     assert event.scores["majority"]["error"].value == pytest.approx(share)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automl.record.event_log import encode
+from automl.record.event_log import encode_event
 from automl.trial import Event
 
 
@@ -12,4 +12,4 @@ def write(path: Path, *events: tuple[Event, int | None]) -> None:
     """Append events with their attempts."""
     with path.open("ab") as file:
         for event, attempt in events:
-            file.write(encode(event, attempt))
+            file.write(encode_event(event, attempt))

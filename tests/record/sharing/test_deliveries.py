@@ -24,7 +24,7 @@ class Store:
             study_tables.make_tables(cursor, "it")
             study_tables.add_study(cursor, "a", "uuid", {}, "config", 9)
             for number, sweep in enumerate(("ours", "theirs", "gone")):
-                study_tables.claim(cursor, 1, sweep, number, {})
+                study_tables.claim_trial(cursor, 1, sweep, number, {})
 
     def stand(self, me: StoreDeliverer, *gone: str) -> bool:
         """Whether it is elected, once it attends."""
@@ -34,7 +34,7 @@ class Store:
 
     def claim(self, me: StoreDeliverer, *gone: str) -> list[ClaimedTrialRun]:
         with self.database.transaction() as cursor:
-            return delivery_tables.claim(cursor, me, range(9), gone)
+            return delivery_tables.claim_deliveries(cursor, me, range(9), gone)
 
     def claimed(self, me: StoreDeliverer, *gone: str) -> list[int]:
         return [each.number for each in self.claim(me, *gone)]
@@ -74,7 +74,7 @@ def test_another_is_elected_when_a_lease_has_ended_or_its_process_is_gone(store:
     assert store.stand(OURS)
     assert store.claimed(OURS) == [0, 1, 2]
     with store.database.transaction() as cursor:
-        delivery_tables.resign(cursor, 1, "ours")
+        delivery_tables.resign_as_deliverer(cursor, 1, "ours")
     assert store.stand(THEIRS)
     assert store.claimed(THEIRS) == [0, 1, 2]
 
@@ -126,7 +126,7 @@ def test_what_has_ended_and_is_nobodys_is_left_until_it_is_delivered(store: Stor
     assert left() == [1, 2]
     store.claim(OURS)
     with store.database.transaction() as cursor:
-        delivery_tables.note_done(cursor, OURS, [1, 2])
+        delivery_tables.note_delivered(cursor, OURS, [1, 2])
     assert left() == []
     assert store.claimed(OURS) == [0]
 
@@ -135,7 +135,7 @@ def test_only_who_is_elected_says_how_far_the_studys_own_values_are(store: Store
     store.stand(OURS)
     for me, offset in ((OURS, 70), (THEIRS, 90), (OURS, 50)):
         with store.database.transaction() as cursor:
-            delivery_tables.note_upto(cursor, me, offset)
+            delivery_tables.note_delivered_offset(cursor, me, offset)
             assert delivery_tables.undelivered_counts(cursor, me).upto == 70
 
 
@@ -146,9 +146,9 @@ def test_runs_that_are_gone_are_looked_for_and_forgotten_once(store: Store) -> N
     with store.database.transaction() as cursor:
         delivery_tables.note_parent(cursor, OURS, "1", "parent")
         delivery_tables.forget_runs(cursor, OURS, "parent")
-        assert delivery_tables.runs(cursor, OURS) == {}
+        assert delivery_tables.noted_runs(cursor, OURS) == {}
     assert not store.claim(OURS)[0].fresh
     assert store.note(OURS, 0, "new") == "new"
     with store.database.transaction() as cursor:
         delivery_tables.forget_runs(cursor, THEIRS, "parent")
-        assert delivery_tables.runs(cursor, THEIRS) == {0: "new"}
+        assert delivery_tables.noted_runs(cursor, THEIRS) == {0: "new"}

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from automl.errors import StorageError
-from automl.record.lease import LEASE_SECONDS
+from automl.record.lease import HOLDER_LEASE_SECONDS
 from automl.record.sharing.background_duties import (
     GIVE_UP_SECONDS,
     RENEW_AFTER_STOP_SECONDS,
@@ -105,7 +105,7 @@ def test_workers_are_lent_devices_for_as_long_as_leases_last() -> None:
     scene.turns(RENEW_SECONDS + 0.3)
     renewed = scene.lent_until - WORKER_SECONDS
     assert RENEW_SECONDS <= renewed < RENEW_SECONDS + 0.3
-    assert GIVE_UP_SECONDS < WORKER_SECONDS < LEASE_SECONDS - 1.0
+    assert GIVE_UP_SECONDS < WORKER_SECONDS < HOLDER_LEASE_SECONDS - 1.0
     scene.away = True
     scene.turns(GIVE_UP_SECONDS + 1)
     assert scene.lent_until == renewed + WORKER_SECONDS

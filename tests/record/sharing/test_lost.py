@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automl.record.lease import LEASE_SECONDS
+from automl.record.lease import HOLDER_LEASE_SECONDS
 from automl.record.sharing.background_duties import GIVE_UP_SECONDS, STOP_SECONDS, LostTrials
 
 KILLED_SECONDS = 3.0
@@ -45,4 +45,4 @@ def test_a_trial_that_was_lost_and_came_back_is_let_be() -> None:
 
 
 def test_what_is_given_up_has_ended_when_the_lease_does() -> None:
-    assert GIVE_UP_SECONDS + STOP_SECONDS + KILLED_SECONDS < LEASE_SECONDS
+    assert GIVE_UP_SECONDS + STOP_SECONDS + KILLED_SECONDS < HOLDER_LEASE_SECONDS

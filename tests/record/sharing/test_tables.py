@@ -61,7 +61,7 @@ def make_study(url: str, n_trials: int = N_TRIALS, *sweeps: str) -> StoredStudy:
 def claim(database: Database, sweep: str, number: int) -> bool:
     with database.transaction() as cursor:
         study_tables.lock_study(cursor, 1)
-        study_tables.claim(cursor, 1, sweep, number, {"x": 0.1})
+        study_tables.claim_trial(cursor, 1, sweep, number, {"x": 0.1})
         return cursor.fetchone() is not None
 
 
@@ -77,7 +77,7 @@ def lapse(url: str, sweep: str) -> None:
 
 def take_over(database: Database, sweep: str, *busy: int) -> tuple[int, int] | None:
     with database.transaction() as cursor:
-        return study_tables.take_over(cursor, 1, sweep, (), busy)
+        return study_tables.take_over_trial(cursor, 1, sweep, (), busy)
 
 
 def table_lines(url: str) -> list[str]:
@@ -133,11 +133,11 @@ def test_a_trial_is_taken_over_when_its_lease_has_ended_and_not_before(
     assert take_over(db, "ours", 0) is None, "it runs here"
     assert take_over(db, "ours") == (0, 2)
     with db.transaction() as cursor:
-        assert study_tables.renew(cursor, 1, "theirs", [0]) == {}
-        assert study_tables.renew(cursor, 1, "ours", [0]) == {0: 2}
+        assert study_tables.renew_trial_leases(cursor, 1, "theirs", [0]) == {}
+        assert study_tables.renew_trial_leases(cursor, 1, "ours", [0]) == {0: 2}
     lapse(database, "ours")
     with db.transaction() as cursor:
-        assert study_tables.renew(cursor, 1, "ours", [0]) == {0: 2}, "nobody took it"
+        assert study_tables.renew_trial_leases(cursor, 1, "ours", [0]) == {0: 2}, "nobody took it"
     assert take_over(db, "theirs") is None
 
 
@@ -145,11 +145,11 @@ def test_what_was_given_back_is_taken_at_once(database: str, db: Database) -> No
     make_study(database, 2, "ours", "theirs")
     claim(db, "theirs", 0)
     with db.transaction() as cursor:
-        study_tables.give_back(cursor, 1, "theirs")
+        study_tables.give_back_trials(cursor, 1, "theirs")
     assert take_over(db, "ours") == (0, 2)
     with db.transaction() as cursor:
-        assert study_tables.take_over(cursor, 1, "other", (), ()) is None
-        assert study_tables.take_over(cursor, 1, "other", ["ours"], ()) == (0, 3), (
+        assert study_tables.take_over_trial(cursor, 1, "other", (), ()) is None
+        assert study_tables.take_over_trial(cursor, 1, "other", ["ours"], ()) == (0, 3), (
             "its process is gone"
         )
 
@@ -288,8 +288,8 @@ def test_threads_take_turns(database: str, db: Database) -> None:
         for _ in range(50):
             with db.transaction() as cursor:
                 study_tables.lock_study(cursor, 1)
-                number = study_tables.n_asked(cursor, 1)
-                study_tables.claim(cursor, 1, "ours", number, {})
+                number = study_tables.n_study_trials(cursor, 1)
+                study_tables.claim_trial(cursor, 1, "ours", number, {})
                 row = cursor.fetchone()
                 found.append(-1 if row is None else row[0])
         return found

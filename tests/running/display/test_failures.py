@@ -19,7 +19,7 @@ from automl.running.display.rendering import failure_lines
 from automl.running.display.view import FailureRow, SweepView
 from automl.running.loop.messages import AdmittedExecution, PlannedTrial, TrialEnded, WaitingTrial
 from automl.trial import (
-    HOST,
+    LOCAL_HOST,
     DeviceShare,
     FailedOutcome,
     InterruptedOutcome,
@@ -108,7 +108,7 @@ DECLARED = ResourceRequest(4096 * MIB)
 RAN_OUT = AdmittedExecution(
     key=3,
     request=DECLARED,
-    placement=Placement((DeviceShare(HOST, "CPU", 4096 * MIB),)),
+    placement=Placement((DeviceShare(LOCAL_HOST, "CPU", 4096 * MIB),)),
     kind=None,
     members={3: WaitingTrial(PlannedTrial(3, {}))},
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.config import MANY_TRIALS
+from automl.config import UNLIMITED_N_TRIALS
 from automl.errors import ConfigError
 from automl.running.display.view import (
     MAX_BYTES,
@@ -63,7 +63,7 @@ def test_only_final_states_count_as_ended() -> None:
 
 def test_where_only_time_ends_a_study_its_time_is_what_goes_by() -> None:
     assert (VIEW.progress, VIEW.share_done) == ("8/20", 0.4)
-    timed = replace(VIEW, n_trials=MANY_TRIALS, seconds_left=225.0)
+    timed = replace(VIEW, n_trials=UNLIMITED_N_TRIALS, seconds_left=225.0)
     assert (timed.progress, timed.share_done) == ("8", 0.25)
     assert replace(timed, seconds_left=None).share_done == 1, "the last ones run on"
     assert replace(timed, seconds_left=None, counts={}).share_done == 0

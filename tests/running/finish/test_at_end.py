@@ -19,7 +19,7 @@ from automl.config import (
     ExecutionKind,
     RefitSetting,
 )
-from automl.config.commands import TRAIN
+from automl.config.commands import TRAIN_ROWS
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.trees.family import TreesFamily
 from automl.record.study_files import StudyFiles
@@ -86,7 +86,7 @@ def test_it_is_for_one_hold_out_of_a_table_over_any_family(prepared: PreparedStu
     for parts in (
         {"study": {"refit": RefitSetting.none}},
         {"study": {"ensemble": EnsembleSetting.none}},
-        {"refit": {"rows": TRAIN}},
+        {"refit": {"rows": TRAIN_ROWS}},
         {"data": {"kind": DataKind.digits, "path": None, "target": None}},
     ):
         assert not wants_sweep_refit(changed(prepared, **parts))

@@ -41,7 +41,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.loop.trial_paces import DevicePaceModel
 from automl.trial import (
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     DeviceId,
     FailedOutcome,
     InterruptedOutcome,
@@ -155,7 +155,7 @@ class World(Checked):
 
     def _estimate(self, params: Params) -> ResourceRequest:
         plan = self.plans[int(str(params["plan"]))]
-        request = UNKNOWN
+        request = UNKNOWN_REQUEST
         if plan.request_bytes is not None:
             request = ResourceRequest(plan.request_bytes, RequestSource.ESTIMATED)
         return replace(request, n_devices=plan.n_devices, kinds=plan.kinds)

@@ -39,7 +39,7 @@ from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
 from automl.search.search_space import parse_space
-from automl.trial import HOST, Direction, Params
+from automl.trial import LOCAL_HOST, Direction, Params
 from tests.places import device_id
 
 GPU = device_id("GPU-a")
@@ -152,9 +152,9 @@ def limits_of(**settings: int) -> AdmissionLimits:
 def test_how_many_trials_there_may_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("automl.running.setup.prepared_config.usable_cores", lambda: 12)
     limits = limits_of(max_trials_per_device=5)
-    assert (limits.at_once([HOST]), limits.at_once([GPU] * 8)) == (4, 40)
+    assert (limits.at_once([LOCAL_HOST]), limits.at_once([GPU] * 8)) == (4, 40)
     limits = limits_of(max_concurrent_trials=6)
-    assert (limits.at_once([HOST]), limits.at_once([GPU] * 8)) == (6, 6)
+    assert (limits.at_once([LOCAL_HOST]), limits.at_once([GPU] * 8)) == (6, 6)
 
 
 def test_a_width_with_doubling_layers_is_told_what_to_use() -> None:

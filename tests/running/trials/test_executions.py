@@ -36,7 +36,7 @@ from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.executions import JOIN_SECONDS, ExecutionPool, grace_period
 from automl.search.samplers.random import IndependentSampler
 from automl.trial import (
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     InterruptedOutcome,
     OnEvents,
     Placement,
@@ -125,9 +125,11 @@ class Scene:
 
     def start(self) -> None:
         waiting = WaitingTrial(PlannedTrial(0, {}))
-        self.loop.running[0] = RunningTrial(waiting, HOST, since_seconds=0.0, request=UNKNOWN)
+        self.loop.running[0] = RunningTrial(
+            waiting, HOST, since_seconds=0.0, request=UNKNOWN_REQUEST
+        )
         self.ledger.reserve(0, HOST)
-        self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST, UNKNOWN)
+        self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST, UNKNOWN_REQUEST)
         assert self.trials.began.wait(10)
 
     def take_next(self) -> None:

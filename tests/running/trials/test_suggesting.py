@@ -28,7 +28,7 @@ from automl.running.trials.suggestion_answers import (
 )
 from automl.search.study import Study
 from automl.trial import (
-    UNKNOWN,
+    UNKNOWN_REQUEST,
     FinishedOutcome,
     ParamAnswer,
     ParamQuestion,
@@ -70,9 +70,11 @@ class Scene:
         self.questions = ParamQuestions(study, study.suggesting, self.said.append)
         self.number = ask(study).number
         waiting = WaitingTrial(PlannedTrial(self.number, {}))
-        self.running = {self.number: RunningTrial(waiting, GPU, 0.0, UNKNOWN)}
+        self.running = {self.number: RunningTrial(waiting, GPU, 0.0, UNKNOWN_REQUEST)}
         members = {self.number: waiting}
-        self.executions = {self.number: AdmittedExecution(self.number, UNKNOWN, GPU, None, members)}
+        self.executions = {
+            self.number: AdmittedExecution(self.number, UNKNOWN_REQUEST, GPU, None, members)
+        }
 
     def ask(self, question: Question) -> list[Reply]:
         replies: list[Reply] = []

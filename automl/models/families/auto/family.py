@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from automl.config import TrainingConfig, check
+from automl.config import TrainingConfig, check_setting
 from automl.errors import ConfigError
 from automl.models.family import Family, PackKey, load_families
 from automl.models.networks.network_family import (
@@ -18,7 +18,7 @@ from automl.models.networks.network_family import (
     CLASS_WEIGHT_RULE,
     check_param_value,
 )
-from automl.trial import UNKNOWN, Params, ParamValue, ResourceRequest, TrainingWork
+from automl.trial import UNKNOWN_REQUEST, Params, ParamValue, ResourceRequest, TrainingWork
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -65,13 +65,13 @@ class AutoFamily(Family):
     def __post_init__(self) -> None:
         others = [name for name in load_families() if name not in ("auto", "python")]
         for name in self.families:
-            check(
+            check_setting(
                 name in others,
                 "model.families",
                 self.families,
                 f"may have {', '.join(others)}; {name} is none of them.",
             )
-        check(len(self.families) > 0, "model.families", "[]", "must name at least one.")
+        check_setting(len(self.families) > 0, "model.families", "[]", "must name at least one.")
 
     @property
     def users_target(self) -> None:
@@ -123,7 +123,7 @@ class AutoFamily(Family):
         members = self.by_choice
         if training.loss_target is not None:
             without_torch = [name for name, family in members.items() if family.library != "torch"]
-            check(
+            check_setting(
                 not without_torch,
                 "training.loss",
                 training.loss,
@@ -200,7 +200,7 @@ class AutoFamily(Family):
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> ResourceRequest:
         if params.get(FAMILY_PARAM) not in self.families:
-            return UNKNOWN
+            return UNKNOWN_REQUEST
         family, own = self.of_trial(params)
         return family.request(own, dataset, family.with_length(training))
 

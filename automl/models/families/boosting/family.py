@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from automl.config import LOSSES, TrainingConfig, check
+from automl.config import LOSSES, TrainingConfig, check_setting
 from automl.models.families.table_family import TableFamily, n_spread_columns, n_tree_columns
 from automl.models.networks.network_family import (
     CLASS_WEIGHT_PARAM,
@@ -99,7 +99,7 @@ class BoostingFamily(TableFamily):
 
     def __post_init__(self) -> None:
         n = self.iterations_per_epoch
-        check(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
+        check_setting(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings with a length and patience, if they say no length.

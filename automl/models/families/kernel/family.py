@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from automl.config import TrainingConfig, check
+from automl.config import TrainingConfig, check_setting
 from automl.models.families.table_family import TableFamily
 from automl.models.networks.network_family import (
     CLASS_WEIGHT_PARAM,
@@ -80,7 +80,7 @@ class KernelFamily(TableFamily):
     """Largest number of training rows that other rows are compared with; of fewer rows, all are."""
 
     def __post_init__(self) -> None:
-        check(self.landmarks >= 1, "model.landmarks", self.landmarks, "must be at least 1.")
+        check_setting(self.landmarks >= 1, "model.landmarks", self.landmarks, "must be at least 1.")
 
     def params(self, trial_params: Params) -> KernelParams:
         return KernelParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each

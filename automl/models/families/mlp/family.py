@@ -27,7 +27,14 @@ from automl.models.networks.network_family import (
     number_check,
     whole_number_check,
 )
-from automl.trial import UNKNOWN, Params, ParamValue, RequestSource, ResourceRequest, TrainingWork
+from automl.trial import (
+    UNKNOWN_REQUEST,
+    Params,
+    ParamValue,
+    RequestSource,
+    ResourceRequest,
+    TrainingWork,
+)
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -162,7 +169,7 @@ class LayersFamily(NetworkFamily):
         activations and their gradients, and of an evaluation of the validation part."""
         mlp = self.checked_params(params, training)
         if mlp is None:
-            return UNKNOWN
+            return UNKNOWN_REQUEST
         item_bytes = 8 if mlp.precision == Precision.float64.value else 4
         n_train, n_validation = len(dataset.train), len(dataset.validation)
         widths = self._widths(mlp, dataset)
@@ -196,11 +203,11 @@ class LayersFamily(NetworkFamily):
 
     def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:
         """Return the units of each layer, inputs and outputs included; with bins, the most."""
-        from automl.data.features import N_BINS, n_features
+        from automl.data.features import N_COLUMN_BINS, n_features
 
         n_inputs = n_features(dataset.columns)
         if mlp.encoding == PIECEWISE_LINEAR_ENCODING:
-            n_inputs += (N_BINS - 1) * len(dataset.columns.numbers)
+            n_inputs += (N_COLUMN_BINS - 1) * len(dataset.columns.numbers)
         return (n_inputs, *self.hidden_widths(mlp), dataset.n_outputs)
 
     def checked_params(self, given: Params, training: TrainingConfig) -> MLPParams | None:

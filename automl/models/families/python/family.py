@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from automl.config import Precision, TrainingConfig, check_target
+from automl.config import Precision, TrainingConfig, check_function_target
 from automl.models.networks.network_family import (
     TRAINING_NAMES,
     NetworkFamily,
@@ -14,7 +14,7 @@ from automl.models.networks.network_family import (
     TrainingParams,
     check_param_value,
 )
-from automl.trial import UNKNOWN, Params, ParamValue, ResourceRequest
+from automl.trial import UNKNOWN_REQUEST, Params, ParamValue, ResourceRequest
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -60,7 +60,7 @@ class PythonFamily(NetworkFamily):
     (data=python) with more dimensions, `n_inputs` is the shape of a row."""
 
     def __post_init__(self) -> None:
-        check_target("model", self.target)
+        check_function_target("model", self.target)
 
     @property
     def users_target(self) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class PythonFamily(NetworkFamily):
     def request(
         self, params: Params, dataset: Dataset, training: TrainingConfig
     ) -> ResourceRequest:
-        return UNKNOWN
+        return UNKNOWN_REQUEST
 
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from automl.config import TrainingConfig, check
+from automl.config import TrainingConfig, check_setting
 from automl.models.families.mlp.family import Growth, LayersFamily, MLPParams
 from automl.trial import Params
 
@@ -32,7 +32,7 @@ class TabMFamily(LayersFamily):
     def __post_init__(self) -> None:
         n = self.members
         rule = f"must be from 1 to {MAX_MEMBERS}."
-        check(1 <= n <= MAX_MEMBERS, "model.members", n, rule)
+        check_setting(1 <= n <= MAX_MEMBERS, "model.members", n, rule)
 
     @property
     def n_members(self) -> int:

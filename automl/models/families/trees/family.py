@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from automl.config import TrainingConfig, check
+from automl.config import TrainingConfig, check_setting
 from automl.models.families.table_family import TableFamily
 from automl.models.networks.network_family import (
     CLASS_WEIGHT_PARAM,
@@ -81,7 +81,7 @@ class TreesFamily(TableFamily):
 
     def __post_init__(self) -> None:
         n_trees = self.trees_per_epoch
-        check(n_trees >= 1, "model.trees_per_epoch", n_trees, "must be at least 1.")
+        check_setting(n_trees >= 1, "model.trees_per_epoch", n_trees, "must be at least 1.")
 
     def params(self, trial_params: Params) -> TreesParams:
         return TreesParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each

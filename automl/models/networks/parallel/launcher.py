@@ -35,7 +35,7 @@ from automl.models.networks.parallel.messages import (
 )
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.trial_context import TrialContext
-from automl.record.texts import how_it_ended
+from automl.record.texts import exit_status_text
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class RankProcesses:
         code = self._processes[number].wait()
         raise RankDiedError(
             f"process {number + 1} of {len(self._processes)} of the training ended with "
-            f"{how_it_ended(code)}"
+            f"{exit_status_text(code)}"
         )
 
 

@@ -33,13 +33,13 @@ from automl.models.networks.parallel.process_group import LostRankError, TorchRa
 from automl.models.networks.trainer import NetworkTrainer
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_session import open_objective
-from automl.record.stop_signals import leave_to_sweep
+from automl.record.stop_signals import ignore_stop_signals
 from automl.record.texts import fit_line
 
 
 def main(fd: int) -> None:
     """Train until the parent closes the socket, and report errors to it."""
-    leave_to_sweep()
+    ignore_stop_signals()
     parent = Connection(fd)
     messages: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_listen, args=(parent, messages), daemon=True).start()
