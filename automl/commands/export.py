@@ -127,7 +127,7 @@ def _progress(
         result = f"not measured: {way.why_not}"
         if way.timing is not None:
             result = f"{way.timing.p50_seconds * 1e6:,.0f} µs a row"
-        console.say(f"{number + 1:>3} of {_n_measured(ways)}: {way.label}: {result}", "dim")
+        console.say(f"{number + 1:>3} of {len(ways)}: {way.label}: {result}", "dim")
 
     return show
 
