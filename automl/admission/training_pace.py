@@ -58,7 +58,7 @@ class TrainingPaces:
 
     def __init__(self) -> None:
         self._timed: dict[int, _TimedTrial] = {}
-        self._lines = {kind: _PaceLine(kind) for kind in DeviceKind}
+        self._lines = {kind: _StepSecondsLine(kind) for kind in DeviceKind}
         self._whole: dict[DeviceKind, dict[int, float]] = {kind: {} for kind in DeviceKind}
 
     def add(self, trial: int, kind: DeviceKind, step_flops: float, step_seconds: float) -> None:
@@ -87,8 +87,8 @@ class TrainingPaces:
         return sum(whole.values()) / len(whole) if whole else None
 
 
-class _PaceLine:
-    """The line a + b · work of one kind of device."""
+class _StepSecondsLine:
+    """Fits the seconds of a step on one kind of device as a line a + b · work (in FLOPs)."""
 
     def __init__(self, kind: DeviceKind) -> None:
         self._prior = _PRIOR[kind]

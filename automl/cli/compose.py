@@ -41,9 +41,9 @@ from automl.cli.option_defaults import (
 )
 from automl.cli.schemas import (
     DEFAULT_MODEL,
+    are_epochs_open,
     config_groups,
     config_keys,
-    is_length_open,
     register_schemas,
 )
 from automl.cli.space_overrides import canonical_space, quote_raw_texts, rewrite_overrides
@@ -98,7 +98,7 @@ def compose_command(arguments: CommandLine, application: object = None) -> Compo
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
-        has_open_length = is_length_open(composed)
+        has_open_length = are_epochs_open(composed)
         _decide(composed, config)
         return ComposedConfig(
             arguments.command, config, stored_config_text(composed), has_open_length
@@ -108,7 +108,7 @@ def compose_command(arguments: CommandLine, application: object = None) -> Compo
 def _decide(composed: DictConfig, config: Config) -> None:
     """Write the split of the table and the length of a training into `composed` where they were
     left open. A study keeps them, whatever later defaults are."""
-    if is_length_open(composed):
+    if are_epochs_open(composed):
         composed.training.epochs = config.training.epochs
     for key in ("folds", "test_fraction"):
         if composed.data[key] is None:

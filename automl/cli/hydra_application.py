@@ -31,7 +31,7 @@ from automl.cli.schemas import (
     DEFAULT_SPACE,
     OPTIONS_BY_CLASS,
     DefaultModel,
-    is_length_open,
+    are_epochs_open,
     register_schemas,
 )
 from automl.cli.stored_config import ConfigBase, add_defaults_list, replaced_sections
@@ -79,7 +79,7 @@ def application_base_config(app_config: object, overrides: Sequence[Override] = 
         replaced |= {"model"}  # none of its settings was changed
     if any(line.startswith("space=") for line in added):
         raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
-    if is_length_open(config):
+    if are_epochs_open(config):
         del raw["training"]["epochs"]  # an override may choose another model
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
     node = OmegaConf.create(add_defaults_list(config, plain))

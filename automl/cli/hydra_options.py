@@ -21,7 +21,7 @@ from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, conf_dir
 from automl.cli.compose import HydraInput, compose_command, make_hydra_input
 from automl.cli.hydra_errors import explain_errors
-from automl.cli.schemas import SCHEMA_SUFFIX, register_schemas, stated_length
+from automl.cli.schemas import SCHEMA_SUFFIX, epochs_override, register_schemas
 from automl.cli.stored_config import SWEEP_CONFIG
 from automl.config import StudyConfig
 from automl.errors import ConfigError
@@ -33,7 +33,7 @@ def show_hydra_answer(arguments: CommandLine) -> int:
     length: tuple[str, ...] = ()
     if "--cfg" in arguments.hydra_options:
         composed = compose_command(arguments)  # a config that cannot work is refused, not shown
-        length = (stated_length(composed.config.training),) if composed.has_open_length else ()
+        length = (epochs_override(composed.config.training),) if composed.has_open_length else ()
     with explain_errors(arguments.overrides):
         _, composition = make_hydra_input(arguments)
         composition = replace(composition, overrides=(*composition.overrides, *length))

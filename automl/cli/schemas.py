@@ -40,26 +40,26 @@ def default_model_option(data: str, objective: str) -> str:
 KEY, REFERENCE = "training.epochs", "${automl.own_length:}"
 
 
-def register_training_length(root: DictConfig) -> None:
+def register_epochs_default(root: DictConfig) -> None:
     """Make the length of a training in the schema at `root` a reference to the model's own length;
     the resolver is registered for this process."""
-    OmegaConf.register_new_resolver("automl.own_length", _own_length, replace=True)
+    OmegaConf.register_new_resolver("automl.own_length", _default_epochs, replace=True)
     OmegaConf.update(root, KEY, REFERENCE)
 
 
-def is_length_open(config: DictConfig) -> bool:
+def are_epochs_open(config: DictConfig) -> bool:
     """Return whether no setting gives the length of a training; `config` is composed from our
     schemas."""
     plain: Any = OmegaConf.to_container(config, resolve=False)
     return bool(plain["training"]["epochs"] == REFERENCE)
 
 
-def stated_length(training: TrainingConfig) -> str:
+def epochs_override(training: TrainingConfig) -> str:
     """Return the length of a training as an override."""
     return f"{KEY}={'null' if training.epochs is None else training.epochs}"
 
 
-def _own_length(*, _parent_: DictConfig) -> int | None:
+def _default_epochs(*, _parent_: DictConfig) -> int | None:
     """Return the length that the model beside the section `training` takes; `_parent_` is that
     section."""
     config = _parent_._get_parent()
@@ -104,7 +104,7 @@ def register_schemas() -> None:
     """Register every key with its type and default in Hydra's store; done once per process."""
     store = ConfigStore.instance()
     root = OmegaConf.structured(Config)
-    register_training_length(root)
+    register_epochs_default(root)
     for group, classes in OPTIONS_BY_CLASS.items():
         root[group] = MISSING  # else an option would be merged into the default option's keys
         for name, cls in classes.items():

@@ -65,7 +65,7 @@ def watch_devices(config: Config) -> int:
     they cannot be read at all."""
     console = open_console()
     with _source(config) as source, _readings(source, config) as readings:
-        seen = until_lost(_snapshots(readings, config), source.lost)
+        seen = snapshots_until_cluster_lost(_snapshots(readings, config), source.lost)
         if not console.is_terminal:
             show_once(console, next(seen))
             return 0
@@ -125,10 +125,11 @@ def _readings(source: _WatchSource, config: Config) -> Iterator[queue.SimpleQueu
         thread.stop()
 
 
-def until_lost(
+def snapshots_until_cluster_lost(
     seen: Iterator[WatchSnapshot], lost: Callable[[], AutoMLError | None]
 ) -> Iterator[WatchSnapshot]:
-    """Yield the same snapshots while they can be read. Raises the error that `lost` returns."""
+    """Yield the snapshots as long as the cluster answers. Raise the error that `lost` returns once
+    the connection to the cluster is lost; on one machine it never is."""
     for watched in seen:
         if (error := lost()) is not None:
             raise error

@@ -28,7 +28,9 @@ class TrainingConfig:
 
     epochs: int | None = 20
     """Passes over the training part; null: as many as the family takes by itself, a network up to
-    200 with `patience_steps=1000`, others 20. `model=auto` has null unless another is set."""
+    200 with `patience_steps=1000`, others 20. If nobody sets it, families of which the trials
+    choose
+    (`model=auto`) get null (`cli/schemas.py`)."""
     precision: Precision = Precision.float32
     """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
     this name in the space takes precedence, as for the other settings down to `accumulate_steps`.

@@ -218,7 +218,7 @@ def _n_part(n_train: int, sweep_rows: float) -> int:
     return n_part
 
 
-def part_of_rows(y: Targets, share: float, seed: int) -> Rows:
+def draw_stratified_part(y: Targets, share: float, seed: int) -> Rows:
     """Return the places of a random share of the rows, evenly by class."""
     strata = _strata(y) if y.dtype == np.int64 else None
     n_part = max(_MIN_TRAIN, round(share * len(y)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.devices import living_sweeps, run, until_lost
+from automl.commands.devices import living_sweeps, run, snapshots_until_cluster_lost
 from automl.config import Config, DevicesConfig, DevicesKind
 from automl.errors import AutoMLError
 from automl.record.study_directory import StudyDirectory
@@ -71,7 +71,7 @@ def test_where_the_cluster_is_lost_meanwhile_it_ends_and_says_so() -> None:
     """Else Ray itself ends the process, a minute later."""
     errors = iter([None, AutoMLError("the Ray cluster is lost")])
     shown = WatchSnapshot(1.0, [], [], "studies")
-    seen = until_lost(repeat(shown), lambda: next(errors))
+    seen = snapshots_until_cluster_lost(repeat(shown), lambda: next(errors))
     assert next(seen) is shown
     with pytest.raises(AutoMLError, match="the Ray cluster is lost"):
         next(seen)

@@ -61,7 +61,7 @@ def test_the_disc_takes_raw_points_at_prediction() -> None:
 def test_the_disc_loads_neither_pandas_nor_scikit_learn() -> None:
     code = (
         "import sys; from automl.config import DataConfig; from automl.data.load import *;"
-        "load_with_test(DataConfig(), None);"
+        "load_dataset_with_test(DataConfig(), None);"
         "sys.exit(str([m for m in ('pandas', 'sklearn', 'torch') if m in sys.modules] or ''))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

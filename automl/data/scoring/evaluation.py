@@ -27,7 +27,7 @@ from automl.data.scoring.baselines import (
     bootstrap_metrics,
 )
 from automl.data.scoring.metrics import Floats, make_predictions
-from automl.data.split import part_of_rows, split_rows
+from automl.data.split import draw_stratified_part, split_rows
 from automl.data.tables.frames import Frame
 from automl.data.tables.table_sources import load_digits_source, load_table_source
 from automl.trial import (
@@ -207,7 +207,7 @@ def take_training_share(evaluation: EvaluationRows, share: float, seed: int) -> 
     The columns stay those that were learned from all training rows.
     """
     train = evaluation.dataset.train
-    places = part_of_rows(train.y, share, seed)
+    places = draw_stratified_part(train.y, share, seed)
     return replace(evaluation, dataset=replace(evaluation.dataset, train=train.taking(places)))
 
 

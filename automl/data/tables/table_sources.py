@@ -79,7 +79,7 @@ def load_table_source(config: DataConfig) -> TableSource:
             f"data.path={config.path}: choose another column."
         )
     notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
-    notes += dropped_note(config.target, column, known)
+    notes += dropped_rows_notes(config.target, column, known)
     frame = frame[known]
     column = frame.pop(config.target)
     if verbatim:
@@ -154,8 +154,13 @@ def load_digits_source() -> TableSource:
     )
 
 
-def dropped_note(target: str, column: pd.Series[Any], known: npt.NDArray[np.bool_]) -> list[str]:
-    """Return a line about rows without a target; none where there are none. Rows count from 1."""
+def dropped_rows_notes(
+    target: str, column: pd.Series[Any], known: npt.NDArray[np.bool_]
+) -> list[str]:
+    """Return one line about the rows without a target, or no line if all rows have one.
+
+    Rows count from 1.
+    """
     dropped = np.flatnonzero(~known)
     if not len(dropped):
         return []

@@ -48,7 +48,7 @@ from automl.running.loop.messages import (
     UnfitTrialFinding,
     WaitingTrial,
 )
-from automl.running.loop.packing import PackPlanner, TrialDurations, fair_lane_count
+from automl.running.loop.packing import PackPlanner, TrialDurations, fair_n_lanes
 from automl.running.loop.placing import TrialPlacer
 from automl.running.loop.retries import (
     FailureStreak,
@@ -395,7 +395,7 @@ class SweepLoop:
         if self.asking.wants_more:
             return group
         n_free = self._placing.n_side_by_side - len(self.executions)
-        return group[: fair_lane_count(len(group), n_waiting, n_free)]
+        return group[: fair_n_lanes(len(group), n_waiting, n_free)]
 
     def _backfill(self, head: RefusedTrial, now_seconds: float) -> None:
         """Start trials that may pass the head, which has to wait for memory."""

@@ -116,7 +116,7 @@ class PackPlanner:
         return first_bytes is not None and request.memory_bytes <= first_bytes
 
 
-def fair_lane_count(n_lanes: int, n_waiting: int, n_free: int) -> int:
+def fair_n_lanes(n_lanes: int, n_waiting: int, n_free: int) -> int:
     """Return the number of lanes that divides the remaining trials among the free places, once
     nothing is left to ask for."""
     return min(n_lanes, math.ceil(n_waiting / max(1, n_free)))

@@ -164,8 +164,10 @@ def announce_reading(data: DataConfig) -> AbstractContextManager[object]:
 
 
 def describe_user_data(config: Config, plan: TrainingPlan) -> UserDataFacts:
-    """Return the facts about the data of the user's function, for training by this plan. Raises
-    ConfigError."""
+    """Have a child process call the user's function for its data, and return facts about the data.
+
+    Raises ConfigError.
+    """
     facts = _ask(config, plan, DESCRIBE)
     assert isinstance(facts, UserDataFacts)
     return facts

@@ -34,7 +34,7 @@ from automl.record.study_files import study_of_logged_files
 from automl.record.texts import fit_line, redact_text
 from automl.tracking.deliver.confirmed_offset import delivered_parent_run, read_delivered_runs
 from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI, open_store
-from automl.tracking.inside.running_trials import MlflowTrial, remark_once, run_trial_in_thread
+from automl.tracking.inside.running_trials import MlflowTrial, register_trial_of_thread, remark_once
 from automl.tracking.inside.runs import TrialRuns
 from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, serve_trial
 from automl.tracking.mlflow_loading import set_trial_environment
@@ -162,7 +162,7 @@ class MlflowInside:
     def trial(self, side: LoggingTrial) -> Iterator[None]:
         with (
             _force_settings(self._redirect),
-            run_trial_in_thread(side) as trial,
+            register_trial_of_thread(side) as trial,
             serve_trial(trial) as address,
         ):
             _set_address_for_children(address)
@@ -179,7 +179,7 @@ class MlflowInside:
     ) -> Iterator[Mapping[str, str]]:
         if elsewhere is not None:
             log = study_of_logged_files(side.folder).events
-            with run_trial_in_thread(side):
+            with register_trial_of_thread(side):
                 yield self._foreign_programs.variables(elsewhere, log, side.number, ask)
             return
         trial = MlflowTrial(side, TrialRuns(side.params))

@@ -70,7 +70,7 @@ _lock = threading.Lock()  # guards the three variables above
 
 
 @contextmanager
-def run_trial_in_thread(side: LoggingTrial) -> Iterator[MlflowTrial]:
+def register_trial_of_thread(side: LoggingTrial) -> Iterator[MlflowTrial]:
     """Register a trial as the one of this thread, for the block."""
     trial = MlflowTrial(side, TrialRuns(side.params))
     token = _thread_trial.set(trial)

@@ -32,7 +32,7 @@ database, number = Database(url), 0
 while True:
     with database.transaction() as cursor:
         tables.lock_study(cursor, 1)
-        tables.claim(cursor, 1, sweep, number, {"asked": number})
+        tables.claim_trial(cursor, 1, sweep, number, {"asked": number})
         made = cursor.fetchone() is not None
         n_asked = tables.n_asked(cursor, 1)
     if n_asked == number:

@@ -20,7 +20,7 @@ from automl.objectives.reports.logged_values import LoggedSide
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import TrialContext
 from automl.tracking.inside.process import InsideConfig
-from automl.tracking.inside.running_trials import NoTrialError, run_trial_in_thread
+from automl.tracking.inside.running_trials import NoTrialError, register_trial_of_thread
 from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, RemoteTrialSide, serve_trial
 from automl.trial import Direction, LoggedPoint, ProcessEntry, TrialSpec
 from tests.places import ON_HOST
@@ -38,7 +38,7 @@ def side_of(trial: Trial, folder: Path) -> LoggedSide:
 
 def test_a_call_is_taken_when_it_returns(tmp_path: Path) -> None:
     trial = Trial()
-    with run_trial_in_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
+    with register_trial_of_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
         assert address is not None
         with closing(RemoteTrialSide(address)) as far:
             assert (far.number, far.params) == (7, {"lr": 0.01})
@@ -52,7 +52,7 @@ def test_a_call_is_taken_when_it_returns(tmp_path: Path) -> None:
 
 def test_nothing_is_taken_after_the_trials_end(tmp_path: Path) -> None:
     trial = Trial()
-    with run_trial_in_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
+    with register_trial_of_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
         assert address is not None
         far = RemoteTrialSide(address)
     with closing(far), pytest.raises(NoTrialError, match="the trial has ended"):
@@ -64,7 +64,7 @@ def test_nothing_is_taken_after_the_trials_end(tmp_path: Path) -> None:
 
 def test_whoever_does_not_know_the_trial_logs_nothing(tmp_path: Path) -> None:
     trial = Trial()
-    with run_trial_in_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
+    with register_trial_of_thread(side_of(trial, tmp_path)) as here, serve_trial(here) as address:
         assert address is not None
         name = address.partition(":")[0]
         with socket.socket(socket.AF_UNIX) as stranger, stranger.makefile("rwb") as lines:
