@@ -48,9 +48,12 @@ def test_a_header_and_no_rows(table: WriteTable) -> None:
     assert "a header and no rows" in refusal(table("a,y"))
 
 
-def test_a_target_that_is_no_column_gets_the_list_and_the_close_one(table: WriteTable) -> None:
-    message = refusal(table("age,income", "1,u", "2,v", target="incom"))
-    assert "data.target=incom" in message
+@pytest.mark.parametrize("target", ["incom", "INCOME"])
+def test_a_target_that_is_no_column_gets_the_list_and_the_close_one(
+    table: WriteTable, target: str
+) -> None:
+    message = refusal(table("age,income", "1,u", "2,v", target=target))
+    assert f"data.target={target}" in message
     assert "Did you mean 'income'?" in message
     assert "Its columns: age, income." in message
 

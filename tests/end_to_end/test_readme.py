@@ -12,6 +12,7 @@ from automl.cli.arguments import parse_command_line
 from automl.cli.command_dispatch import run
 from automl.cli.command_registry import COMMANDS
 from automl.cli.compose import compose_command
+from automl.cli.schemas import all_config_keys
 from tests.manuals import MANUALS, ROOT, section, text
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -97,3 +98,25 @@ def test_a_link_leads_to_a_file_and_a_section_that_are_there(page: Path) -> None
 def test_the_index_of_the_commands_has_a_row_for_each() -> None:
     index = (ROOT / "automl" / "commands" / "README.md").read_text("utf-8")
     assert sorted(re.findall(r"^\| `(\w+)` \|", index, re.MULTILINE)) == sorted(COMMANDS)
+
+
+INTERNAL = {
+    "data.detect": "set by data=csv, off in studies begun before it",
+    "data.detect_target": "likewise",
+    "data.detect_verbatim": "likewise",
+    "objective.file": "what `automl.sweep` keeps of its function",
+    "objective.parts": "what `automl.sweep` keeps of its function",
+    "refit.of": "set by `refit` in the small study that it makes",
+    "study.relative_to": "where a stored study's paths begin",
+}
+"""Settings that no user sets, each with the reason."""
+
+
+def test_every_setting_command_and_exit_code_is_in_a_manual() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in MANUALS)
+    settings = [key for key in all_config_keys() if "." in key and key not in INTERNAL]
+    rows = set(re.findall(r"`(\w+)[=`]", pages))
+    assert [key for key in settings if key not in pages and key.split(".")[1] not in rows] == []
+    assert [name for name in COMMANDS if f"`{name}`" not in pages] == []
+    codes = section("Exit codes").split("\n## ")[0]
+    assert all(re.search(rf"\b{code}\b", codes) for code in (0, 1, 2, 130, 143)), codes

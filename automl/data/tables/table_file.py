@@ -130,7 +130,8 @@ class TableFile:
         return unique
 
     def _no_target(self, target: str, names: Sequence[str]) -> ConfigError:
-        close = difflib.get_close_matches(target, names, n=1, cutoff=0.5)
+        close = [name for name in names if name.casefold() == target.casefold()]
+        close += difflib.get_close_matches(target, names, n=1, cutoff=0.5)
         listed = ", ".join(names[:_MAX_LISTED])
         more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
         hint = f" Did you mean {close[0]!r}?" if close else ""

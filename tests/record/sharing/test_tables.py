@@ -34,7 +34,7 @@ while True:
         tables.lock_study(cursor, 1)
         tables.claim_trial(cursor, 1, sweep, number, {"asked": number})
         made = cursor.fetchone() is not None
-        n_asked = tables.n_asked(cursor, 1)
+        n_asked = tables.n_study_trials(cursor, 1)
     if n_asked == number:
         break
     number = n_asked
