@@ -1,0 +1,1 @@
+"""Measures before a choice: memory of objectives, speed of training, speed of exports."""

@@ -1,0 +1,1 @@
+"""Trains models and predicts with them: families, networks, ensembles and their files."""

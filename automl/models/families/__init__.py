@@ -1,0 +1,1 @@
+"""Holds the families of models, one folder each, and what several of them share."""

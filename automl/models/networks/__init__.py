@@ -1,0 +1,1 @@
+"""Trains networks: alone, in packs, by folds, and in several processes."""

@@ -1,0 +1,1 @@
+"""Writes and reads the checkpoint files of trials, with torch and without."""

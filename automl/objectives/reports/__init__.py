@@ -1,0 +1,1 @@
+"""Receives what an objective reports: metrics, tags, checkpoints and memory peaks."""

@@ -1,0 +1,1 @@
+"""Ends a sweep: ensemble, automatic refit, closing tables and the exit code."""

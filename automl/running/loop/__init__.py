@@ -1,0 +1,1 @@
+"""Decides in the main thread which trials are asked for, placed, retried and stopped."""

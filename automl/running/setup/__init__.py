@@ -1,0 +1,1 @@
+"""Prepares a sweep: checks its config, opens its parts, finds its machines."""
