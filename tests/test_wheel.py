@@ -69,7 +69,7 @@ def installed_version(installed: Path) -> str:
 
 
 def test_it_composes_from_its_own_conf(installed: Path, tmp_path: Path) -> None:
-    where = "import automl.cli.arguments as p; print(p.conf_dir())"
+    where = "import automl.cli.command_registry as p; print(p.conf_dir())"
     assert Path(run(installed, tmp_path, "-c", where).strip()) == installed / "automl" / "conf"
     shown = run(installed, tmp_path, "-m", "automl", "--cfg", "job", "data=digits")
     assert "kind: digits" in shown

@@ -51,8 +51,8 @@ def test_its_scores_stand_beside_those_of_the_trial_it_repeats(study: Records, c
     assert (done.code, done.stderr) == (0, "")
     number = best_of(study)
     lines = done.stdout.splitlines()
-    assert lines[2].split()[:4] == ["loss", "refit", "of", str(number)]
-    assert lines[3].split()[:2] == ["trial", str(number)]
+    assert lines[3].split()[:4] == ["loss", "refit", "of", str(number)]
+    assert lines[4].split()[:2] == ["trial", str(number)]
     assert f"difference: from refit of {number}," in done.stdout
     (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
     assert event.models == (refit_name(number), trial_name(number))
@@ -105,7 +105,7 @@ def test_one_seed_and_the_mean_of_several_are_exported(study: Records, call: Cal
     done = call("export", *MOVED, "export.format=torch")
     assert (done.code, done.stderr) == (0, "")
     name = refit_name(best_of(study))
-    assert done.stdout.startswith(f"{name} of a: export.format=torch")
+    assert f"\n{name} of a: export.format=torch" in done.stdout
     schema = json.loads((study.path / "exports" / f"{name}-torch" / "schema.json").read_text())
     assert (schema["trial"], schema["refit"]) == (best_of(study), True)
     assert schema["model_file"]["name"] == "refit.pt"

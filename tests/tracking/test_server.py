@@ -53,7 +53,7 @@ def ui(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
+            said = next(line for line in process.stdout if line.startswith("MLflow UI"))
             address = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
             assert said == f"MLflow UI: {address} (Ctrl-C ends it)\n"
             yield process
