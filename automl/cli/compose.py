@@ -1,9 +1,8 @@
 """Composes a command line with Hydra into a checked `Config`; no other module composes.
 
 Hydra's `compose_command` is used, not `hydra.main`: it writes nothing, changes no directory and
-configures
-no logging. Only the answers that Hydra alone can give (`--info`) go through `hydra.main`, in
-`hydra_options.py`.
+configures no logging. Only the answers that Hydra alone can give (`--info`) go through
+`hydra.main`, in `hydra_options.py`.
 """
 
 from __future__ import annotations

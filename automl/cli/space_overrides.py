@@ -5,7 +5,7 @@ name, and refuses sweeps without `--multirun`. Every override of `space` becomes
 mappings here. Hydra's sweep notation becomes the mapping of the same meaning: `interval(1e-4,1e-1)`
 → `{low: 0.0001, high: 0.1}`; `32,64` → `{choices: [32, 64]}`; `range(2,9)` → `{low: 2, high: 8}`,
 the end exclusive as in Python; `int(interval(2,8))` → whole numbers, 8 included; `tag(log, …)` adds
-`log: true`. `search/space.py` checks whether low, high and choices make sense.
+`log: true`. `search/search_space.py` checks whether low, high and choices make sense.
 
 Texts that are taken as typed: a command, a pattern, the name of a column. `objective.command=python
 train.py --lr {lr}` is no text in Hydra's grammar, which would read the braces as a mapping and

@@ -5,8 +5,7 @@ trial: the next trial begins with the streams that were there before the first o
 
 A process of multiprocessing calls no `atexit` hook (before Python 3.14), and inherits the hooks of
 the server that it was forked from. `begin_worker_life` and `end_worker_life` therefore see to it
-that a worker
-calls its own hooks at its end, and ends the processes that it has started.
+that a worker calls its own hooks at its end, and ends the processes that it has started.
 """
 
 from __future__ import annotations

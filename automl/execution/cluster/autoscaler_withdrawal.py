@@ -2,8 +2,7 @@
 
 `python -m automl.execution.cluster.autoscaler_withdrawal ADDRESS` waits until its standard input
 ends, which is when the sweep has ended. It does nothing if the sweep has sent `WITHDRAWN_MESSAGE`.
-It is a
-file of its own since it is the main module of a process.
+It is a file of its own since it is the main module of a process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Lists the values that a trial may change in its process, and puts them back after the trial.
 
 `WATCHED_VALUES` has one entry per value; watching another value takes one more entry and its test.
-Values
-are put back in the order of the list, each exactly as it was before the trial. A value that cannot
-be put back ends its worker (`trial_isolation.py`). No library is imported here: values of a library
-are read only where it was imported.
+Values are put back in the order of the list, each exactly as it was before the trial. A value that
+cannot be put back ends its worker (`trial_isolation.py`). No library is imported here: values of a
+library are read only where it was imported.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ of them holds.
 
 The first run that is noted for a trial (`note_run`) counts, whatever the leases say; a sweep that
 comes second deletes its own run. `claim_deliveries` notes that a run is about to be made. If its
-maker dies in
-between, the run is looked for; where nobody can have made a run, it is made without a search.
+maker dies in between, the run is looked for; where nobody can have made a run, it is made without a
+search.
 
 Talking to MLflow is done in `automl.tracking`.
 """
