@@ -2,9 +2,9 @@
 
 The settings that define the trials must be the same, and are compared when the study is opened
 (`search/study_identity.py`). The devices of this machine are each sweep's own. Between these are
-settings that may change while a study lasts, but should not differ by chance, where machines have other
-config files or another version: how the study searches, and where its checkpoints are kept. Only
-these are handled here.
+settings that may change while a study lasts, but should not differ by chance, where machines have
+other config files or another version: how the study searches, and where its checkpoints are kept.
+Only these are handled here.
 """
 
 from __future__ import annotations
