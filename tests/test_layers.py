@@ -68,6 +68,7 @@ OWNERS = {
     "matplotlib": {"models"},
     "mlflow": {"tracking"},
     "numpy": {
+        "admission",
         "data",
         "export",
         "integrations",

@@ -15,9 +15,9 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.memory_caps import Caps
-from automl.admission.placement_policy import Idle
 from automl.config import ExecutionKind, ObjectiveKind
 from automl.devices.device_reader import ReaderThread
 from automl.devices.device_reading import DeviceReading, Elsewhere, HeldBytes
