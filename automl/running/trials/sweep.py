@@ -325,6 +325,9 @@ class SweepRunner:
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
         self.promises.show(promises)
 
+    def promises_locked(self) -> AbstractContextManager[None]:
+        return self.promises.locked()
+
     def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         return self.promises.others(begun_seconds)
 
