@@ -384,7 +384,7 @@ class SweepLoop:
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, AdmissionRefusal):
             return placement
-        group = self._packing.same(head, self.waiting, self._ask_early, on_host=placement.on_host)
+        group = self._packing.group(head, self.waiting, self._ask_early, on_host=placement.on_host)
         group = self._share_out(group, len(self.waiting))
         return self._packing.placed(
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
 from automl.admission.refusals import AdmissionRefusal
-from automl.devices.device_reading import DeviceReading, Elsewhere
+from automl.devices.device_reading import DeviceReading, OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
 from automl.trial import (
@@ -316,7 +316,7 @@ class LoopPorts(Protocol):
     def promises_locked(self) -> AbstractContextManager[None]:
         """Let no other sweep of this machine promise anything meanwhile."""
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         """Return what other sweeps show now, and what a reading begun then may have missed."""
 
     def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:

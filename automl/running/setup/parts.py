@@ -119,7 +119,7 @@ def n_places(prepared: PreparedStudy, reader: DeviceReader) -> int:
     included."""
     limits = prepared.limits
     if isinstance(reader, NodesReader):
-        limits = limits.by(reader.take().devices)
+        limits = limits.with_places_of(reader.take().devices)
     return limits.at_once(reader.addresses)
 
 

@@ -20,7 +20,7 @@ from automl.admission.accounting.ledger import Ledger
 from automl.admission.memory_caps import Caps
 from automl.config import ExecutionKind, ObjectiveKind
 from automl.devices.device_reader import ReaderThread
-from automl.devices.device_reading import DeviceReading, Elsewhere, HeldBytes
+from automl.devices.device_reading import DeviceReading, HeldBytes, OtherPromises
 from automl.devices.host import own_memory_bytes
 from automl.devices.memory_promises import MemoryPromise, open_promises
 from automl.errors import StorageError
@@ -328,7 +328,7 @@ class SweepRunner:
     def promises_locked(self) -> AbstractContextManager[None]:
         return self.promises.locked()
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         return self.promises.others(begun_seconds)
 
     def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
