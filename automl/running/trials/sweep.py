@@ -27,7 +27,7 @@ from automl.errors import StorageError
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
 from automl.running.display.display_failures import ViewFailureLog
-from automl.running.display.failures import DeclaredMemoryAdvice, FailureCounts, death_line
+from automl.running.display.failures import DeclaredMemoryAdvice, FailureCounts, interruption_line
 from automl.running.display.live_display import Display
 from automl.running.display.view import write_view
 from automl.running.display.viewer import SweepViewer
@@ -40,12 +40,15 @@ from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
+    AdmittedExecution,
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
     PackKind,
     PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
+    StopReason,
     SweepFailed,
     TakenOverTrial,
     TimePassed,
@@ -73,7 +76,6 @@ from automl.trial import (
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
-    Placement,
     ProcessId,
     SweepStarted,
     TooLargeOutcome,
@@ -121,6 +123,9 @@ class SweepRunner:
         )
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
+        self._deadline_seconds = self.refit_step.trials_until_seconds
+        """When the trials have to be done (monotonic), as computed after each outcome."""
+        self._questions = self._open_questions()
         chooser = open_pace_model(parts)
         self.loop = SweepLoop(
             ports=self,
@@ -128,7 +133,7 @@ class SweepRunner:
             ledger=self.ledger,
             limits=self.limits,
             asking=self._asking(),
-            deadline_seconds=self.refit_step.trials_until_seconds,
+            deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
@@ -136,13 +141,16 @@ class SweepRunner:
             governor=make_governor(config),
             chooser=chooser,
         )
-        self.executions = ExecutionPool(parts, self.loop, self.carrier, display.say)
+        self.executions = ExecutionPool(
+            *(parts, self.carrier, display.say, self.loop.break_off),
+            running=lambda: self.loop.snapshot().running,
+        )
         self._starts = TrialSpecBuilder(parts)
         self._repeated = open_repeated(parts)
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
-                parts.prepared.setup, self._starts.spec, self.loop.requests, self.messages.put
+                parts.prepared.setup, self._starts.spec, parts.prepared.requests, self.messages.put
             )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
         self.promises = open_promises(parts.reader.addresses)
@@ -151,7 +159,7 @@ class SweepRunner:
         self._declared = DeclaredMemoryAdvice()
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
         self.viewer = SweepViewer(
-            *(parts, self.loop, self.carrier, self.failures, self.growing),
+            *(parts, self.loop.snapshot, self.carrier, self.failures, self.growing),
             called_seconds=called_seconds,
         )
         self._shown_seconds = 0.0
@@ -180,8 +188,8 @@ class SweepRunner:
 
     def _closing(self) -> SweepFinisher:
         return SweepFinisher(
-            *(self.parts, self.loop, self.display, self.viewer.view),
-            *(self.view_failures, self.growing, self.refit_step),
+            *(self.parts, self.loop.snapshot(), self.display, self.viewer.view),
+            *(self.view_failures, self.growing, self.refit_step, self._questions),
         )
 
     def _signals(self) -> AbstractContextManager[None]:
@@ -200,9 +208,9 @@ class SweepRunner:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
-        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
+        self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
-        self.parts.others.start(self._busy, post, self._end_lost, lend)
+        self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:
@@ -213,30 +221,24 @@ class SweepRunner:
             kind = trial.kind or DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeakMeasured(trial.number, trial.started, peak_bytes, n_lanes)
-                self.loop.requests.learn(trial.params, peak, kind)
+                self.parts.prepared.requests.learn(trial.params, peak, kind)
 
     def _take_next(self) -> None:
         message = self._next_message()
         if isinstance(message, ReservationReleased):
             self.executions.released(message.key)
-        executions = self.loop.executions.values()
-        stopping = self.loop.stop is not None
-        line = death_line(message, executions, stopping=stopping, shown=self.viewer.shown)
-        line_to_say = line or self._declared.line(message, executions)
         self.loop.handle(message, time.monotonic())
-        if line_to_say is not None:
-            self.display.say(line_to_say)
         self._show()
 
     def _look_after_cluster(self) -> None:
         """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""
-        if self.parts.nodes is None or self.loop.error is not None:
+        if self.parts.nodes is None or (loop := self.loop.snapshot()).error is not None:
             return
         if (lost := self.parts.nodes.lost()) is not None:
             self.display.say(str(lost))  # at once: Ray may end this process before its trials end
             self.messages.put(SweepFailed(lost))
-        elif (lack := self.loop.lack) is not None:
-            self.parts.nodes.claims.want(lack.kinds, lack.n)
+        elif loop.shortage is not None:
+            self.parts.nodes.claims.want(loop.shortage.kinds, loop.shortage.n)
 
     def _take_reading(self, reading: DeviceReading) -> None:
         """Pass a reading on, in the reader's thread."""
@@ -271,12 +273,6 @@ class SweepRunner:
             self.display.say(line)
         return PlannedTrial(asked.number, asked.params)
 
-    def _busy(self) -> Collection[int]:
-        """Return the trials that run or wait here. For any thread."""
-        loop = self.loop
-        held_back = [w.trial.number for w in loop.held_back]
-        return {*loop.running.copy(), *held_back, *(w.trial.number for w in loop.waiting.copy())}
-
     def _end_lost(self, trials: Collection[int]) -> None:
         """End trials that another sweep has taken. For any thread."""
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
@@ -287,9 +283,9 @@ class SweepRunner:
     def _asking(self) -> TrialAsker:
         n_trials, n_asked = self.parts.config.study.total, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
-        return TrialAsker(self, n_trials, n_asked, self._questions(), others)
+        return TrialAsker(self, n_trials, n_asked, self._questions, others)
 
-    def _questions(self) -> ParamQuestions | NoParamQuestions:
+    def _open_questions(self) -> ParamQuestions | NoParamQuestions:
         suggesting = self.parts.study.suggesting
         if suggesting is None:
             return NoParamQuestions()
@@ -328,10 +324,9 @@ class SweepRunner:
     def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         return self.promises.others(begun_seconds)
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        specs = [self._begun(trial) for trial in trials]
-        key = trials[0].number
-        self.executions.start(key, specs, placement, self.loop.executions[key].request)
+    def submit(self, start: ExecutionStart) -> None:
+        specs = [self._begun(waiting.trial) for waiting in start.group]
+        self.executions.start(start.key, specs, start.placement, start.request)
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
         self.executions.add(key, self._begun(trial))
@@ -344,8 +339,8 @@ class SweepRunner:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
         self.refit_step.lengths.ended(outcome.trial, time.monotonic())
-        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
-        for line in self.loop.asking.questions.found():
+        self._deadline_seconds = self.refit_step.trials_until_seconds
+        for line in self._questions.found():
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
@@ -373,13 +368,20 @@ class SweepRunner:
         shown = self.viewer.shown(failed.trial)
         self.display.say(f"trial {shown} failed: {fit_line(failed.cause)}")
 
-    def stop_trials(self) -> None:
-        self.executions.stop()
+    def tell_of_interruption(
+        self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
+    ) -> None:
+        shown = self.viewer.shown
+        line = interruption_line(outcome, execution, is_stopping=is_stopping, shown=shown)
+        line = line or self._declared.line(outcome, execution)
+        if line is not None:
+            self.display.say(line)
+
+    def stop_trials(self, reason: StopReason) -> None:
+        self.executions.stop(reason)
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        reading = self.loop.reading
-        has_gpu = reading is not None and DeviceKind.GPU in reading.kinds
-        return has_gpu and self.surveyor is not None and self.surveyor.is_surveying(trial)
+        return self.surveyor is not None and self.surveyor.is_surveying(trial)
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         assert self.surveyor is not None
