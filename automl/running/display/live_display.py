@@ -1,13 +1,17 @@
 """Shows a running sweep: a live table in a terminal or notebook, plain lines elsewhere.
 
-IPython is looked up and never loaded: in a notebook it is loaded already. The notebook's table is
-one output that is replaced, because rich's own live display wants ipywidgets there.
+If the display fails, the sweep goes on (`UnfailingDisplay`). IPython is looked up and never loaded:
+in a notebook it is loaded already. The notebook's table is one output that is replaced, because
+rich's own live display wants ipywidgets there.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -16,10 +20,12 @@ from rich.constrain import Constrain
 from rich.live import Live
 from rich.text import Text
 
-from automl.record.texts import fit_text
+from automl.record.texts import fit_text, mute_stream
 from automl.running.display.console import open_console
 from automl.running.display.rendering import progress_line, render_view
 from automl.running.display.view import SweepView
+
+logger = logging.getLogger(__name__)
 
 _COLUMNS = 110
 _PRE = '<pre style="white-space:pre;line-height:1.2;font-family:monospace">{code}</pre>'
@@ -166,3 +172,64 @@ class PlainDisplay:
 
     def end(self) -> None:
         pass
+
+
+class ViewFailureLog:
+    """Logs failures to show one sweep, each cause once."""
+
+    def __init__(self) -> None:
+        self._logged_texts: set[str] = set()
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Log an error of the block in `sweep.log`, and on screen if there still is one."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - no decision depends on a display
+            cause = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            text = f"{name} cannot be shown ({cause}); the sweep goes on"
+            if text not in self._logged_texts:
+                self._logged_texts.add(text)
+                logger.warning("%s", text)
+
+
+class UnfailingDisplay:
+    """A display whose failures do not stop the sweep."""
+
+    def __init__(self, display: Display, view_failures: ViewFailureLog) -> None:
+        self._display, self._view_failures = display, view_failures
+
+    def __enter__(self) -> UnfailingDisplay:
+        with self._shown():
+            self._display.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._shown():
+            self._display.__exit__(kind, error, trace)
+
+    def show(self, view: SweepView) -> None:
+        with self._shown():
+            self._display.show(view)
+
+    def say(self, line: str) -> None:
+        with self._shown():
+            self._display.say(line)
+
+    def end(self) -> None:
+        with self._shown():
+            self._display.end()
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        with self._view_failures.of("the display"):
+            try:
+                yield
+            except OSError:  # the reader of stdout has gone, or the disk of a file is full
+                mute_stream(sys.stdout)
+                raise

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.running.display.failures import FailureCounts
+from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import (
     BestRow,
     DeviceRow,

@@ -21,8 +21,7 @@ from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
 from automl.running.display.console import duration_text, open_console
-from automl.running.display.display_failures import ViewFailureLog
-from automl.running.display.live_display import Display
+from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.rendering import failure_lines
 from automl.running.display.view import BestRow, SweepView, write_view
 from automl.running.finish import result_tables

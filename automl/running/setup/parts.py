@@ -31,7 +31,6 @@ from automl.record.study_directory import StudyDirectory
 from automl.record.study_files import EVENTS_FILE
 from automl.record.study_place import settle_place
 from automl.running.setup.prepared_config import PreparedStudy
-from automl.running.setup.unshared_sweep import NoPeerSweeps
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
 from automl.tracking.deliver.process import DELIVERY_NICENESS, NICENESS_BELOW_RAY
@@ -41,6 +40,32 @@ from automl.trial import LOCAL_NODE, TrialStarted
 if TYPE_CHECKING:
     from automl.execution.cluster.nodes import ClusterNodes
     from automl.running.setup.shared_sweep import PeerSweeps
+
+
+class NoPeerSweeps:
+    """Stands in for `PeerSweeps` if no other sweep works on the study, and does nothing."""
+
+    may_run = False
+    """Whether trials of other sweeps may run."""
+
+    def is_lost(self, trial: int) -> bool:
+        """Return False, since no other sweep takes trials."""
+        return False
+
+    def start(self, *callbacks: object) -> None:
+        """Do nothing, since there are no sweeps to watch."""
+
+    def greeting(self) -> Iterator[str]:
+        """Yield nothing, since there is nothing to say."""
+        yield from ()
+
+    def settle(self, timeout_seconds: float) -> str | None:
+        """Return None: all logged events are in the study's own directory."""
+        return None
+
+    def trouble(self) -> str | None:
+        """Return None, since there is no database."""
+        return None
 
 
 def restore_lost_events(study: Study, log: EventLog) -> int:

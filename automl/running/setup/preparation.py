@@ -44,7 +44,7 @@ from automl.objectives.program.program_arguments import ProgramFlags
 from automl.objectives.program.program_flags import prepare_program_flags
 from automl.objectives.training_plan import SessionSetup, TrainingPlan, declare_objective
 from automl.objectives.user_code import open_inside
-from automl.running.display.display_failures import say_unfailing
+from automl.record.texts import say_unfailing
 from automl.running.setup.identity_settings import option_name
 from automl.running.setup.long_training import long_trial_warnings
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry

@@ -25,8 +25,12 @@ from automl.objectives.function_call import CalledFunction
 from automl.record.disk import public_file_opener
 from automl.record.study_directory import make_study_name
 from automl.record.texts import fit_text
-from automl.running.display.display_failures import UnfailingDisplay, ViewFailureLog
-from automl.running.display.live_display import Display, open_display
+from automl.running.display.live_display import (
+    Display,
+    UnfailingDisplay,
+    ViewFailureLog,
+    open_display,
+)
 from automl.running.finish.automatic_refit import RunRefit
 from automl.running.setup.machines import open_sweep_machines
 from automl.running.setup.parts import checkpoint_store, open_study_directory, open_sweep_parts

@@ -8,22 +8,21 @@ rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from automl.config import StudyConfig, TrackingConfig
 from automl.errors import ConfigError
 from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
 from automl.record.study_directory import JOINED_FOLDER, StudyDirectory, has_others_checkpoints
-from automl.running.loop.messages import PeerSweepsObserved, SweepFailed
+from automl.running.loop.messages import LoopMessage, PeerSweepsObserved, SweepFailed
 from automl.running.setup.prepared_config import PreparedStudy
-from automl.running.setup.unshared_sweep import (
-    EndLostTrials,
-    ExtendLease,
-    ListBusyTrials,
-    PostMessage,
-)
 from automl.search.shared_study import SharedStudy, open_shared_storage
 from automl.tracking.deliver.division import SharedDeliveryJob, mlflow_store_name
+
+ListBusyTrials = Callable[[], Collection[int]]
+PostMessage = Callable[[LoopMessage], None]
+EndLostTrials = Callable[[Collection[int]], None]
+ExtendLease = Callable[[float], None]
 
 
 def refuse_unshareable_study(prepared: PreparedStudy) -> None:

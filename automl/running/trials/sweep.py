@@ -12,23 +12,25 @@ import contextlib
 import os
 import queue
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 
 from automl.admission.accounting.ledger import Ledger
-from automl.admission.memory_caps import Caps
-from automl.admission.placement_policy import Idle
 from automl.config import ExecutionKind, ObjectiveKind
 from automl.devices.device_reader import ReaderThread
-from automl.devices.device_reading import DeviceReading, Elsewhere, HeldBytes
+from automl.devices.device_reading import DeviceReading, HeldBytes
 from automl.devices.host import own_memory_bytes
-from automl.devices.memory_promises import MemoryPromise, open_promises
+from automl.devices.memory_promises import open_promises
 from automl.errors import StorageError
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
-from automl.running.display.display_failures import ViewFailureLog
-from automl.running.display.failures import DeclaredMemoryAdvice, FailureCounts, interruption_line
-from automl.running.display.live_display import Display
+from automl.running.display.live_display import Display, ViewFailureLog
+from automl.running.display.trial_messages import (
+    DeclaredMemoryAdvice,
+    FailureCounts,
+    RepeatedParams,
+    interruption_line,
+)
 from automl.running.display.view import write_view
 from automl.running.display.viewer import SweepViewer
 from automl.running.finish.automatic_refit import RunRefit, SweepRefit
@@ -66,13 +68,11 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
-from automl.running.trials.repeated_params import open_repeated
 from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
-    DeviceId,
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
@@ -121,6 +121,11 @@ class SweepRunner:
             stored=parts.stored,
             machine=parts.machine,
         )
+        self.promises = open_promises(parts.reader.addresses)
+        # What the loop asks for and one part does: see `LoopPorts`.
+        self.idle, self.end_idle = parts.executor.idle, parts.executor.end_idle
+        self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
+        self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds
@@ -146,14 +151,13 @@ class SweepRunner:
             running=lambda: self.loop.snapshot().running,
         )
         self._starts = TrialSpecBuilder(parts)
-        self._repeated = open_repeated(parts)
+        self._repeated = self._open_repeated()
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
                 parts.prepared.setup, self._starts.spec, parts.prepared.requests, self.messages.put
             )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
-        self.promises = open_promises(parts.reader.addresses)
         self._own_memory_at_start = own_memory_bytes()
         self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
@@ -269,7 +273,8 @@ class SweepRunner:
         asked = self.parts.study.ask()
         if asked is None:
             return None
-        if (line := self._repeated.line(asked.number, asked.params)) is not None:
+        repeated = self._repeated
+        if repeated and (line := repeated.line(asked.number, asked.params)) is not None:
             self.display.say(line)
         return PlannedTrial(asked.number, asked.params)
 
@@ -290,6 +295,14 @@ class SweepRunner:
         if suggesting is None:
             return NoParamQuestions()
         return ParamQuestions(self.parts.study, suggesting, self.display.say)
+
+    def _open_repeated(self) -> RepeatedParams | None:
+        """Return what finds repeated params. None if trials differ in more than the params they
+        begin with: in seeds and rows (a refit), or in what they ask for while they run."""
+        study, prepared = self.parts.study, self.parts.prepared
+        if prepared.plan.refit is not None or prepared.asks_for_params:
+            return None
+        return RepeatedParams(study.params(number) for number in range(study.n_asked))
 
     def _ends_in_time(self) -> bool:
         """Return whether running trials are stopped when the time is up.
@@ -317,12 +330,6 @@ class SweepRunner:
             return None
         pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
         return None if pack is None else PackKind(*pack)
-
-    def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
-        self.promises.show(promises)
-
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
-        return self.promises.others(begun_seconds)
 
     def submit(self, start: ExecutionStart) -> None:
         specs = [self._begun(waiting.trial) for waiting in start.group]
@@ -386,18 +393,6 @@ class SweepRunner:
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         assert self.surveyor is not None
         self.surveyor.take(surveyed)
-
-    def cap_memory(self, caps: Caps) -> None:
-        self.parts.executor.cap_memory(caps)
-
-    def n_steps(self) -> Mapping[int, int]:
-        return self.parts.executor.n_steps()
-
-    def idle(self) -> Idle:
-        return self.parts.executor.idle()
-
-    def end_idle(self, devices: Collection[DeviceId]) -> None:
-        self.parts.executor.end_idle(devices)
 
     def _taken_over(self) -> list[TakenOverTrial]:
         """Return the trials that an earlier sweep left. Tell the study outcomes that were

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from automl.record.study_record import fold_events
-from automl.running.display.failures import (
+from automl.running.display.rendering import failure_lines
+from automl.running.display.trial_messages import (
     MAX_CAUSES,
     MAX_SHOWN,
     DeclaredMemoryAdvice,
     FailureCounts,
     interruption_line,
 )
-from automl.running.display.rendering import failure_lines
 from automl.running.display.view import FailureRow, SweepView
 from automl.running.loop.messages import AdmittedExecution, PlannedTrial, WaitingTrial
 from automl.trial import (

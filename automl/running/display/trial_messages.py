@@ -1,14 +1,13 @@
-"""Counts the failed trials of a study by cause, and words messages about deaths and too little
-memory.
+"""Words messages about trials: failures by cause, deaths, too little memory, repeated params.
 
-The results are for people only; no decision depends on them.
+They are for people only; no decision depends on them.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from automl.admission.refusals import gib_text
 from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
@@ -21,6 +20,7 @@ from automl.trial import (
     FailedOutcome,
     InterruptedOutcome,
     OutOfMemoryOutcome,
+    Params,
     RequestSource,
     TrialOutcome,
 )
@@ -130,3 +130,26 @@ class DeclaredMemoryAdvice:
 def _mib(size_bytes: int) -> str:
     """A size as it is declared, rounded up."""
     return f"{math.ceil(size_bytes / 2**20)}MiB"
+
+
+class RepeatedParams:
+    """Finds the first trial whose params an earlier trial of the study had, in a space of few."""
+
+    def __init__(self, trials: Iterable[Params]) -> None:
+        """`trials` are those of the study so far, by number."""
+        self._first_by_params: dict[Hashable, int] = {}
+        self._is_told = False
+        for number, params in enumerate(trials):
+            self._first_by_params.setdefault(frozenset(params.items()), number)
+
+    def line(self, number: int, params: Params) -> str | None:
+        """Return what to say of a new trial; None: its params are new, or repeats were told of."""
+        first = self._first_by_params.setdefault(frozenset(params.items()), number)
+        if first == number or self._is_told:
+            return None
+        self._is_told = True
+        return (
+            f"trial {number} has the params of trial {first} and trains them again, with its own "
+            "seed (further repeats are not listed); the grid sampler (sampler=grid) tries each "
+            "combination once"
+        )
