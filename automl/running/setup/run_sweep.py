@@ -143,7 +143,7 @@ def run_sweep(
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:
     """Raise ConfigError if no device, even an empty one, has the declared memory, or if a trial
     wants more GPUs than there are. The devices are read only if something is declared."""
-    least = prepared.requests.least_request({device.kind for device in reader.addresses})
+    least = prepared.make_requests().least_request({device.kind for device in reader.addresses})
     if not least.memory_bytes and least.n_devices == 1:
         return
     reading = take_reading(reader, dict)

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 
 from automl.admission.accounting.ledger import Ledger
+from automl.admission.governor import SharingGovernor
 from automl.config import ExecutionKind, ObjectiveKind
 from automl.devices.device_reader import ReaderThread
 from automl.devices.device_reading import DeviceReading, HeldBytes
@@ -59,7 +60,6 @@ from automl.running.loop.messages import (
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts
-from automl.running.setup.prepared_config import make_governor
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.executions import (
     NO_SIGNALS,
@@ -131,19 +131,25 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         """When the trials have to be done (monotonic), as computed after each outcome."""
         self._questions = self._open_questions()
-        chooser = open_pace_model(parts)
+        chooser, admission = open_pace_model(parts), config.admission
+        is_inline = config.execution.kind is ExecutionKind.inline
+        # The user has set the number of trials on a device, or one process hides their paces.
+        hides_pace = bool(
+            is_inline or admission.max_trials_per_device or admission.max_concurrent_trials
+        )
+        self._requests = parts.prepared.make_requests()
         self.loop = SweepLoop(
             ports=self,
-            requests=parts.prepared.requests,
+            requests=self._requests,
             ledger=self.ledger,
             limits=self.limits,
             asking=self._asking(),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
-            process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
+            process=_this_process() if is_inline else None,
             n_ahead=parts.prepared.n_ahead,
             durations=make_durations(self._progress, chooser),
-            governor=make_governor(config),
+            governor=None if hides_pace else SharingGovernor(),
             chooser=chooser,
         )
         self.executions = ExecutionPool(
@@ -155,7 +161,7 @@ class SweepRunner:
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
-                parts.prepared.setup, self._starts.spec, parts.prepared.requests, self.messages.put
+                parts.prepared.setup, self._starts.spec, self._requests, self.messages.put
             )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
         self._own_memory_at_start = own_memory_bytes()
@@ -225,7 +231,7 @@ class SweepRunner:
             kind = trial.kind or DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeakMeasured(trial.number, trial.started, peak_bytes, n_lanes)
-                self.parts.prepared.requests.learn(trial.params, peak, kind)
+                self._requests.learn(trial.params, peak, kind)
 
     def _take_next(self) -> None:
         message = self._next_message()
