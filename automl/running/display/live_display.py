@@ -12,7 +12,6 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -28,26 +27,75 @@ from automl.running.display.view import SweepView
 logger = logging.getLogger(__name__)
 
 _COLUMNS = 110
+_PLAIN_SECONDS = 10.0
+"""Seconds after which plain output repeats the progress line while trials run."""
 _PRE = '<pre style="white-space:pre;line-height:1.2;font-family:monospace">{code}</pre>'
 
 
-def in_notebook() -> bool:
-    """Return whether this process is a notebook's kernel."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+class Display(Protocol):
+    """Shows a sweep's views as they come."""
 
-
-class NotebookDisplay:
-    """A display for notebooks: a table that is replaced in place, and gone at the end."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def __enter__(self) -> NotebookDisplay:
+    def __enter__(self) -> Display:
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.end()
+
+    def show(self, view: SweepView) -> None: ...
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+
+    def end(self) -> None:
+        """Show no further view. What is printed from now on stays."""
+        return None  # there is nothing to end
+
+
+class PlainDisplay(Display):
+    """A display for files: a line whenever a trial ends, and now and then in between."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._n_ended = 0
+        self._last_seconds = 0.0
+
+    def show(self, view: SweepView) -> None:
+        news = view.n_ended > self._n_ended
+        if news or view.seconds - self._last_seconds >= _PLAIN_SECONDS:
+            self._n_ended, self._last_seconds = view.n_ended, view.seconds
+            self.say(progress_line(view))
+
+    def say(self, line: str) -> None:
+        # A path or a command is copied whole.
+        self._console.print(Text(fit_text(line)), soft_wrap=True)
+
+
+class LiveDisplay(PlainDisplay):
+    """A display for terminals: a table that is redrawn in place, and gone at the end."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.start()
+        return self
+
+    def show(self, view: SweepView) -> None:
+        # A `^C` that the terminal shows behind the last line must not break that line in two: the
+        # table would be erased one line too low.
+        width = self._console.width - len("^C^C")
+        self._live.update(Constrain(render_view(view), width), refresh=True)
+
+    def end(self) -> None:
+        self._live.stop()
+
+
+class NotebookDisplay(Display):
+    """A display for notebooks: a table that is replaced in place, and gone at the end."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
 
     def show(self, view: SweepView) -> None:
         self._put(_html(render_view(view)), progress_line(view))
@@ -85,29 +133,10 @@ def _html(shown: Any) -> str:
     return console.export_html(inline_styles=True, code_format=_PRE)
 
 
-_PLAIN_SECONDS = 10.0
-"""Seconds after which plain output repeats the progress line while trials run."""
-
-
-class Display(Protocol):
-    """Shows a sweep's views as they come."""
-
-    def __enter__(self) -> Display: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def show(self, view: SweepView) -> None: ...
-
-    def say(self, line: str) -> None:
-        """Print one line that stays."""
-
-    def end(self) -> None:
-        """Show no further view. What is printed from now on stays."""
+def in_notebook() -> bool:
+    """Return whether this process is a notebook's kernel."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def open_display() -> Display:
@@ -116,62 +145,6 @@ def open_display() -> Display:
         return NotebookDisplay()
     console = open_console()
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
-
-
-class LiveDisplay:
-    """A display for terminals: a table that is redrawn in place, and gone at the end."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> LiveDisplay:
-        self._live.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.end()
-
-    def show(self, view: SweepView) -> None:
-        # A `^C` that the terminal shows behind the last line must not break that line in two: the
-        # table would be erased one line too low.
-        width = self._console.width - len("^C^C")
-        self._live.update(Constrain(render_view(view), width), refresh=True)
-
-    def say(self, line: str) -> None:
-        self._console.print(
-            Text(fit_text(line)), soft_wrap=True
-        )  # a path or command is copied whole
-
-    def end(self) -> None:
-        self._live.stop()
-
-
-class PlainDisplay:
-    """A display for files: a line whenever a trial ends, and now and then in between."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._n_ended = 0
-        self._last_seconds = 0.0
-
-    def __enter__(self) -> PlainDisplay:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        pass
-
-    def show(self, view: SweepView) -> None:
-        news = view.n_ended > self._n_ended
-        if news or view.seconds - self._last_seconds >= _PLAIN_SECONDS:
-            self._n_ended, self._last_seconds = view.n_ended, view.seconds
-            self.say(progress_line(view))
-
-    def say(self, line: str) -> None:
-        self._console.print(Text(fit_text(line)), soft_wrap=True)
-
-    def end(self) -> None:
-        pass
 
 
 class ViewFailureLog:
@@ -193,7 +166,7 @@ class ViewFailureLog:
                 logger.warning("%s", text)
 
 
-class UnfailingDisplay:
+class UnfailingDisplay(Display):
     """A display whose failures do not stop the sweep."""
 
     def __init__(self, display: Display, view_failures: ViewFailureLog) -> None:
@@ -204,14 +177,9 @@ class UnfailingDisplay:
             self._display.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         with self._shown():
-            self._display.__exit__(kind, error, trace)
+            self._display.__exit__(*raised)
 
     def show(self, view: SweepView) -> None:
         with self._shown():
