@@ -273,7 +273,7 @@ class SessionSetup:
     """A user's networks train together even if they are too large to gain by it."""
     inside: ProcessEntry | None = None
     """Makes the stand-ins for libraries that the objective logs through
-    (`trial/library_redirect.py`); None: it logs through none."""
+    (`trial/session_protocols.py`); None: it logs through none."""
     called: CalledFunction | None = None
     """The function that the user passed to `automl.sweep` (objective.kind called)."""
 

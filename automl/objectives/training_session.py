@@ -44,7 +44,7 @@ from automl.trial import (
     Verdict,
     single_event_handler,
 )
-from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
+from automl.trial.session_protocols import LoggingRedirect, NoLoggingRedirect
 
 if TYPE_CHECKING:
     from automl.models.networks.network_estimator import NetworkEstimator

@@ -21,8 +21,7 @@ from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
 from automl.running.display.console import duration_text, open_console
-from automl.running.display.display_failures import ViewFailureLog
-from automl.running.display.live_display import Display
+from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.rendering import failure_lines
 from automl.running.display.view import BestRow, SweepView, write_view
 from automl.running.finish import result_tables
@@ -36,9 +35,9 @@ from automl.running.finish.result_tables import (
     score_on_test_rows,
     sweep_result,
 )
-from automl.running.loop.loop import SweepLoop
-from automl.running.loop.messages import StopReason
+from automl.running.loop.messages import LoopSnapshot, StopReason
 from automl.running.setup.parts import SweepParts
+from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, EnsembleBuilt, SweepEnded, TrialState
@@ -59,15 +58,19 @@ class SweepFinisher:
     def __init__(
         self,
         parts: SweepParts,
-        loop: SweepLoop,
+        loop: LoopSnapshot,
         display: Display,
         view: Callable[[str], SweepView],
         view_failures: ViewFailureLog,
         growing: GrowingEnsemble,
         refit_step: SweepRefit,
+        questions: ParamQuestions | NoParamQuestions,
     ) -> None:
         self._parts = parts
         self._loop = loop
+        """The state of the loop when all trials had ended."""
+        self._stop, self._error = loop.stop, loop.error
+        self._questions = questions
         self._display = display
         self._say = display.say
         self._view = view
@@ -84,10 +87,6 @@ class SweepFinisher:
         self._refit = SweepRefitResult()
         self._interrupted = False
         """Whether Ctrl-C came while ensemble, refit or scores were made."""
-
-    @property
-    def _stop(self) -> StopReason | None:
-        return self._loop.stop
 
     def finish(self) -> int:
         """Finish the sweep and return the exit code. Raises AutoMLError if the sweep failed."""
@@ -109,10 +108,10 @@ class SweepFinisher:
             write_view(self._parts.directory.files.status, self._view(self._how()))
         with self._view_failures.of("the results"):
             self._show_results()
-        for waiting in self._loop.held_back:
+        for waiting in self._loop.deferred:
             shown = self._view(self._how()).shown(waiting.trial.number)
             self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
-        if self._stop is not None or self._loop.held_back:
+        if self._stop is not None or self._loop.deferred:
             self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
         if self._parts.config.tracking.store is TrackingStore.mlflow:
             address = self._parts.delivery.address()
@@ -140,7 +139,10 @@ class SweepFinisher:
         try:
             self._parts.log.append(ended)
         except StorageError as error:  # raised once the command that resumes has been printed
-            self._loop.break_off(error)
+            self._break_off(error)
+
+    def _break_off(self, error: BaseException) -> None:
+        self._stop, self._error = StopReason.BROKEN, self._error or error
 
     def _settle(self) -> None:
         """Wait until the database of a shared study has what this sweep did."""
@@ -179,7 +181,7 @@ class SweepFinisher:
         try:
             self._parts.log.append(event)
         except StorageError as error:  # raised once the command that resumes has been printed
-            self._loop.break_off(error)
+            self._break_off(error)
         else:
             self._built_ensemble = event
             self._ensemble_lines = ensemble_lines(event, self._record, prepared.choice, path)
@@ -258,14 +260,14 @@ class SweepFinisher:
                 {view.shown(number): of for number, of in self._metrics_of(ranking).items()},
                 out_of_fold=self._parts.prepared.plan.n_models > 1,
             )
-        for line in self._loop.asking.questions.found(at_end=True):
+        for line in self._questions.found(at_end=True):
             self._say(line)
         for line in failure_lines(view):
             self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
         self._say(f"{self._name}: {counts} in {duration_text(view.seconds)}")
-        if (memory := self._loop.memory.line()) is not None:
-            self._say(memory)
+        if self._loop.memory is not None:
+            self._say(self._loop.memory)
         best = study.best()
         if best is not None and self._parts.config.refit.of is None:  # a refit has its own file
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
@@ -299,18 +301,15 @@ class SweepFinisher:
         return self._parts.study.name
 
     def _raise_failure(self) -> None:
-        loop = self._loop
+        error, last_failure = self._error, self._loop.last_failure
         if self._stop is StopReason.BROKEN:
-            assert loop.error is not None
-            if isinstance(loop.error, AutoMLError):
-                raise loop.error
-            raise AutoMLError(f"{type(loop.error).__name__}: {loop.error}") from loop.error
+            assert error is not None
+            if isinstance(error, AutoMLError):
+                raise error
+            raise AutoMLError(f"{type(error).__name__}: {error}") from error
         if self._stop is StopReason.FAILING:
-            assert loop.last_failure is not None
-            raise SweepFailedError(
-                f"stopped: trials keep failing with one error: {loop.last_failure.cause}"
-            )
+            raise SweepFailedError(f"stopped: trials keep failing with one error: {last_failure}")
         if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
             return
-        cause = "" if loop.last_failure is None else f"; the last error: {loop.last_failure.cause}"
+        cause = "" if last_failure is None else f"; the last error: {last_failure}"
         raise SweepFailedError(f"no trial finished{cause}")
