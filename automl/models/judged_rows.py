@@ -51,12 +51,7 @@ class JudgedTargets:
     loss: ValueLoss = SQUARED_ERROR
 
     @classmethod
-    def of(cls, dataset: Dataset, metric: str) -> JudgedTargets:
-        """Return the targets of the validation part."""
-        return cls.of_part(dataset, dataset.validation, metric)
-
-    @classmethod
-    def of_part(cls, dataset: Dataset, part: DatasetPart, metric: str) -> JudgedTargets:
+    def from_part(cls, dataset: Dataset, part: DatasetPart, metric: str) -> JudgedTargets:
         """Return the targets of a part of the data set."""
         unit = dataset.target_mean, dataset.target_scale
         return cls(dataset.task, part.y, *unit, metric, dataset.loss)
@@ -71,7 +66,7 @@ class JudgedTargets:
         )
         return known and self.metric not in EPOCH_METRICS[self.task] and len(self.y) > 0
 
-    def metric_of(self, outputs: Floats) -> dict[str, float]:
+    def study_metric(self, outputs: Floats) -> dict[str, float]:
         """Return the study's metric for outputs (N, C) of `family.TrainedModel.outputs`.
 
         The metric is NaN if the rows do not determine it.
@@ -86,16 +81,16 @@ class JudgedTargets:
         names = names or list(EPOCH_METRICS[self.task])
         return self._scored(outputs, [n.removeprefix(JUDGED_PREFIX) for n in names])
 
-    def every(self, outputs: Floats) -> dict[str, float]:
+    def all_metrics(self, outputs: Floats) -> dict[str, float]:
         """Return all metrics that the rows determine."""
         found = self._scored(outputs, prediction_metrics(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
-    def beside(self, outputs: Floats) -> dict[str, float]:
-        """Return what a model file holds besides the model, from the model's outputs for the rows.
+    def threshold_entry(self, outputs: Floats) -> dict[str, float]:
+        """Return the label threshold for a model file, from the model's outputs for the rows.
 
-        It is the probability from which on a row gets the second of two classes, if the study's
-        metric is F1; else nothing.
+        It is the probability from which on a row gets the second of two classes. There is one if
+        the study's metric is F1.
         """
         if not (len(self.y) and self._has_threshold(outputs)):
             return {}
@@ -130,7 +125,15 @@ class ReportScores:
     """Returns the outputs (N, C) for the judged rows."""
 
     def __call__(self) -> dict[str, float]:
-        return self.judged.every(self.get_outputs())
+        return self.judged.all_metrics(self.get_outputs())
+
+    def study_metric(self) -> dict[str, float]:
+        """Return the study's metric if it needs the outputs; else nothing."""
+        return self.judged.study_metric(self.get_outputs()) if self.judged.wants_metric else {}
+
+    def threshold_entry(self) -> dict[str, float]:
+        """Return `JudgedTargets.threshold_entry` by the outputs."""
+        return self.judged.threshold_entry(self.get_outputs())
 
 
 def join_judged(parts: Sequence[JudgedTargets]) -> JudgedTargets:

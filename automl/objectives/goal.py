@@ -28,6 +28,9 @@ class StudyGoal:
     trial has no value."""
 
 
+MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)
+
+
 @dataclass(frozen=True)
 class FinalReport:
     """A trial's value and model, returned by an estimator if `StudyGoal.value_at_end` is set."""

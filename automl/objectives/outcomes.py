@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from automl.models.networks.parallel.messages import RankDiedError
 from automl.objectives.reports.report_values import plain_number
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import (
@@ -37,6 +36,10 @@ from automl.trial import (
     TrialOutcome,
     Verdict,
 )
+
+
+class RankDiedError(TrialInterrupted):
+    """Raised when one process of a trial that trains in several has died; all are then ended."""
 
 
 class PrunedWithoutReports(TrialPruned):

@@ -17,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from automl.config import Task, TrainingConfig
+from automl.config import Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, TableRows, Targets
 from automl.data.features import n_features, one_hot_features
 from automl.data.scoring.metrics import Floats, make_predictions
 from automl.models.class_scores import ClassScoreLayout
-from automl.models.families.table_family import TableFamily
-from automl.models.family import NetworkBuilder, PackKey, TrainedModel
+from automl.models.family import EstimatorSetup, NetworkBuilder, PackKey, TrainedModel
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.model_file import (
     check_content,
@@ -32,7 +31,7 @@ from automl.models.model_file import (
     make_model_state,
     tensors_to_arrays,
 )
-from automl.objectives.goal import Patience, StudyGoal
+from automl.objectives.goal import Patience
 from automl.objectives.trial_context import TrialContext
 
 
@@ -110,30 +109,27 @@ class _FitStoppedError(Exception):
 class TableEstimator:
     """A `family.TrialEstimator` that lets a `TableSide` fit trials and limits their threads."""
 
-    def __init__(
-        self,
-        side: TableSide,
-        family: TableFamily,
-        dataset: Dataset,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        n_threads: int,
-    ) -> None:
-        self._side, self._family, self._data = side, family, dataset
-        self._n_rounds = family.n_reports(training)
-        self._patience = Patience(goal, None if goal.keeps_last else training.patience_epochs)
-        self._n_threads = n_threads
+    def __init__(self, side: TableSide, setup: EstimatorSetup) -> None:
+        self._side, self._setup = side, setup
 
     def __call__(self, trial: TrialContext) -> None:
-        params = self._family.params(trial.params)
+        family, n_threads = self._setup.family, self._setup.n_threads
+        goal, training = self._setup.goal, self._setup.training
         state = trial.restore()
         trial_fit = TrialFit(
-            *(self._family, self._data, params, trial.seed, self._n_rounds, self._n_threads, state)
+            family=family,
+            data=self._setup.dataset,
+            params=family.params(trial.params),
+            seed=trial.seed,
+            n_rounds=family.n_reports(training),
+            n_threads=n_threads,
+            state=state,
         )
-        patience = self._patience.restored(state or {})
-        if trial_fit.n_done >= self._n_rounds or patience.is_over:
+        limit = None if goal.keeps_last else training.patience_epochs
+        patience = Patience(goal, limit).restored(state or {})
+        if trial_fit.n_done >= trial_fit.n_rounds or patience.is_over:
             return
-        with suppress(_FitStoppedError), threadpool_limits(self._n_threads):
+        with suppress(_FitStoppedError), threadpool_limits(n_threads):
             self._side.fit(trial_fit, _RoundReporter(trial, trial_fit, patience))
 
     def open_pack(self, key: PackKey, device: str) -> Any:
@@ -150,20 +146,19 @@ class _RoundReporter:
         """Report a round. Raises what `TrialContext.report` raises, and _FitStoppedError."""
         if fitted.round < self._trial_fit.n_done:
             return  # reported before the interruption; the fit only repeats it
-        judged = JudgedTargets.of(self._trial_fit.data, self._patience.goal.metric)
-        metrics = _metrics(self._trial_fit.data, fitted, judged)
+        family, data = self._trial_fit.family, self._trial_fit.data
+        judged = JudgedTargets.from_part(data, data.validation, self._patience.goal.metric)
+        scores = ReportScores(judged, lambda: fitted.validation)
+        metrics = _metrics(data, fitted, judged)
         self._patience = patience = self._patience.after(metrics)
         self._trial.report(
             fitted.round,
             metrics,
             checkpoint=lambda: {"epoch": fitted.round, **patience.state(), **fitted.get_state()},
-            best=lambda: {
-                **make_model_state(
-                    self._trial_fit.family, self._trial_fit.data, fitted.get_model()
-                ),
-                **judged.beside(fitted.validation),
-            },
-            scores=ReportScores(judged, lambda: fitted.validation),
+            best=lambda: (
+                make_model_state(family, data, fitted.get_model()) | scores.threshold_entry()
+            ),
+            scores=scores,
         )
         if patience.is_over:
             raise _FitStoppedError
@@ -183,17 +178,8 @@ def _metrics(data: Dataset, fitted: FittedRound, judged: JudgedTargets) -> dict[
 class TableSide(ABC):
     """A `family.HeavySide` whose models scikit-learn fits to a table."""
 
-    def open_estimator(
-        self,
-        family: TableFamily,
-        dataset: Dataset,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        *,
-        packs_large: bool,
-        n_threads: int,
-    ) -> TableEstimator:
-        return TableEstimator(self, family, dataset, training, goal, n_threads)
+    def open_estimator(self, setup: EstimatorSetup) -> TableEstimator:
+        return TableEstimator(self, setup)
 
     @abstractmethod
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:

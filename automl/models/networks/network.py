@@ -6,7 +6,7 @@ The weights of a `best.pt` are checked here before a network is built from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import nn
 from automl.data.columns import TableColumns
 from automl.data.data_facts import Size
 from automl.data.dataset import TableRows
-from automl.data.features import Edges, n_features, one_hot_features
+from automl.data.features import n_features, one_hot_features
 from automl.errors import AutoMLError
 from automl.models.model_file import check_content
 from automl.objectives.outcomes import is_out_of_memory
@@ -82,23 +82,6 @@ class NetworkDescription(Protocol):
 
     def plain(self) -> dict[str, Any]:
         """Return plain values that suffice to build the network again."""
-
-
-class NetworkFactory(Protocol):
-    """Makes the network descriptions of a family."""
-
-    def network(
-        self,
-        family: Any,
-        params: Any,
-        n_inputs: Size,
-        n_outputs: Size,
-        get_edges: Callable[[], Edges],
-    ) -> NetworkDescription:
-        """Return the network that a trial's params ask for.
-
-        `get_edges` returns the bins of a table's numbers.
-        """
 
 
 class NetworkModel:

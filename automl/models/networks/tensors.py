@@ -106,13 +106,13 @@ def draw_epoch_order(n_rows: int, n_epoch_rows: int, generator: torch.Generator)
 class TensorSource(Protocol):
     """A source of the tensors of a data set, on any device."""
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
+    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
         """Return the tensors on `device`, with numbers of this type; any thread may call.
 
         Raises ValueError if the data is not kept on devices.
         """
 
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
         """Return a context with the rows of a trial that trains outside packs."""
 
 
@@ -124,7 +124,7 @@ class DataOnDevices:
         self._lock = threading.Lock()
         self._tensors: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
+    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
         """Return the tensors on `device`; the first call copies, and other threads wait for it."""
         with self._lock:
             if (device, dtype) not in self._tensors:
@@ -141,8 +141,8 @@ class DataOnDevices:
                 )
             return self._tensors[device, dtype]
 
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
-        return nullcontext(self.on(device, dtype))
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        return nullcontext(self.tensors(device, dtype))
 
     def _part(
         self, x: npt.NDArray[np.float32], y: Targets, device: str, dtype: torch.dtype

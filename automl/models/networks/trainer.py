@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ from automl.models.networks.losses import (
     make_loss,
     weight_classes,
 )
-from automl.models.networks.network import NetworkDescription, NetworkFactory
+from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import NetworkFamily, TrainingParams, fill_from_settings
 from automl.models.networks.optimizers import (
     FlatParameters,
@@ -38,22 +38,26 @@ from automl.models.networks.optimizers import (
 )
 from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
-from automl.objectives.goal import Patience, StudyGoal
+from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
 from automl.objectives.training_plan import WarmUp
-from automl.trial import Direction, Params
+from automl.trial import Params
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
 _OUTPUTS_ON_DEVICE = 2**22  # numbers that an evaluation leaves on its device, else in main memory
 
 
-MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)
-
-
 class DivergedError(ArithmeticError):
     """Raised when the loss of an epoch is NaN or infinite: no later epoch mends that."""
+
+
+class NetworkFactory(Protocol):
+    """Makes the network descriptions of a family."""
+
+    def network(self, problem: TrainingProblem, params: Any) -> NetworkDescription:
+        """Return the network that a trial's params ask for."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class TrainingProblem:
     epoch_rows: int | None = None
     """The number of rows in an epoch; None means all training rows."""
 
-    def of(self, precision: Precision) -> TrainingProblem:
+    def with_precision(self, precision: Precision) -> TrainingProblem:
         """Return the problem in another precision, which a trial may have as a param."""
         return self if precision is self.precision else replace(self, precision=precision)
 
@@ -131,29 +135,14 @@ class TrainingProblem:
             metrics["val_error"] = miss_sum / n_validation
         return metrics
 
-    def more_metrics(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return the study's metric by the outputs (N, C) for the validation part.
-
-        Returns nothing if the metric needs no outputs.
-        """
-        if self.judged is None or outputs is None or not self.judged.wants_metric:
-            return {}
-        return self.judged.metric_of(outputs.double().cpu().numpy())
-
-    def all_metrics(self, outputs: torch.Tensor | None) -> ReportScores | None:
-        """Return an object that computes all metrics of the outputs (N, C) for the validation part.
+    def scores(self, outputs: torch.Tensor | None) -> ReportScores | None:
+        """Return an object that computes metrics of the outputs (N, C) for the validation part.
 
         None means that there are no metrics to compute.
         """
         if self.judged is None or outputs is None:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
-
-    def beside(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return `JudgedTargets.beside` by the outputs (N, C) for the validation part."""
-        if self.judged is None or outputs is None:
-            return {}
-        return self.judged.beside(outputs.double().cpu().numpy())
 
     def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
         """Return zeros for the outputs of the validation part; None if nothing reads them."""
@@ -189,8 +178,7 @@ class TrainingProblem:
 
     def network(self, params: TrainingParams) -> NetworkDescription:
         """Return the network that a trial's params ask for."""
-        sizes = (self.n_inputs, self.n_outputs)
-        return self.networks.network(self.family, params, *sizes, self.get_edges)
+        return self.networks.network(self, params)
 
 
 class NetworkTrainer:
@@ -245,11 +233,7 @@ class NetworkTrainer:
     @property
     def scores(self) -> ReportScores | None:
         """An object that computes all metrics of the last epoch; None if there are no more."""
-        return self.problem.all_metrics(self._outputs)
-
-    def beside(self) -> dict[str, float]:
-        """Return the entries of a model file besides the model of the last epoch."""
-        return self.problem.beside(self._outputs)
+        return self.problem.scores(self._outputs)
 
     @property
     def has_stopped(self) -> bool:
@@ -275,7 +259,8 @@ class NetworkTrainer:
         sums_on_host = sums.tolist()  # the one wait for the device in an epoch
         metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
         check_metrics_finite(metrics, epoch, self.params)
-        metrics |= self.problem.more_metrics(self._outputs)
+        if (scores := self.scores) is not None:
+            metrics |= scores.study_metric()
         self._patience = self._patience.after(metrics)
         return metrics
 

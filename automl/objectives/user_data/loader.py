@@ -266,7 +266,7 @@ class UserTensors:
         self._lock = threading.Lock()
         self._on_device: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
+    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
         """Return the tensors on `device`. The first call copies, and other threads wait for it.
 
         Raises ValueError if the rows are too large to stay there.
@@ -280,10 +280,10 @@ class UserTensors:
             return self._on_device[device, dtype]
 
     @contextmanager
-    def opened(self, device: str, dtype: torch.dtype) -> Iterator[TrainingRows]:
+    def open_rows(self, device: str, dtype: torch.dtype) -> Iterator[TrainingRows]:
         """Yield the rows, on the device if they stay there, else loaded batch by batch."""
         if self._stays(device):
-            yield self.on(device, dtype)
+            yield self.tensors(device, dtype)
             return
         loading = LoadingSettings(torch.device(device), dtype, self._n_workers)
         with open_loaded_rows(self.parts, self.facts, loading) as rows:

@@ -71,7 +71,7 @@ def prepare_study(
         "true",
         "is for another command: python -m automl devices watch=true",
     )
-    space = parse_space(family.whole_space(config.space))
+    space = parse_space(family.searched_space(config.space))
     if config.objective.kind is ObjectiveKind.optuna:
         _check_sampler(config, space)
     _check_enqueued(config, space)
@@ -89,7 +89,7 @@ def prepare_study(
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
             n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
-            space = parse_space(family.whole_space(config.space, n_rows))
+            space = parse_space(family.searched_space(config.space, n_rows))
             family_notes = family.notes(n_rows, config.space)
             if refit is None:
                 _check_enqueued(config, space)  # a param may be left out for these rows

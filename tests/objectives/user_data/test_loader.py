@@ -105,7 +105,7 @@ def test_a_pass_that_was_left_does_not_hold_up_the_next() -> None:
 
 def test_tensors_without_room_on_the_device_are_loaded_too() -> None:
     data = open_data(make_setup("image_arrays"))
-    there = data.on("cpu", torch.float64)
+    there = data.tensors("cpu", torch.float64)
     order = torch.randperm(200)
     how = LoadingSettings(torch.device("cpu"), torch.float64, n_workers=0)
     with open_loaded_rows(data.parts, data.facts, how) as (train, _):
@@ -163,4 +163,4 @@ def test_a_gpu_of_too_little_room_has_its_rows_loaded(monkeypatch: pytest.Monkey
             assert data._stays("cuda:0") is stays
             if not stays:
                 with pytest.raises(ValueError, match="loaded batch by batch"):
-                    data.on("cuda:0", torch.float32)
+                    data.tensors("cuda:0", torch.float32)

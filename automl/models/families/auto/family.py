@@ -57,7 +57,7 @@ class AutoFamily(Family):
     heavy = "automl.models.families.auto.heavy"
     choice = FAMILY_PARAM
     weighs_classes = True
-    says_length = True
+    has_own_length = True
 
     families: list[str] = field(default_factory=lambda: [*DEFAULT])
     """Names of the families that trials may choose."""
@@ -95,7 +95,7 @@ class AutoFamily(Family):
         name = str(params.get(FAMILY_PARAM))
         return self.by_choice[name], own_params(name, params)
 
-    def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
+    def with_family_params(self, params: Params, own: Params) -> dict[str, ParamValue]:
         return {
             **params,
             **{f"{params[FAMILY_PARAM]}_{name}": value for name, value in own.items()},
@@ -160,7 +160,7 @@ class AutoFamily(Family):
         for name, family in self.by_choice.items():
             family.check_space(tuple(own_params(name, dict.fromkeys(names, 0))))
 
-    def whole_space(
+    def searched_space(
         self, entries: Mapping[str, Any], n_rows: int | None = None
     ) -> Mapping[str, Any]:
         """Return the space with the param `family`, and each param on the condition of its family.
@@ -193,7 +193,7 @@ class AutoFamily(Family):
         """
         if n_rows is None or FAMILY_PARAM in entries or self.families != [*DEFAULT]:
             return {}
-        limits = {name: family.most_rows for name, family in self.by_choice.items()}
+        limits = {name: family.max_auto_rows for name, family in self.by_choice.items()}
         return {name: n for name, n in limits.items() if n is not None and n_rows > n}
 
     def request(

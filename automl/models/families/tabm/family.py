@@ -24,7 +24,7 @@ class TabMFamily(LayersFamily):
     outputs (TabM, Gorishniy et al., 2024, https://arxiv.org/abs/2410.24210)."""
 
     heavy = "automl.models.families.tabm.heavy"
-    says_length = True
+    has_own_length = True
 
     members: int = 16
     """Number of members. Each is trained by its own loss; a prediction is the mean of theirs."""

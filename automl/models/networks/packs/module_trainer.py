@@ -57,7 +57,12 @@ class ModulePackTrainer(PackTrainer):
         self._numbers: list[int | None] = []
         """The trial in each place, or None. There are at least two places, because a product of one
         matrix has other last bits than one among many."""
-        self.n_weights = sum(p.numel() for p in self._skeleton.parameters())
+        n_weights = sum(p.numel() for p in self._skeleton.parameters())
+        if key.on_host and n_weights > MAX_WEIGHTS_ON_HOST:
+            self.no_gain_reason = (
+                f"{n_weights:,} weights; on a CPU networks of more than {MAX_WEIGHTS_ON_HOST:,} "
+                "gain nothing together (execution.pack=N packs them)"
+            )
         self._probe()
         self._numbers.clear()
 

@@ -158,6 +158,8 @@ class PackTrainer(ABC):
 
     no_grad: Callable[[], AbstractContextManager[Any]] = torch.inference_mode
     """The context of all steps; a kind of network that torch differentiates replaces it."""
+    no_gain_reason: str | None = None
+    """Why these networks gain nothing together; None: they gain."""
 
     def __init__(
         self, problem: TrainingProblem, batch_size: int, data: DataTensors, *, device: str
@@ -239,11 +241,7 @@ class PackTrainer(ABC):
 
         None means that there are no more metrics.
         """
-        return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
-
-    def beside(self, number: int) -> dict[str, float]:
-        """Return the entries of a model file besides the model, as `NetworkTrainer.beside`."""
-        return self.problem.beside(self._outputs_of(self._require_places().positions[number]))
+        return self.problem.scores(self._outputs_of(self._require_places().positions[number]))
 
     def _outputs_of(self, position: int) -> torch.Tensor | None:
         """Return a copy (N, C) of a lane's outputs, which keeps no memory of other lanes."""
@@ -305,8 +303,9 @@ class PackTrainer(ABC):
             )
             try:
                 check_metrics_finite(metrics, lane.epoch, lane.params)
-                if self.problem.judged is not None and self.problem.judged.wants_metric:
-                    metrics |= self.problem.more_metrics(self._outputs_of(position))
+                own = None if self._outputs is None else self._outputs[position].T
+                if (scores := self.problem.scores(own)) is not None:
+                    metrics |= scores.study_metric()
                 if lane.fold is None:
                     lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics
