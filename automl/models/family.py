@@ -42,8 +42,7 @@ NetworkBuilder: TypeAlias = Callable[..., Any]
 
 
 class PackKey(Protocol):
-    """A key of trials. Trials of one study with equal keys can train together on one kind of
-    device."""
+    """A key of trials: those of a study with equal keys can train together on a kind of device."""
 
     @property
     def n_lanes(self) -> int:
@@ -128,8 +127,7 @@ class Family(ModelConfig, ABC):
             )
 
     has_own_length: ClassVar[bool] = False
-    """Whether `with_length` says the length of a training that the settings leave open; else it is
-    20 epochs."""
+    """Whether `with_length` says the length that settings leave open; else it is 20 epochs."""
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings with the length of a trial of this family, if they say none."""
@@ -144,15 +142,12 @@ class Family(ModelConfig, ABC):
         return 1
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
-        """Return after how many reports without a better value a trial ends; None: at its length.
-
-        `n_rows` is the number of rows of an epoch.
-        """
+        """Return after how many reports without a better value a trial ends; None: at its
+        length."""
         return training.patience_epochs
 
     max_auto_rows: ClassVar[int | None] = None
-    """Number of rows above which `model=auto` leaves the family out, unless `model.families` is
-    set; None: no limit."""
+    """Number of rows above which `model=auto` leaves the family out; None: no limit."""
 
     library: ClassVar[str] = "torch"
     """Name of the library that trains. A process that trains only families of other libraries never
@@ -184,10 +179,7 @@ class Family(ModelConfig, ABC):
         return self, params
 
     def with_family_params(self, params: Params, own: Params) -> dict[str, ParamValue]:
-        """Return a trial's params with its family's params `own` in their places.
-
-        It inverts `of_trial`.
-        """
+        """Invert `of_trial`: return a trial's params with its family's params `own` in place."""
         return {**params, **own}
 
     def searched_space(
@@ -261,10 +253,8 @@ class TrialEstimator(Protocol):
         """Train a trial to its end, from its checkpoint if there is one, and report to it."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:
-        """Return a pack (`packs.pack.PackSetup`) without trials yet.
-
-        Raises an exception of any kind if trials with this key must train alone.
-        """
+        """Return an empty pack (`packs.pack.PackSetup`), or raise anything: they must train
+        alone."""
 
 
 class TrainedModel(Protocol):
@@ -285,8 +275,7 @@ class TrainedModel(Protocol):
         """Raise ValueError if the model was not trained on columns like these."""
 
     def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        """Return scores (N, C) whose softmax is the classes' probabilities, or scaled targets
-        (N, 1)."""
+        """Return scores (N, C), whose softmax are probabilities, or scaled targets (N, 1)."""
 
 
 @functools.cache

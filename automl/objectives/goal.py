@@ -45,8 +45,7 @@ class FinalReport:
 
 @dataclass(frozen=True)
 class Patience:
-    """The best value of a trial so far and the epochs since, for early stopping; without a limit
-    it is never over."""
+    """The best value of a trial and the epochs since; without a limit it is never over."""
 
     goal: StudyGoal
     limit_epochs: int | None

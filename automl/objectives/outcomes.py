@@ -48,10 +48,7 @@ class PrunedWithoutReports(TrialPruned):
 
 
 def is_optuna_pruning(error: BaseException) -> bool:
-    """Return whether the error is `optuna.TrialPruned`.
-
-    Optuna is not imported here: the code that raised the error has imported it.
-    """
+    """Return whether the error is `optuna.TrialPruned`, without importing Optuna."""
     pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
     return isinstance(pruned, type) and isinstance(error, pruned)
 
@@ -146,10 +143,7 @@ def _may_be_ctrl_c(record: TrialReports) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the device or the host was out of memory.
-
-    torch has an exception for it, but does not raise that everywhere.
-    """
+    """Return whether memory ran out, which torch does not always say by its own exception."""
     if isinstance(error, MemoryError) or _is_torch_type(error, "OutOfMemoryError"):
         return True
     return isinstance(error, RuntimeError) and mentions_out_of_memory(_exception_text(error))
@@ -171,18 +165,12 @@ def mentions_device_failure(text: str) -> bool:
 
 
 def is_pruning(error: BaseException) -> bool:
-    """Return whether the error ends a trial as pruned.
-
-    Both `automl.TrialPruned` and Optuna's, raised by an objective written for Optuna, do.
-    """
+    """Return whether the error ends a trial as pruned; Optuna's exception does, too."""
     return isinstance(error, TrialPruned) or is_optuna_pruning(error)
 
 
 def _is_torch_type(value: Any, name: str) -> bool:
-    """Return whether a value is of torch's class `name`.
-
-    torch is not imported here: the code that made such a value has imported it.
-    """
+    """Return whether a value is of torch's class `name`, without importing torch."""
     kind = getattr(sys.modules.get("torch"), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
@@ -227,10 +215,7 @@ def _no_value(record: TrialReports) -> str:
 
 
 def _hint(error: BaseException, params: Params) -> str:
-    """Return the names of the trial's params if a missing or unknown one may be the cause.
-
-    Returns an empty text otherwise.
-    """
+    """Return the trial's params if a missing or unknown one may be the cause, else nothing."""
     key: Any = error.args[0] if error.args else None
     missing_key = (isinstance(error, KeyError) and not isinstance(error, MissingParamError)) and (
         isinstance(key, str) and key not in params

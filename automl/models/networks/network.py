@@ -26,10 +26,7 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def parse_weights(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Tensor]:
-    """Return the weights by name: dense, in main memory, and together no larger than the file.
-
-    Raises ValueError for any other weights.
-    """
+    """Return the weights by name, dense and no larger than the file. Raises ValueError."""
     weights = state["weights"]
     check_content(isinstance(weights, Mapping), "no weights", weights)
     for name, weight in weights.items():
@@ -140,10 +137,7 @@ class NetworkModel:
 
     @torch.no_grad()
     def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:
-        """Return the outputs (N, …) of rows (N, …), computed `n_at_once` rows at a time.
-
-        Whole numbers enter the network unchanged.
-        """
+        """Return the outputs (N, …) of rows (N, …), computed `n_at_once` rows at a time."""
         x = x.to(self.dtype) if x.is_floating_point() else x
         batches = (batch.to(self._device) for batch in torch.split(x, n_at_once))
         out = torch.cat([self._module(batch).cpu() for batch in batches])

@@ -183,18 +183,12 @@ class NetworkSide(ABC):
         weights: Mapping[str, torch.Tensor],
         build: NetworkBuilder | None,
     ) -> NetworkDescription:
-        """Return the network of a `best.pt`, from the result of its `plain`.
-
-        `build` is the user's builder as in `HeavySide.read_model`.
-        """
+        """Return the network of a `best.pt` from its `plain`; `build` is as in `read_model`."""
 
     def open_pack(
         self, problem: TrainingProblem, key: Any, data: DataTensors, *, device: str
     ) -> PackTrainer:
-        """Return the trainer of a pack that has no trials yet.
-
-        Any exception means that trials with this key must train alone.
-        """
+        """Return the trainer of an empty pack, or raise anything: such trials must train alone."""
         raise NotImplementedError("such a family has no key")
 
     def open_estimator(self, setup: EstimatorSetup) -> NetworkEstimator:

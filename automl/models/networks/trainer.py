@@ -80,8 +80,7 @@ class TrainingProblem:
     facts: UserDataFacts | None = None
     """The facts of the user's own data; None means that the data is a table."""
     judged: JudgedTargets | None = None
-    """The targets of the validation part, for more metrics than the losses and their parts. None
-    leaves it at these."""
+    """The targets of the validation part, for further metrics; None: no further ones."""
     class_weights: tuple[float, ...] = ()
     """The weight of a row of each class, so that all classes count the same; empty for numbers."""
     get_edges: Callable[[], Edges] = tuple
@@ -120,10 +119,7 @@ class TrainingProblem:
         return min(most, max(batch_size, _EVALUATION_NUMBERS // n_numbers))
 
     def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
-        """Return the metrics of `NetworkTrainer.run_epoch`, from three sums over rows.
-
-        The sums are those of the training loss, the validation loss and the misses.
-        """
+        """Return an epoch's metrics from sums over rows: training loss, validation loss, misses."""
         train_sum, val_sum, miss_sum = sums
         metrics = {"train_loss": train_sum / n_train}
         if not n_validation:
@@ -136,10 +132,7 @@ class TrainingProblem:
         return metrics
 
     def scores(self, outputs: torch.Tensor | None) -> ReportScores | None:
-        """Return an object that computes metrics of the outputs (N, C) for the validation part.
-
-        None means that there are no metrics to compute.
-        """
+        """Return an object that computes metrics of the outputs (N, C); None: no more metrics."""
         if self.judged is None or outputs is None:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
@@ -156,10 +149,7 @@ class TrainingProblem:
         return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
-        """Return the patience of a trial at its start, with `n_rows` rows in an epoch.
-
-        A goal without rows to judge by has a patience that never ends.
-        """
+        """Return a trial's patience at its start; it never ends if no rows judge."""
         limit = params.limit_epochs(self.training.patience_steps, n_rows)
         return Patience(self.goal, None if self.goal.keeps_last else limit)
 
@@ -272,10 +262,7 @@ class NetworkTrainer:
             return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self, epoch: int) -> dict[str, Any]:
-        """Return a state that suffices to go on after `epoch`.
-
-        Random draws are no part of it: they follow from seed and epoch.
-        """
+        """Return a state to go on from after `epoch`, without draws, which follow from the seed."""
         average = {} if self._average is None else {"average": self._average}
         return {
             "epoch": epoch,

@@ -230,7 +230,7 @@ def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
     from automl.execution.child_calls import call_in_child
     from automl.execution.executor import resolve_entry
 
-    setup = SessionSetup(plan, inside=mlflow_inside_entry(config, plan))
+    setup = SessionSetup(plan, redirect=mlflow_inside_entry(config, plan))
     if config.execution.kind is ExecutionKind.inline:
         return resolve_entry(question)(setup)
     for key, target in plan.users_code:

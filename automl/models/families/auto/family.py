@@ -31,8 +31,7 @@ BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
 
 
 DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
-"""Families of `model=auto`, the cheap ones first. Families that do not take the number of rows are
-left out."""
+"""Families of `model=auto`, the cheap ones first."""
 
 
 @dataclass(frozen=True)
@@ -187,10 +186,7 @@ class AutoFamily(Family):
         return (f"left out: {', '.join(each)}. model.families=[{','.join(left_out)},…] has it.",)
 
     def _left_out(self, n_rows: int | None, entries: Mapping[str, Any]) -> dict[str, int]:
-        """Return the families that do not take so many rows, with the most that each takes.
-
-        It is empty if `model.families` or the space chose the families.
-        """
+        """Return the families that do not take so many rows, with the most that each takes."""
         if n_rows is None or FAMILY_PARAM in entries or self.families != [*DEFAULT]:
             return {}
         limits = {name: family.max_auto_rows for name, family in self.by_choice.items()}
@@ -248,10 +244,7 @@ class AutoFamily(Family):
 
 
 def batch_sizes(n_rows: int | None) -> list[int]:
-    """Return the batch sizes that give an epoch of `n_rows` enough steps; None: all of them.
-
-    With few steps, any number of epochs would be too small.
-    """
+    """Return the batch sizes that give an epoch of `n_rows` enough steps; None: all of them."""
     smallest, *larger = BATCH_SIZES
     return [smallest, *(n for n in larger if n_rows is None or LEAST_STEPS * n <= n_rows)]
 

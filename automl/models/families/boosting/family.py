@@ -100,10 +100,7 @@ class BoostingFamily(TableFamily):
         check_setting(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
-        """Return the settings with a length and patience, if they say no length.
-
-        Few leaves that learn slowly want more corrections than many leaves that learn fast.
-        """
+        """Return the settings with a length and patience, if they say no length."""
         if training.epochs is not None:
             return training
         patience = training.patience_epochs or PATIENCE_EPOCHS
@@ -128,10 +125,7 @@ class BoostingFamily(TableFamily):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
-        """Return the time to make histograms of each column for each tree, from each cell.
-
-        Patience is assumed to end a trial after half of its epochs.
-        """
+        """Return the time to make histograms of each column; patience ends a trial half-way."""
         model_data = dataset.of_one_model
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)

@@ -23,8 +23,7 @@ KERNEL_KINDS = (RBF, MATERN)
 MAX_ROWS, MAX_OWN = 512, 512
 """Largest number of rows that lengths are learned from, and of columns with their own lengths."""
 MOST_ROWS = 10_000
-"""Number of rows above which `model=auto` tries no kernel: boosted trees are as good there, and
-faster."""
+"""Number of rows above which boosted trees are as good as a kernel, and faster."""
 _MATRICES = 8
 """Number of square matrices of the rows that lengths are learned from, at one time."""
 _OPERATION_SECONDS = 1e-10

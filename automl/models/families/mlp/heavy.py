@@ -20,8 +20,7 @@ from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
 
 MAX_LAYERS = 10_000
-"""A model file must have fewer hidden layers than this: a layer takes some kilobytes, however small
-its weights are."""
+"""A model file has fewer hidden layers: each takes some kilobytes, however small it is."""
 
 NetworkT = TypeVar("NetworkT", bound=MLPNetwork)
 

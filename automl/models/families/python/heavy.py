@@ -109,10 +109,7 @@ class PythonSide(NetworkSide):
         weights: Mapping[str, torch.Tensor],
         build: NetworkBuilder | None,
     ) -> UserNetwork:
-        """Return a description of checked values that builds with the caller's function.
-
-        The function that the file names is not looked up.
-        """
+        """Return a description that builds with the caller's function, never with the file's."""
         for key in ("n_inputs", "n_outputs"):
             sizes = plain[key] if isinstance(plain[key], list | tuple) else (plain[key],)
             check_content(

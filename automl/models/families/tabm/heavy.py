@@ -25,8 +25,7 @@ from automl.models.networks.trainer import TrainingProblem
 
 
 class SharedLinear(nn.Module):
-    """A linear layer of one matrix, with scales and a bias for each member: (B, K, n_in) →
-    (B, K, n_out)."""
+    """A linear layer (B, K, n_in) → (B, K, n_out) with scales and a bias for each member."""
 
     def __init__(self, n_members: int, n_in: int, n_out: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -84,10 +83,7 @@ def mean_of_members(out: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def draw_weights(model: TabM, generator: torch.Generator) -> None:
-    """Draw the weights like those of an MLP.
-
-    Members start with different signs of the first layer's inputs, and different last layers.
-    """
+    """Draw weights like those of an MLP, with other signs and last layers for each member."""
     for layer in model.layers:
         assert isinstance(layer, SharedLinear)
         bound = math.sqrt(6.0 / layer.weight.shape[1])

@@ -68,8 +68,7 @@ class TreesFamily(TableFamily):
     trial_params = TreesParams
 
     trees_per_epoch: int = 5
-    """Trees that are added between two reports; a whole trial has `training.epochs` times as
-    many."""
+    """Trees between two reports; a whole trial has `training.epochs` times as many."""
 
     def __post_init__(self) -> None:
         n_trees = self.trees_per_epoch
@@ -88,10 +87,7 @@ class TreesFamily(TableFamily):
         return rows + nodes * (_NODE_BYTES + 8 * n_outputs) + kept
 
     def max_leaves(self, params: TreesParams, dataset: Dataset, n_epochs: int) -> int | None:
-        """Return how many leaves a tree may have so that the file of the trial stays small.
-
-        None: as many as the rows make.
-        """
+        """Return the most leaves of a tree that keep the trial's file small; None: no limit."""
         n_trees = self.trees_per_epoch * n_epochs * (dataset.whole or dataset).n_models
         most = max(2, MAX_TRIAL_LEAVES // n_trees)
         if params.max_leaf_nodes is not None:

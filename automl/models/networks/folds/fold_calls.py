@@ -168,10 +168,7 @@ class _FoldedTrialState:
     step: int = -1
 
     def take(self, reports: Sequence[_FoldReport | None]) -> dict[str, float]:
-        """Take the folds' reports of a step, and return the metrics of the trial.
-
-        A fold that has ended, whose report is None, keeps its last metrics.
-        """
+        """Take the folds' reports of a step, None for a fold that ended, and return the metrics."""
         for fold, report in enumerate(reports):
             if report is not None:
                 self.reports[fold], self.metrics[fold] = report, report.metrics
@@ -229,10 +226,7 @@ def train_by_calls(
     combine: CombineFolds,
     snapshot: Callable[[Any], Any],
 ) -> FinalReport | None:
-    """Train a trial with one estimator per fold, and return its final report.
-
-    None means that no value was finite.
-    """
+    """Train one estimator per fold; return the final report, or None if no value was finite."""
     state = trial.restore() or {}
     nothing: list[Any] = [None] * len(estimators)
     progress = _FoldedTrialState(

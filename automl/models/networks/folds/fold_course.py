@@ -20,8 +20,7 @@ from automl.models.judged_rows import JudgedTargets, join_judged
 from automl.objectives.goal import FinalReport, Patience, StudyGoal
 
 MAX_KEPT = 2**22
-"""The most outputs for the rows left out that a trial keeps for more metrics than the study's own:
-32 MB."""
+"""The most outputs for the rows left out that a trial keeps for further metrics: 32 MB."""
 FoldMetrics: TypeAlias = Mapping[str, float]
 CombineFolds: TypeAlias = Callable[[Sequence[Any]], Mapping[str, Any]]
 """Returns the content of `best.pt` from the models of all folds."""
@@ -63,8 +62,7 @@ class FoldsProgress:
     n_rows: tuple[int, ...]
     """The number of rows that judge each fold."""
     repeats: tuple[int, ...]
-    """The number of each fold's division of the rows. The other folds of a division choose a fold's
-    length."""
+    """The number of each fold's division of the rows, whose other folds choose its length."""
     choices: tuple[FoldLengthChoice | None, ...]
     """The length chosen for each fold; None before the first finite value."""
     judged: tuple[JudgedTargets, ...] = ()
@@ -130,10 +128,7 @@ class FoldsProgress:
 
     @property
     def out_of_fold(self) -> dict[str, float] | None:
-        """The metrics of the rows left out, with each fold at its chosen length.
-
-        None if a fold has no chosen length.
-        """
+        """The metrics of the rows left out at the chosen lengths; None if a fold has none."""
         choices = [choice for choice in self.choices if choice is not None]
         if len(choices) < len(self.choices):
             return None

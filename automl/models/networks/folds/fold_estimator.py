@@ -172,10 +172,7 @@ def _outputs_of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.
 
 
 class MembersEstimator:
-    """A `family.TrialEstimator` of ensemble members, which opens an estimator for each trial.
-
-    The trials share no estimator because each trains for its own length.
-    """
+    """A `family.TrialEstimator` of ensemble members, each of which trains for its own length."""
 
     def __init__(self, plan: TrainingPlan, data: Any, *, n_threads: int) -> None:
         self._plan, self._data, self._n_threads = plan, data, n_threads

@@ -33,10 +33,7 @@ class _PackedFoldsTrial:
 
 
 class FoldPack:
-    """A `packs.pack.TrialPackTrainer` for trials with folds.
-
-    The number of a lane follows from the numbers of its trial and fold.
-    """
+    """A `packs.pack.TrialPackTrainer` for trials with folds."""
 
     def __init__(
         self,
@@ -84,10 +81,8 @@ class FoldPack:
             self._lanes.remove(lane)
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train an epoch of all trials, and return each one's metrics or its divergence.
-
-        The metrics are of all the rows that judge a trial's folds.
-        """
+        """Train an epoch, and return each trial's metrics of all its judged rows, or its
+        divergence."""
         ended = self._lanes.train_epoch()
         results = {
             number: self._after(number, trial, ended) for number, trial in self._trials.items()

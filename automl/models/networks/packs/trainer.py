@@ -79,10 +79,8 @@ class LanePlaces(ABC, Generic[AnyLayout]):
 
     @abstractmethod
     def find_gradients(self, rows: torch.Tensor) -> None:
-        """Write the gradients of a step to `grads`.
-
-        `rows` (K, B) number rows of the training part, one order per lane.
-        """
+        """Write the gradients of a step on each lane's rows, numbered by `rows` (K, B), to
+        `grads`."""
 
     @abstractmethod
     def train_sums(self) -> torch.Tensor:
@@ -237,10 +235,7 @@ class PackTrainer(ABC):
             return places.weights(places.positions[number])
 
     def scores(self, number: int) -> ReportScores | None:
-        """Return an object that computes all metrics of a lane's last epoch.
-
-        None means that there are no more metrics.
-        """
+        """Return an object that computes all metrics of a lane's last epoch; None: no more."""
         return self.problem.scores(self._outputs_of(self._require_places().positions[number]))
 
     def _outputs_of(self, position: int) -> torch.Tensor | None:
@@ -279,10 +274,8 @@ class PackTrainer(ABC):
     # --- training -------------------------------------------------------------------------------
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train one epoch of every lane, and return each one's metrics or its divergence.
-
-        The metrics are those of `NetworkTrainer.run_epoch`. Lanes may be in different epochs.
-        """
+        """Train one epoch of every lane; return its metrics as `NetworkTrainer`, or its
+        divergence."""
         ended = self.train_epoch()
         self.settle()
         return ended

@@ -112,8 +112,7 @@ class RankFailed:
 
     error: BaseException
     lost_others: bool
-    """Whether the cause is another rank that is gone. That rank reports its own error, or has
-    died."""
+    """Whether the cause is another rank that is gone, and reports its own error or has died."""
 
 
 class RankLauncher:
@@ -123,10 +122,7 @@ class RankLauncher:
         self._setup, self._n_ranks = setup, n_ranks
 
     def __call__(self, trial: TrialContext) -> None:
-        """Train a trial to its end.
-
-        Raises the error of a rank, RankDiedError if a rank died, and the errors of `report`.
-        """
+        """Train a trial to its end. Raises a rank's error, RankDiedError, and those of `report`."""
         devices = trial.devices if trial.device != "cpu" else ("cpu",) * self._n_ranks
         with start_ranks(self._setup, trial, devices) as ranks:
             while isinstance(message := ranks.next(), EpochEnded):
@@ -168,10 +164,8 @@ class RankProcesses:
         return self.answers[question]
 
     def next(self) -> EpochEnded | RankAnswer | None:
-        """Return the next message of rank 0, or None at its end.
-
-        Raises the error of any rank, and RankDiedError for a rank that died.
-        """
+        """Return the next message of rank 0, or None. Raises any rank's error, and
+        RankDiedError."""
         missed: BaseException | None = None
         while ready := wait(self._pipes, None if missed is None else _END_SECONDS):
             for number in [self._pipes.index(pipe) for pipe in ready]:
