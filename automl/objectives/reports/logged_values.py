@@ -1,6 +1,6 @@
 """Turns what an objective logs through another library into events, and its metric into reports.
 
-The redirection of those libraries is `automl.trial.session_protocols`; this is its side of a trial.
+The redirection of those libraries is `automl.trial.library_redirect`; this is its side of a trial.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoggedSide:
-    """The trial that a redirected library logs to: a `LoggingTrial` of `session_protocols`.
-
-    An instance must be made in the trial's own thread.
-    """
+    """The trial that a redirected library logs to, made in the trial's own thread."""
 
     def __init__(self, record: TrialReports) -> None:
         self._record = record

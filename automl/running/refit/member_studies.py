@@ -173,7 +173,7 @@ def _with_their_families(config: Config, members: Sequence[Params]) -> dict[str,
     The refit has more rows, for which the default space might leave the family out.
     """
     family = family_of(config)
-    limited = any(family.of_trial(params)[0].most_rows is not None for params in members)
+    limited = any(family.of_trial(params)[0].max_auto_rows is not None for params in members)
     if family.choice is None or not limited:
         return config.space
     return {family.choice: {"choices": [*family.by_choice]}, **config.space}

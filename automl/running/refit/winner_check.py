@@ -204,7 +204,7 @@ def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialR
     found = dict(_times(own, "lr", DEFAULT_LR, change.lr))
     found |= dict(_times(own, "weight_decay", 0.0, change.weight_decay))
     epochs = max(1, round((member.best_step + 1) * change.steps))
-    params = family.with_own(member.params, found)
+    params = family.with_family_params(member.params, found)
     return replace(member, params=params, best_step=epochs - 1)
 
 

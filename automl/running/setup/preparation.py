@@ -120,7 +120,7 @@ class _StudyPreparation:
     def _parse_space(self, n_rows: int | None = None) -> SearchSpace:
         """Return the space, which for tables of some numbers of rows lacks some params."""
         study = self._config.study
-        space = parse_space(self._family.whole_space(self._config.space, n_rows))
+        space = parse_space(self._family.searched_space(self._config.space, n_rows))
         asks = self._config.objective.kind is ObjectiveKind.optuna
         if n_rows is None or self._refit is None:
             for number, params in enumerate(study.enqueue):
@@ -261,7 +261,7 @@ def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
     from automl.execution.child_calls import call_in_child
     from automl.execution.executor import resolve_entry
 
-    setup = SessionSetup(plan, inside=mlflow_inside_entry(config, plan))
+    setup = SessionSetup(plan, redirect=mlflow_inside_entry(config, plan))
     if config.execution.kind is ExecutionKind.inline:
         return resolve_entry(question)(setup)
     for key, target in plan.users_code:

@@ -108,8 +108,8 @@ class PreparedStudy:
             facts=self.facts,
             request_bytes=self.config.admission.request_bytes,
             packs_large=execution.pack != "auto",
-            inside=mlflow_inside_entry(self.config, self.plan),
-            called=self.called,
+            redirect=mlflow_inside_entry(self.config, self.plan),
+            function=self.called,
         )
 
     @property

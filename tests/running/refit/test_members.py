@@ -150,7 +150,7 @@ def test_more_rows_leave_no_member_out() -> None:
 
     def has(config: Config, n_rows: int) -> bool:
         assert isinstance(config.model, AutoFamily)
-        return parse_space(config.model.whole_space(config.space, n_rows)).has(kernel)
+        return parse_space(config.model.searched_space(config.space, n_rows)).has(kernel)
 
     assert (has(searched, 9_000), has(searched, 11_000)) == (True, False)
     assert (has(own, 9_000), has(own, 11_000)) == (True, True)
