@@ -17,7 +17,7 @@ from automl.objectives.function_call import CalledFunction
 from automl.running.setup.resume_command import refuse_missing_function, refuse_refit_folder
 
 if TYPE_CHECKING:
-    from automl.running.refit.refit_settings import RefitTask
+    from automl.running.refit.refit_task import RefitTask
     from automl.running.setup.prepared_config import PreparedStudy
 
 

@@ -92,7 +92,7 @@ def main() -> None:
     here, rows = psutil.Process(), defaultdict[str, list[tuple[float, float]]](list)
     for _ in range(n_rounds):
         for way in ("poll", "stream"):
-            actor = ray.remote(Sender).options(num_cpus=0, max_concurrency=2).remote()
+            actor: Any = ray.remote(Sender).options(num_cpus=0, max_concurrency=2).remote()
             there = psutil.Process(ray.get(actor.pid.remote()))
             before = cpu_seconds(here), cpu_seconds(there)
             actor.begin.remote()
