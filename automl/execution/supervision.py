@@ -133,8 +133,8 @@ class ExecutionSupervisor:
         match message:
             case None:
                 self._all_died()
-            case WorkerIdle(spent=spent):
-                self.worker.spent = spent
+            case WorkerIdle(is_reusable=is_reusable):
+                self.worker.is_reusable = is_reusable
                 self.worker.idle = self._end_of is None and not self._device_failed
             case ObjectiveUnavailable(cause=cause, details=details):
                 self._all_failed(cause, details)

@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 
 from automl.errors import StorageError
 from automl.execution.executor import open_session
-from automl.execution.isolation.trial_isolation import WorkerIsolation
 from automl.execution.process_tree import die_with_parent, kill_own_group
+from automl.execution.trial_isolation import WorkerIsolation
 from automl.execution.trial_output import (
     StandardStreams,
     begin_worker_life,
@@ -120,7 +120,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
             return
         session.give_back_memory()
         setup.slot.write(session.held_bytes())
-        outbox.ring(WorkerIdle(isolation.spent))
+        outbox.ring(WorkerIdle(isolation.process_is_reusable))
 
 
 class WorkerOutbox:

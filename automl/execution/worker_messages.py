@@ -239,8 +239,8 @@ class NextTrialAsked:
 class WorkerIdle:
     """Reports that the work is over, and its memory given back."""
 
-    spent: bool = False
-    """Whether the process can take no other trial, since changes cannot be put back."""
+    is_reusable: bool
+    """Whether the process can take another trial: all that a trial changed is put back."""
 
 
 @dataclass(frozen=True)

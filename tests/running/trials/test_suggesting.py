@@ -10,7 +10,7 @@ import pytest
 
 from automl.admission.accounting.ledger import Ledger
 from automl.errors import StorageError
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import InlineExecutor
 from automl.record.event_log import EventLog, read_events
 from automl.running.loop.messages import (
     AdmittedExecution,
