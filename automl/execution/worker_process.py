@@ -162,8 +162,6 @@ class WorkerLimits:
     """Sets when a trial or a worker is ended, and how many workers there may be."""
 
     max_workers: int
-    max_devices: int = 1
-    """Largest number of devices that a trial may have."""
     trial_timeout_seconds: float | None = None
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = _EXECUTION.recycle_after_trials
@@ -185,7 +183,7 @@ class WorkerProcess:
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
-        self.devices, self.slot = setup.devices, setup.slot
+        self.devices, self.numbers = setup.devices, setup.numbers
         self.idle = True
         """Whether the worker is ready; false from `begin` until it reports that it is idle again.
         """
@@ -197,9 +195,7 @@ class WorkerProcess:
         self._outliving = OutlivingProcesses()
         self.pipe, theirs = FORK_SERVER_CONTEXT.Pipe()
         self._bell, their_bell = FORK_SERVER_CONTEXT.Pipe(duplex=False)
-        self.process = start_forked_child(
-            f"automl-worker-{setup.slot.number}", worker.main, setup, theirs, their_bell
-        )
+        self.process = start_forked_child("automl-worker", worker.main, setup, theirs, their_bell)
         theirs.close()
         their_bell.close()
         assert self.process.pid is not None
@@ -233,7 +229,7 @@ class WorkerProcess:
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             self._send(VerdictsAnswered(verdicts))
         if waits:
-            self.slot.answer()
+            self.numbers.counters.n_answered += 1
 
     def reply(self, reply: Reply) -> None:
         """Send the reply to a question of the worker's trial, which waits for it."""
@@ -309,7 +305,7 @@ class WorkerProcess:
         # A dead worker fails the send; the thread that waits for its messages finds out.
         with self._sending, suppress(OSError):
             self.pipe.send(message)
-            self.slot.sent()  # only now, so that a counted message is in the pipe
+            self.numbers.counters.n_sent += 1  # only now, so that a counted message is in the pipe
 
 
 def _resident_bytes(pid: int) -> int:

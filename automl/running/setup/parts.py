@@ -165,7 +165,6 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
-        max_devices=prepared.config.admission.devices_per_trial,
         judging=JudgedReports(prepared.config.study.metric, prepared.rungs),
     )
 
