@@ -118,8 +118,8 @@ class TrialIsolation(Protocol):
     """Separates what runs user code from what runs in the same process after it."""
 
     @property
-    def spent(self) -> bool:
-        """Whether the process is fit for no other trial."""
+    def process_is_reusable(self) -> bool:
+        """Whether the process is fit for another trial: all that a trial changed is put back."""
 
     def __call__(self) -> AbstractContextManager[None]:
         """Isolate a trial, or a pack, that runs inside this context in its own thread. Raises
@@ -173,7 +173,7 @@ class ObjectiveSession(Protocol):
     def keep_apart(self, apart: TrialIsolation) -> None:
         """Enter `apart` from now on around each trial, or pack, that runs user code here.
 
-        Once it is spent, no further trial is started.
+        Once the process is not reusable, no further trial is started.
         """
 
     def give_back_memory(self) -> None:

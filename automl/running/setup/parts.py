@@ -19,8 +19,7 @@ from automl.devices.device_reading import NodesReader
 from automl.devices.host import n_oom_kills
 from automl.errors import StorageError, StudyInUseError
 from automl.execution.checkpoint_store import CheckpointStore
-from automl.execution.executor import Executor
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import Executor, InlineExecutor
 from automl.execution.worker_messages import JudgedReports
 from automl.execution.worker_process import WorkerLimits
 from automl.execution.workers_executor import WorkersExecutor
@@ -186,7 +185,6 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
-        max_devices=prepared.config.admission.devices_per_trial,
         judging=JudgedReports(prepared.config.study.metric, prepared.rungs),
     )
 

@@ -17,7 +17,7 @@ from automl.admission.limits import AdmissionLimits
 from automl.config import Config, StudyConfig
 from automl.devices.host import HostReader
 from automl.errors import StudyInUseError, TrialsLeftBehindError
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import InlineExecutor
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.event_log import EventLog, read_events
 from automl.record.study_directory import StudyDirectory

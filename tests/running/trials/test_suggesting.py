@@ -12,7 +12,7 @@ import pytest
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.limits import AdmissionLimits
 from automl.errors import StorageError
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import InlineExecutor
 from automl.record.event_log import EventLog, read_events
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
