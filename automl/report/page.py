@@ -21,13 +21,8 @@ from automl.record.disk import write_atomically
 from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_line
 from automl.report.findings import range_edges
-from automl.report.search_sections import (
-    curves_section,
-    parallel_section,
-    params_section,
-    progress_section,
-    verdict_section,
-)
+from automl.report.param_sections import parallel_section, params_section, path_section
+from automl.report.search_sections import curves_section, progress_section, verdict_section
 from automl.report.section import ReportSection
 from automl.report.study_data import StudyData
 from automl.report.work_sections import (
@@ -55,6 +50,7 @@ def report_sections(
         verdict_section(data),
         progress_section(data),
         params_section(data),
+        path_section(data),
         parallel_section(data),
         curves_section(data),
         families_section(data, choice),

@@ -27,7 +27,6 @@ from automl.trial import (
     OutOfMemoryOutcome,
     ParamValue,
     PrunedOutcome,
-    SweepEnded,
     SweepStarted,
     TooLargeOutcome,
     TrialEvent,
@@ -121,8 +120,8 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
             executions.take(event)
             if isinstance(event, SweepStarted):
                 spans.append([event.time, event.time])
-            elif spans and not isinstance(event, SweepEnded):
-                spans[-1][1] = max(spans[-1][1], _time_of(event))
+            elif spans and isinstance(event, TrialEvent):
+                spans[-1][1] = max(spans[-1][1], event.time)
     except OSError as error:
         raise ConfigError(unreadable_text(log, error)) from error
     record = replace(study.record(), name=directory.name)
@@ -134,10 +133,6 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
         spans=tuple((start, end) for start, end in spans),
         is_running=is_running,
     )
-
-
-def _time_of(event: Event) -> float:
-    return float(event.time)
 
 
 @dataclass
@@ -199,10 +194,11 @@ def _execution_state(outcome: TrialOutcome) -> str:
 
 
 def param_scales(record: StudyRecord) -> dict[str, ParamScale]:
-    """Return the scale of each param that has different values among the trials."""
+    """Return the scale of each param that differs among the trials with a value."""
     space = declared_space(record.settings)
     values: dict[str, list[ParamValue]] = {}
-    for trial in record.trials.values():
+    trials = [t for t in record.trials.values() if t.value is not None]
+    for trial in trials or record.trials.values():
         for name, value in trial.params.items():
             values.setdefault(name, []).append(value)
     scales = {name: _scale(name, values[name], space) for name in values}
@@ -243,7 +239,7 @@ def _scale(name: str, values: Sequence[ParamValue], space: SearchSpace) -> Param
     if len(distinct) < 2:
         return None
     domain = space[name].domain if name in space.names else None
-    numbers = [float(v) for v in values if _is_number(v)]
+    numbers = [float(v) for v in values if isinstance(v, int | float) and _is_number(v)]
     if isinstance(domain, RangeDomain) and len(numbers) == len(values):
         low, high = min(float(domain.low), *numbers), max(float(domain.high), *numbers)
         return ParamScale(name, (), low, high, domain.log, is_declared=True)
@@ -266,4 +262,5 @@ def _key(value: ParamValue) -> tuple[str, ParamValue]:
 
 
 def _order(value: ParamValue) -> tuple[bool, float, str]:
-    return not _is_number(value), float(value) if _is_number(value) else 0.0, str(value)  # type: ignore[arg-type]
+    number = float(value) if isinstance(value, int | float) and _is_number(value) else 0.0
+    return not _is_number(value), number, str(value)

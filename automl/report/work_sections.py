@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from automl.config import StudyConfig
 from automl.record.study_directory import study_command
+from automl.record.study_files import trial_log_name
 from automl.record.texts import fit_line
 from automl.report.findings import concurrency, device_seconds, failure_causes
 from automl.report.section import ReportSection, text_table
@@ -51,7 +52,8 @@ def timeline_section(data: StudyData) -> ReportSection | None:
         for *_, running in concurrency(own) or [(0, 0, ())]
     )
     sentences = [
-        f"{len(by_device)} device{'s' * (len(by_device) > 1)} trained for {share:.0%} of the sweep's "
+        f"{len(by_device)} device{'s' * (len(by_device) > 1)} trained for {share:.0%} of the "
+        f"sweep's "
         f"time; at most {n_most} trials ran on one at once."
     ]
     for name, reason in data.waiting[:3]:
@@ -129,17 +131,17 @@ def _draw_concurrency(
     chart: Chart, executions: Sequence[TrialExecution], begun: float, height: int
 ) -> None:
     """Draw how many executions ran at once, by how they ended."""
-    bins = [Counter[str]() for _ in range(N_BINS)]
+    bins = [defaultdict[str, float](float) for _ in range(N_BINS)]
     width = chart.x.high / N_BINS
     for execution in executions:
         start, end = execution.start_seconds - begun, execution.end_seconds - begun
         for i in range(int(start / width), min(N_BINS - 1, int(end / width)) + 1):
             overlap = min(end, (i + 1) * width) - max(start, i * width)
-            bins[i][execution.state] += max(0.0, overlap) / width  # type: ignore[assignment]
+            bins[i][execution.state] += max(0.0, overlap) / width
     most = max(max((sum(b.values()) for b in bins), default=1.0), 1.0)
     pixels = (chart.width - chart.left - chart.right) / N_BINS
     for i, counts in enumerate(bins):
-        base = chart.top + height
+        base = float(chart.top + height)
         for state in STATES:
             if counts[state]:
                 tall = height * counts[state] / most
@@ -195,21 +197,19 @@ def failures_section(data: StudyData) -> ReportSection | None:
         n_failed = sum(n for n, *_ in causes)
         n, cause, first = causes[0]
         sentences.append(
-            f"{n_failed} of {len(data.ended)} trials failed, {n} of them by: {fit_line(cause, 200)} "
+            f"{n_failed} of {len(data.ended)} trials failed, {n} of them by: "
+            f"{fit_line(cause, 200)} "
             f"(first in trial {first})."
         )
     if n_large:
         sentences.append(f"{n_large} trials fit on no device and got no value.")
     rows = [(str(n), cause, str(first)) for n, cause, first in causes[:20]]
     table = text_table(("trials", "last line", "first trial"), rows, n_text=2)
-    command = study_command("status", StudyConfig(name=data.record.name))
-    return ReportSection(
-        "failures",
-        "Failures",
-        tuple(sentences),
-        tables=(table,) if rows else (),
-        commands=(("the same in a terminal", command),),
-    )
+    if causes:
+        sentences.append(
+            f"All that trial {causes[0][2]} printed: logs/{trial_log_name(causes[0][2])}"
+        )
+    return ReportSection("failures", "Failures", tuple(sentences), tables=(table,) if rows else ())
 
 
 def cost_section(data: StudyData) -> ReportSection | None:

@@ -14,6 +14,7 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from automl.search.storage import silence_optuna
@@ -117,7 +118,7 @@ def _judge(
 def _shares(
     trials: Sequence[FrozenTrial], names: Sequence[str], direction: Direction
 ) -> Mapping[str, float]:
-    study = optuna.create_study(direction=direction.name)
+    study = optuna.create_study(direction=StudyDirection[direction.name.upper()])
     study.add_trials(trials)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few trials, and that the evaluator is experimental
