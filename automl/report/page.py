@@ -1,7 +1,7 @@
 """Makes the HTML page of a report from its sections.
 
 The page is one file without requests: style and script are in it. Pictures are SVG, so it says the
-same without the script, which only sorts, filters and copies. `report.html.jinja` escapes all text.
+same without the script, which only sorts, filters and copies. `page.html.jinja` escapes all text.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def report_page(data: StudyData, sections: Sequence[ReportSection]) -> str:
     """Return the text of the page."""
     here = files("automl.report")
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    template = environment.from_string(here.joinpath("report.html.jinja").read_text("utf-8"))
+    template = environment.from_string(here.joinpath("page.html.jinja").read_text("utf-8"))
     columns, rows = _trial_rows(data)
     return template.render(
         name=data.record.name,
@@ -83,8 +83,8 @@ def report_page(data: StudyData, sections: Sequence[ReportSection]) -> str:
         is_running=data.is_running,
         sections=sections,
         safe=Markup,
-        style=Markup(here.joinpath("report.css").read_text("utf-8")),
-        script=Markup(here.joinpath("report.js").read_text("utf-8")),
+        style=Markup(here.joinpath("page.css").read_text("utf-8")),
+        script=Markup(here.joinpath("page.js").read_text("utf-8")),
         columns=columns,
         static_rows=[[_cell_text(cell) for cell in row] for row in rows[:N_STATIC]],
         n_rows=len(rows),

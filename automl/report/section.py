@@ -39,7 +39,7 @@ class ReportSection:
     sentences: tuple[str, ...]
     """What the section's picture means, the most important first."""
     charts: tuple[str, ...] = ()
-    """Pictures as SVG."""
+    """The pictures, each as the text of an SVG."""
     tables: tuple[ReportTable, ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
     """Commands to copy, each with what it does."""

@@ -46,7 +46,7 @@ class TrialExecution:
     trial: int
     device: str
     start_seconds: float
-    """Unix time."""
+    """Begin of the execution (Unix seconds)."""
     end_seconds: float
     state: str
     """How it ended: a value of `TrialState`, or `REPEATED`."""

@@ -189,7 +189,7 @@ class Chart:
             self.add_path(f"M{x:.1f} {y:.1f}h0", f"dots {css}", tip)
 
     def add_squares(self, points: Sequence[Point], css: str) -> None:
-        """Draw hollow squares."""
+        """Draw a hollow square at each point."""
         path = "".join(f"M{self.x_at(x) - 2:.1f} {self.y_at(y) - 2:.1f}h4v4h-4z" for x, y in points)
         self.add_path(path, f"hollow {css}{' many' * (len(points) > MANY)}")
 

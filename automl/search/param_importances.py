@@ -23,7 +23,7 @@ from automl.trial import Direction, Params, ParamValue
 MIN_TRIALS = 8
 """Fewer trials say nothing of a param."""
 MAX_TRIALS = 1_000
-"""Of more trials a random part is used."""
+"""If there are more trials, a random part of them is used."""
 N_RESAMPLES = 10
 
 
