@@ -23,6 +23,7 @@ from automl.trial.events import (
     ParamsSuggested,
     ProcessHosted,
     PrunedOutcome,
+    ReportWritten,
     RowsKind,
     ScoreDifference,
     ScoreInterval,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 
 from automl.config import EnsembleSetting, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
@@ -35,12 +36,13 @@ from automl.running.finish.result_tables import (
     score_on_test_rows,
     sweep_result,
 )
+from automl.running.finish.study_report import make_report
 from automl.running.loop.messages import LoopSnapshot, StopReason
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
-from automl.trial import CheckpointKind, EnsembleBuilt, SweepEnded, TrialState
+from automl.trial import CheckpointKind, EnsembleBuilt, ReportWritten, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events. `sync` delivers the rest."""
@@ -82,6 +84,8 @@ class SweepFinisher:
         self._built_ensemble: EnsembleBuilt | None = None
         self._score_table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
         """Columns and rows of the table that says how good the result is."""
+        self._report: Path | None = None
+        """The page on the study, once it is written."""
         self._skill_warning = ""
         """Warning about a result that is no better than a constant prediction."""
         self._refit = SweepRefitResult()
@@ -103,6 +107,8 @@ class SweepFinisher:
                 self._train_again()
             with self._view_failures.of("the scores"):
                 self._score_result()
+            with self._view_failures.of("the report"):
+                self._write_report()
             self._deliver()
         with self._view_failures.of(STATUS_FILE):
             write_view(self._parts.directory.files.status, self._view(self._how()))
@@ -235,6 +241,16 @@ class SweepFinisher:
             result, dataset, baseline, study.metric, study.towards
         )
 
+    def _write_report(self) -> None:
+        """Write the page on the study; a refit is part of the page of its own study."""
+        if self._parts.prepared.plan.refit is not None or not self._parts.study.n_asked:
+            return
+        self._report = make_report(self._parts.directory.path)
+        try:
+            self._parts.log.append(ReportWritten(time.time()))
+        except StorageError as error:  # raised once the command that resumes has been printed
+            self._break_off(error)
+
     def _deliver(self) -> None:
         delivery = self._parts.delivery
         lag, to_go = delivery.lag(), lambda: f"{delivery.lag()} to go"
@@ -249,6 +265,8 @@ class SweepFinisher:
 
     def _show_results(self) -> None:
         study, refit = self._parts.study, self._parts.prepared.plan.refit
+        if self._report is not None:
+            self._say(f"report: {os.path.relpath(self._report)}")
         ranking, view = study.ranking(N_BEST_SHOWN), self._view(self._how())
         if ranking and not (refit and refit.members):  # the losses of members are no ranking
             rows = [
