@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from automl.cli.arguments import CommandLine
-from automl.cli.compose import ComposedConfig
-from automl.cli.shared_study_config import compose_or_join
+from automl.cli.compose import ComposedConfig, compose_or_join
 from automl.config import StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study

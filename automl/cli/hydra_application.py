@@ -24,14 +24,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from automl.cli.command_registry import conf_dir
+from automl.cli.config_keys import DEFAULT_MODEL, OPTIONS_BY_CLASS, DefaultModel
 from automl.cli.hydra_errors import explain_errors
-from automl.cli.option_defaults import ChosenOptions, added_options
 from automl.cli.schemas import (
-    DEFAULT_MODEL,
     DEFAULT_SPACE,
-    OPTIONS_BY_CLASS,
-    DefaultModel,
-    are_epochs_open,
+    ChosenOptions,
+    added_options,
+    is_length_open,
     register_schemas,
 )
 from automl.cli.stored_config import ConfigBase, add_defaults_list, replaced_sections
@@ -79,7 +78,7 @@ def application_base_config(app_config: object, overrides: Sequence[Override] = 
         replaced |= {"model"}  # none of its settings was changed
     if any(line.startswith("space=") for line in added):
         raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
-    if are_epochs_open(config):
+    if is_length_open(config):
         del raw["training"]["epochs"]  # an override may choose another model
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
     node = OmegaConf.create(add_defaults_list(config, plain))

@@ -95,7 +95,7 @@ def test_a_metric_that_does_not_suit_is_refused(
 
 def test_the_direction_follows_from_the_name_of_a_metric_of_ours() -> None:
     def direction(objective: ObjectiveConfig, **study: Any) -> Direction:
-        return Config(study=StudyConfig(**study), objective=objective).study.towards
+        return Config(study=StudyConfig(**study), objective=objective).study.decided_direction
 
     builtin = ObjectiveConfig()
     own = ObjectiveConfig(kind=ObjectiveKind.python, target="a:b")

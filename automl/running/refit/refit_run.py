@@ -202,7 +202,7 @@ def run_prepared_refit(
         _with_more_tries(derive_refit_config(config, decision, prepared.identity)), task
     )
     rows = None if facts is None else _wanted(config)
-    repeats = (decision.trial,) if own.study.total == 1 else ()
+    repeats = (decision.trial,) if own.study.decided_n_trials == 1 else ()
     inputs = RefitInputs(replace(decision.plan, own_rows=rows, repeats=repeats), dataset, facts)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=inputs)
     if code == 0:
@@ -268,10 +268,11 @@ def _check_winner(
     own = derive_check_config(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "`derive_check_config` names the study"
     folder = Path(own.study.dir) / own.study.name
-    if not _has_ended(folder, own.study.total):
+    if not _has_ended(folder, own.study.decided_n_trials):
         say_on_stdout(
-            f"trial {winner.number} was searched on a part of the rows: {own.study.total} trials"
-            f" on all {sizes.now:,} that train check its learning rate and weight decay"
+            f"trial {winner.number} was searched on a part of the rows: "
+            f"{own.study.decided_n_trials} trials on all {sizes.now:,} that train check its "
+            "learning rate and weight decay"
         )
         code = run_sweep(own, stored_config, refit=RefitInputs(RefitPlan(), dataset))
         if code != 0:

@@ -181,7 +181,7 @@ def derive_small_study(config: Config, name: str, *, keeps_last: bool) -> Config
     pruner."""
     study = config.study
     assert study.name is not None, "a refit is of a study that is there"
-    metric, direction = study.metric, study.towards
+    metric, direction = study.metric, study.decided_direction
     if keeps_last:
         metric, direction = "train_loss", Direction.minimize
     return replace(

@@ -142,7 +142,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, User
             dataset = replace(load_dataset(config.data), loss=loss)
         check_loss(config.training.loss, dataset.task)
         check_counts(dataset)
-        check_metric(config.study.metric, config.study.towards, dataset.task, loss)
+        check_metric(config.study.metric, config.study.decided_direction, dataset.task, loss)
         return dataset, None
     refuse_table_settings(config.data)
     check_setting(
@@ -153,7 +153,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, User
     )
     facts = describe_user_data(config, plan)
     check_loss(config.training.loss, facts.task)
-    check_metric(config.study.metric, config.study.towards, facts.task)
+    check_metric(config.study.metric, config.study.decided_direction, facts.task)
     return None, facts
 
 
