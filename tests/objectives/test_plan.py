@@ -123,6 +123,9 @@ def test_what_fits_is_let_through(disc: Dataset) -> None:
 def test_a_declared_objective_has_its_space_checked() -> None:
     declaration = declare_objective(python_plan(f"{HERE}:declared"), None)
     check_space(declaration, ["lr", "depth", "seed"], "acc")
+    default = ["depth", "width", "lr", "batch_size"]
+    with pytest.raises(ConfigError, match=r"space\.width: .*network's space.*space='\{NAME: …"):
+        check_space(declaration, default, "acc")
     with pytest.raises(ConfigError, match=r"space\.width: unknown here; .*: lr, depth, seed"):
         check_space(declaration, ["lr", "depth", "width"], "acc")
     with pytest.raises(ConfigError, match=r"space: depth not there.*The space has: lr\."):
