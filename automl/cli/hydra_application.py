@@ -49,8 +49,14 @@ _MAX_STEPS = 10
 """The largest number of references that are followed one to the next."""
 
 
-def register_with_applications() -> None:
-    """Let the Hydra applications of this process compose `sweep` and our groups."""
+def register_configs() -> None:
+    """Let Hydra applications of this process compose our settings as a part of their own.
+
+    Call it before `@hydra.main` composes: at the top of the program, or just before `main()`. Then
+    `defaults: [/sweep@automl, _self_]` in the application's config puts all settings of a sweep,
+    checked by type, below its key `automl`, and `automl.sweep(cfg.automl)` runs it. May be called
+    again. Hydra programs that do not call it see nothing of ours.
+    """
     register_schemas()
     if ConfSearchPath not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(ConfSearchPath)
@@ -211,15 +217,3 @@ def _text_at(root: Any, key: str) -> str:
         return f"${{{key}}}"  # resolving it raises the error
     values: Any = OmegaConf.to_container(holder, resolve=False)
     return f"${{{key}}}" if isinstance(values[last], dict | list) else str(values[last])
-
-
-def register_configs() -> None:
-    """Let Hydra applications of this process compose our settings as a part of their own.
-
-    Call it before `@hydra.main` composes: at the top of the program, or just before `main()`. Then
-    `defaults: [/sweep@automl, _self_]` in the application's config puts all settings of a sweep,
-    checked by type, below its key `automl`, and `automl.sweep(cfg.automl)` runs it. May be called
-    again. Hydra programs that do not call it see nothing of ours.
-    """
-
-    register_with_applications()

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_groups, config_keys
-from automl.cli.foreign_study import refuse_foreign_study
+from automl.cli.foreign_study import nested_texts, refuse_foreign_study
 from automl.cli.schemas import is_length_open
 from automl.cli.space_overrides import canonical_space, override_text
 from automl.config import Config, StudyConfig
@@ -53,7 +53,8 @@ def absolute_stored_paths(
     begun_in = settings.get("relative_to")
     if begun_in is None or Path(begun_in) == here:
         return {}
-    if _was_moved(study, Path(begun_in, str(settings.get("dir", "")))):
+    folder = Path(begun_in, str(settings.get("dir", ""))).resolve()
+    if not study.resolve().is_relative_to(folder):  # was moved; a refit is in a deeper folder
         return {}
     absolute_paths = {
         key: path for key, path in _absolute(stored, Path(begun_in)) if key not in given
@@ -65,13 +66,6 @@ def absolute_stored_paths(
             f"{' '.join(f'{key}=…' for key in absolute_paths)}"
         )
     return absolute_paths
-
-
-def _was_moved(study: Path, previous_folder: Path) -> bool:
-    """Return whether the study was moved since its last sweep, when it was in the folder
-    `stood_in`. Renaming it is no move, and a refit is in a deeper folder. `place.json` tells where
-    the study is, and not which folder its paths count from."""
-    return not study.resolve().is_relative_to(previous_folder.resolve())
 
 
 def _absolute(stored: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str]]:
@@ -105,7 +99,6 @@ NOT_STORED_TEXT = "(not stored: carries a credential)"  # Hydra's ??? would give
 HEADER = """\
 # The settings of this study as composed; `python -m automl resume study.name=…` goes on from them.
 """
-
 
 SWEEP_CONFIG = "sweep"
 """The config that is composed where no other is named: conf/sweep.yaml."""
@@ -241,24 +234,15 @@ def refuse_missing_keys(config: DictConfig, base: ConfigBase) -> None:
         if key in config_groups():
             raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
         raise ConfigError(f"{key}: must be given: {key}=…")
-    for key in _not_stored(_plain(config)):
+    for key, text in nested_texts(_plain(config)):
+        if text != NOT_STORED_TEXT:
+            continue
         study = "a study" if base.study is None else f"study {base.study.name}"
         raise ConfigError(
             f"{key} is not stored with {study}, because it carries a credential. Give it again, "
             f"best as a reference, which is stored: {key}='${{oc.env:NAME}}' takes it from the "
             "environment variable NAME."
         )
-
-
-def _not_stored(value: object, key: str = "") -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _not_stored(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _not_stored(inner, f"{key}[{index}]")
-    elif value == NOT_STORED_TEXT:
-        yield key
 
 
 def _register_stored(study: Path, overrides: Sequence[Override], stored_part: StoredPart) -> None:
