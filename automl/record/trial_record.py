@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from automl.config import StudyConfig, Task
 from automl.config.metrics import reported_metric
@@ -300,3 +300,28 @@ class TrialFold:
 
 def _state(outcome: TrialOutcome | None) -> TrialState:
     return TrialState.RUNNING if outcome is None else outcome.state
+
+
+TRIAL_COLUMNS = ("trial", "state", "value")
+"""First columns of a table of trials."""
+
+
+def trial_row(trial: TrialRecord) -> dict[str, Any]:
+    """Return the row of a trial in a table of trials, by the names of its columns."""
+    row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
+    row |= {f"params.{name}": value for name, value in trial.params.items()}
+    row |= {f"tags.{name}": text for name, text in trial.tags.items()}
+    return row | {
+        "best_step": trial.best_step,
+        "n_reports": trial.n_reports,
+        "started": trial.started,
+        "ended": trial.ended,
+        "device": trial.device,
+        "cause": trial.cause,
+    }
+
+
+def _value(trial: TrialRecord) -> float | None:
+    """Return the trial's value; while it has not ended, its best value so far."""
+    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
+    return trial.best_value if is_unfinished else trial.value
