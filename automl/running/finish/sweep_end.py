@@ -38,9 +38,9 @@ from automl.running.finish.result_tables import (
     sweep_result,
 )
 from automl.running.finish.study_report import make_report
+from automl.running.loop.asking import NoParamQuestions, ParamQuestions
 from automl.running.loop.messages import LoopSnapshot, StopReason
 from automl.running.setup.parts import SweepParts
-from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, EnsembleBuilt, ReportWritten, SweepEnded, TrialState

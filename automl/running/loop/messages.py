@@ -40,26 +40,6 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True)
-class TakenOverTrial:
-    """A trial that an earlier sweep left, and what happened to it there."""
-
-    trial: PlannedTrial
-    n_ran_out: int = 0
-    """Number of times the trial ran out of memory."""
-    deaths: int = 0
-    """Number of processes that died under the trial."""
-    kind: DeviceKind | None = None
-    """Kind of device on which the trial ran there. None if it never started."""
-
-    def waits(self, kind: DeviceKind | None) -> WaitingTrial:
-        """Return the trial as it waits again for this kind of device, or for any with None."""
-        is_new = self.n_ran_out == self.deaths == 0
-        return WaitingTrial(
-            self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind
-        )
-
-
-@dataclass(frozen=True)
 class PackKind:
     """The property that trials of one pack share. Trials of equal kind can train together."""
 
