@@ -1,11 +1,7 @@
 """Holds what the heavy sides of scikit-learn's families share: training and prediction. No torch.
 
-`TableSide` is for families that fit a table round by round and report each round. `FeatureSide` is
-for families that fit one-hot features in one go and report once. Trials report through the same
-`TrialContext` that a user's function gets.
-
-Training parts may lack classes of the table, and scikit-learn knows only the classes of its rows.
-`ClassScoreLayout` gives each class a score.
+`TableSide` is for families that fit a table round by round and report each round, `FeatureSide` for
+those that fit one-hot features in one go.
 """
 
 from __future__ import annotations

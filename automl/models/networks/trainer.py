@@ -137,16 +137,11 @@ class TrainingProblem:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
 
-    def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
-        """Return zeros for the outputs of the validation part; None if nothing reads them."""
-        if self.judged is None:
-            return None
-        return self.output_buffer(*shape, device=device)
-
-    def output_buffer(self, *shape: int, device: torch.device) -> torch.Tensor:
-        """Return zeros for outputs; large ones are in main memory instead of the device's."""
-        fits = math.prod(shape) <= _OUTPUTS_ON_DEVICE
-        return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
+    def output_buffer(self, *shape: Size, device: torch.device) -> torch.Tensor:
+        """Return zeros for a table's outputs; large ones are in main memory, not on the device."""
+        sizes = [size for size in shape if isinstance(size, int)]
+        fits = math.prod(sizes) <= _OUTPUTS_ON_DEVICE
+        return torch.zeros(sizes, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
         """Return a trial's patience at its start; it never ends if no rows judge."""
@@ -201,7 +196,9 @@ class NetworkTrainer:
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, RandomStream.WEIGHTS)
         )
-        self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
+        self.splits_batch_norm = ranks.n_ranks > 1 and any(
+            isinstance(part, _BatchNorm) for part in self.model.modules()
+        )
         """Whether each process normalises only its own rows of a batch. torch's SyncBatchNorm works
         on GPUs only."""
         if self.splits_batch_norm and self._device.type == "cuda":
@@ -345,7 +342,10 @@ class NetworkTrainer:
         n_rows = self.problem.n_evaluation_rows(
             self._batch_size, _EVALUATION_ROWS // self.network.n_members
         )
-        self._outputs = self._make_output_buffer()
+        self._outputs = None
+        if self.problem.judged is not None:
+            shape = len(self._data.validation), self.problem.n_outputs
+            self._outputs = self.problem.output_buffer(*shape, device=self._device)
         begin = 0
         for piece in self._data.validation.pieces(n_rows):
             x, y = map(self._ranks.part, piece)
@@ -364,12 +364,6 @@ class NetworkTrainer:
             if self._outputs is not None:
                 self._outputs[own] = out.to(self._outputs.device)
 
-    def _make_output_buffer(self) -> torch.Tensor | None:
-        n_rows, n_outputs = len(self._data.validation), self.problem.n_outputs
-        if not n_rows or not isinstance(n_outputs, int):
-            return None
-        return self.problem.validation_buffer(n_rows, n_outputs, device=self._device)
-
     def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self._training_loss.check(out, y)
         return self._training_loss.mean(out.to(self.problem.dtype), y)
@@ -379,10 +373,6 @@ class NetworkTrainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
-
-
-def _has_batch_norm(module: nn.Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
 def check_metrics_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:

@@ -1,8 +1,8 @@
 """Brings the user's own rows to a device: all at once, or batch by batch with a DataLoader.
 
-Loading a row may draw random numbers (an augmentation). Each batch is therefore seeded by the
-trial's seed, its epoch and its place in the epoch. Its rows then depend neither on the number of
-loading processes nor on an interruption. The rows are checked in `parts.py`.
+Loading a row may draw random numbers (an augmentation). Each batch is seeded by the trial, its
+epoch and its place, and so depends neither on the number of loading processes nor on an
+interruption.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Fits kernel models with scikit-learn and scipy, and predicts with numpy.
 
-First it is learned from the rows how far each column has to change until the target does: its
-length. The likelihood of a Gaussian process (Rasmussen and Williams, 2006, chapter 5,
-https://gaussianprocess.org/gpml/) is maximised by its gradient on a sample of the rows, because it
-costs the cube of their number. Classes are numbers there, 0 and 1. A column's length is drawn
-towards a common length, so that lengths stay similar where few rows determine them. Then the
-weights of the landmarks are found.
+A column's length is how far it has to change until the target does. Lengths are learned by the
+gradient of a Gaussian process's likelihood (Rasmussen and Williams, 2006, chapter 5,
+https://gaussianprocess.org/gpml/) on a sample of the rows; classes are numbers there, 0 and 1. They
+are drawn towards a common length, so that they stay similar where few rows determine them.
 """
 
 from __future__ import annotations

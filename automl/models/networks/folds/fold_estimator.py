@@ -1,9 +1,7 @@
 """The estimators of trials with folds and of ensemble members, over any family's estimator.
 
-A trial's folds train together as a pack (`fold_pack.py`), or call by call (`fold_calls.py`). The
-members of an ensemble train again, each at its own length (`training_plan.MemberPlan`). The outputs
-of a trained model for the rows that judged its trial are computed here, too. Torch is loaded only
-if the family loads it.
+A trial's folds train together as a pack (`fold_pack.py`), or call by call (`fold_calls.py`). Torch
+is loaded only if the family loads it.
 """
 
 from __future__ import annotations
@@ -92,7 +90,7 @@ class FoldsEstimator:
 
     def open_pack(self, key: PackKey, device: str) -> PackSetup:
         """Open a pack of several trials, with a lane for each fold of each trial."""
-        return cast("PackSetup", self._table_estimator.open_pack(key, device))
+        return cast("PackSetup", self._estimator_of_all.open_pack(key, device))
 
     def _open_own(self, trial: TrialContext) -> PackSetup | None:
         """Open a pack for the folds of this trial; None if they cannot train together."""
@@ -109,7 +107,7 @@ class FoldsEstimator:
             return None
 
     @cached_property
-    def _table_estimator(self) -> TrialEstimator:
+    def _estimator_of_all(self) -> TrialEstimator:
         """The estimator of the whole data set with its folds."""
         return _open(self._setup)
 

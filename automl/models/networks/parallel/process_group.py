@@ -1,9 +1,7 @@
 """The group of processes that train one network together, each on its share of every batch.
 
-A trainer asks its `RankGroup` for its own rows, and sums its results over all processes. Gradients
-are weighted by rows. A last batch that does not divide, and a batch with fewer rows than there are
-processes, therefore have exactly the gradients of one process. Each process then takes the same
-step on its own copy of the weights.
+Gradients are weighted by rows and summed. A batch that does not divide, or has fewer rows than
+there are processes, therefore has exactly the gradients of one process.
 """
 
 from __future__ import annotations
