@@ -25,7 +25,7 @@ from automl.data.scoring.metrics import (
     second_class_probabilities,
 )
 from automl.errors import AutoMLError
-from automl.models.mean_model import mean_outputs
+from automl.models.mean_model import judged_outputs, mean_outputs
 from automl.models.model_file import (
     THRESHOLD_KEY,
     EnsembleFileJob,
@@ -34,7 +34,6 @@ from automl.models.model_file import (
     EnsembleQueryResult,
     EnsembleWorkerSetup,
 )
-from automl.models.networks.folds.fold_estimator import judged_outputs
 from automl.models.predictor import Predictor, load_table_model
 from automl.models.refit_file import members_content, read_model_file, save_model_file
 from automl.objectives.user_code import resolve_builder

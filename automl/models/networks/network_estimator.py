@@ -26,9 +26,8 @@ from automl.models.networks.network import NetworkDescription, NetworkModel, par
 from automl.models.networks.network_family import NetworkKey
 from automl.models.networks.packs.pack import PackSetup
 from automl.models.networks.packs.trainer import PackTrainer
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import DataOnDevices, DataTensors, TensorSource
-from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
+from automl.models.networks.trainer import SINGLE_RANK, NetworkTrainer, RankGroup, TrainingProblem
 from automl.models.predictor import MEMBERS_KEY
 from automl.objectives.training_plan import WarmUp
 from automl.objectives.trial_context import TrialContext

@@ -2,18 +2,24 @@
 
 An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
 validation part. Batches are index selections of tensors that stay on the device.
+
+Several processes may train one network together, each on its share of every batch. Gradients are
+weighted by rows and summed. A batch that does not divide, or has fewer rows than there are
+processes, therefore has exactly the gradients of one process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -36,13 +42,66 @@ from automl.models.networks.optimizers import (
     lr_factor,
     make_optimizer,
 )
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
 from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
 from automl.objectives.training_plan import WarmUp
 from automl.trial import Params
+
+
+class LostRankError(Exception):
+    """Raised when another process of the group does not answer any more."""
+
+
+class RankGroup:
+    """One process's view of the processes that train together, which are torch's default group.
+
+    Process 0 reports. A process that trains alone needs no group of torch's.
+    """
+
+    def __init__(self, rank: int = 0, n_ranks: int = 1) -> None:
+        self.rank, self.n_ranks = rank, n_ranks
+
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Return this process's rows of a batch, and the weight of their mean in the batch's mean.
+
+        Batch norm needs two rows. If a batch has fewer than two rows for each process, each process
+        takes the whole batch.
+        """
+        if self.n_ranks == 1 or len(rows) < 2 * self.n_ranks:
+            return rows, 1 / self.n_ranks
+        own = self.part(rows)
+        return own, len(own) / len(rows)
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return this process's part of rows that are evaluated; it may be empty."""
+        return rows.tensor_split(self.n_ranks)[self.rank]
+
+    def add(self, numbers: torch.Tensor) -> None:
+        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                dist.all_reduce(numbers)
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Overwrite tensors with those of rank 0. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+
+SINGLE_RANK = RankGroup()
+
+
+@contextmanager
+def _lost_rank_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # in these calls every error of the library is about the others
+        raise LostRankError(str(error)) from error
+
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
@@ -183,7 +242,7 @@ class NetworkTrainer:
     ) -> None:
         """Build the network, with weights that follow from `seed`.
 
-        `ranks` are the processes that train together (`parallel/process_group.py`); all get the
+        `ranks` are the processes that train together (`networks/trainer.py`); all get the
         same params, data and seed. torch's DataParallel trains on several `devices`.
         """
         self.problem, self.params, self.network = problem, params, problem.network(params)
