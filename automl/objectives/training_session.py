@@ -44,7 +44,7 @@ from automl.trial import (
     Verdict,
     single_event_handler,
 )
-from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
+from automl.trial.session_protocols import LoggingRedirect, NoLoggingRedirect
 
 if TYPE_CHECKING:
     from automl.models.networks.network_estimator import NetworkEstimator
@@ -166,7 +166,7 @@ class TrainingSession:
         spec = feed.next()
         while spec is not None:
             self.run(spec, placement, single_event_handler(on_events))
-            spec = None if self._isolation.spent else feed.next()
+            spec = feed.next() if self._isolation.process_is_reusable else None
 
     def _run_together(
         self, key: PackKey, feed: TrialSource, placement: Placement, on_events: OnEvents
@@ -302,7 +302,7 @@ class TrainingSession:
 class _NoIsolation:
     """A `TrialIsolation` for trials that need none."""
 
-    spent = False
+    process_is_reusable = True
 
     def __call__(self) -> AbstractContextManager[None]:
         return nullcontext()
