@@ -70,11 +70,7 @@ def write_from_candidates(
     not_drawn = _draw(job, selection, candidates)
     save_model_file(Path(job.path), content, [Path(job.models[trial]) for trial in members])
     return EnsembleFileResult(
-        members,
-        selection.scores,
-        selection.best_trial_scores,
-        dict(candidates.speeds),
-        not_drawn,
+        members, selection.scores, selection.best_trial_scores, dict(candidates.speeds), not_drawn
     )
 
 

@@ -95,11 +95,6 @@ class MLPParams(TrainingParams):
     def weighs_classes(self) -> bool:
         return self.class_weight == "balanced"
 
-    @classmethod
-    def of(cls, params: Params) -> MLPParams:
-        """Read the params of a trial."""
-        return cls(**params)  # type: ignore[arg-type]  # __post_init__ checks each
-
     def hidden_widths(self, growth: Growth) -> tuple[int, ...]:
         """Return the number of units of each hidden layer, from the input on."""
         if growth is Growth.doubling:
@@ -212,7 +207,7 @@ class LayersFamily(NetworkFamily):
         return mlp
 
     def params(self, given: Params) -> MLPParams:
-        return MLPParams.of(given)
+        return MLPParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
 
 
 @dataclass

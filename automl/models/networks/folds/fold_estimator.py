@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 import numpy as np
 
 from automl.data.dataset import Dataset
-from automl.models.family import (
-    EstimatorSetup,
-    PackKey,
-    TrialEstimator,
-    load_heavy_side,
-)
+from automl.models.family import EstimatorSetup, PackKey, TrialEstimator, load_heavy_side
 from automl.models.judged_rows import ReportScores
 from automl.models.model_file import SHARED_KEYS, make_model_state
 from automl.models.networks.folds.fold_course import (

@@ -122,7 +122,7 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
             lambda n_rows: PackedPass(weights, scratch, n_rows, shares_rows=True)
         )
         self._own_rows_pass = cache(lambda n_rows: PackedPass(weights, scratch, n_rows))
-        self._judged = _LaneJudgedRows.of(lanes, data) if data.folds else None
+        self._judged = _LaneJudgedRows.from_lanes(lanes, data) if data.folds else None
         self._totals = torch.zeros(
             len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
         )
@@ -228,7 +228,7 @@ class _LaneJudgedRows(NamedTuple):
     counts: torch.Tensor
 
     @classmethod
-    def of(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
+    def from_lanes(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
         rows = [data.folds[lane.fold].judged for lane in lanes if lane.fold is not None]
         n_rows = [len(own) for own in rows]
         places = torch.stack(
