@@ -66,18 +66,26 @@ class _FoldReport:
 
 
 class _FoldCall:
-    """The call of a `family.TrialEstimator` for one fold; leaving the `with` ends the call."""
+    """The call of a `family.TrialEstimator` for one fold; leaving the `with` ends the call.
+
+    It is the call's `ReportRecorder`, which hands the reports to the trial.
+    """
 
     def __init__(
-        self, estimator: TrialEstimator, trial: TrialContext, fold: int, state: Any
+        self,
+        estimator: TrialEstimator,
+        trial: TrialContext,
+        fold: int,
+        state: dict[str, Any] | None,
     ) -> None:
-        self._estimator, self._state = estimator, state
+        """Take `state`, the fold's from before an interruption."""
+        self._estimator, self._state, self.set_tag = estimator, state, trial.set_tag
         folder = str(trial.directory / f"fold-{fold}")
         self._context = TrialContext(
             TrialSpec(trial.number, trial.params, folder, study_seed=0),
             devices=trial.devices,
             seed=fold_seed(trial.seed, fold),
-            record=_FoldRecorder(self, trial),
+            record=self,
             surveying=trial.surveying,
         )
         self._may_run, self._waits = threading.Semaphore(0), threading.Semaphore(0)
@@ -124,26 +132,8 @@ class _FoldCall:
         if self._stops:
             raise _FoldStopped
 
-    def restored(self) -> Any:
-        """Return the fold's state from before an interruption."""
-        return self._state
-
-    def hand_over(self, report: _FoldReport) -> None:
-        """Hand a report to the trial, and wait for the other folds."""
-        self._report = report
-        self._waits.release()
-        self._pause()
-
-
-class _FoldRecorder:
-    """A `ReportRecorder` that hands the reports of a fold's call to its trial."""
-
-    def __init__(self, call: _FoldCall, trial: TrialContext) -> None:
-        self._call, self._trial = call, trial
-
     def restore(self) -> dict[str, Any] | None:
-        state: dict[str, Any] | None = self._call.restored()
-        return state
+        return self._state
 
     def report(
         self,
@@ -153,14 +143,16 @@ class _FoldRecorder:
         get_best: GetState | None,
         get_scores: GetScores | None = None,
     ) -> None:
-        """Hand a report over. The trial computes its own further metrics from the outputs."""
-        scores = get_scores if isinstance(get_scores, ReportScores) else None
-        self._call.hand_over(
-            _FoldReport(step.__index__(), dict(metrics), get_checkpoint, get_best, scores)
-        )
+        """Hand a report to the trial, and wait for the other folds.
 
-    def set_tag(self, name: str, value: object) -> None:
-        self._trial.set_tag(name, value)
+        The trial computes its own further metrics from the outputs.
+        """
+        scores = get_scores if isinstance(get_scores, ReportScores) else None
+        self._report = _FoldReport(
+            step.__index__(), dict(metrics), get_checkpoint, get_best, scores
+        )
+        self._waits.release()
+        self._pause()
 
 
 @dataclass
