@@ -1,12 +1,8 @@
 """Names what a model file holds besides the model, and checks it before anything is made of it.
 
-The author of a `best.pt` or `refit.pt` may be a stranger. What passes the checks agrees with
-itself, and nothing much larger than the file is ever made of it. Names in a file are shown, never
-imported. Weights of networks are checked in `networks/network.py`. No torch: processes without it
-write these files.
-
-The jobs of the processes that write `refit.pt` and `ensemble.pt` are defined here, too, because
-the processes that ask for these files load no models.
+The author of a file may be a stranger. What passes the checks agrees with itself, and nothing much
+larger than the file is made of it. Names in a file are shown, never imported. The jobs of the
+processes that write files are defined here, too, because the asking processes load no models.
 """
 
 from __future__ import annotations

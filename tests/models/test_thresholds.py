@@ -27,8 +27,8 @@ from automl.models.ensemble_file import write as write_ensemble
 from automl.models.families.boosting.family import BoostingFamily
 from automl.models.families.linear.family import LinearFamily
 from automl.models.families.mlp.family import MLPFamily
+from automl.models.mean_model import judged_outputs
 from automl.models.model_file import EnsembleFileJob, RefitFacts, RefitFileJob
-from automl.models.networks.folds.fold_estimator import judged_outputs
 from automl.models.predictor import Predictor, load_table_model
 from automl.models.refit_file import write as write_refit
 from automl.objectives.plan_checks import threshold_notes
