@@ -87,6 +87,11 @@ _ALL = (
         "automl.commands.status:run",
     ),
     Command(
+        "report",
+        "write one HTML page on a study, which opens without a server (default: the newest)",
+        "automl.commands.report:run",
+    ),
+    Command(
         "devices",
         "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
         "automl.commands.devices:run",

@@ -70,7 +70,9 @@ def _default_epochs(*, _parent_: DictConfig) -> int | None:
         family = load_families()[
             default_model_option(config.data.kind.name, config.objective.kind.name)
         ]
-    has_own_length = isinstance(family, type) and issubclass(family, Family) and family.says_length
+    has_own_length = (
+        isinstance(family, type) and issubclass(family, Family) and family.has_own_length
+    )
     return None if has_own_length else TrainingConfig.epochs
 
 

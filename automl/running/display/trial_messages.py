@@ -1,23 +1,29 @@
-"""Counts the failed trials of a study by cause, and words messages about deaths and too little
-memory.
+"""Words messages about trials: failures by cause, deaths, too little memory, repeated params.
 
-The results are for people only; no decision depends on them.
+They are for people only; no decision depends on them.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from automl.admission.refusals import gib_text
 from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
 from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
 from automl.running.display.view import FailureRow
-from automl.running.loop.messages import AdmittedExecution, LoopMessage, TrialEnded
+from automl.running.loop.messages import AdmittedExecution
 from automl.running.loop.retries import MAX_DEATHS
-from automl.trial import FailedOutcome, InterruptedOutcome, OutOfMemoryOutcome, RequestSource
+from automl.trial import (
+    FailedOutcome,
+    InterruptedOutcome,
+    OutOfMemoryOutcome,
+    Params,
+    RequestSource,
+    TrialOutcome,
+)
 
 MAX_CAUSES = 1_000
 """Largest number of causes counted apart. Failures of further causes appear only in the total."""
@@ -64,31 +70,29 @@ class FailureCounts:
         return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])
 
 
-def death_line(
-    message: LoopMessage,
-    executions: Iterable[AdmittedExecution],
+def interruption_line(
+    outcome: TrialOutcome,
+    execution: AdmittedExecution,
     *,
-    stopping: bool = False,
+    is_stopping: bool = False,
     shown: Callable[[int], int] = int,
 ) -> str | None:
-    """Return what is said of a process that died, before the loop takes the message.
+    """Return what is said of a trial that was interrupted through no fault of the user, or None.
 
-    A trial goes on in another process unless the sweep stops or this was its last allowed death.
-    `shown` gives the number by which people know a trial.
+    A trial whose process died goes on in another unless the sweep stops or this was its last
+    allowed death. `shown` gives the number by which people know a trial.
     """
-    match message:
-        case TrialEnded(InterruptedOutcome(by_worker_death=True) as outcome):
-            line = f"trial {shown(outcome.trial)}: {outcome.cause}"
-            was = next(each for each in executions if outcome.trial in each.members)
-            deaths = was.members[outcome.trial].deaths + 1
+    match outcome:
+        case InterruptedOutcome(trial=number, cause=cause, by_worker_death=True):
+            line = f"trial {shown(number)}: {cause}"
+            deaths = execution.members[number].deaths + 1
             if deaths >= MAX_DEATHS:
                 return f"{line} (death {deaths} of {MAX_DEATHS})"
-            return line if stopping else f"{line}; it goes on in another"
-        case TrialEnded(InterruptedOutcome(lease_ended=True) as outcome):
-            number = shown(outcome.trial)
-            return f"trial {number} ended: {outcome.cause}; it goes on where it is not lost"
-        case TrialEnded(InterruptedOutcome(pack_dissolved=True) as outcome):
-            return f"trial {shown(outcome.trial)} goes on alone: {outcome.cause}"
+            return line if is_stopping else f"{line}; it goes on in another"
+        case InterruptedOutcome(trial=number, cause=cause, lease_ended=True):
+            return f"trial {shown(number)} ended: {cause}; it goes on where it is not lost"
+        case InterruptedOutcome(trial=number, cause=cause, pack_dissolved=True):
+            return f"trial {shown(number)} goes on alone: {cause}"
     return None
 
 
@@ -98,18 +102,14 @@ class DeclaredMemoryAdvice:
     def __init__(self) -> None:
         self._said_bytes = 0
 
-    def line(self, message: LoopMessage, executions: Iterable[AdmittedExecution]) -> str | None:
-        """Return the advice, or None. It has to be called before the loop takes the message.
+    def line(self, outcome: TrialOutcome, execution: AdmittedExecution) -> str | None:
+        """Return the advice, or None.
 
         The advice is repeated only for a larger size. There is none if others took the memory, or
         for a pack, whose trials go on alone.
         """
-        if not isinstance(message, TrialEnded) or not isinstance(
-            message.outcome, OutOfMemoryOutcome
-        ):
+        if not isinstance(outcome, OutOfMemoryOutcome):
             return None
-        number = message.outcome.trial
-        execution = next(execution for execution in executions if number in execution.members)
         declared, held = execution.request.memory_bytes, execution.peak_bytes
         if declared is None or execution.request.source is not RequestSource.DECLARED:
             return None
@@ -121,11 +121,35 @@ class DeclaredMemoryAdvice:
         self._said_bytes = enough
         seen = f", it held {gib_text(held)} by then" if held > declared else ""
         return (
-            f"trial {number} ran out of memory: admission.request={_mib(declared)} is too little "
-            f"for it{seen}; declare admission.request={_mib(enough)}. It runs again with more"
+            f"trial {outcome.trial} ran out of memory: admission.request={_mib(declared)} is too "
+            f"little for it{seen}; declare admission.request={_mib(enough)}. It runs again with "
+            "more"
         )
 
 
 def _mib(size_bytes: int) -> str:
     """A size as it is declared, rounded up."""
     return f"{math.ceil(size_bytes / 2**20)}MiB"
+
+
+class RepeatedParams:
+    """Finds the first trial whose params an earlier trial of the study had, in a space of few."""
+
+    def __init__(self, trials: Iterable[Params]) -> None:
+        """`trials` are those of the study so far, by number."""
+        self._first_by_params: dict[Hashable, int] = {}
+        self._is_told = False
+        for number, params in enumerate(trials):
+            self._first_by_params.setdefault(frozenset(params.items()), number)
+
+    def line(self, number: int, params: Params) -> str | None:
+        """Return what to say of a new trial; None: its params are new, or repeats were told of."""
+        first = self._first_by_params.setdefault(frozenset(params.items()), number)
+        if first == number or self._is_told:
+            return None
+        self._is_told = True
+        return (
+            f"trial {number} has the params of trial {first} and trains them again, with its own "
+            "seed (further repeats are not listed); the grid sampler (sampler=grid) tries each "
+            "combination once"
+        )

@@ -1,16 +1,15 @@
-"""Decides which waiting trial is next in a sweep with one kind of device: the head of its only
-line.
+"""Holds the waiting trials of a sweep, and decides which of them is next.
 
-`device_choice.py` does the same for several kinds, each with its own line. `DeferredTrials` holds
-the trials that let all others pass, because of other users' memory or a failed device.
+`TrialQueue` owns them all. `SingleLine` finds the next one in a sweep with one kind of device;
+`device_choice.py` does the same for several kinds, each with its own line.
 """
 
 from __future__ import annotations
 
+import enum
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from automl.admission.refusals import SURVEYING_REFUSAL, AdmissionRefusal, RefusalKind
@@ -29,67 +28,123 @@ _FOR_GOOD = (RefusalKind.NO_ROOM, RefusalKind.LOST)
 """Refusals that no action of this sweep, and no waiting, changes."""
 
 
-@dataclass
-class DeferredTrials:
-    """Trials that let all others pass. For the main thread.
+StartAlone: TypeAlias = Callable[[WaitingTrial], "ExecutionStart | AdmissionRefusal"]
+"""Returns where the trial starts now by itself, or why it does not."""
 
-    A trial that ran out of memory because of other users waits until no other trial waits. A trial
-    that fits only on a drained device waits until the device answers.
-    """
 
-    placing: TrialPlacer
-    trials: list[WaitingTrial] = field(default_factory=list)
+class WaitingState(enum.Enum):
+    """The states of a waiting trial."""
 
-    def answered(self, now_seconds: float) -> list[WaitingTrial]:
-        """Return the trials whose device answers again. They are held back no longer."""
-        away = [w for w in self.trials if w.refusal.kind in DEVICE_GONE_KINDS]
-        back: list[WaitingTrial] = []
-        self.trials = [w for w in self.trials if w.refusal.kind not in DEVICE_GONE_KINDS]
-        for waiting in away:
-            found = self._start(waiting, now_seconds)
-            if isinstance(found, AdmissionRefusal) and found.kind in DEVICE_GONE_KINDS:
-                # The device may be lost by now.
-                self.trials.append(replace(waiting, refusal=found))
-            else:
-                back.append(waiting)
-        return back
+    QUEUED = "queued"
+    """The trial starts as soon as it has a device, in the order of the queue."""
+    DEFERRED = "deferred"
+    """The trial lets all others pass. It ran out of memory because of other users, and waits until
+    no other trial waits; or its device has failed, and it waits until the device answers."""
+    IN_DOUBT = "in doubt"
+    """The trial's lease ended here. It waits until the sweeps that may have taken it report."""
+
+
+class TrialQueue:
+    """Owns the waiting trials of a sweep, each in one state. For the main thread."""
+
+    def __init__(self) -> None:
+        self._trials = {state: deque[WaitingTrial]() for state in WaitingState}
+
+    @property
+    def queued(self) -> Sequence[WaitingTrial]:
+        """The queued trials, the head first."""
+        return self._trials[WaitingState.QUEUED]
+
+    @property
+    def deferred(self) -> Sequence[WaitingTrial]:
+        """The deferred trials, in the order in which they are tried again."""
+        return self._trials[WaitingState.DEFERRED]
+
+    @property
+    def head(self) -> WaitingTrial | None:
+        """The first queued trial."""
+        return self.queued[0] if self.queued else None
+
+    @property
+    def may_start(self) -> bool:
+        """Whether a trial is queued, or may be once other sweeps have reported."""
+        return bool(self.queued or self._trials[WaitingState.IN_DOUBT])
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the deferred trials wait for other users only."""
+        return all(w.refusal.kind in _FOR_GOOD and not w.refusal.in_the_way for w in self.deferred)
 
     @property
     def drained(self) -> list[WaitingTrial]:
-        """Trials that wait for a device that may come back by itself."""
-        return [w for w in self.trials if w.refusal.kind is RefusalKind.DRAINED]
+        """Deferred trials whose device may come back by itself."""
+        return [w for w in self.deferred if w.refusal.kind is RefusalKind.DRAINED]
 
-    def starts(self, now_seconds: float) -> Iterator[ExecutionStart]:
-        """Try each deferred trial again, once no other trial waits. Each has been started before
-        the next is looked at."""
-        trials, self.trials = self.trials, []
-        for waiting in trials:
-            found = self.placing.agreed(partial(self._start, waiting, now_seconds), now_seconds)
+    def held_trials(self) -> list[int]:
+        """Return the numbers of the trials that this sweep holds. For any thread."""
+        held = (WaitingState.DEFERRED, WaitingState.QUEUED)
+        return [w.trial.number for state in held for w in self._trials[state].copy()]
+
+    def add(self, waiting: WaitingTrial, state: WaitingState = WaitingState.QUEUED) -> None:
+        """Put the trial behind all others of the state."""
+        self._trials[state].append(waiting)
+
+    def add_first(self, waiting: WaitingTrial) -> None:
+        """Queue the trial before all others."""
+        self._trials[WaitingState.QUEUED].appendleft(waiting)
+
+    def remove(self, numbers: Collection[int]) -> None:
+        """Remove queued trials that start or are put aside.
+
+        Among thousands the first is nearly always the one to go.
+        """
+        queued, left = self._trials[WaitingState.QUEUED], set(numbers)
+        while queued and queued[0].trial.number in left:
+            left.discard(queued.popleft().trial.number)
+        if left:
+            self._keep_queued(w for w in queued if w.trial.number not in left)
+
+    def refuse(self, refused: Sequence[RefusedTrial]) -> None:
+        """Note why the first queued trials do not start."""
+        for n, each in enumerate(refused):
+            self._trials[WaitingState.QUEUED][n] = each.waiting
+
+    def settle_doubts(self, is_held: Callable[[int], bool]) -> None:
+        """Drop the trials that other sweeps hold, and queue the others that were in doubt first."""
+        waiting = [*self._take(WaitingState.IN_DOUBT), *self.queued]
+        self._keep_queued(w for w in waiting if is_held(w.trial.number))
+
+    def requeue_answered(self, look: StartAlone) -> None:
+        """Queue the deferred trials whose device answers again before all others."""
+        back = []
+        for waiting in self._take(WaitingState.DEFERRED):
+            if waiting.refusal.kind not in DEVICE_GONE_KINDS:
+                self.add(waiting, WaitingState.DEFERRED)
+                continue
+            found = look(waiting)
+            if isinstance(found, AdmissionRefusal) and found.kind in DEVICE_GONE_KINDS:
+                # The device may be lost by now.
+                self.add(replace(waiting, refusal=found), WaitingState.DEFERRED)
+            else:
+                back.append(waiting)
+        self._trials[WaitingState.QUEUED].extendleft(reversed(back))
+
+    def try_deferred(self, look: StartAlone) -> Iterator[ExecutionStart]:
+        """Yield a start for each deferred trial that starts now. Each has been started before the
+        next is looked at."""
+        for waiting in self._take(WaitingState.DEFERRED):
+            found = look(waiting)
             if isinstance(found, ExecutionStart):
                 yield found
             else:
-                self.trials.append(replace(waiting, refusal=found))
-                self.placing.make_room(found)
+                self.add(replace(waiting, refusal=found), WaitingState.DEFERRED)
 
-    @property
-    def for_good(self) -> bool:
-        """Whether the deferred trials would wait for other users only, by a reading that shows
-        it."""
-        return all(
-            waiting.refusal.kind in _FOR_GOOD and not waiting.refusal.in_the_way
-            for waiting in self.trials
-        ) and (not self.trials or self.placing.shows_the_last_end)
+    def _take(self, state: WaitingState) -> list[WaitingTrial]:
+        taken, self._trials[state] = list(self._trials[state]), deque()
+        return taken
 
-    def _start(
-        self, waiting: WaitingTrial, now_seconds: float
-    ) -> ExecutionStart | AdmissionRefusal:
-        request = self.placing.request(waiting)
-        found = self.placing.place(request, now_seconds)
-        return (
-            found
-            if isinstance(found, AdmissionRefusal)
-            else ExecutionStart([waiting], request, found)
-        )
+    def _keep_queued(self, waiting: Iterable[WaitingTrial]) -> None:
+        self._trials[WaitingState.QUEUED] = deque(waiting)
 
 
 TryStart: TypeAlias = Callable[[WaitingTrial, ResourceRequest], "ExecutionStart | AdmissionRefusal"]
@@ -135,7 +190,7 @@ class AllTrialsWait:
         return next((r for r in self.refused if _waits_for_room(r.refusal)), None)
 
 
-class TrialQueues(Protocol):
+class WaitingLines(Protocol):
     """The lines of waiting trials, and what is learned for them. For the main thread."""
 
     def look(
@@ -169,7 +224,7 @@ class TrialQueues(Protocol):
 
 
 @dataclass
-class SingleQueue:
+class SingleLine:
     """One line, first come, first served."""
 
     placing: TrialPlacer
@@ -207,17 +262,6 @@ class SingleQueue:
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
         """Return None, since the trial goes wherever there is a device now."""
         return None
-
-
-def remove_trials(waiting: deque[WaitingTrial], numbers: set[int]) -> deque[WaitingTrial]:
-    """Return the waiting trials without these numbers.
-
-    Among thousands the first is nearly always the one to go. The same queue is then returned.
-    """
-    left = set(numbers)
-    while waiting and waiting[0].trial.number in left:
-        left.discard(waiting.popleft().trial.number)
-    return deque(w for w in waiting if w.trial.number not in left) if left else waiting
 
 
 def _waits_for_room(refusal: AdmissionRefusal) -> bool:

@@ -8,7 +8,7 @@ models, with weights. `ensemble_figures.py` draws the pictures.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,15 +25,15 @@ from automl.data.scoring.metrics import (
     second_class_probabilities,
 )
 from automl.errors import AutoMLError
-from automl.models.ensemble.ensemble_messages import (
+from automl.models.mean_model import mean_outputs
+from automl.models.model_file import (
+    THRESHOLD_KEY,
     EnsembleFileJob,
     EnsembleFileResult,
     EnsembleQuery,
     EnsembleQueryResult,
     EnsembleWorkerSetup,
 )
-from automl.models.mean_model import mean_outputs
-from automl.models.model_file import THRESHOLD_KEY
 from automl.models.networks.folds.fold_estimator import judged_outputs
 from automl.models.predictor import Predictor, load_table_model
 from automl.models.refit_file import members_content, read_model_file, save_model_file
@@ -46,10 +46,7 @@ MIN_SECONDS = 1e-6
 
 
 def write(job: EnsembleFileJob) -> EnsembleFileResult:
-    """Choose the members, and write the file; if that fails, a former file stays.
-
-    Raises AutoMLError if no model can be read.
-    """
+    """Choose the members, and write the file. Raises AutoMLError if no model can be read."""
     return write_from_candidates(job, EnsembleCandidates(job.dataset, job.build))
 
 
@@ -74,7 +71,11 @@ def write_from_candidates(
     not_drawn = _draw(job, selection, candidates)
     save_model_file(Path(job.path), content, [Path(job.models[trial]) for trial in members])
     return EnsembleFileResult(
-        members, selection.scores, selection.alone, dict(candidates.speeds), not_drawn
+        members,
+        selection.scores,
+        selection.best_trial_scores,
+        dict(candidates.speeds),
+        not_drawn,
     )
 
 
@@ -88,7 +89,7 @@ class EnsembleSelection:
     """Outputs (N, C) of their mean, for the rows by which they were chosen."""
     scores: Mapping[str, float]
     """Metrics of their mean on the same rows."""
-    alone: Mapping[int, Mapping[str, float]]
+    best_trial_scores: Mapping[int, Mapping[str, float]]
     """Metrics of the trial that was named first, by itself, by trial."""
     threshold: float | None
     """Label threshold of their mean, if a member has a threshold; else None."""
@@ -111,7 +112,7 @@ class EnsembleCandidates:
             return
         model, data = self.model(path), self._dataset
         begun, begun_cpu = time.perf_counter(), time.process_time()
-        outputs = judged_outputs(model.trained, data)
+        outputs = judged_outputs(model.trained_model, data)
         # This process waits for cores while trials train, so its CPU time is the better measure.
         seconds = time.perf_counter() - begun
         seconds = min(seconds, max(time.process_time() - begun_cpu, MIN_SECONDS))
@@ -134,8 +135,7 @@ class EnsembleCandidates:
         return load_table_model(path, build=self._build)
 
     def select(self, trials: Iterable[int]) -> EnsembleSelection | None:
-        """Choose members among the `trials` whose outputs are known; None: there are no such
-        trials."""
+        """Choose members among the `trials` whose outputs are known; None if there are none."""
         known, data = [trial for trial in trials if trial in self._outputs], self._dataset
         if not known:
             return None
@@ -149,27 +149,21 @@ class EnsembleCandidates:
         threshold = None
         if by_threshold:
             threshold = best_threshold(second_class_probabilities(outputs), data.judged.y)
-        alone = {known[0]: self._scores_alone(known[0])}
-        return EnsembleSelection(members, outputs, scores, alone, threshold)
-
-    def _scores_alone(self, trial: int) -> Mapping[str, float]:
-        by_threshold = trial in self._have_threshold
-        return _scores(self._outputs[trial], self._dataset, by_threshold=by_threshold)
+        best = known[0]
+        best_scores = _scores(self._outputs[best], data, by_threshold=best in self._have_threshold)
+        return EnsembleSelection(members, outputs, scores, {best: best_scores}, threshold)
 
 
 def _draw(
     job: EnsembleFileJob, selection: EnsembleSelection, candidates: EnsembleCandidates
 ) -> str:
-    """Write the pictures that are asked for in place of former ones.
-
-    Return which are not drawn, and why: a failed picture does not fail the ensemble.
-    """
+    """Write the pictures that are asked for, and return which failed and why."""
     if job.plots is None:
         return ""
     try:
-        from automl.models.ensemble.ensemble_figures import ensemble_plots  # loads matplotlib
+        from automl.models.ensemble_figures import ensemble_plots  # loads matplotlib
 
-        models = {n: candidates.model(job.models[n]).trained for n in selection.members}
+        models = {n: candidates.model(job.models[n]).trained_model for n in selection.members}
         pngs = ensemble_plots(
             job.dataset,
             selection.outputs,
@@ -203,29 +197,22 @@ def _scores(outputs: Floats, data: Dataset, *, by_threshold: bool) -> dict[str, 
     return make_predictions(data.task, outputs, data.judged.y, *unit, data.loss, threshold).scored()
 
 
-def open_ensemble_worker(
-    setup: EnsembleWorkerSetup,
-) -> Callable[[EnsembleQuery | EnsembleFileJob], EnsembleQueryResult | EnsembleFileResult | None]:
-    """Return what answers how good an ensemble of models is, and writes the file at the end."""
-    return _EnsembleWorker(EnsembleCandidates(setup.dataset, setup.build))
-
-
-@dataclass(frozen=True)
-class _EnsembleWorker:
+class EnsembleWorker:
     """Answers the messages of a sweep, and keeps the outputs of the models between them."""
 
-    candidates: EnsembleCandidates
+    def __init__(self, setup: EnsembleWorkerSetup) -> None:
+        self._candidates = EnsembleCandidates(setup.dataset, setup.build)
 
     def __call__(
         self, question: EnsembleQuery | EnsembleFileJob
     ) -> EnsembleQueryResult | EnsembleFileResult:
         """Answer a message. Raises AutoMLError for models that cannot be read."""
         if isinstance(question, EnsembleFileJob):
-            return write_from_candidates(question, self.candidates)
-        self.candidates.forget_others(question.models)
+            return write_from_candidates(question, self._candidates)
+        self._candidates.forget_others(question.models)
         for trial, path in question.models.items():
-            self.candidates.add(trial, path)
+            self._candidates.add(trial, path)
         begun = time.perf_counter()
-        selection = self.candidates.select(question.models)
+        selection = self._candidates.select(question.models)
         members, scores = ({}, {}) if selection is None else (selection.members, selection.scores)
         return EnsembleQueryResult(members, scores, time.perf_counter() - begun)
