@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(error: BaseException) -> int:
     """Print what ended the command, and return the exit code."""
     from automl.errors import AutoMLError
-    from automl.running.display.display_failures import mute_stream
+    from automl.record.texts import mute_stream
 
     if isinstance(error, KeyboardInterrupt):
         return 130  # only before a sweep handles the signal, or after it

@@ -83,6 +83,10 @@ _ALL = (
         "show a study so far, from another process too (default: the newest)",
     ),
     Command(
+        "report",
+        "write one HTML page on a study, which opens without a server (default: the newest)",
+    ),
+    Command(
         "devices",
         "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
     ),

@@ -67,7 +67,9 @@ def _own_length(model: DictConfig, data: Any, objective: Any) -> int | None:
     family = OmegaConf.get_type(model)
     if family is DefaultModel:
         family = load_families()[_default_model(data.name, objective.name)]
-    has_own_length = isinstance(family, type) and issubclass(family, Family) and family.says_length
+    has_own_length = (
+        isinstance(family, type) and issubclass(family, Family) and family.has_own_length
+    )
     return None if has_own_length else TrainingConfig.epochs
 
 

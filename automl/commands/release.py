@@ -52,7 +52,7 @@ from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.study_place import settle_place_unlocked
 from automl.record.texts import say_on_stdout
 from automl.running.display.console import open_console
-from automl.running.refit.refit_settings import ensemble_to_refit
+from automl.running.refit.refit_task import ensemble_to_refit
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
 
 

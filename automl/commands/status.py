@@ -22,8 +22,8 @@ from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
 from automl.running.display.console import duration_text, open_console
-from automl.running.display.failures import FailureCounts
 from automl.running.display.rendering import failure_lines, render_view
+from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import BestRow, SweepView, read_view
 from automl.running.setup.resume_command import resume_command_from_settings
 from automl.trial import TrialState

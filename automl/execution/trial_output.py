@@ -22,8 +22,11 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from automl.execution.isolation.leftover_processes import kill_found_processes, started_processes
-from automl.execution.process_tree import adopt_orphans
+from automl.execution.process_tree import (
+    adopt_orphans,
+    find_left_descendants,
+    kill_found_processes,
+)
 from automl.record.disk import public_file_opener
 from automl.record.texts import fit_text
 from automl.trial import FailedOutcome
@@ -133,7 +136,7 @@ def begin_worker_life() -> None:
         inherited.atexit = False
     atexit._clear()
     atexit.register(util._exit_function)  # type: ignore[attr-defined]  # as multiprocessing does where it calls hooks
-    atexit.register(kill_found_processes, started_processes)
+    atexit.register(kill_found_processes, find_left_descendants)
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # ours was cleared
 

@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 
 from automl.errors import StorageError
 from automl.execution.executor import open_session
-from automl.execution.isolation.trial_isolation import WorkerIsolation
 from automl.execution.process_tree import die_with_parent, kill_own_group
+from automl.execution.trial_isolation import WorkerIsolation
 from automl.execution.trial_output import (
     StandardStreams,
     begin_worker_life,
@@ -35,10 +35,11 @@ from automl.execution.worker_messages import (
     NextTrialAsked,
     NextTrialFed,
     ObjectiveUnavailable,
-    SharedSlot,
+    SharedNumbers,
     ToParent,
     ToWorker,
     VerdictsAnswered,
+    WorkerCounters,
     WorkerIdle,
     WorkerReady,
     WorkerSetup,
@@ -65,8 +66,8 @@ from automl.trial import (
 
 _POLL_SECONDS = 0.001  # `Connection.poll` counts in milliseconds
 _GATHER_SECONDS = 0.02
-_SLOT_SECONDS = 0.1
-"""Pause between two updates of the shared slot."""
+_UPDATE_SECONDS = 0.1
+"""Pause between two updates of the shared numbers."""
 _LEASE_CHECK_SECONDS = 1.0
 _PATIENCE = 0.05
 """Fraction of the time between two reports that a trial waits for the verdict on a report."""
@@ -90,11 +91,11 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Carry out work until the parent ends it, or no trial can run here any more."""
     gpus = [device.uuid for device in setup.devices if not device.on_host]
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for trials placed on the host
-    threading.Thread(target=_end_with_lease, args=(setup.slot,), daemon=True).start()
+    threading.Thread(target=_end_with_lease, args=(setup.numbers,), daemon=True).start()
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = WorkerOutbox(pipe, bell)
     logging.getLogger("automl").addHandler(_WorkerWarningHandler(outbox))
-    reporter = WorkerReporter(pipe, outbox, setup.slot, setup.judging)
+    reporter = WorkerReporter(pipe, outbox, setup.numbers.counters, setup.judging)
     streams = StandardStreams()
     session: ObjectiveSession | None = None
     isolation: WorkerIsolation | None = None
@@ -108,19 +109,19 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
                 outbox.ring(ObjectiveUnavailable(cause, fit_text(traceback.format_exc())))
                 return
             streams.keep()
-            _update_slot_in_thread(session, setup.slot, outbox)
+            _update_numbers_in_thread(session, setup.numbers, outbox)
             isolation = WorkerIsolation()  # changes by the user's module itself stay
             session.keep_apart(isolation)
         outbox.put(WorkerReady())
-        session.cap_memory(setup.slot.caps_bytes)
+        session.cap_memory([*setup.numbers.caps_bytes])
         try:
             _carry_out(session, work, reporter)
         except StorageError as error:
             outbox.ring(CheckpointUnwritable(str(error)))
             return
         session.give_back_memory()
-        setup.slot.write(session.held_bytes())
-        outbox.ring(WorkerIdle(isolation.spent))
+        setup.numbers.write_held(session.held_bytes())
+        outbox.ring(WorkerIdle(isolation.process_is_reusable))
 
 
 class WorkerOutbox:
@@ -179,8 +180,8 @@ class _WorkerWarningHandler(logging.Handler):
         self._outbox.put(WorkerWarning(fit_line(record.getMessage())))
 
 
-def _update_slot_in_thread(
-    session: ObjectiveSession, slot: SharedSlot, outbox: WorkerOutbox
+def _update_numbers_in_thread(
+    session: ObjectiveSession, numbers: SharedNumbers, outbox: WorkerOutbox
 ) -> None:
     """Start a thread that exchanges numbers with the parent until the process ends.
 
@@ -191,25 +192,25 @@ def _update_slot_in_thread(
     def update() -> None:
         never = threading.Event()
         with suppress(OSError):  # the parent has ended, and so will this process
-            while not never.wait(_SLOT_SECONDS):
-                session.cap_memory(slot.caps_bytes)
-                slot.write(session.held_bytes())
-                slot.write_steps(session.n_steps)
-                slot.write_programs(session.programs_bytes)
+            while not never.wait(_UPDATE_SECONDS):
+                session.cap_memory([*numbers.caps_bytes])
+                numbers.write_held(session.held_bytes())
+                numbers.counters.n_steps = session.n_steps
+                numbers.counters.programs_bytes = session.programs_bytes
                 outbox.flush()
 
     threading.Thread(target=update, name="telling", daemon=True).start()
 
 
-def _end_with_lease(slot: SharedSlot) -> None:
+def _end_with_lease(numbers: SharedNumbers) -> None:
     """Wait until the lease is over, then kill this process and its children.
 
     The supervisor of this process is then cut off or stopped, and the trial may go on elsewhere.
     This needs a thread of its own, since the other threads may wait at a full pipe by then.
     """
-    while not slot.is_over:
+    while not numbers.lease_is_over:
         time.sleep(_LEASE_CHECK_SECONDS)
-    slot.end()
+    numbers.counters.lease_has_ended = True
     kill_own_group()
 
 
@@ -239,10 +240,10 @@ class WorkerReporter:
         self,
         pipe: Connection,
         outbox: WorkerOutbox,
-        slot: SharedSlot,
+        counters: WorkerCounters,
         judging: JudgedReports | None,
     ) -> None:
-        self._pipe, self._outbox, self._slot = pipe, outbox, slot
+        self._pipe, self._outbox, self._counters = pipe, outbox, counters
         self._judging = judging
         self._lock = threading.RLock()  # a signal handler may report while its thread does
         self._last_steps: dict[int, int] = {}
@@ -327,10 +328,10 @@ class WorkerReporter:
         return bool(self._judging.rungs(last_step, report.step))
 
     def _waits(self) -> bool:
-        return self._slot.n_answered < self._n_for_verdict
+        return self._counters.n_answered < self._n_for_verdict
 
     def _take_sent(self) -> None:
-        while self._n_taken < self._slot.n_sent:
+        while self._n_taken < self._counters.n_sent:
             self._take()
 
     def _take_within(self, seconds: float) -> None:

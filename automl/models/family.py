@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, c
 from automl.config import Config, ExportFormat, ModelConfig, TrainingConfig
 from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
+from automl.objectives.goal import MIN_LOSS_GOAL, StudyGoal
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from automl.data.columns import TableColumns
     from automl.data.dataset import Dataset, TableRows
-    from automl.objectives.goal import FinalReport, StudyGoal
+    from automl.objectives.goal import FinalReport
     from automl.objectives.trial_context import TrialContext
 
 OWN_EPOCHS = 20
@@ -41,8 +42,7 @@ NetworkBuilder: TypeAlias = Callable[..., Any]
 
 
 class PackKey(Protocol):
-    """A key of trials. Trials of one study with equal keys can train together on one kind of
-    device."""
+    """A key of trials: those of a study with equal keys can train together on a kind of device."""
 
     @property
     def n_lanes(self) -> int:
@@ -126,9 +126,8 @@ class Family(ModelConfig, ABC):
                 f"that do: {', '.join(capable)}."
             )
 
-    says_length: ClassVar[bool] = False
-    """Whether `with_length` says the length of a training that the settings leave open; else it is
-    20 epochs."""
+    has_own_length: ClassVar[bool] = False
+    """Whether `with_length` says the length that settings leave open; else it is 20 epochs."""
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings with the length of a trial of this family, if they say none."""
@@ -143,15 +142,12 @@ class Family(ModelConfig, ABC):
         return 1
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
-        """Return after how many reports without a better value a trial ends; None: at its length.
-
-        `n_rows` is the number of rows of an epoch.
-        """
+        """Return after how many reports without a better value a trial ends; None: at its
+        length."""
         return training.patience_epochs
 
-    most_rows: ClassVar[int | None] = None
-    """Number of rows above which `model=auto` leaves the family out, unless `model.families` is
-    set; None: no limit."""
+    max_auto_rows: ClassVar[int | None] = None
+    """Number of rows above which `model=auto` leaves the family out; None: no limit."""
 
     library: ClassVar[str] = "torch"
     """Name of the library that trains. A process that trains only families of other libraries never
@@ -182,14 +178,11 @@ class Family(ModelConfig, ABC):
         """Return the family of a trial, and its params under that family's names."""
         return self, params
 
-    def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
-        """Return a trial's params with its family's params `own` in their places.
-
-        It inverts `of_trial`.
-        """
+    def with_family_params(self, params: Params, own: Params) -> dict[str, ParamValue]:
+        """Invert `of_trial`: return a trial's params with its family's params `own` in place."""
         return {**params, **own}
 
-    def whole_space(
+    def searched_space(
         self, entries: Mapping[str, Any], n_rows: int | None = None
     ) -> Mapping[str, Any]:
         """Return the space that is searched, for the `entries` that were written.
@@ -199,7 +192,7 @@ class Family(ModelConfig, ABC):
         return entries
 
     def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return lines for people about what `whole_space` makes of these entries."""
+        """Return lines for people about what `searched_space` makes of these entries."""
         return ()
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
@@ -220,25 +213,26 @@ class Family(ModelConfig, ABC):
     """Name of the module whose `SIDE` is the `HeavySide`; imported only where it is needed."""
 
 
+@dataclass(frozen=True)
+class EstimatorSetup:
+    """What an estimator trains, and on which data."""
+
+    family: Any
+    dataset: Any
+    """A `Dataset`; networks train on `UserTensors`, too."""
+    training: TrainingConfig
+    goal: StudyGoal = MIN_LOSS_GOAL
+    """The study's goal, by which training may end early."""
+    packs_large: bool = False
+    """Trials may train together even if they are too large to gain by it."""
+    n_threads: int = 1
+    """Number of CPU threads of a trial; torch is already set to it."""
+
+
 class HeavySide(Protocol):
     """The heavy side of a family: makes what trains, and reads models to predict with."""
 
-    def open_estimator(
-        self,
-        family: Any,
-        dataset: Any,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        *,
-        packs_large: bool,
-        n_threads: int,
-    ) -> TrialEstimator:
-        """Return what trains on a `Dataset`; networks train on `UserTensors`, too.
-
-        `goal` is the study's, by which training may end early.
-        `packs_large`: trials may train together even if they are too large to gain by it.
-        `n_threads`: number of CPU threads of a trial; torch is already set to it.
-        """
+    def open_estimator(self, setup: EstimatorSetup) -> TrialEstimator: ...
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None
@@ -259,10 +253,8 @@ class TrialEstimator(Protocol):
         """Train a trial to its end, from its checkpoint if there is one, and report to it."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:
-        """Return a pack (`packs.pack.PackSetup`) without trials yet.
-
-        Raises an exception of any kind if trials with this key must train alone.
-        """
+        """Return an empty pack (`packs.pack.PackSetup`), or raise anything: they must train
+        alone."""
 
 
 class TrainedModel(Protocol):
@@ -283,8 +275,7 @@ class TrainedModel(Protocol):
         """Raise ValueError if the model was not trained on columns like these."""
 
     def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        """Return scores (N, C) whose softmax is the classes' probabilities, or scaled targets
-        (N, 1)."""
+        """Return scores (N, C), whose softmax are probabilities, or scaled targets (N, 1)."""
 
 
 @functools.cache

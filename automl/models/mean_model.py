@@ -1,7 +1,7 @@
 """Averages several models into one (Lakshminarayanan et al., 2017, https://arxiv.org/abs/1612.01474),
 and computes outputs of models with all cores that the process may use.
 
-It chooses no members; `ensemble/` does.
+It chooses no members; `ensemble_file.py` does.
 """
 
 from __future__ import annotations
@@ -67,10 +67,7 @@ class MeanModel:
             model.check_columns(columns)
 
     def of_heaviest(self, n: int) -> MeanModel:
-        """Return the mean of the `n` trials of the largest weight, with all their members.
-
-        Of trials with equal weights the first ones are taken.
-        """
+        """Return the mean of the `n` trials of the largest weight, with all their members."""
         ends = list(accumulate(self._sizes))
         groups = [range(end - size, end) for end, size in zip(ends, self._sizes, strict=True)]
         group_weights = [sum(self.weights[i] for i in group) for group in groups]
@@ -105,6 +102,13 @@ def mean_outputs(
     log_shares = np.log(shares)[:, None, None]
     scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p + log_shares, axis=0)
     return scores
+
+
+def class_probabilities(outputs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the probabilities (N, C, …) of the classes with these scores (N, C, …)."""
+    shares = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
+    probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def usable_threads() -> int:

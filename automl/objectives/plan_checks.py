@@ -58,10 +58,7 @@ def check_conditions(declaration: ObjectiveDeclaration, conditional: Iterable[st
 
 
 def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]]) -> None:
-    """Raise ConfigError if the built-in objective cannot take a bound or choice of the space.
-
-    `values` holds the values to check, for each param. A user's objective takes any value.
-    """
+    """Raise ConfigError if the built-in objective cannot take one of a param's `values`."""
     if plan.objective.kind is not ObjectiveKind.builtin:
         return
     for name, candidates in values.items():

@@ -54,6 +54,7 @@ from automl.trial import (
     PaceMeasured,
     ParamsSuggested,
     PrunedOutcome,
+    ReportWritten,
     RequestSource,
     RowsKind,
     ScoreDifference,
@@ -88,6 +89,7 @@ EVENT_KINDS: dict[str, type[Any]] = {
     "Evaluated": ModelsEvaluated,
     "Ensembled": EnsembleBuilt,
     "Tuned": ExportTuned,
+    "ReportPage": ReportWritten,
 }
 """The class of each event by its name in event logs. Logs of earlier versions have the same names,
 so a class may be renamed and a name here may not."""

@@ -64,7 +64,7 @@ def make_trainer(dataset: Dataset, params: Params, n_epochs: int = N_EPOCHS) -> 
         Precision.float64,
         TrainingConfig(epochs=n_epochs),
     )
-    data = DataOnDevices(dataset).on("cpu", problem.dtype)
+    data = DataOnDevices(dataset).tensors("cpu", problem.dtype)
     own = MLPParams.of({"lr": 0.05, "batch_size": 32, "width": 8, **params})
     return NetworkTrainer(problem, own, data, device="cpu", seed=1)
 

@@ -33,7 +33,7 @@ def make_trainer(
         networks=SIDE,
         precision=precision,
     )
-    data = DataOnDevices(dataset).on("cpu", problem.dtype)
+    data = DataOnDevices(dataset).tensors("cpu", problem.dtype)
     return NetworkTrainer(problem, MLPParams.of(params or {}), data, device="cpu", seed=seed)
 
 
@@ -118,5 +118,5 @@ def test_a_loss_that_is_no_number_ends_the_training_and_names_the_rate(plane: Da
 
 def test_data_is_put_on_a_device_once(disc: Dataset) -> None:
     data = DataOnDevices(disc)
-    assert data.on("cpu", torch.float32) is data.on("cpu", torch.float32)
-    assert data.on("cpu", torch.float64).train.x.dtype is torch.float64
+    assert data.tensors("cpu", torch.float32) is data.tensors("cpu", torch.float32)
+    assert data.tensors("cpu", torch.float64).train.x.dtype is torch.float64

@@ -235,7 +235,7 @@ def _outputs(model: TableModel, table: EvaluationRows) -> Floats:
         return outputs_on_part(predictor, table.dataset, table.part, table.frame)
     from automl.models.networks.folds.fold_estimator import judged_outputs
 
-    return judged_outputs(predictor.trained, table.dataset)
+    return judged_outputs(predictor.trained_model, table.dataset)
 
 
 def _score_arrays(

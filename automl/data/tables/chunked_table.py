@@ -1,28 +1,26 @@
 """A table of any size, read some thousand rows at a time; rows that cannot be read are named.
 
-A CSV is cut into blocks of whole rows (`csv_blocks.py`). Arrow parses a block in which no cell is
-quoted and each row has all cells. pandas parses the others as `table_file.py` does, without rows
-that have too few or too many cells.
+A CSV is read by `csv_reader.py`, a Parquet file by Arrow.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from automl.data import cells
-from automl.data.tables import csv_blocks
-from automl.data.tables.csv_blocks import BLOCK_BYTES, NEWLINE, CsvBlock, CsvRowIndex, read_blocks
+from automl.data.tables.csv_reader import BLOCK_BYTES, CsvReader
 from automl.data.tables.table_file import TableFile
 
 CELLS_AT_ONCE = 1_000_000
 """Number of cells of a Parquet file that are read at once."""
+CATEGORY_TYPE = pa.dictionary(pa.int32(), pa.string())
+"""The Arrow type of columns whose different cells are looked at once each."""
 
 
 @dataclass(frozen=True)
@@ -136,79 +134,20 @@ class ChunkedTable:
     def _csv(
         self, numbers: Sequence[str], categories: Sequence[str], verbatim: Sequence[str]
     ) -> Iterator[tuple[TableChunk, _RowNames]]:
-        types = self._types(numbers, categories)
-        separator = self.file.separator()
-        names = self.file.column_names()
+        layout = self.file.csv_layout()
+        types = dict.fromkeys(self.columns, pa.string())
+        types |= {name: pa.float64() for name in numbers if name in types}
+        types |= {name: CATEGORY_TYPE for name in categories if name in types}
+        types |= dict.fromkeys((*self.texts, *(n for n in verbatim if n in types)), pa.string())
+        reader = CsvReader(layout, types, sorted(cells.MISSING_TEXTS), names_rows=True)
         size = self.file.path.stat().st_size
-        n_read = 0
-        for index, block in enumerate(read_blocks(self.file.path, separator, self.block_bytes)):
-            n_read += block.n_bytes
-            body = block.without_header() if index == 0 else block
-            frame = csv_blocks.parse_plain_block(body, names, types) if types else None
-            if frame is not None:
-                places = np.arange(len(frame))
-                chunk = TableChunk(len(frame), frame, places, (), n_read / size)
-                yield chunk, _RowNames("line", body.first_line + places)
-                continue
-            rows, frame = self._readable(body, names, verbatim)
-            unread = tuple(UnreadRow(line, why) for line, why in rows.bad)
-            n_rows = len(rows.places) + len(unread)
-            chunk = TableChunk(n_rows, frame, rows.places, unread, n_read / size)
-            yield chunk, _RowNames("line", rows.lines)
-
-    def _types(self, numbers: Sequence[str], categories: Sequence[str]) -> dict[str, Any]:
-        """Return the Arrow type of each column that is read.
-
-        The result is empty where a column of another kind is read, such as one of dates: its
-        meaning may depend on the type that pandas finds.
-        """
-        if not set(self.columns) <= {*numbers, *categories, *self.texts}:
-            return {}
-        types = dict.fromkeys(categories, csv_blocks.arrow_category_type())
-        types |= dict.fromkeys(numbers, csv_blocks.arrow_number_type())
-        types |= dict.fromkeys(self.texts, csv_blocks.arrow_text_type())
-        return {name: types[name] for name in self.columns}
-
-    def _readable(
-        self, block: CsvBlock, names: list[str], verbatim: Sequence[str]
-    ) -> tuple[CsvRowIndex, pd.DataFrame]:
-        """Return the readable rows of a block, and their frame.
-
-        Where pandas reads quotes in another way, cells are counted again, row by row. Raises
-        ConfigError for quotes that remain unclear.
-        """
-        for exactly in (False, True):
-            rows = block.rows(len(names), exactly=exactly)
-            try:
-                frame = self._parsed(rows.good, names, block.separator, verbatim)
-            except pd.errors.ParserError:
-                continue
-            if len(frame) == len(rows.places):
-                return rows, frame
-        last = block.first_line + block.content.count(NEWLINE)
-        raise self.file.error(
-            f"is no proper CSV between the lines {block.first_line} and {last}: mend its quotes."
-        )
-
-    def _parsed(
-        self, block: bytes, names: list[str], separator: str, verbatim: Sequence[str]
-    ) -> pd.DataFrame:
-        if not block:
-            return pd.DataFrame(columns=pd.Index(self.columns))
-        missing = sorted(cells.MISSING_TEXTS)
-        return pd.read_csv(
-            io.BytesIO(block),
-            sep=separator,
-            names=names,
-            header=None,
-            usecols=list(self.columns),
-            dtype=dict.fromkeys((*self.texts, *verbatim), str),
-            index_col=False,
-            na_values={name: missing for name in self.columns if name not in self.texts},
-            keep_default_na=False,
-            skipinitialspace=b" " in block,  # the search for spaces costs a third of the time
-            low_memory=False,
-        )[list(self.columns)]
+        for block in reader.blocks(self.file.path, self.block_bytes):
+            unread = [UnreadRow(row.line, row.reason(layout.names)) for row in block.invalid]
+            lines = np.sort(np.append(block.lines, [row.number for row in unread]))
+            places = np.searchsorted(lines, block.lines)
+            frame = block.table.to_pandas()
+            chunk = TableChunk(len(lines), frame, places, tuple(unread), block.n_bytes / size)
+            yield chunk, _RowNames("line", block.lines)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,13 +44,13 @@ class DataCopiedPerStep:
     def __init__(self, data: TensorSource) -> None:
         self._data = data
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        on_host, on_device = self._data.on("cpu", dtype), self._data.on(device, dtype)
+    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
+        on_host, on_device = self._data.tensors("cpu", dtype), self._data.tensors(device, dtype)
         x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (on_host.train.x, on_host.train.y))
         return DataTensors(PartTensors(x, y), on_device.validation)
 
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
-        return nullcontext(self.on(device, dtype))
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        return nullcontext(self.tensors(device, dtype))
 
 
 class HostRows:

@@ -73,10 +73,7 @@ class TreeArrays:
         return int(self.value.shape[1])
 
     def plain(self) -> dict[str, Any]:
-        """Return the trees as plain arrays for a checkpoint.
-
-        `leaf` has a narrow type, and is left out if leaves have one value.
-        """
+        """Return the trees as arrays for a checkpoint; a `leaf` of one value is left out."""
         plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         del plain["leaf"]
         if self.n_values > 1:
@@ -199,8 +196,7 @@ def _merge_equal_values(
 
 
 def round_down_to_float32(thresholds: Floats) -> npt.NDArray[np.float32]:
-    """Return the largest float32 numbers not above `thresholds`: x ≤ t stays the same for float32
-    x."""
+    """Return the largest float32 numbers not above `thresholds`, which separate float32 alike."""
     near = thresholds.astype(np.float32)
     below = np.nextafter(near, np.float32(-np.inf))
     return np.where(near.astype(np.float64) > thresholds, below, near)

@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 CLASS_WEIGHT_PARAM = "class_weight"
 """The name of the param that sets class weights, in families that can weigh classes."""
 LEAST_PATIENCE = 4
-"""The least number of epochs that `patience_steps` stand for; large tables have more steps in an
-epoch."""
+"""The least number of epochs that `patience_steps` stand for, for large tables."""
 CLASS_WEIGHTS = ("none", "balanced")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
 @dataclass(frozen=True)
 class TrainingParams:
-    """The params of a trial's training, whatever its network.
-
-    The constructor raises ValueError with the param, its value and the rule.
-    """
+    """The params of a trial's training, whatever its network. Raises ValueError for wrong ones."""
 
     lr: float = 1e-3
     batch_size: int = 128
@@ -46,8 +42,7 @@ class TrainingParams:
     """The decay of the mean gradient in adam and adamw; `beta2` is the decay of its square."""
     beta2: float = 0.999
     weight_decay: float = 0.0
-    """Weight decay: decoupled from the gradient in adamw (Loshchilov and Hutter, 2019), else added
-    to the gradient."""
+    """Weight decay: decoupled in adamw (Loshchilov and Hutter, 2019), else in the gradient."""
     clip_norm: float | None = None
     """The largest norm of a step's gradient over all weights; a larger gradient is scaled down to
     it (Pascanu et al., 2013). None scales nothing."""
@@ -69,10 +64,7 @@ class TrainingParams:
         return math.ceil(n_batches / self.accumulate_steps)
 
     def limit_epochs(self, patience_steps: int | None, n_rows: int) -> int | None:
-        """Return the epochs without a better value after which a trial ends.
-
-        None means that the trial trains to its end. `n_rows` is the number of rows in an epoch.
-        """
+        """Return the epochs without a better value after which a trial ends; None: at its end."""
         if self.patience_epochs is not None or patience_steps is None:
             return self.patience_epochs
         return max(LEAST_PATIENCE, math.ceil(patience_steps / self.n_epoch_steps(n_rows)))
@@ -191,10 +183,7 @@ class NetworkFamily(Family):
         """Return a trial's params after a check. Raises ValueError or TypeError."""
 
     def checked_params(self, given: Params, training: TrainingConfig) -> TrainingParams | None:
-        """Return a trial's params, filled up from the study's settings.
-
-        None stands for params that no trial can have; the trial will fail and say so.
-        """
+        """Return a trial's params, filled from the settings; None if no trial can have them."""
         try:
             return self.params(fill_from_settings(given, training))
         except (TypeError, ValueError):
@@ -207,8 +196,7 @@ class NetworkFamily(Family):
         return replace(training, epochs=MOST_EPOCHS, patience_steps=steps)
 
     def n_first_reports(self, training: TrainingConfig, n_rows: int) -> int:
-        """Return 1 for a training with a set length; else a number of epochs that follows from
-        `_FIRST_STEPS`."""
+        """Return 1 for a set length; else the epochs of the first `_FIRST_STEPS` steps."""
         if training.patience_steps is None:
             return 1
         return math.ceil(_FIRST_STEPS / math.ceil(n_rows / _SMALL_BATCH))
@@ -220,10 +208,7 @@ class NetworkFamily(Family):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
-        """Return the seconds of a trial of the size that is tried first, with the smallest batches.
-
-        The trial is as long as its patience, if it has one.
-        """
+        """Return the seconds of a trial of the size tried first, with the smallest batches."""
         params, model_data = self._first_params(ends), dataset.of_one_model
         patience = self.patience_epochs(params, training, model_data.n_train)
         if patience is not None:
@@ -235,10 +220,7 @@ class NetworkFamily(Family):
         return dataset.n_models * work.n_steps * step_seconds
 
     def _first_params(self, ends: Mapping[str, Iterable[ParamValue]]) -> Params:
-        """Return the sizes of the portfolio's first point, as far as the space allows them.
-
-        The space has these `ends`; the batch size is its smallest.
-        """
+        """Return the sizes of the portfolio's first point, as far as the space's `ends` allow."""
         point = {**next(iter(self.portfolio()), {}), "batch_size": 0}
         sizes = {
             name: [end for end in param_ends if type(end) is int]

@@ -30,10 +30,7 @@ CLIP_EPS = 1e-6  # torch's
 
 
 class FlatParameters:
-    """A module's trained parameters and gradients, moved into one flat tensor each, of shape (P,).
-
-    The constructor raises ValueError if no parameter requires a gradient.
-    """
+    """A module's trained parameters and gradients in one flat tensor each (P,), at least one."""
 
     def __init__(self, module: nn.Module) -> None:
         parameters = [p for p in module.parameters() if p.requires_grad]

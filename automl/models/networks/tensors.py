@@ -50,10 +50,7 @@ class TrainingRows(Protocol):
 
 @dataclass(frozen=True)
 class PartTensors:
-    """The tensors of one part: rows `x` (N, D), and `y` (N,).
-
-    `y` holds class numbers, or targets as (y - mean) / scale.
-    """
+    """The tensors of one part: rows `x` (N, D), and class numbers or scaled targets `y` (N,)."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -88,15 +85,11 @@ class DataTensors:
     train: PartTensors
     validation: PartTensors
     folds: tuple[FoldTensors, ...] = ()
-    """The folds of the training part. Without folds, the whole training part trains and the
-    validation part judges."""
+    """The folds of the training part; without folds the validation part judges."""
 
 
 def draw_epoch_order(n_rows: int, n_epoch_rows: int, generator: torch.Generator) -> torch.Tensor:
-    """Return the row numbers (n_epoch_rows,) of an epoch, in a drawn order.
-
-    A shorter epoch leaves rows out; a longer one begins anew in another order.
-    """
+    """Return n_epoch_rows row numbers in a drawn order, in several passes if need be."""
     orders = [torch.randperm(n_rows, generator=generator)]
     while len(orders) * n_rows < n_epoch_rows:
         orders.append(torch.randperm(n_rows, generator=generator))
@@ -106,13 +99,10 @@ def draw_epoch_order(n_rows: int, n_epoch_rows: int, generator: torch.Generator)
 class TensorSource(Protocol):
     """A source of the tensors of a data set, on any device."""
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """Return the tensors on `device`, with numbers of this type; any thread may call.
+    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
+        """Return the tensors, in any thread. Raises ValueError if data is not kept on devices."""
 
-        Raises ValueError if the data is not kept on devices.
-        """
-
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
         """Return a context with the rows of a trial that trains outside packs."""
 
 
@@ -124,7 +114,7 @@ class DataOnDevices:
         self._lock = threading.Lock()
         self._tensors: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
+    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
         """Return the tensors on `device`; the first call copies, and other threads wait for it."""
         with self._lock:
             if (device, dtype) not in self._tensors:
@@ -141,8 +131,8 @@ class DataOnDevices:
                 )
             return self._tensors[device, dtype]
 
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
-        return nullcontext(self.on(device, dtype))
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        return nullcontext(self.tensors(device, dtype))
 
     def _part(
         self, x: npt.NDArray[np.float32], y: Targets, device: str, dtype: torch.dtype

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ from automl.models.networks.losses import (
     make_loss,
     weight_classes,
 )
-from automl.models.networks.network import NetworkDescription, NetworkFactory
+from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import NetworkFamily, TrainingParams, fill_from_settings
 from automl.models.networks.optimizers import (
     FlatParameters,
@@ -38,22 +38,26 @@ from automl.models.networks.optimizers import (
 )
 from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
-from automl.objectives.goal import Patience, StudyGoal
+from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
 from automl.objectives.training_plan import WarmUp
-from automl.trial import Direction, Params
+from automl.trial import Params
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
 _OUTPUTS_ON_DEVICE = 2**22  # numbers that an evaluation leaves on its device, else in main memory
 
 
-MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)
-
-
 class DivergedError(ArithmeticError):
     """Raised when the loss of an epoch is NaN or infinite: no later epoch mends that."""
+
+
+class NetworkFactory(Protocol):
+    """Makes the network descriptions of a family."""
+
+    def network(self, problem: TrainingProblem, params: Any) -> NetworkDescription:
+        """Return the network that a trial's params ask for."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,7 @@ class TrainingProblem:
     facts: UserDataFacts | None = None
     """The facts of the user's own data; None means that the data is a table."""
     judged: JudgedTargets | None = None
-    """The targets of the validation part, for more metrics than the losses and their parts. None
-    leaves it at these."""
+    """The targets of the validation part, for further metrics; None: no further ones."""
     class_weights: tuple[float, ...] = ()
     """The weight of a row of each class, so that all classes count the same; empty for numbers."""
     get_edges: Callable[[], Edges] = tuple
@@ -85,7 +88,7 @@ class TrainingProblem:
     epoch_rows: int | None = None
     """The number of rows in an epoch; None means all training rows."""
 
-    def of(self, precision: Precision) -> TrainingProblem:
+    def with_precision(self, precision: Precision) -> TrainingProblem:
         """Return the problem in another precision, which a trial may have as a param."""
         return self if precision is self.precision else replace(self, precision=precision)
 
@@ -116,10 +119,7 @@ class TrainingProblem:
         return min(most, max(batch_size, _EVALUATION_NUMBERS // n_numbers))
 
     def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
-        """Return the metrics of `NetworkTrainer.run_epoch`, from three sums over rows.
-
-        The sums are those of the training loss, the validation loss and the misses.
-        """
+        """Return an epoch's metrics from sums over rows: training loss, validation loss, misses."""
         train_sum, val_sum, miss_sum = sums
         metrics = {"train_loss": train_sum / n_train}
         if not n_validation:
@@ -131,29 +131,11 @@ class TrainingProblem:
             metrics["val_error"] = miss_sum / n_validation
         return metrics
 
-    def more_metrics(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return the study's metric by the outputs (N, C) for the validation part.
-
-        Returns nothing if the metric needs no outputs.
-        """
-        if self.judged is None or outputs is None or not self.judged.wants_metric:
-            return {}
-        return self.judged.metric_of(outputs.double().cpu().numpy())
-
-    def all_metrics(self, outputs: torch.Tensor | None) -> ReportScores | None:
-        """Return an object that computes all metrics of the outputs (N, C) for the validation part.
-
-        None means that there are no metrics to compute.
-        """
+    def scores(self, outputs: torch.Tensor | None) -> ReportScores | None:
+        """Return an object that computes metrics of the outputs (N, C); None: no more metrics."""
         if self.judged is None or outputs is None:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
-
-    def beside(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return `JudgedTargets.beside` by the outputs (N, C) for the validation part."""
-        if self.judged is None or outputs is None:
-            return {}
-        return self.judged.beside(outputs.double().cpu().numpy())
 
     def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
         """Return zeros for the outputs of the validation part; None if nothing reads them."""
@@ -167,10 +149,7 @@ class TrainingProblem:
         return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
-        """Return the patience of a trial at its start, with `n_rows` rows in an epoch.
-
-        A goal without rows to judge by has a patience that never ends.
-        """
+        """Return a trial's patience at its start; it never ends if no rows judge."""
         limit = params.limit_epochs(self.training.patience_steps, n_rows)
         return Patience(self.goal, None if self.goal.keeps_last else limit)
 
@@ -189,8 +168,7 @@ class TrainingProblem:
 
     def network(self, params: TrainingParams) -> NetworkDescription:
         """Return the network that a trial's params ask for."""
-        sizes = (self.n_inputs, self.n_outputs)
-        return self.networks.network(self.family, params, *sizes, self.get_edges)
+        return self.networks.network(self, params)
 
 
 class NetworkTrainer:
@@ -245,11 +223,7 @@ class NetworkTrainer:
     @property
     def scores(self) -> ReportScores | None:
         """An object that computes all metrics of the last epoch; None if there are no more."""
-        return self.problem.all_metrics(self._outputs)
-
-    def beside(self) -> dict[str, float]:
-        """Return the entries of a model file besides the model of the last epoch."""
-        return self.problem.beside(self._outputs)
+        return self.problem.scores(self._outputs)
 
     @property
     def has_stopped(self) -> bool:
@@ -275,7 +249,8 @@ class NetworkTrainer:
         sums_on_host = sums.tolist()  # the one wait for the device in an epoch
         metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
         check_metrics_finite(metrics, epoch, self.params)
-        metrics |= self.problem.more_metrics(self._outputs)
+        if (scores := self.scores) is not None:
+            metrics |= scores.study_metric()
         self._patience = self._patience.after(metrics)
         return metrics
 
@@ -287,10 +262,7 @@ class NetworkTrainer:
             return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self, epoch: int) -> dict[str, Any]:
-        """Return a state that suffices to go on after `epoch`.
-
-        Random draws are no part of it: they follow from seed and epoch.
-        """
+        """Return a state to go on from after `epoch`, without draws, which follow from the seed."""
         average = {} if self._average is None else {"average": self._average}
         return {
             "epoch": epoch,

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from automl.objectives.checkpoints.plain_checkpoint import write_files
+from automl.objectives.checkpoints.plain_checkpoint import read_file, write_files
 from automl.record.lease import TrialFolderFence
 
 _WRITTEN = re.compile(
@@ -154,21 +154,10 @@ def save(
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint file, tensors on the CPU.
-
-    Raises FileNotFoundError, and ValueError for a file that is no checkpoint.
-    """
-    try:
-        refuse_foreign_archive(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # torch raises many kinds for a file that is not its own
-        raise ValueError(f"{path}: not a readable checkpoint ({_first_line(error)}).") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: not a checkpoint of automl (it holds no dict).")
-    return content
+    """Return a file's content on the CPU. Raises FileNotFoundError, and ValueError."""
+    return read_file(path, _read)
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error)[:300].splitlines()), type(error).__name__)
+def _read(path: Path) -> object:
+    refuse_foreign_archive(path)
+    return torch.load(path, map_location="cpu", weights_only=True)

@@ -203,10 +203,7 @@ class TrialReports:
             self._keep_verdict(self._emit(TrialTagged(self.spec.number, time.time(), name, text)))
 
     def restore(self) -> dict[str, Any] | None:
-        """Return the state in `last.pt`, and emit the reports in it again.
-
-        `TrialContext.restore` documents it.
-        """
+        """Return the state in `last.pt`, and emit its reports again, as `TrialContext.restore`."""
         folder = Path(self.spec.checkpoint_dir)
         last = find_last_checkpoint(folder, self._files, self.spec.number)
         if last is None:
@@ -239,10 +236,8 @@ class TrialReports:
         self._keep_verdict(self._emit(logged))
 
     def write_if_due(self) -> None:
-        """Write checkpoints if the trial ends or the interval is over.
-
-        Only the trial's own thread may call it, because the objective's getters run in it.
-        """
+        """Write checkpoints if the trial ends or the interval is over, in the trial's own
+        thread."""
         if self.verdict is not Verdict.GO_ON or self._is_due():
             self.write()
 

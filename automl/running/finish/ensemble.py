@@ -17,14 +17,14 @@ from pathlib import Path
 from automl.config import Config, EnsembleSetting, ObjectiveKind, PlotsSetting, check_setting
 from automl.errors import AutoMLError
 from automl.execution.child_calls import AnsweringProcess, NoAnswerError, call_in_child
-from automl.models.ensemble.ensemble_messages import (
+from automl.models.families.auto.family import FAMILY_PARAM
+from automl.models.model_file import (
     EnsembleFileJob,
     EnsembleFileResult,
     EnsembleQuery,
     EnsembleQueryResult,
     EnsembleWorkerSetup,
 )
-from automl.models.families.auto.family import FAMILY_PARAM
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
@@ -35,7 +35,7 @@ from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, EnsembleBuilt, Params, ProcessEntry
 
-WRITE = "automl.models.ensemble.ensemble_file:write"
+WRITE = "automl.models.ensemble_file:write"
 MIN_ENSEMBLE_MODELS = 2
 MAX_MODELS = 100
 """Largest number of models considered, the best of the study. Each is read, and evaluated on all
@@ -113,7 +113,7 @@ def make_ensemble(
         written.members,
         written.scores,
         written.rows_per_second,
-        written.alone,
+        written.best_trial_scores,
     )
 
 
@@ -173,7 +173,7 @@ def _counted(kinds: Mapping[str, int]) -> str:
     return ", ".join(named)
 
 
-GROW = "automl.models.ensemble.ensemble_file:open_ensemble_worker"
+GROW = "automl.models.ensemble_file:EnsembleWorker"
 MIN_PAUSE_SECONDS = 5.0
 """Shortest pause between two previews of the ensemble."""
 MAX_TIME_FRACTION = 0.05

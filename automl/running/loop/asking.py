@@ -8,12 +8,19 @@ bears.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.running.loop.messages import LoopPorts, PeerSweepsObserved, PlannedTrial
+from automl.running.loop.messages import (
+    DeviceShortage,
+    LoopPorts,
+    PeerSweepsObserved,
+    PlannedTrial,
+    WaitingTrial,
+)
 from automl.running.loop.placing import TrialPlacer
-from automl.running.loop.waiting_lines import DeferredTrials
+from automl.running.loop.trial_queue import TrialQueue
 from automl.running.trials.suggestion_answers import (
     LEARNING_SPACE,
     NoParamQuestions,
@@ -54,6 +61,16 @@ class TrialAsker:
         """Whether another trial may come, perhaps one that another sweep leaves."""
         return self.wants_more or self._in_vain or self.others.run or self.others.may_run()
 
+    def shortage(self, queue: TrialQueue, placing: TrialPlacer) -> DeviceShortage | None:
+        """Return the shortage of devices, or None if no trial waits for a device."""
+        head = queue.head
+        refusal = self.refusal if head is None else head.refusal
+        if refusal is None or not refusal.for_devices:
+            return None
+        request = placing.least if head is None else placing.request(head)
+        kinds = request.kinds & placing.kinds or request.kinds
+        return DeviceShortage(kinds, max(1, len(queue.queued) + self.n_left))
+
     def heard_of(self, others: PeerSweepsObserved) -> None:
         """Take the state of other sweeps, which may have raised the total or left trials."""
         n_asked = others.hear()
@@ -64,9 +81,16 @@ class TrialAsker:
         self._exhausted = self._in_vain = False
 
     def refused(
-        self, placing: TrialPlacer, held_back: DeferredTrials, n_running: int, now_seconds: float
+        self,
+        placing: TrialPlacer,
+        drained: Sequence[WaitingTrial],
+        n_running: int,
+        now_seconds: float,
     ) -> AdmissionRefusal | None:
-        """Return why no trial is asked for now though more are wanted. None if `next` may ask."""
+        """Return why no trial is asked for now though more are wanted. None if `next` may ask.
+
+        `drained`: trials that wait for a device that may come back.
+        """
         if self.questions.one_at_a_time and placing.executions:
             return LEARNING_SPACE
         smallest = placing.place(placing.least, now_seconds)
@@ -74,9 +98,8 @@ class TrialAsker:
             if smallest.kind is not RefusalKind.NEVER:
                 placing.make_room(smallest)
             return smallest
-        drained = held_back.drained
-        # The pending trials run, or wait for a device that may come back. Each further trial might
-        # wait, too, until all that are left were proposed blindly.
+        # The pending trials run, or wait for such a device. Each further trial might wait, too,
+        # until all that are left were proposed blindly.
         if drained and not self._may_pend(len(drained) + n_running, placing):
             return drained[-1].refusal
         return None

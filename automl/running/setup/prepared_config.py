@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
 from automl.admission.requests import RequestMaker
 from automl.config import (
@@ -109,8 +108,8 @@ class PreparedStudy:
             facts=self.facts,
             request_bytes=self.config.admission.request_bytes,
             packs_large=execution.pack != "auto",
-            inside=mlflow_inside_entry(self.config, self.plan),
-            called=self.called,
+            redirect=mlflow_inside_entry(self.config, self.plan),
+            function=self.called,
         )
 
     @property
@@ -294,9 +293,8 @@ class PreparedStudy:
             portfolio=self.portfolio,
         )
 
-    @property
-    def requests(self) -> RequestMaker:
-        """The maker of the trials' resource requests."""
+    def make_requests(self) -> RequestMaker:
+        """Return a new maker of the trials' resource requests, which has learned nothing yet."""
         return RequestMaker(
             lambda params: self.plan.request(params, self.dataset),
             self.config.admission.request_bytes,
@@ -343,12 +341,3 @@ def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | No
             "MLFLOW_TRACKING_PASSWORD, or to a database by ~/.pgpass."
         )
     return ProcessEntry(INSIDE, InsideConfig(redirect=True, uri=uri))
-
-
-def make_governor(config: Config) -> SharingGovernor | None:
-    """Return the governor, which finds how many trials share a device. None if the user has set
-    the number, or if
-    trials share this process, which hides their paces."""
-    admission = config.admission
-    is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
-    return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()

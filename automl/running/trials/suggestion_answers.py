@@ -6,12 +6,12 @@ drawn with the findings of the earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from automl.admission.refusals import AdmissionRefusal
 from automl.errors import ConfigError
-from automl.running.loop.messages import AdmittedExecution, QuestionAsked, RunningTrial
+from automl.running.loop.messages import QuestionAsked
 from automl.search.discovered_space import N_ALIKE_TRIALS
 from automl.search.param_suggestions import ParamSuggester
 from automl.search.study import Study
@@ -19,6 +19,7 @@ from automl.trial import (
     ParamAnswer,
     ParamQuestion,
     ParamRefusal,
+    Params,
     ParamsNotSuggested,
     Reply,
     SweepStopping,
@@ -35,12 +36,7 @@ class NoParamQuestions:
     one_at_a_time = False
     """Whether no trial may start while another runs."""
 
-    def answer(
-        self,
-        message: QuestionAsked,
-        running: Mapping[int, RunningTrial],
-        executions: Mapping[int, AdmittedExecution],
-    ) -> None:
+    def answer(self, message: QuestionAsked) -> Params:
         raise AssertionError(f"{message.question}: no such objective asks")
 
     def found(self, *, at_end: bool = False) -> Iterator[str]:
@@ -66,14 +62,8 @@ class ParamQuestions:
         """Whether no trial may start while another runs."""
         return not self.suggesting.found.is_stable
 
-    def answer(
-        self,
-        message: QuestionAsked,
-        running: dict[int, RunningTrial],
-        executions: Mapping[int, AdmittedExecution],
-    ) -> None:
-        """Answer a running trial, which has its new param from now on. Raises StorageError."""
-        number = message.question.trial
+    def answer(self, message: QuestionAsked) -> Params:
+        """Answer a running trial. Return its params, the new one included. Raises StorageError."""
         try:
             reply = self._reply(message.question)
         except ConfigError as error:
@@ -81,10 +71,10 @@ class ParamQuestions:
         except BaseException:
             message.reply(SweepStopping())  # the trial waits; the next sweep takes it over
             raise
-        self._know_params(number, running, executions)
         message.reply(reply)
         for line in self.suggesting.differences():
             self.say(line)
+        return self.study.params(message.question.trial)
 
     def found(self, *, at_end: bool = False) -> Iterator[str]:
         """Yield the space that was found as YAML lines: once it is known, and at the end if it has
@@ -107,21 +97,3 @@ class ParamQuestions:
             return ParamAnswer(self.study.suggest(question))
         self.study.not_suggested(question)
         return ParamAnswer()
-
-    def _know_params(
-        self,
-        number: int,
-        running: dict[int, RunningTrial],
-        executions: Mapping[int, AdmittedExecution],
-    ) -> None:
-        """Store the params in the running trial, so that its memory is learned for them and it asks
-        for enough if it runs again."""
-        if number not in running:
-            return
-        waiting = running[number].waiting
-        trial = replace(waiting.trial, params=self.study.params(number))
-        waiting = replace(waiting, trial=trial)
-        running[number] = replace(running[number], waiting=waiting)
-        for execution in executions.values():
-            if number in execution.members:
-                execution.members[number] = waiting

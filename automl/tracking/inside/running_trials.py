@@ -17,7 +17,7 @@ from pathlib import Path
 
 from automl.tracking.inside.runs import LoggedRun, TrialRuns
 from automl.trial import LoggedPoint
-from automl.trial.library_redirect import LoggingTrial
+from automl.trial.session_protocols import LoggingTrial
 
 logger = logging.getLogger(__name__)
 

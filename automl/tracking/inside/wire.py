@@ -114,7 +114,7 @@ def _peer_user(connection: socket.socket) -> int:
 
 
 class RemoteTrialSide:
-    """A `LoggingTrial` (`automl.trial.library_redirect`) that another process carries out."""
+    """A `LoggingTrial` (`automl.trial.session_protocols`) that another process carries out."""
 
     def __init__(self, address: str) -> None:
         """Connect to the trial. Raise NoTrialError when it does not run any more."""

@@ -49,7 +49,7 @@ def test_any_metric_is_that_of_all_rows_left_out(tmp_path: Path, way: str, disc5
     path = tmp_path / "whole" / "trial-00000" / "best.pt"
     model = load(path, build=networks.normed if way == "stacked" else None)
     assert isinstance(model, Predictor)
-    outputs = judged_outputs(model.trained, disc5)
+    outputs = judged_outputs(model.trained_model, disc5)
     scored = make_predictions(disc5.task, outputs, disc5.judged.y, *model.unit).scored()
     assert whole.outcome.value == pytest.approx(scored["auc"], abs=1e-9)
     assert model.metrics == pytest.approx(

@@ -153,8 +153,8 @@ def test_families_without_torch_have_folds(
         assert parts.outcome.value == pytest.approx(whole.outcome.value, rel=1e-9)
         model = load(folder / "whole" / "trial-00000" / "best.pt")
         assert isinstance(model, Predictor)
-        assert len(model.trained.members) == len(dataset.folds)  # type: ignore[attr-defined]
-        scores = judged_outputs(model.trained, dataset)
+        assert len(model.trained_model.members) == len(dataset.folds)  # type: ignore[attr-defined]
+        scores = judged_outputs(model.trained_model, dataset)
         scored = make_predictions(dataset.task, scores, dataset.judged.y, *model.unit).scored()
         if dataset is disc5:
             assert scored["loss"] == pytest.approx(whole.outcome.value, rel=1e-6)

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from automl.record.study_record import fold_events
-from automl.running.display.failures import (
+from automl.running.display.rendering import failure_lines
+from automl.running.display.trial_messages import (
     MAX_CAUSES,
     MAX_SHOWN,
     DeclaredMemoryAdvice,
     FailureCounts,
-    death_line,
+    interruption_line,
 )
-from automl.running.display.rendering import failure_lines
 from automl.running.display.view import FailureRow, SweepView
-from automl.running.loop.messages import AdmittedExecution, PlannedTrial, TrialEnded, WaitingTrial
+from automl.running.loop.messages import AdmittedExecution, PlannedTrial, WaitingTrial
 from automl.trial import (
     LOCAL_HOST,
     DeviceShare,
@@ -98,8 +98,8 @@ def test_a_death_is_said_with_what_becomes_of_the_trial(
     n_before: int, stopping: bool, end: str
 ) -> None:
     execution = replace(RAN_OUT, members={3: WaitingTrial(PlannedTrial(3, {}), deaths=n_before)})
-    died = TrialEnded(InterruptedOutcome(3, 0.0, "its process died: SIGALRM", by_worker_death=True))
-    line = death_line(died, [execution], stopping=stopping)
+    died = InterruptedOutcome(3, 0.0, "its process died: SIGALRM", by_worker_death=True)
+    line = interruption_line(died, execution, is_stopping=stopping)
     assert line == f"trial 3: its process died: SIGALRM{end}"
 
 
@@ -112,7 +112,7 @@ RAN_OUT = AdmittedExecution(
     kind=None,
     members={3: WaitingTrial(PlannedTrial(3, {}))},
 )
-ENDED = TrialEnded(OutOfMemoryOutcome(3, 0.0, "no room"))
+ENDED = OutOfMemoryOutcome(3, 0.0, "no room")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ ENDED = TrialEnded(OutOfMemoryOutcome(3, 0.0, "no room"))
 def test_a_declared_size_that_is_too_small_is_said_with_the_one_to_declare(
     held: int, enough: int, seen: str
 ) -> None:
-    said = DeclaredMemoryAdvice().line(ENDED, [replace(RAN_OUT, peak_bytes=held * MIB)])
+    said = DeclaredMemoryAdvice().line(ENDED, replace(RAN_OUT, peak_bytes=held * MIB))
     assert said == (
         "trial 3 ran out of memory: admission.request=4096MiB is too little for it"
         f"{seen}; declare admission.request={enough}MiB. It runs again with more"
@@ -130,9 +130,9 @@ def test_a_declared_size_that_is_too_small_is_said_with_the_one_to_declare(
 
 def test_it_is_said_once_and_again_of_a_larger_size() -> None:
     declared = DeclaredMemoryAdvice()
-    assert declared.line(ENDED, [RAN_OUT]) is not None
-    assert declared.line(ENDED, [RAN_OUT]) is None
-    assert declared.line(ENDED, [replace(RAN_OUT, peak_bytes=2**33)]) is not None
+    assert declared.line(ENDED, RAN_OUT) is not None
+    assert declared.line(ENDED, RAN_OUT) is None
+    assert declared.line(ENDED, replace(RAN_OUT, peak_bytes=2**33)) is not None
 
 
 @pytest.mark.parametrize(
@@ -145,5 +145,5 @@ def test_it_is_said_once_and_again_of_a_larger_size() -> None:
     ],
 )
 def test_it_is_not_said_of_what_was_not_declared_or_not_to_blame(was: AdmittedExecution) -> None:
-    assert DeclaredMemoryAdvice().line(ENDED, [was]) is None
-    assert DeclaredMemoryAdvice().line(TrialEnded(failed(3, "odd")), [RAN_OUT]) is None
+    assert DeclaredMemoryAdvice().line(ENDED, was) is None
+    assert DeclaredMemoryAdvice().line(failed(3, "odd"), RAN_OUT) is None

@@ -11,7 +11,7 @@ import pytest
 
 from automl.api.study_handle import compose_for_call
 from automl.config import EnsembleSetting
-from automl.models.ensemble.ensemble_messages import EnsembleFileJob, EnsembleQueryResult
+from automl.models.model_file import EnsembleFileJob, EnsembleQueryResult
 from automl.models.predictor import load
 from automl.record.study_files import StudyFiles
 from automl.running.display.view import EnsembleRow, FamilyRow

@@ -70,7 +70,7 @@ def test_who_waited_for_a_gpu_may_start_on_the_cpu_after_all() -> None:
     """Though it could go with others as a pack: what it waited for before counts no more."""
     world = mixed([plan(kind=PackKind("a", 2), cpu_takes=0.5)])
     world.loop.asking.n_asked = 1
-    world.loop.waiting.append(WaitingTrial(world.ask() or PlannedTrial(0, {}), chosen=GPU))
+    world.loop.queue.add(WaitingTrial(world.ask() or PlannedTrial(0, {}), chosen=GPU))
     world.run()
     assert world.where == {0: [CPU]}
 
@@ -147,11 +147,11 @@ class Watched(Mixed):
 
     def _handle(self, message: Any) -> None:
         super()._handle(message)
-        if self.loop.reading is None or self.loop.stop is not None:
+        if self.loop._placing.reading is None or self.loop.stop is not None:
             return
         busy = {e.placement.kind for e in self.loop.executions.values()}
-        awaited = {w.where for w in self.loop.waiting}
-        for waiting in self.loop.waiting:
+        awaited = {w.where for w in self.loop.queue.queued}
+        for waiting in self.loop.queue.queued:
             for kind in {CPU, GPU} - busy - awaited:
                 self.n_looked_at += 1
                 chosen, now = waiting.where, self.now
@@ -206,7 +206,7 @@ def test_gpus_that_cannot_be_read_are_waited_for() -> None:
     host = [d for d in world.machine.snapshots(0.0) if d.address.on_host]
     world.loop.handle(DevicesRead(DeviceReading(0.0, tuple(host))), 0.0)
     assert world.where == {1: [CPU]}
-    assert world.loop.waiting[0].refusal.reason.endswith("the CPU): no GPU can be read now")
+    assert world.loop.queue.queued[0].refusal.reason.endswith("the CPU): no GPU can be read now")
     world.run()
     assert world.where == {0: [GPU], 1: [CPU]}
 
@@ -221,7 +221,7 @@ def test_what_no_gpu_holds_goes_to_the_cpu() -> None:
 def test_the_reason_says_why_it_is_this_kind_of_device() -> None:
     world = mixed([plan(seconds=10.0, cpu_takes=30.0)] * 2)
     world.loop.handle(DevicesRead(world._reading()), 0.0)
-    (waiting,) = world.loop.waiting
+    (waiting,) = world.loop.queue.queued
     assert waiting.refusal.reason == (
         "waiting for a GPU (about 10 s there, 5:00 on the CPU): all places are taken, "
         "admission.max_trials_per_device=1"

@@ -129,8 +129,10 @@ def test_out_of_memory_grows_then_gets_the_device_alone_then_fits_never() -> Non
     assert told.cause == "does not fit, even alone on sim: CUDA out of memory"
     assert told.excess == pytest.approx(math.log(1.5))
     assert told.at_least
-    assert world.loop.last_failure is not None, "what is said where nothing else came of it"
-    assert world.loop.last_failure.cause == told.cause
+    assert world.loop.snapshot().last_failure is not None, (
+        "what is said where nothing else came of it"
+    )
+    assert world.loop.snapshot().last_failure == told.cause
 
 
 def test_memory_of_the_host_runs_out_in_the_same_way() -> None:

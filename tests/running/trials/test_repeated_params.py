@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automl.running.trials.repeated_params import RepeatedParams
+from automl.running.display.trial_messages import RepeatedParams
 
 
 def test_the_first_repeat_is_said_and_no_other() -> None:

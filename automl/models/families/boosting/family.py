@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from automl.config import LOSSES, TrainingConfig, check_setting
-from automl.models.families.table_family import TableFamily, n_spread_columns, n_tree_columns
+from automl.models.families.table_family import (
+    CLASS_WEIGHT_RULES,
+    TableFamily,
+    TableParams,
+    n_spread_columns,
+    n_tree_columns,
+)
 from automl.models.networks.network_family import (
-    CLASS_WEIGHT_PARAM,
-    CLASS_WEIGHT_RULE,
     ParamRule,
-    check_param_value,
     number_check,
     whole_number_check,
 )
-from automl.trial import Params, ParamValue
+from automl.trial import ParamValue
 
 if TYPE_CHECKING:
     from automl.data.columns import TableColumns
@@ -50,13 +53,15 @@ _RULES: Mapping[str, ParamRule] = {
         "a share of the columns, above 0 and at most 1",
     ),
     "encoding": (lambda value: value in TREE_ENCODINGS, " or ".join(TREE_ENCODINGS)),
-    CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
+    **CLASS_WEIGHT_RULES,
 }
 
 
 @dataclass(frozen=True)
-class BoostingParams:
-    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+class BoostingParams(TableParams):
+    """The params of one trial."""
+
+    rules = _RULES
 
     learning_rate: float = 0.1
     """Share of each tree's correction that is added."""
@@ -71,13 +76,6 @@ class BoostingParams:
     encoding: str = PLAIN_ENCODING
     """one_hot: each kind of a category of few kinds is a column of 0 and 1, so that a node can
     separate one kind from all others; plain: a category is one column of codes."""
-    class_weight: str = "none"
-    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
-    count the same."""
-
-    def __post_init__(self) -> None:
-        for name in _RULES:
-            check_param_value(name, getattr(self, name), _RULES)
 
 
 def n_encoded_columns(encoding: str, columns: TableColumns) -> int:
@@ -90,7 +88,7 @@ class BoostingFamily(TableFamily):
     """Trees that each correct the trees before it, grown by histograms (Friedman, 2001)."""
 
     heavy = "automl.models.families.boosting.heavy"
-    rules: ClassVar[Mapping[str, ParamRule]] = _RULES
+    trial_params = BoostingParams
     losses = LOSSES
 
     iterations_per_epoch: int = 10
@@ -102,17 +100,11 @@ class BoostingFamily(TableFamily):
         check_setting(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
-        """Return the settings with a length and patience, if they say no length.
-
-        Few leaves that learn slowly want more corrections than many leaves that learn fast.
-        """
+        """Return the settings with a length and patience, if they say no length."""
         if training.epochs is not None:
             return training
         patience = training.patience_epochs or PATIENCE_EPOCHS
         return replace(training, epochs=MOST_EPOCHS, patience_epochs=patience)
-
-    def params(self, trial_params: Params) -> BoostingParams:
-        return BoostingParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def size_bytes(self, params: BoostingParams, dataset: Dataset, training: TrainingConfig) -> int:
         """Return the memory of the rows' view, which scikit-learn copies and bins, of gradients and
@@ -133,10 +125,7 @@ class BoostingFamily(TableFamily):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
-        """Return the time to make histograms of each column for each tree, from each cell.
-
-        Patience is assumed to end a trial after half of its epochs.
-        """
+        """Return the time to make histograms of each column; patience ends a trial half-way."""
         model_data = dataset.of_one_model
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)

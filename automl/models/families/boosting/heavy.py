@@ -19,7 +19,6 @@ from automl.config import Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, TableRows
 from automl.data.scoring.metrics import Floats
-from automl.models.class_scores import ClassScoreLayout, single_class_scores
 from automl.models.families.boosting.family import (
     ONE_HOT_ENCODING,
     PLAIN_ENCODING,
@@ -29,11 +28,13 @@ from automl.models.families.boosting.family import (
     n_encoded_columns,
 )
 from automl.models.families.table_estimator import (
+    ClassScoreLayout,
     CpuModel,
     FittedRound,
     OnRound,
     TableSide,
     TrialFit,
+    single_class_scores,
 )
 from automl.models.families.table_family import check_tree_width
 from automl.models.families.tree_arrays import (

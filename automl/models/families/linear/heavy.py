@@ -12,8 +12,14 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.data.scoring.metrics import Floats
-from automl.models.class_scores import ClassScoreLayout, single_class_scores
-from automl.models.families.table_estimator import FeatureModel, FeatureSide, TrialFit, finite_array
+from automl.models.families.table_estimator import (
+    ClassScoreLayout,
+    FeatureModel,
+    FeatureSide,
+    TrialFit,
+    finite_array,
+    single_class_scores,
+)
 from automl.models.model_file import check_content
 
 if TYPE_CHECKING:

@@ -110,8 +110,7 @@ class MLPParams(TrainingParams):
 class MLPKey(NetworkKey):
     """Key of trials that can train together.
 
-    A pack pads its lanes to one width. The padded width is part of the key, so that a lane's
-    arithmetic depends only on its own params and not on its neighbours'.
+    The padded width is part of it: a lane's arithmetic depends only on its own params.
     """
 
     width: int = 0

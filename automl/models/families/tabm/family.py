@@ -24,7 +24,7 @@ class TabMFamily(LayersFamily):
     outputs (TabM, Gorishniy et al., 2024, https://arxiv.org/abs/2410.24210)."""
 
     heavy = "automl.models.families.tabm.heavy"
-    says_length = True
+    has_own_length = True
 
     members: int = 16
     """Number of members. Each is trained by its own loss; a prediction is the mean of theirs."""
@@ -42,8 +42,7 @@ class TabMFamily(LayersFamily):
         return params.hidden_widths(Growth.constant)
 
     def n_weights(self, widths: Sequence[int]) -> int:
-        """Return the number of shared weights and of each member's two scales, bias and last
-        layer."""
+        """Return the number of shared weights, and of each member's scales, bias and last layer."""
         own = sum(a + 2 * b for a, b in pairwise(widths)) + widths[-2] * widths[-1]
         return super().n_weights(widths) + self.members * own
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from automl.config import TrainingConfig, check_setting
-from automl.models.families.table_family import TableFamily
+from automl.models.families.table_family import CLASS_WEIGHT_RULES, TableFamily, TableParams
 from automl.models.networks.network_family import (
-    CLASS_WEIGHT_PARAM,
-    CLASS_WEIGHT_RULE,
     ParamRule,
-    check_param_value,
     number_check,
     whole_number_check,
 )
-from automl.trial import Params, ParamValue
+from automl.trial import ParamValue
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -41,13 +38,15 @@ _RULES: Mapping[str, ParamRule] = {
         lambda value: value is None or whole_number_check(2)(value),
         "a whole number from 2, or null for as many as the rows make",
     ),
-    CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
+    **CLASS_WEIGHT_RULES,
 }
 
 
 @dataclass(frozen=True)
-class TreesParams:
-    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+class TreesParams(TableParams):
+    """The params of one trial."""
+
+    rules = _RULES
 
     kind: str = "extra_trees"
     """extra_trees: all rows, random thresholds (Geurts et al., 2006); random_forest: a bootstrap
@@ -59,13 +58,6 @@ class TreesParams:
     max_leaf_nodes: int | None = None
     """Leaves of a tree, at most; the leaves that improve the tree most are made first. None: as
     many as the rows make."""
-    class_weight: str = "none"
-    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
-    count the same."""
-
-    def __post_init__(self) -> None:
-        for name in _RULES:
-            check_param_value(name, getattr(self, name), _RULES)
 
 
 @dataclass
@@ -73,18 +65,14 @@ class TreesFamily(TableFamily):
     """Forests, the mean of trees that are grown at random and independently."""
 
     heavy = "automl.models.families.trees.heavy"
-    rules: ClassVar[Mapping[str, ParamRule]] = _RULES
+    trial_params = TreesParams
 
     trees_per_epoch: int = 5
-    """Trees that are added between two reports; a whole trial has `training.epochs` times as
-    many."""
+    """Trees between two reports; a whole trial has `training.epochs` times as many."""
 
     def __post_init__(self) -> None:
         n_trees = self.trees_per_epoch
         check_setting(n_trees >= 1, "model.trees_per_epoch", n_trees, "must be at least 1.")
-
-    def params(self, trial_params: Params) -> TreesParams:
-        return TreesParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def size_bytes(self, params: TreesParams, dataset: Dataset, training: TrainingConfig) -> int:
         """Return the memory of the rows' view, sums and positions, of scikit-learn's nodes of one
@@ -99,10 +87,7 @@ class TreesFamily(TableFamily):
         return rows + nodes * (_NODE_BYTES + 8 * n_outputs) + kept
 
     def max_leaves(self, params: TreesParams, dataset: Dataset, n_epochs: int) -> int | None:
-        """Return how many leaves a tree may have so that the file of the trial stays small.
-
-        None: as many as the rows make.
-        """
+        """Return the most leaves of a tree that keep the trial's file small; None: no limit."""
         n_trees = self.trees_per_epoch * n_epochs * (dataset.whole or dataset).n_models
         most = max(2, MAX_TRIAL_LEAVES // n_trees)
         if params.max_leaf_nodes is not None:

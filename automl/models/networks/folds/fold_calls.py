@@ -19,14 +19,9 @@ import numpy as np
 from automl.models.family import TrialEstimator
 from automl.models.judged_rows import ReportScores
 from automl.models.model_file import SHARED_KEYS
-from automl.models.networks.folds.fold_course import (
-    CombineFolds,
-    FoldMetrics,
-    FoldsProgress,
-    final_report_of_folds,
-)
+from automl.models.networks.folds.fold_course import CombineFolds, FoldedTrial, FoldMetrics
 from automl.objectives.checkpoints.last_checkpoint import GetScores
-from automl.objectives.goal import FinalReport, Patience
+from automl.objectives.goal import FinalReport
 from automl.objectives.seeds import fold_seed
 from automl.objectives.trial_context import CheckpointState, TrialContext, TrialStopped
 from automl.trial import TrialSpec
@@ -158,13 +153,12 @@ class _FoldRecorder:
 class _FoldedTrialState:
     """A trial with folds between two of its reports."""
 
-    course: FoldsProgress
-    patience: Patience
+    folded: FoldedTrial
     reports: list[_FoldReport | None]
     """The newest report of each fold; None if an earlier process made it (see `states`)."""
     metrics: list[FoldMetrics]
-    kept: list[Any]
     states: list[Any]
+    """Each fold's state in an earlier process, from which its call goes on."""
     last: list[Any]
     """Each fold's model at its last report in an earlier process, after which it may have ended."""
     judged_outputs: list[Any]
@@ -174,25 +168,21 @@ class _FoldedTrialState:
     step: int = -1
 
     def take(self, reports: Sequence[_FoldReport | None]) -> dict[str, float]:
-        """Take the folds' reports of a step, and return the metrics of the trial.
-
-        A fold that has ended, whose report is None, keeps its last metrics.
-        """
+        """Take the folds' reports of a step, None for a fold that ended, and return the metrics."""
         for fold, report in enumerate(reports):
             if report is not None:
                 self.reports[fold], self.metrics[fold] = report, report.metrics
         self.step = max(report.step for report in reports if report is not None)
-        if self.course.asks_outputs:
+        if self.folded.progress.asks_outputs:
             self.judged_outputs = [self._outputs(fold) for fold in range(len(self.reports))]
-        self.course, improved = self.course.after(self.step, self.metrics, self.judged_outputs)
-        for fold in improved:
-            self.kept[fold] = self.snapshot(self._member(fold))
-            outputs = self._outputs(fold) if self.course.keeps_outputs else None
-            if outputs is not None:
-                self.course = self.course.with_outputs(fold, outputs)
-        pooled = self.course.pooled(self.metrics, self.judged_outputs)
-        self.patience = self.patience.after(pooled)
-        return pooled
+        self.folded, metrics = self.folded.after(
+            self.step,
+            self.metrics,
+            self.judged_outputs,
+            lambda fold: self.snapshot(self._member(fold)),
+            self._outputs,
+        )
+        return metrics
 
     def _outputs(self, fold: int) -> Any:
         """Return the present outputs of a fold for the rows that judge it; None if unknown."""
@@ -225,62 +215,43 @@ class _FoldedTrialState:
             "metrics": [dict(metrics) for metrics in self.metrics],
             "last": [self._member(fold) for fold in range(len(self.reports))],
             "said": self.judged_outputs,
-            "course": self.course.state(),
-            "kept": self.kept,
-            **self.patience.state(),
+            **self.folded.state(),
         }
 
 
 def train_by_calls(
     trial: TrialContext,
     estimators: Sequence[TrialEstimator],
-    course: FoldsProgress,
-    patience: Patience,
+    start: FoldedTrial,
     combine: CombineFolds,
     snapshot: Callable[[Any], Any],
 ) -> FinalReport | None:
-    """Train a trial with one estimator per fold, and return its final report.
-
-    None means that no value was finite.
-    """
-    state = trial.restore()
-    n_folds = len(estimators)
-    states = [None] * n_folds if state is None else list(state["folds"])
-    nothing: list[Any] = [None] * n_folds
+    """Train one estimator per fold; return the final report, or None if no value was finite."""
+    state = trial.restore() or {}
+    nothing: list[Any] = [None] * len(estimators)
     progress = _FoldedTrialState(
-        course=course,
-        patience=patience,
-        reports=[None] * n_folds,
-        metrics=[{}] * n_folds,
-        kept=[*nothing],
-        states=states,
-        last=[*nothing],
-        judged_outputs=[*nothing],
-        snapshot=snapshot,
-    )
-    if state is not None:
-        progress.step = int(state["epoch"])
-        progress.course, progress.patience = (
-            course.restored(state["course"]),
-            patience.restored(state),
-        )
-        progress.kept = list(state["kept"])
-        progress.last = list(state.get("last", progress.last))
-        progress.judged_outputs = [
+        folded=start.restored(state) if state else start,
+        reports=[*nothing],
+        metrics=[dict(metrics) for metrics in state.get("metrics", [{}] * len(estimators))],
+        states=list(state.get("folds", nothing)),
+        last=list(state.get("last", nothing)),
+        judged_outputs=[
             None if outputs is None else np.asarray(outputs)
             for outputs in state.get("said", nothing)
-        ]
-        progress.metrics = [dict(metrics) for metrics in state.get("metrics", progress.metrics)]
+        ],
+        snapshot=snapshot,
+        step=int(state.get("epoch", -1)),
+    )
     with ExitStack() as running:
         calls = [
-            running.enter_context(_FoldCall(estimator, trial, fold, states[fold]))
+            running.enter_context(_FoldCall(estimator, trial, fold, progress.states[fold]))
             for fold, estimator in enumerate(estimators)
         ]
-        while not progress.patience.is_over:
+        while not progress.folded.patience.is_over:
             reports = [call.next() for call in calls]
             if not any(reports):
                 break
             metrics = progress.take(reports)
             get = progress.state if progress.can_go_on else None
             trial.report(progress.step, metrics, checkpoint=get)
-    return final_report_of_folds(progress.course, progress.kept, combine)
+    return progress.folded.final_report(combine)

@@ -9,7 +9,7 @@ if the family loads it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -18,14 +18,20 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.data.dataset import Dataset
-from automl.models.family import PackKey, TrainedModel, TrialEstimator, load_heavy_side
+from automl.models.family import (
+    EstimatorSetup,
+    PackKey,
+    TrainedModel,
+    TrialEstimator,
+    load_heavy_side,
+)
 from automl.models.mean_model import MeanModel, mean_outputs
 from automl.models.model_file import make_model_state
 from automl.models.networks.folds.fold_calls import train_by_calls
-from automl.models.networks.folds.fold_course import FoldsProgress
+from automl.models.networks.folds.fold_course import FoldedTrial, FoldsProgress
 from automl.models.predictor import MEMBERS_KEY
-from automl.objectives.checkpoints import plain_checkpoint
-from automl.objectives.goal import FinalReport, Patience, StudyGoal
+from automl.objectives.checkpoints.last_checkpoint import checkpoint_files
+from automl.objectives.goal import FinalReport, Patience
 from automl.objectives.training_plan import TrainingPlan
 from automl.objectives.trial_context import TrialContext
 from automl.record.texts import fit_line
@@ -42,15 +48,13 @@ def open_trial_estimator(
     """Return the family's estimator, ready to train on a `Dataset` or a `UserTensors`."""
     if isinstance(data, Dataset) and data.folds:
         return FoldsEstimator(plan, data, packs_large=packs_large, n_threads=n_threads)
-    return _open(plan, data, plan.goal, packs_large=packs_large, n_threads=n_threads)
-
-
-def _open(
-    plan: TrainingPlan, data: Any, goal: StudyGoal, *, packs_large: bool, n_threads: int
-) -> TrialEstimator:
-    return load_heavy_side(type(plan.family)).open_estimator(
-        plan.family, data, plan.training, goal, packs_large=packs_large, n_threads=n_threads
+    return _open(
+        EstimatorSetup(plan.family, data, plan.training, plan.goal, packs_large, n_threads)
     )
+
+
+def _open(setup: EstimatorSetup) -> TrialEstimator:
+    return load_heavy_side(type(setup.family)).open_estimator(setup)
 
 
 class FoldsEstimator:
@@ -60,22 +64,31 @@ class FoldsEstimator:
         self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool, n_threads: int = 1
     ) -> None:
         self._plan, self._dataset = plan, dataset
-        self._open = partial(_open, plan, packs_large=packs_large, n_threads=n_threads)
+        self._setup = EstimatorSetup(
+            plan.family, dataset, plan.training, plan.goal, packs_large, n_threads
+        )
         self._alone: set[PackKey] = set()
         """The pack keys of trials whose folds could not train together."""
 
     def __call__(self, trial: TrialContext) -> FinalReport | None:
-        opened = self._open_own(trial)
-        if opened is None:
-            return train_by_calls(
-                trial,
-                self._fold_estimators,
-                FoldsProgress.of(self._dataset, self._plan.goal),
-                self._patience(trial),
-                partial(self._mean, trial),
-                self._snapshot_of(trial),
-            )
-        return _train(trial, opened)
+        pack = self._open_own(trial)
+        if pack is not None:
+            return _train(trial, pack)
+        family, own = self._plan.family.of_trial(trial.params)
+        training = family.with_length(self._plan.training)
+        limit = family.patience_epochs(own, training, self._dataset.n_train)
+        start = FoldedTrial(
+            FoldsProgress.from_dataset(self._dataset, self._plan.goal),
+            Patience(self._plan.goal, limit),
+            [None] * len(self._dataset.folds),
+        )
+        return train_by_calls(
+            trial,
+            self._fold_estimators,
+            start,
+            lambda members: make_model_state(family, self._dataset, {MEMBERS_KEY: members}),
+            checkpoint_files(without_torch=not self._plan.trial_uses_torch(trial.params)).snapshot,
+        )
 
     def open_pack(self, key: PackKey, device: str) -> PackSetup:
         """Open a pack of several trials, with a lane for each fold of each trial."""
@@ -98,32 +111,17 @@ class FoldsEstimator:
     @cached_property
     def _table_estimator(self) -> TrialEstimator:
         """The estimator of the whole data set with its folds."""
-        return self._open(self._dataset, self._plan.goal)
+        return _open(self._setup)
 
     @cached_property
     def _fold_estimators(self) -> list[TrialEstimator]:
         """The estimators of the folds, one for each."""
         endless = replace(self._plan.goal, keeps_last=True)  # the trial says when they end
         n_folds = len(self._dataset.folds)
-        return [self._open(self._dataset.fold(n), endless) for n in range(n_folds)]
-
-    def _snapshot_of(self, trial: TrialContext) -> Callable[[Any], Any]:
-        """Return the function that copies the trial's models, as its checkpoints are written."""
-        if not self._plan.trial_uses_torch(trial.params):
-            return plain_checkpoint.snapshot
-        from automl.objectives.checkpoints import torch_checkpoint
-
-        return torch_checkpoint.snapshot
-
-    def _patience(self, trial: TrialContext) -> Patience:
-        family, own = self._plan.family.of_trial(trial.params)
-        training = family.with_length(self._plan.training)
-        n_rows = self._dataset.n_train
-        return Patience(self._plan.goal, family.patience_epochs(own, training, n_rows))
-
-    def _mean(self, trial: TrialContext, members: Sequence[Any]) -> dict[str, Any]:
-        family = self._plan.family.of_trial(trial.params)[0]
-        return make_model_state(family, self._dataset, {MEMBERS_KEY: members})
+        return [
+            _open(replace(self._setup, dataset=self._dataset.fold(n), goal=endless))
+            for n in range(n_folds)
+        ]
 
 
 def _train(trial: TrialContext, opened: PackSetup) -> FinalReport | None:
@@ -174,10 +172,7 @@ def _outputs_of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.
 
 
 class MembersEstimator:
-    """A `family.TrialEstimator` of ensemble members, which opens an estimator for each trial.
-
-    The trials share no estimator because each trains for its own length.
-    """
+    """A `family.TrialEstimator` of ensemble members, each of which trains for its own length."""
 
     def __init__(self, plan: TrainingPlan, data: Any, *, n_threads: int) -> None:
         self._plan, self._data, self._n_threads = plan, data, n_threads

@@ -30,8 +30,7 @@ from automl.objectives.seeds import RandomStream, stream_seed
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 """The tensors of one lane, by the module's names."""
 MAX_WEIGHTS_ON_HOST = 2**14
-"""The most weights of a network that is packed on a CPU. Larger networks gain little or lose there
-(`experiments/002-packs/modules.py`)."""
+"""The most weights of a network that gains by packs on a CPU (`experiments/002-packs`)."""
 _EVALUATION_ROWS = 1024  # in a pass without gradients, of each lane
 _PROBE_LANES = 3
 
@@ -57,7 +56,12 @@ class ModulePackTrainer(PackTrainer):
         self._numbers: list[int | None] = []
         """The trial in each place, or None. There are at least two places, because a product of one
         matrix has other last bits than one among many."""
-        self.n_weights = sum(p.numel() for p in self._skeleton.parameters())
+        n_weights = sum(p.numel() for p in self._skeleton.parameters())
+        if key.on_host and n_weights > MAX_WEIGHTS_ON_HOST:
+            self.no_gain_reason = (
+                f"{n_weights:,} weights; on a CPU networks of more than {MAX_WEIGHTS_ON_HOST:,} "
+                "gain nothing together (execution.pack=N packs them)"
+            )
         self._probe()
         self._numbers.clear()
 
@@ -103,10 +107,7 @@ class ModulePackTrainer(PackTrainer):
             )
 
     def _probe(self) -> None:
-        """Compare a packed step on a batch with the step of one module by itself.
-
-        Raises ValueError if they differ, and the exceptions of `vmap`.
-        """
+        """Raise ValueError, or what `vmap` raises, if packed steps differ from single ones."""
         module = self._network.build(
             self.problem.dtype, self._device, stream_seed(1, RandomStream.WEIGHTS)
         )

@@ -128,10 +128,7 @@ class PackRunner:
         self._peak_reporter = peak_reporter or PeakReporter()
 
     def run(self, feed: TrialSource) -> None:
-        """Train until no lane is taken and the feed has no trial.
-
-        Raises only the errors of `on_events`, and StorageError if no checkpoint can be written.
-        """
+        """Train until no lane is taken and the feed is empty. Raises what `on_events` raises."""
         try:
             while self._fill(feed):
                 self._end_epoch(self._run_epoch())

@@ -79,10 +79,8 @@ class LanePlaces(ABC, Generic[AnyLayout]):
 
     @abstractmethod
     def find_gradients(self, rows: torch.Tensor) -> None:
-        """Write the gradients of a step to `grads`.
-
-        `rows` (K, B) number rows of the training part, one order per lane.
-        """
+        """Write the gradients of a step on each lane's rows, numbered by `rows` (K, B), to
+        `grads`."""
 
     @abstractmethod
     def train_sums(self) -> torch.Tensor:
@@ -158,6 +156,8 @@ class PackTrainer(ABC):
 
     no_grad: Callable[[], AbstractContextManager[Any]] = torch.inference_mode
     """The context of all steps; a kind of network that torch differentiates replaces it."""
+    no_gain_reason: str | None = None
+    """Why these networks gain nothing together; None: they gain."""
 
     def __init__(
         self, problem: TrainingProblem, batch_size: int, data: DataTensors, *, device: str
@@ -235,15 +235,8 @@ class PackTrainer(ABC):
             return places.weights(places.positions[number])
 
     def scores(self, number: int) -> ReportScores | None:
-        """Return an object that computes all metrics of a lane's last epoch.
-
-        None means that there are no more metrics.
-        """
-        return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
-
-    def beside(self, number: int) -> dict[str, float]:
-        """Return the entries of a model file besides the model, as `NetworkTrainer.beside`."""
-        return self.problem.beside(self._outputs_of(self._require_places().positions[number]))
+        """Return an object that computes all metrics of a lane's last epoch; None: no more."""
+        return self.problem.scores(self._outputs_of(self._require_places().positions[number]))
 
     def _outputs_of(self, position: int) -> torch.Tensor | None:
         """Return a copy (N, C) of a lane's outputs, which keeps no memory of other lanes."""
@@ -281,10 +274,8 @@ class PackTrainer(ABC):
     # --- training -------------------------------------------------------------------------------
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train one epoch of every lane, and return each one's metrics or its divergence.
-
-        The metrics are those of `NetworkTrainer.run_epoch`. Lanes may be in different epochs.
-        """
+        """Train one epoch of every lane; return its metrics as `NetworkTrainer`, or its
+        divergence."""
         ended = self.train_epoch()
         self.settle()
         return ended
@@ -305,8 +296,9 @@ class PackTrainer(ABC):
             )
             try:
                 check_metrics_finite(metrics, lane.epoch, lane.params)
-                if self.problem.judged is not None and self.problem.judged.wants_metric:
-                    metrics |= self.problem.more_metrics(self._outputs_of(position))
+                own = None if self._outputs is None else self._outputs[position].T
+                if (scores := self.problem.scores(own)) is not None:
+                    metrics |= scores.study_metric()
                 if lane.fold is None:
                     lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,12 +19,14 @@ class LostRankError(Exception):
     """Raised when another process of the group does not answer any more."""
 
 
-class RankGroup(Protocol):
-    """The view that one process has of the processes that train together."""
+class RankGroup:
+    """One process's view of the processes that train together, which are torch's default group.
 
-    rank: int
-    """The number of this process; process 0 reports."""
-    n_ranks: int
+    Process 0 reports. A process that trains alone needs no group of torch's.
+    """
+
+    def __init__(self, rank: int = 0, n_ranks: int = 1) -> None:
+        self.rank, self.n_ranks = rank, n_ranks
 
     def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Return this process's rows of a batch, and the weight of their mean in the batch's mean.
@@ -33,61 +34,30 @@ class RankGroup(Protocol):
         Batch norm needs two rows. If a batch has fewer than two rows for each process, each process
         takes the whole batch.
         """
-
-    def part(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return this process's part of rows that are evaluated; it may be empty."""
-
-    def add(self, numbers: torch.Tensor) -> None:
-        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
-
-    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Overwrite tensors with those of rank 0. Raises LostRankError."""
-
-
-class _SingleRank:
-    """The group of a process that trains without others."""
-
-    rank, n_ranks = 0, 1
-
-    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
-        return rows, 1.0
-
-    def part(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows
-
-    def add(self, numbers: torch.Tensor) -> None:
-        """Change nothing: the numbers of one process are the sums."""
-
-    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Change nothing: this process is the first."""
-
-
-SINGLE_RANK: RankGroup = _SingleRank()
-
-
-class TorchRankGroup:
-    """The `RankGroup` of torch's default group, which must be open."""
-
-    def __init__(self) -> None:
-        self.rank, self.n_ranks = dist.get_rank(), dist.get_world_size()
-
-    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
-        if len(rows) < 2 * self.n_ranks:
+        if self.n_ranks == 1 or len(rows) < 2 * self.n_ranks:
             return rows, 1 / self.n_ranks
         own = self.part(rows)
         return own, len(own) / len(rows)
 
     def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return this process's part of rows that are evaluated; it may be empty."""
         return rows.tensor_split(self.n_ranks)[self.rank]
 
     def add(self, numbers: torch.Tensor) -> None:
-        with _lost_rank_errors():
-            dist.all_reduce(numbers)
+        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                dist.all_reduce(numbers)
 
     def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        with _lost_rank_errors():
-            for tensor in tensors:
-                dist.broadcast(tensor, src=0)
+        """Overwrite tensors with those of rank 0. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+
+SINGLE_RANK = RankGroup()
 
 
 @contextmanager
