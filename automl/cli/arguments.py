@@ -57,12 +57,9 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     if parsed.multirun:
         raise ConfigError(MULTIRUN)
     hydra_options: list[str] = []
-    if parsed.cfg:
-        hydra_options += ["--cfg", parsed.cfg]
-    if parsed.package:
-        hydra_options += ["--package", parsed.package]
-    if parsed.info:
-        hydra_options += ["--info", parsed.info]
+    for name in ("cfg", "package", "info"):
+        if value := getattr(parsed, name):
+            hydra_options += [f"--{name}", value]
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 
-from automl.config import EnsembleSetting, ObjectiveKind, TrackingStore
+from automl.config import AutoSetting, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.models.model_scoring import HeldOutScores
 from automl.record.studies import read_study
@@ -167,7 +167,7 @@ class SweepFinisher:
         If the ensemble cannot be made, the trials are still whole, so the reason is only printed.
         """
         prepared, path = self._parts.prepared, self._parts.directory.path
-        if self._parts.config.study.ensemble is not EnsembleSetting.auto or not self._has_result:
+        if self._parts.config.study.ensemble is not AutoSetting.auto or not self._has_result:
             return
         try:
             event = make_ensemble(

@@ -10,13 +10,13 @@ from typing import Any
 from automl.admission.limits import AdmissionLimits
 from automl.admission.requests import RequestMaker
 from automl.config import (
+    AutoSetting,
     ChooseDevice,
     Config,
     DevicesConfig,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    PortfolioSetting,
 )
 from automl.config.checks import field_defaults, make_unset
 from automl.config.study import TrackingInside
@@ -145,7 +145,7 @@ class PreparedStudy:
     @property
     def portfolio(self) -> Sequence[Params]:
         """The points that did well elsewhere and are tried first."""
-        wanted = self.config.study.portfolio is PortfolioSetting.auto
+        wanted = self.config.study.portfolio is AutoSetting.auto
         if self.choice is None or not wanted or self.plan.refit is not None:
             return ()
         points, dataset = self.plan.family.portfolio(self.dataset), self.dataset
