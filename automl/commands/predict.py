@@ -119,7 +119,7 @@ def _score(
 ) -> Path | None:
     """Write the scores, and beside them a file of the rows that have none, whose path is returned;
     None if every row has scores. Both files appear only when they are complete."""
-    from automl.data.tables.scored_rows import open_scores_writer
+    from automl.data.tables.chunked_table import open_scores_writer
     from automl.models.mean_model import leave_one_core
 
     numbers = predictor.columns.plain_numbers

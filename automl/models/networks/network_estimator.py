@@ -16,8 +16,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from automl.config import Precision, TrainingConfig
-from automl.data.data_facts import Size
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, Size
 from automl.data.features import Edges, bin_edges, n_features
 from automl.models.family import NetworkBuilder, PackKey
 from automl.models.judged_rows import JudgedTargets, class_weights

@@ -224,7 +224,7 @@ class NetworkFamily(Family):
 
         The trial is as long as its patience, if it has one.
         """
-        params, model_data = self._first_params(ends), dataset.of_one_model
+        params, model_data = self._first_params(ends), dataset.first_fold
         patience = self.patience_epochs(params, training, model_data.n_train)
         if patience is not None:
             training = replace(training, epochs=min(training.n_epochs, patience))

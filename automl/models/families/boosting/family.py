@@ -137,7 +137,7 @@ class BoostingFamily(TableFamily):
 
         Patience is assumed to end a trial after half of its epochs.
         """
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
         n_trees *= model_data.n_outputs if model_data.n_outputs > 2 else 1

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from automl.data.data_facts import Size
+from automl.data.dataset import Size
 from automl.data.features import Edges
 from automl.models.families.mlp.family import LayersFamily, MLPFamily, MLPKey, MLPParams
 from automl.models.families.mlp.network import EncodingBins, MLPNetwork, MLPShape, bins_for

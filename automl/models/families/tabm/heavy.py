@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 from torch import nn
 
-from automl.data.data_facts import Size
+from automl.data.dataset import Size
 from automl.data.features import Edges
 from automl.models.families.mlp.family import MLPParams
 from automl.models.families.mlp.heavy import check_weights, make_layers, read_layers
