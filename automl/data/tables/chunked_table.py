@@ -6,9 +6,9 @@ Rows that cannot be read are named, and have empty cells alone among the scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -57,11 +57,14 @@ class TableChunk:
     share: float
     """Share of the file that is read so far, 0 to 1."""
 
-    def drop_rows(self, bad: npt.NDArray[np.bool_], unread: Sequence[UnreadRow]) -> TableChunk:
-        """Return the chunk without the `bad` rows of its frame, which `unread` names."""
-        good = ~bad
-        all_unread = tuple(sorted((*self.unread, *unread), key=lambda row: row.number))
-        return TableChunk(self.n_rows, self.frame[good], self.places[good], all_unread, self.share)
+    def drop_rows(self, bad: Mapping[int, UnreadRow]) -> TableChunk:
+        """Return the chunk without the rows at the places `bad` of its frame."""
+        if not bad:
+            return self
+        good = np.setdiff1d(np.arange(len(self.frame)), list(bad))
+        unread = sorted((*self.unread, *bad.values()), key=lambda row: row.number)
+        frame = self.frame.iloc[good]
+        return replace(self, frame=frame, places=self.places[good], unread=tuple(unread))
 
 
 @dataclass(frozen=True)
@@ -115,13 +118,17 @@ class ChunkedTable:
         """
         with self.file.reading():
             if self.file.is_parquet:
-                found = self._parquet()
+                kind, found = "row", self._parquet()
             else:
-                found = self._csv(numbers, categories, verbatim)
-            for chunk, row_names in found:
-                yield _without_texts(chunk, [n for n in numbers if n in self.columns], row_names)
+                kind, found = "line", self._csv(numbers, categories, verbatim)
+            read_numbers = [name for name in numbers if name in self.columns]
+            for chunk, row_numbers in found:
+                bad = _texts_among(chunk.frame, read_numbers)
+                yield chunk.drop_rows(
+                    {i: UnreadRow(int(row_numbers[i]), why, kind) for i, why in bad.items()}
+                )
 
-    def _parquet(self) -> Iterator[tuple[TableChunk, _RowNames]]:
+    def _parquet(self) -> Iterator[tuple[TableChunk, npt.NDArray[np.int64]]]:
         import pyarrow.parquet as pq
 
         table = pq.ParquetFile(self.file.path)
@@ -134,12 +141,12 @@ class ChunkedTable:
             frame.columns = pd.Index(self.columns)
             n_rows, end = len(frame), begin + len(frame)
             chunk = TableChunk(n_rows, frame, np.arange(n_rows), (), end / max(1, n_all))
-            yield chunk, _RowNames("row", np.arange(begin + 1, end + 1))
+            yield chunk, np.arange(begin + 1, end + 1)
             begin = end
 
     def _csv(
         self, numbers: Sequence[str], categories: Sequence[str], verbatim: Sequence[str]
-    ) -> Iterator[tuple[TableChunk, _RowNames]]:
+    ) -> Iterator[tuple[TableChunk, npt.NDArray[np.int64]]]:
         layout = self.file.csv_layout()
         types = dict.fromkeys(self.columns, pa.string())
         types |= {name: pa.float64() for name in numbers if name in types}
@@ -153,25 +160,14 @@ class ChunkedTable:
             places = np.searchsorted(lines, block.lines)
             frame = block.table.to_pandas()
             chunk = TableChunk(len(lines), frame, places, tuple(unread), block.n_bytes / size)
-            yield chunk, _RowNames("line", block.lines)
+            yield chunk, block.lines
 
 
-@dataclass(frozen=True, eq=False)
-class _RowNames:
-    """The numbers by which messages name the rows of a frame."""
-
-    kind: str
-    numbers: npt.NDArray[np.int64]
-
-    def unread(self, place: int, reason: str) -> UnreadRow:
-        return UnreadRow(int(self.numbers[place]), reason, self.kind)
-
-
-def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) -> TableChunk:
-    """Return the chunk without rows that hold a text in a column of `numbers`."""
+def _texts_among(frame: pd.DataFrame, numbers: Sequence[str]) -> dict[int, str]:
+    """Return the places of rows that hold a text in a column of `numbers`, with the reason."""
     bad: dict[int, str] = {}
     for name in numbers:
-        column = chunk.frame[name]
+        column = frame[name]
         if column.dtype.kind in "iufbmM":
             continue
         codes, values = cells.distinct_cells(column)
@@ -179,11 +175,7 @@ def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) 
         for place in np.flatnonzero(np.isin(codes, wrong)).tolist():
             cell = repr(str(values[codes[place]])[:60])
             bad.setdefault(place, f"{name}={cell} is no number")
-    if not bad:
-        return chunk
-    mask = np.zeros(len(chunk.frame), dtype=bool)
-    mask[list(bad)] = True
-    return chunk.drop_rows(mask, [names.unread(place, why) for place, why in bad.items()])
+    return bad
 
 
 PREDICTION = "prediction"
