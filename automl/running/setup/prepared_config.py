@@ -20,8 +20,7 @@ from automl.config import (
 )
 from automl.config.checks import field_defaults, make_unset
 from automl.config.study import TrackingInside
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.models.family import pack_size
@@ -126,7 +125,7 @@ class PreparedStudy:
     def of_one_model(self) -> PreparedStudy:
         """The study with the first of the models that a trial with folds trains."""
         assert self.dataset is not None, "folds are of a table"
-        plan, dataset = replace(self.plan, n_models=1), self.dataset.of_one_model
+        plan, dataset = replace(self.plan, n_models=1), self.dataset.first_fold
         return replace(self, plan=plan, dataset=dataset)
 
     @property
