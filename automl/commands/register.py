@@ -37,7 +37,7 @@ from automl.record.study_place import StudyPlace, read_study_place, settle_place
 from automl.record.texts import Say, redact_text, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import is_fully_delivered, read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
-from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.tracking.long_step import long_step
 from automl.tracking.registry.model_versions import CHAMPION, NewModel, RegisteredVersion, RunRef
 from automl.tracking.registry.registry_opening import open_registry

@@ -11,7 +11,7 @@ from automl.config import Config
 from automl.record.studies import study_path
 from automl.record.study_place import settle_place_unlocked
 from automl.tracking.deliver.delivery import deliver_study
-from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.tracking.view.run_update import StudyRef
 
 

@@ -17,9 +17,10 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from automl.errors import StorageError, StudyInUseError
 from automl.record.append_only import is_line_damaged, seal_line
@@ -32,7 +33,13 @@ _POLL_SECONDS = 0.05
 
 
 class DeliveryConfirmations:
-    """The open file of confirmations, under a lock: one process delivers a study at a time."""
+    """The open file of confirmations, under a lock: one process delivers a folder at a time.
+
+    `SharedConfirmations` asks the database of a shared study, too.
+    """
+
+    is_shared = False
+    """Whether other sweeps may make runs of the study."""
 
     def __init__(self, fd: int, offset: int, entries: Sequence[object]) -> None:
         self._fd = fd
@@ -44,6 +51,8 @@ class DeliveryConfirmations:
         self.parent: str | None = None
         self.runs: dict[int, str] = {}
         """Run ids by trial number."""
+        self.completed: set[int] = set()
+        """Trials that an earlier elected sweep has delivered to their end."""
         for entry in entries:
             match entry:
                 case {"trial": int(trial), "run": str(run)}:
@@ -53,7 +62,7 @@ class DeliveryConfirmations:
                     self.experiment, self.parent = experiment, parent
 
     @classmethod
-    def open(cls, log: Path, wait_seconds: float) -> DeliveryConfirmations:
+    def open(cls, log: Path, wait_seconds: float) -> Self:
         """Open the file that belongs to the event log `log`.
 
         Wait up to `wait_seconds` for a predecessor that is just ending. Raise StudyInUseError or
@@ -83,32 +92,40 @@ class DeliveryConfirmations:
             self.offset = offset
             self._write_header()
 
-    def note_study(self, study: str, experiment: str, parent: str) -> None:
+    def check(self) -> None:
+        """Raise ValueNotTakenError when another process may write runs; called before a write."""
+
+    def note_completed(self, trials: Collection[int]) -> None:
+        """Note trials that are delivered to their end; the offset says so in an unshared study."""
+
+    def note_study(self, study: str, experiment: str, parent: str) -> str:
+        """Note the study's own run, and return the one that it has from now on."""
         if (study, experiment, parent) != (self.study, self.experiment, self.parent):
             self.study, self.experiment, self.parent = study, experiment, parent
             self._append({"study": study, "experiment": experiment, "parent": parent})
+        return parent
 
     def forget_others(self, study: str) -> None:
         """Reset the file if it came with a copied folder and is about another study's runs."""
         is_of_older_version = self.study is None and self.parent is not None
         if self.study != study and not is_of_older_version:  # its parent's tags name the study
-            self.reset()
+            self._clear()
 
-    def note_run(self, trial: int, run_id: str) -> None:
+    def note_run(self, trial: int, run_id: str) -> str:
+        """Note the run of a trial, and return the one that it has from now on."""
         self.runs[trial] = run_id
         self._append({"trial": trial, "run": run_id})
-
-    def note_runs(self, runs: Mapping[int, str]) -> None:
-        """Note those runs that the file does not have yet."""
-        for trial, run_id in runs.items():
-            if self.runs.get(trial) != run_id:
-                self.note_run(trial, run_id)
+        return run_id
 
     def reset(self) -> None:
         """Note that nothing is in MLflow: it is another store, or our runs were thrown away."""
+        self._clear()
+
+    def _clear(self) -> None:
         os.ftruncate(self._fd, 0)
         self.offset, self.study, self.experiment, self.parent = 0, None, None, None
         self.runs.clear()
+        self.completed.clear()
         self._write_header()
 
     def close(self) -> None:

@@ -27,8 +27,12 @@ from automl.record.disk import public_file_opener
 from automl.record.study_files import StudyFiles
 from automl.record.texts import Say, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import LineCounter, delivered_parent_run
-from automl.tracking.deliver.division import SharedDeliveryJob
-from automl.tracking.deliver.process import DELIVERY_NICENESS, DRAIN_COMMAND, DeliveryJob
+from automl.tracking.deliver.process import (
+    DELIVERY_NICENESS,
+    DRAIN_COMMAND,
+    DeliveryJob,
+    SharedDeliveryJob,
+)
 from automl.tracking.long_step import long_step
 from automl.tracking.tracking_uri import TrackingUri, resolve_uri
 from automl.tracking.view.run_update import StudyRef

@@ -1,7 +1,7 @@
 """Writes updates to a study's runs in MLflow, and collects the files that a trial made for its run.
 
 An experiment that the user deleted meanwhile is restored, once for all writers. Before every call
-the division is asked whether this process may still write.
+the confirmations are asked whether this process may still write.
 
 A program's files and logged artifacts each stand in a folder of the trial's own, and become
 artifacts when the trial has ended. The study may be a stranger's, hence links are left out.
@@ -24,10 +24,10 @@ from automl.record.study_files import (
     StudyFiles,
 )
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
-from automl.tracking.deliver.division import DeliveryDivision
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
 from automl.tracking.mlflow_store import RunDeletedError
-from automl.tracking.view.run_update import RunUpdate
+from automl.tracking.view.run_update import STUDY_TAG, TRIAL_TAG, RunUpdate
+from automl.tracking.view.trial_run import stored_kinds
 
 
 class RunWriter:
@@ -37,11 +37,10 @@ class RunWriter:
         self,
         runs: MlflowRuns,
         confirmed: DeliveryConfirmations,
-        division: DeliveryDivision,
         study: Path,
     ) -> None:
         """Write artifacts from below the folder `study`."""
-        self._runs, self._confirmed, self._division = runs, confirmed, division
+        self._runs, self._confirmed = runs, confirmed
         self._study = study
         self._revive_lock = threading.Lock()
 
@@ -51,7 +50,13 @@ class RunWriter:
         `created` says that the run was created for this very update. Raise RunGoneError or
         ValueNotTakenError.
         """
-        self._division.check()
+        self._confirmed.check()
+        self.store_files(experiment, run_id, update, created=created)
+
+    def store_files(
+        self, experiment: str, run_id: str, update: RunUpdate, *, created: bool = False
+    ) -> None:
+        """Do the same for a process that need not be the one that writes the study's runs."""
         try:
             self._runs.write(run_id, update, created=created, study=self._study)
         except RunDeletedError:
@@ -63,14 +68,13 @@ class RunWriter:
 
         Raise ValueNotTakenError, after which there may be a run all the same.
         """
-        self._division.check()
+        self._confirmed.check()
         try:
             run_id = self._runs.create(experiment, update)
         except RunDeletedError:
             self._revive(experiment, None)
             run_id = self._runs.create(experiment, update)
-        kept_run = self._division.note_run(number, run_id)
-        self._confirmed.note_run(number, kept_run)
+        kept_run = self._confirmed.note_run(number, run_id)
         if kept_run != run_id:  # another process was first, and only its run is written to
             self._runs.delete(run_id)
         return kept_run == run_id
@@ -104,6 +108,16 @@ def add_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpo
             ((folder / path).as_posix(), _folder_in_run(folder, path)) for path in paths[:MAX_FILES]
         ]
     return replace(update, own_files=sorted(found), refused=refused)
+
+
+def files_update(study: Path, number: int, study_uuid: str, keep: KeepCheckpoints) -> RunUpdate:
+    """Return the update with all files of a trial that has ended, from its folder alone."""
+    key = {STUDY_TAG: study_uuid, TRIAL_TAG: str(number)}
+    update = RunUpdate("", 0, key, {}, {}, begins=False, tags={}, metrics=())
+    update = add_own_files(update, study, number, keep)
+    paths = (StudyFiles(Path()).checkpoint(number, kind) for kind in stored_kinds(keep))
+    checkpoints = [(str(path), CHECKPOINTS_FOLDER) for path in paths if (study / path).exists()]
+    return replace(update, own_files=[*checkpoints, *update.own_files])
 
 
 def _folder_in_run(folder: Path, path: PurePosixPath) -> str:

@@ -72,8 +72,6 @@ class TrialRun:
         self.number = first.trial
         self.fresh = fresh
         """Whether no earlier process can have made the run."""
-        self.is_from_other_sweep = False
-        """Whether another sweep held the trial, whose files may lie on that sweep's disk."""
         self._fold = TrialFold(first.trial, first.time)
         self._infinite: set[str] = set()
 
@@ -194,7 +192,7 @@ def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Metri
 def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:
     """Return paths of the checkpoints to store, and texts about those that are not stored."""
     stored, refused = [], []
-    for kind in _stored_kinds(keep) if trial.state.is_final else ():
+    for kind in stored_kinds(keep) if trial.state.is_final else ():
         if kind not in trial.checkpoints:
             continue
         path = own_checkpoint(trial.checkpoints[kind], trial.number, kind)
@@ -208,7 +206,7 @@ def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[li
     return stored, refused
 
 
-def _stored_kinds(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
+def stored_kinds(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
     return {
         KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
         KeepCheckpoints.best: (CheckpointKind.BEST,),
