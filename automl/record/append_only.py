@@ -19,7 +19,6 @@ decide what a line says and when it must be flushed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import threading
@@ -27,7 +26,7 @@ import zlib
 from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
-from automl.record.disk import flush_folder, public_file_opener
+from automl.record.disk import flush_folder, public_file_opener, take_lock
 
 FLUSH_SECONDS = 0.05
 """A line is on disk at most this long after `flush_soon`; one flush serves all lines until then."""
@@ -191,12 +190,10 @@ def file_error_text(path: Path, verb: str, error: OSError) -> str:
 
 
 def _lock_and_mend(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not take_lock(fd):
         raise StudyInUseError(
             f"{path}: another process writes this study; wait for it, or stop it."
-        ) from None
+        )
     _cut_torn_tail(fd, path)
     flush_folder(path.parent)  # the file's name, too, is on disk from now on
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import BinaryIO
 
 _MODE = 0o644
 """Mode of every file, reduced by the umask: a colleague may read a study, but not change it."""
+_LOCK_POLL_SECONDS = 0.005
 
 
 def public_file_opener(path: str | Path, flags: int) -> int:
@@ -31,6 +34,22 @@ def nonblocking_opener(path: str, flags: int) -> int:
     The path may have been made by anybody.
     """
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def take_lock(fd: int, wait_seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file for this process; return whether that worked in time.
+
+    The kernel drops the lock when the file is closed, or when the process dies in any way.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_POLL_SECONDS)
 
 
 def write_atomically(path: Path, text: str) -> None:

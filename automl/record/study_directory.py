@@ -31,7 +31,7 @@ from types import TracebackType
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.record.disk import flush_folder, make_folder, public_file_opener
+from automl.record.disk import flush_folder, make_folder, public_file_opener, take_lock
 from automl.record.studies import existing_studies_text
 from automl.record.study_files import CHECKPOINTS_FOLDER, StudyFiles
 
@@ -40,7 +40,8 @@ _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "mar
 
 
 LOCK_PROBE_SECONDS = 0.2
-"""A lock that is held for longer belongs to a sweep, not to a process that only checks it."""
+"""A lock that is held for longer belongs to a sweep, not to a process that only checks it
+(`is_study_held`)."""
 
 
 def make_study_name() -> str:
@@ -118,7 +119,7 @@ class StudyDirectory:
 
 
 def _lock(lock_fd: int, study: StudyConfig) -> None:
-    if not _take_lock(lock_fd):
+    if not take_lock(lock_fd, LOCK_PROBE_SECONDS):
         holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
         os.close(lock_fd)
         raise StudyInUseError(
@@ -130,22 +131,6 @@ def _lock(lock_fd: int, study: StudyConfig) -> None:
     with contextlib.suppress(OSError):  # a full disk: writers that need it report it
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, json.dumps(holder_fields | {"since": time.time()}).encode(), 0)
-
-
-def _take_lock(lock_fd: int) -> bool:
-    """Try to take the lock, and return whether it worked.
-
-    A process that only checks the lock (`is_study_held`) has it for a moment, and is waited for.
-    """
-    deadline = time.monotonic() + LOCK_PROBE_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(LOCK_PROBE_SECONDS / 40)
 
 
 def _holder_text(holder: str) -> str:
@@ -168,12 +153,9 @@ def is_study_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not take_lock(fd, kind=fcntl.LOCK_SH)
     finally:
         os.close(fd)
-    return False
 
 
 JOINED_FOLDER = "joined"

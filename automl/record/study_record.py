@@ -284,7 +284,7 @@ class StudyFold:
         fold = self._trials.get(event.trial)
         if fold is None:
             reports: dict[int, Mapping[str, float]] | None = {} if self._keep_reports else None
-            fold = TrialFold(event.trial, event.time, self._metric, reports)
+            fold = TrialFold(event.trial, event.time, reports, metric=self._metric)
             self._trials[event.trial] = fold
         return fold
 

@@ -26,7 +26,7 @@ from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.disk import public_file_opener
 from automl.record.study_files import StudyFiles
 from automl.record.texts import Say, say_on_stdout
-from automl.tracking.deliver.confirmed_offset import LineCounter, delivered_parent_run
+from automl.tracking.deliver.confirmed_offset import LineCounter, read_delivered_runs
 from automl.tracking.deliver.process import (
     DELIVERY_NICENESS,
     DRAIN_COMMAND,
@@ -123,10 +123,10 @@ class DeliverySupervisor:
 
     def address(self) -> str | None:
         """Return the address of the runs on MLflow's server; None without runs or server."""
-        known = delivered_parent_run(self._log)
+        known = read_delivered_runs(self._log)
         if known is None or not self._uri.is_server:
             return None
-        return f"{self._uri.without_credentials}/{runs_view_address(known[0])}"
+        return f"{self._uri.without_credentials}/{runs_view_address(known.experiment)}"
 
     def wait_usable(self, timeout_seconds: float) -> None:
         """Return when MLflow is known to take events; raise as `wait_ready` does.

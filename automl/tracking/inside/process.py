@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from automl.record.study_files import study_of_logged_files
 from automl.record.texts import fit_line, redact_text
-from automl.tracking.deliver.confirmed_offset import delivered_parent_run, read_delivered_runs
+from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI, open_store
 from automl.tracking.inside.running_trials import MlflowTrial, register_trial_of_thread, remark_once
 from automl.tracking.inside.runs import TrialRuns
@@ -90,7 +90,7 @@ class ForeignPrograms:
             "tracking.inside=redirect, or run it by this environment's Python"
         )
         if not self._is_store_there:  # two processes that make one store at once fail
-            self._is_store_there = self._wait(lambda: delivered_parent_run(log), ask) is not None
+            self._is_store_there = self._wait(lambda: read_delivered_runs(log), ask) is not None
         return {}
 
     def _wait(self, find: Callable[[], _Found | None], ask: Callable[[], None]) -> _Found | None:

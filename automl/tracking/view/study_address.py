@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 
 from automl.errors import ConfigError
 from automl.record.event_log import read_events
-from automl.tracking.deliver.confirmed_offset import delivered_parent_run
+from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.mlflow_store import explain_error, open_client
 from automl.tracking.tracking_uri import TrackingUri
 from automl.tracking.view.shared_view import (
@@ -29,14 +29,14 @@ def study_runs_address(server: TrackingUri, log: Path) -> str | None:
     Return None if the server has no such runs: `events.delivered` may be about another store. Raise
     ConfigError when the server does not answer.
     """
-    known = delivered_parent_run(log)
+    known = read_delivered_runs(log)
     if known is None:
         return None
     client = open_client(server)
     try:
         # The experiment is found by its run, whose id is unique in any store; an experiment's id is
         # a small number.
-        experiment = client.get_experiment(client.get_run(known[1]).info.experiment_id)
+        experiment = client.get_experiment(client.get_run(known.parent).info.experiment_id)
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return None

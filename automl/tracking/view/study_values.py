@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from automl.record.event_log import read_events
@@ -48,8 +49,13 @@ from automl.trial import (
     trial_name,
 )
 
-ENSEMBLE_TAG = "automl.ensemble"
-"""The tag that names the members of the ensemble with their weights."""
+_TAGS = {
+    EnsembleBuilt: "automl.ensemble",
+    ModelsEvaluated: "automl.evaluated",
+    ExportTuned: "automl.export",
+}
+"""The tag of each event: the ensemble's members with their weights; the rows of an evaluation, and
+how the other models compare; the runtime chosen for an export, and its model."""
 
 
 def ensemble_run_update(
@@ -60,37 +66,27 @@ def ensemble_run_update(
     `file` is the path of the ensemble below the study, `plots` are the paths of its plots.
     """
     members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
-    # A later ensemble has a later time at the same step, so that MLflow shows it.
-    points = [
-        MetricPoint(clean_key(f"ensemble_{metric}"), nan_if_infinite(value), to_ms(event.time), 0)
-        for metric, value in event.scores.items()
-    ]
-    return RunUpdate(
-        name=study.name,
-        start_ms=to_ms(event.time),
-        key={STUDY_TAG: study.uuid, KIND_TAG: "study"},
-        birth_tags={},
-        params={},
-        begins=False,
-        tags=clean_tags({ENSEMBLE_TAG: f"{members}; chosen by {event.n_rows:,} rows"}),
-        metrics=tuple(points),
+    points = [_point(event, f"ensemble_{metric}", v) for metric, v in event.scores.items()]
+    return replace(
+        _study_update(event, study, f"{members}; chosen by {event.n_rows:,} rows", points),
         files=file,
         own_files=[(path, PLOTS_FOLDER) for path in plots],
     )
 
 
-EVALUATION_TAG = "automl.evaluated"
-"""The tag that names the rows of an evaluation, and compares the other models."""
-
-
 def evaluated_trial_update(event: ModelsEvaluated, number: int, study_uuid: str) -> RunUpdate:
     """Return the update of a trial's run with its scores."""
     name = trial_name(number)
-    lines = [event.rows]
+    text = event.rows
     if differences := event.differences.get(name):
-        lines.append(f"against {event.models[0]}: {_comparison_text(differences)}")
-    key = {STUDY_TAG: study_uuid, TRIAL_TAG: str(number)}
-    return _evaluation_update(event, name, key, lines, model_score_points(event, name))
+        text += f"\nagainst {event.models[0]}: {_comparison_text(differences)}"
+    return RunUpdate(
+        name=name,
+        start_ms=to_ms(event.time),
+        key={STUDY_TAG: study_uuid, TRIAL_TAG: str(number)},
+        tags=clean_tags({_TAGS[ModelsEvaluated]: text}),
+        metrics=model_score_points(event, name),
+    )
 
 
 def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate:
@@ -99,52 +95,27 @@ def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate
     first = names[0] if names else ""
     lines = [f"{first} on {event.rows}"]
     lines += [f"{name} against it: {_comparison_text(d)}" for name, d in event.differences.items()]
-    points = [*model_score_points(event, first)]
+    points = model_score_points(event, first)
     points += [
         _evaluation_point(event, f"{metric}_{name}", score.value)
         for name, scores in event.scores.items()
         if name not in names
         for metric, score in scores.items()
     ]
-    return _evaluation_update(
-        event, study.name, {STUDY_TAG: study.uuid, KIND_TAG: "study"}, lines, points
-    )
+    return _study_update(event, study, "\n".join(lines), points)
 
 
-def _evaluation_update(
-    event: ModelsEvaluated,
-    name: str,
-    key: Mapping[str, str],
-    lines: Iterable[str],
-    points: Iterable[MetricPoint],
-) -> RunUpdate:
-    return RunUpdate(
-        name=name,
-        start_ms=to_ms(event.time),
-        key=key,
-        birth_tags={},
-        params={},
-        begins=False,
-        tags=clean_tags({EVALUATION_TAG: "\n".join(lines)}),
-        metrics=tuple(points),
-    )
-
-
-def model_score_points(event: ModelsEvaluated, name: str) -> Iterable[MetricPoint]:
-    """Yield the scores of one model, with the ends of their intervals."""
-    for metric, score in event.scores.get(name, {}).items():
-        yield _evaluation_point(event, metric, score.value)
-        yield _evaluation_point(event, f"{metric}_low", score.low)
-        yield _evaluation_point(event, f"{metric}_high", score.high)
+def model_score_points(event: ModelsEvaluated, name: str) -> list[MetricPoint]:
+    """Return the scores of one model, with the ends of their intervals."""
+    return [
+        _evaluation_point(event, f"{metric}{end}", value)
+        for metric, score in event.scores.get(name, {}).items()
+        for end, value in (("", score.value), ("_low", score.low), ("_high", score.high))
+    ]
 
 
 def _evaluation_point(event: ModelsEvaluated, metric: str, value: float) -> MetricPoint:
-    """Return a point of an evaluation.
-
-    A later evaluation has a later time at the same step, so that MLflow shows it.
-    """
-    part = "test" if event.kind.unseen else event.kind.value
-    return MetricPoint(clean_key(f"{part}_{metric}"), nan_if_infinite(value), to_ms(event.time), 0)
+    return _point(event, f"{'test' if event.kind.unseen else event.kind.value}_{metric}", value)
 
 
 def _comparison_text(differences: Mapping[str, ScoreDifference]) -> str:
@@ -154,33 +125,41 @@ def _comparison_text(differences: Mapping[str, ScoreDifference]) -> str:
     )
 
 
-EXPORT_TAG = "automl.export"
-"""The tag that names the runtime chosen for the export, and its model."""
-
-
 def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
     """Return the update of the study's own run with the figures of a tuning."""
-    chosen = f"{event.model}: {event.chosen}" if event.chosen else f"{event.model}: none chosen"
-    return RunUpdate(
-        name=study.name,
-        start_ms=to_ms(event.time),
-        key={STUDY_TAG: study.uuid, KIND_TAG: "study"},
-        birth_tags={},
-        params={},
-        begins=False,
-        tags=clean_tags({EXPORT_TAG: chosen}),
-        metrics=tuple(_tuning_points(event)),
-    )
-
-
-def _tuning_points(event: ExportTuned) -> Iterator[MetricPoint]:
+    points = []
     for runtime, figures in event.figures.items():
         slug = "_".join(re.findall(r"\w+", runtime))
         for name, value in figures.items():
             figure, _, n_rows = name.partition("@")
             step = int(n_rows) if re.fullmatch(r"\d{1,9}", n_rows, re.ASCII) else 0
-            key = clean_key(f"export_{figure}_{slug}")
-            yield MetricPoint(key, nan_if_infinite(value), to_ms(event.time), step)
+            points.append(_point(event, f"export_{figure}_{slug}", value, step))
+    return _study_update(event, study, f"{event.model}: {event.chosen or 'none chosen'}", points)
+
+
+def _study_update(
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned,
+    study: StudyRef,
+    text: str,
+    points: Sequence[MetricPoint],
+) -> RunUpdate:
+    return RunUpdate(
+        name=study.name,
+        start_ms=to_ms(event.time),
+        key={STUDY_TAG: study.uuid, KIND_TAG: "study"},
+        tags=clean_tags({_TAGS[type(event)]: text}),
+        metrics=points,
+    )
+
+
+def _point(
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned, name: str, value: float, step: int = 0
+) -> MetricPoint:
+    """Return a value of the event.
+
+    A later event has a later time at the same step, so that MLflow shows it.
+    """
+    return MetricPoint(clean_key(name), nan_if_infinite(value), to_ms(event.time), step)
 
 
 Write = Callable[[str, RunUpdate], None]
