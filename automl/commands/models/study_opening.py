@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from automl.config import Config, StudyConfig, TrackingStore
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.event_log import EventLog
-from automl.record.study_directory import StudyDirectory, study_command
-from automl.record.study_place import StudyPlace
+from automl.record.study_directory import StudyDirectory, StudyPlace, study_command
 from automl.record.texts import Say
 from automl.tracking.deliver.delivery import deliver_study
 from automl.tracking.deliver.process import SharedDeliveryJob

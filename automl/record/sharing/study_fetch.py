@@ -22,9 +22,8 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedLogCopy, ship_lines
 from automl.record.sharing.study_tables import StoredStudy
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory, read_study_place
 from automl.record.study_files import StudyFiles
-from automl.record.study_place import read_study_place
 
 MAX_FETCHED_EVENTS = 10_000
 """Number of events that are copied in one transaction."""

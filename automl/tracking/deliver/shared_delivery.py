@@ -26,13 +26,13 @@ from automl.record.sharing.delivery_tables import (
     StoreDeliverer,
     UndeliveredCounts,
 )
+from automl.tracking.deliver.artifacts import files_update
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations, LineCounter
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
-from automl.tracking.deliver.run_writer import RunWriter, files_update
-from automl.tracking.deliver.study_delivery import EventLogDelivery
+from automl.tracking.deliver.study_delivery import EventLogDelivery, RunWriter
 from automl.tracking.mlflow_store import RunGoneError, ValueNotTakenError
 from automl.tracking.view.run_update import StudyRef
-from automl.tracking.view.study_values import newest_study
+from automl.tracking.view.study_run import newest_study
 
 LOOK_SECONDS = 2.0
 """Seconds between two looks at the database."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,14 +21,13 @@ from automl.config import KeepCheckpoints
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyFold
+from automl.tracking.deliver.artifacts import add_own_files
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
-from automl.tracking.deliver.run_writer import RunWriter, add_own_files
-from automl.tracking.mlflow_store import RunGoneError, ValueNotTakenError
+from automl.tracking.mlflow_store import RunDeletedError, RunGoneError, ValueNotTakenError
 from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
-from automl.tracking.view.study_run import StudyRun
-from automl.tracking.view.study_values import StudyValues, delivering_user, newest_study
+from automl.tracking.view.study_run import StudyRun, StudyValues, delivering_user, newest_study
 from automl.tracking.view.trial_run import TrialRun
 from automl.trial import (
     Event,
@@ -54,6 +54,60 @@ LIVE_SECONDS_PER_TRIAL = 0.5
 A trial that ends before is delivered whole: in two pieces its run would cost half as much again."""
 
 logger = logging.getLogger(__name__)
+
+
+class RunWriter:
+    """Writes the runs of one study, and creates a run at most once for each trial. Thread-safe."""
+
+    def __init__(
+        self,
+        runs: MlflowRuns,
+        confirmed: DeliveryConfirmations,
+        study: Path,
+    ) -> None:
+        """Write artifacts from below the folder `study`."""
+        self._runs, self._confirmed = runs, confirmed
+        self._study = study
+        self._revive_lock = threading.Lock()
+
+    def write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
+        """Write the update to the run.
+
+        `created` says that the run was created for this very update. Raise RunGoneError or
+        ValueNotTakenError.
+        """
+        self._confirmed.check()
+        self.store_files(experiment, run_id, update, created=created)
+
+    def store_files(
+        self, experiment: str, run_id: str, update: RunUpdate, *, created: bool = False
+    ) -> None:
+        """Do the same for a process that need not be the one that writes the study's runs."""
+        try:
+            self._runs.write(run_id, update, created=created, study=self._study)
+        except RunDeletedError:
+            self._revive(experiment, run_id)
+            self._runs.write(run_id, update, created=created, study=self._study)
+
+    def create(self, experiment: str, number: int, update: RunUpdate) -> bool:
+        """Create a run for the trial; return whether it is the one that the trial keeps.
+
+        Raise ValueNotTakenError, after which there may be a run all the same.
+        """
+        self._confirmed.check()
+        try:
+            run_id = self._runs.create(experiment, update)
+        except RunDeletedError:
+            self._revive(experiment, None)
+            run_id = self._runs.create(experiment, update)
+        kept_run = self._confirmed.note_run(number, run_id)
+        if kept_run != run_id:  # another process was first, and only its run is written to
+            self._runs.delete(run_id)
+        return kept_run == run_id
+
+    def _revive(self, experiment: str, run_id: str | None) -> None:
+        with self._revive_lock:  # only the first writer restores
+            self._runs.revive(experiment, run_id)
 
 
 class EventLogDelivery:

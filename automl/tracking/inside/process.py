@@ -34,9 +34,14 @@ from automl.record.study_files import study_of_logged_files
 from automl.record.texts import fit_line, redact_text
 from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI, open_store
-from automl.tracking.inside.running_trials import MlflowTrial, register_trial_of_thread, remark_once
+from automl.tracking.inside.running_trials import (
+    LOG_ADDRESS_VARIABLE,
+    MlflowTrial,
+    register_trial_of_thread,
+    remark_once,
+    serve_trial,
+)
 from automl.tracking.inside.runs import TrialRuns
-from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, serve_trial
 from automl.tracking.mlflow_loading import set_trial_environment
 from automl.trial.library_redirect import LoggingTrial
 
