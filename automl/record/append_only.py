@@ -77,10 +77,7 @@ class AppendOnlyFile:
         return cls(path, fd)
 
     def append(self, lines: bytes) -> int:
-        """Write whole lines and return a number for `flush`.
-
-        Raises StorageError when the lines cannot be written, and at every later call.
-        """
+        """Write whole lines; return a number for `flush`. Raises StorageError, then always."""
         with self._write_lock:
             self.check()
             self._write(lines)
@@ -110,10 +107,7 @@ class AppendOnlyFile:
             raise StorageError(self._failure)
 
     def fail(self, failure: str) -> StorageError:
-        """Refuse everything from now on; return the error for the caller to raise.
-
-        Every later call raises the same error.
-        """
+        """Refuse everything from now on; return the error, which every later call raises."""
         self._failure = failure
         return StorageError(failure)
 
@@ -149,10 +143,7 @@ class AppendOnlyFile:
             raise self.fail(file_error_text(self._path, "written", error)) from error
 
     def _flush(self, append_number: int) -> bool:
-        """Flush if needed; return whether everything up to this append is on disk.
-
-        Callers that come at the same time share one flush.
-        """
+        """Flush if needed, once for many callers; return whether this append is on disk."""
         with self._sync_lock:
             if self._n_synced < append_number:
                 with self._write_lock:

@@ -29,18 +29,12 @@ def public_file_opener(path: str | Path, flags: int) -> int:
 
 
 def nonblocking_opener(path: str, flags: int) -> int:
-    """Open a file for `open(…, opener=open_at_once)` without waiting, even if it is a pipe.
-
-    The path may have been made by anybody.
-    """
+    """Open a stranger's file for `open(…, opener=…)` without waiting, even if it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def take_lock(fd: int, wait_seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file for this process; return whether that worked in time.
-
-    The kernel drops the lock when the file is closed, or when the process dies in any way.
-    """
+    """Lock an open file for this process, while it is open; return whether that worked in time."""
     deadline = time.monotonic() + wait_seconds
     while True:
         try:
@@ -53,10 +47,7 @@ def take_lock(fd: int, wait_seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> 
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace the file at `path`; readers see the old or the new one, whole.
-
-    A power cut may leave neither.
-    """
+    """Replace the file at `path`, whole; a power cut may leave neither the old nor the new one."""
     with _replacing(path) as file:
         file.write(text.encode())
 
@@ -103,10 +94,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _has_name(path: Path, file: os.stat_result) -> bool:
-    """Return whether the open file still has the name `path`.
-
-    Another process that writes a file of this name at the same time may have put its own there.
-    """
+    """Return whether the open file is still at `path`, where another process may write, too."""
     try:
         return os.path.samestat(path.stat(), file)
     except FileNotFoundError:

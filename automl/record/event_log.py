@@ -101,10 +101,7 @@ class UnreadableLineError(ValueError):
 
 
 def encode_event(event: Event, attempt: int | None = None) -> bytes:
-    """Return the line of `event` in ASCII, newline included; its texts are cut and masked.
-
-    `attempt` is the current attempt of the trial, in a study that several sweeps may work on.
-    """
+    """Return the line of `event`, its texts cut and masked, with the trial's current attempt."""
     kind = type(event)
     fields: dict[str, object] = {"event": EVENT_NAMES[kind]}
     for name in _FIELDS[kind]:
@@ -291,10 +288,7 @@ class EventLog:
         return 0
 
     def close(self) -> None:
-        """Flush and close the file; a second call does nothing.
-
-        Raises StorageError when a flush failed and no call has raised the failure yet.
-        """
+        """Flush and close the file. Raises StorageError for a failure that no call has raised."""
         self._file.close()
 
     def __enter__(self) -> EventLog:

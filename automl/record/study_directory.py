@@ -152,10 +152,7 @@ def _holder_text(holder: str) -> str:
 
 
 def is_study_held(path: Path) -> bool:
-    """Return whether a living sweep holds the study directory `path`.
-
-    Raises OSError when the lock cannot be read, for example in a study of another user.
-    """
+    """Return whether a living sweep holds the directory. Raises OSError, as for another user's."""
     try:
         # Without blocking: somebody may have put a pipe there.
         fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

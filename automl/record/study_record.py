@@ -146,10 +146,7 @@ def _has_rank(trial: TrialRecord) -> bool:
 
 
 class LoggedHistory:
-    """Remembers what the log has of each trial, so that nothing is logged twice.
-
-    A metric of a step is logged once, and nothing of a trial after its end.
-    """
+    """Remembers what the log has of each trial, so that no value of a step is logged twice."""
 
     def __init__(self) -> None:
         self._known: defaultdict[int, _TrialLogged] = defaultdict(_TrialLogged)

@@ -219,10 +219,7 @@ def translate_errors(uri: TrackingUri) -> Iterator[None]:
 
 
 def _has_store_failed(error: MlflowException) -> bool:
-    """Return whether the store was reached and failed by itself.
-
-    Failures of transport, locks and time-outs do not count.
-    """
+    """Return whether the store was reached and failed; transport, locks, time-outs do not count."""
     if error.error_code != "INTERNAL_ERROR":
         return False
     if "too many 500 error responses" in str(error):  # the client's words after its last try

@@ -133,10 +133,7 @@ class SharedRecord:
     def register(
         self, study_uuid: str, identity: Mapping[str, Any], stored_config: str
     ) -> StoredStudy:
-        """Return the study in the database; add it from these values if it is not there.
-
-        Raises StorageError, and ConfigError if the folder already has trials of a lost study.
-        """
+        """Return the study in the database; add it from these values if it is not there."""
         name = self._config.name
         assert name is not None
         if self._copy.n_lines:
@@ -273,10 +270,7 @@ class SharedRecord:
             yield self._news.get()
 
     def pull(self) -> bool:
-        """Read at once what other sweeps did, and return whether the database answers.
-
-        Raises StorageError.
-        """
+        """Read at once what other sweeps did, and return whether the database answers."""
         try:
             self._pull(self._main_database)
         except DatabaseAwayError:
@@ -287,10 +281,7 @@ class SharedRecord:
     # --- the end ----------------------------------------------------------------------------------
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Wait until database and copy have everything that this sweep has logged by now.
-
-        Returns whether they do in time. Raises StorageError.
-        """
+        """Wait until database and copy have all that is logged; return whether they do in time."""
         deadline = time.monotonic() + timeout_seconds
         end = self._own_path.stat().st_size
         while self._shipped < end:

@@ -76,10 +76,7 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
 
 
 def fetch_stored_config(study: StudyConfig) -> str | None:
-    """Return the config that `study` was begun with, as YAML; None: the database lacks it.
-
-    Raises ConfigError when the database cannot be used, StorageError.
-    """
+    """Return the config that `study` was begun with, as YAML; None: the database lacks it."""
     assert study.storage is not None
     assert study.name is not None
     database = Database(study.storage)
@@ -93,10 +90,7 @@ def fetch_stored_config(study: StudyConfig) -> str | None:
 
 
 def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path) -> None:
-    """Ship the logs that sweeps of this folder left when they were killed or cut off.
-
-    Raises StorageError.
-    """
+    """Ship the logs that sweeps of this folder left when they were killed or cut off."""
     for path in sorted((directory / OUTBOX_FOLDER).glob("*.log")):
         with database.transaction() as cursor:
             known = study_tables.is_sweep_of_study(cursor, study.id, path.stem)

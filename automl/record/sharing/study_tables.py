@@ -256,10 +256,7 @@ def take_over_trial(
 def renew_trial_leases(
     cursor: psycopg.Cursor, study: int, sweep: str, held: Collection[int]
 ) -> Mapping[int, int]:
-    """Renew the leases of the trials in `held` that the sweep still has.
-
-    Returns their attempts by number.
-    """
+    """Renew the leases of the trials that the sweep still has; return their attempts by number."""
     cursor.execute(
         f"UPDATE automl_trials SET lease_until = {_LEASE} WHERE study = %s AND sweep = %s "
         "AND NOT ended AND number = ANY(%s) RETURNING number, attempt",

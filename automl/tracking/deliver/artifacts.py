@@ -134,10 +134,7 @@ _RESERVED_NAMES = (CHECKPOINTS_FOLDER, PROGRAM_FILES_FOLDER, CONFIG_FILE)
 
 
 def add_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpoints) -> RunUpdate:
-    """Return the update of a trial that has ended, with its files.
-
-    Logged artifacts are stored always, a program's files unless checkpoints are kept out of MLflow.
-    """
+    """Return the update of a trial that has ended, with its artifacts and program's files."""
     files = StudyFiles(Path())
     found, refused = list[tuple[str, str]](), list(update.refused)
     for folder, stored in (

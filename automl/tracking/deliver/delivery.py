@@ -215,10 +215,7 @@ class DeliverySupervisor:
         self.stop()
 
     def _has_lost_patience(self, started: float) -> bool:
-        """Return whether MLflow has taken nothing for `PATIENCE_SECONDS` while draining.
-
-        Trouble that ended before the draining does not count: MLflow may work again by now.
-        """
+        """Return whether MLflow has taken nothing for `PATIENCE_SECONDS` of the draining."""
         if self._trouble is None:
             return False
         since = self._trouble_since if self._troubled_last > started else started

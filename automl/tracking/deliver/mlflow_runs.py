@@ -233,10 +233,7 @@ class MlflowRuns:
         self._artifacts.forget(run_id)
 
     def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
-        """Write the new values; a run just `created` has its tags and lacks its params.
-
-        Artifacts stand in the directory `study`.
-        """
+        """Write the new values; a run just `created` has its tags. Files stand in `study`."""
         params = {**(update.params if update.begins or created else {}), **update.logged_params}
         tags = {} if created else update.tags
         n_refusals = len(self._refusals.get(run_id, ()))
@@ -317,10 +314,7 @@ class MlflowRuns:
         return str(ranked[0].info.run_id) if ranked else None
 
     def _log(self, run_id: str, values: Sequence[_Value], known: Sequence[_Value]) -> None:
-        """Log `values`; leave out only those that MLflow will never take, and report them.
-
-        `known` are values that MLflow has taken before, for `_is_hopeless`.
-        """
+        """Log `values` but those that MLflow will never take; it has taken `known` before."""
         if not values:
             return
         try:

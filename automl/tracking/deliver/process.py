@@ -71,20 +71,14 @@ class SharedDeliveryJob:
 
     @classmethod
     def of(cls, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob | None:
-        """Return the job of a command that runs no trials; None if the study is not shared.
-
-        Raise ConfigError.
-        """
+        """Return the job of a command that runs no trials; None if the study is not shared."""
         if not study.shared or study.storage is None or study.name is None:
             return None
         return cls(study.storage, study.name, mlflow_store_name(tracking))
 
 
 def mlflow_store_name(tracking: TrackingConfig) -> str:
-    """Return a name for MLflow's store: two sweeps with the same name write to the same store.
-
-    Raise ConfigError.
-    """
+    """Return a name for MLflow's store, which two sweeps share if they write to the same store."""
     uri = resolve_uri(tracking).absolute
     store = uri.without_credentials
     return store if uri.sqlite_path is None else f"{socket.gethostname()} {store}"
@@ -265,10 +259,7 @@ class _DeliveryLoop:
 
 
 def _open_database_early(uri: TrackingUri) -> None:
-    """Open an existing database while the parent prepares: 1 s, and 0.05 s the second time.
-
-    Errors are hidden here, as they come again when the database is opened for the study.
-    """
+    """Open an existing database while the parent prepares (1 s), without showing errors."""
     path = uri.sqlite_path
     if path is None or not path.exists() or path.stat().st_size == 0:
         return
@@ -311,10 +302,7 @@ def _open_runs(
 
 @contextmanager
 def _send_warnings(uri: TrackingUri, channel: ParentChannel) -> Iterator[None]:
-    """Send log warnings to the parent within the block.
-
-    While the store is opened, MLflow only logs why it tries again and again.
-    """
+    """Send log warnings to the parent within the block: MLflow only logs why it tries again."""
 
     class WarningSender(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -90,10 +90,7 @@ class RunWriter:
             self._runs.write(run_id, update, created=created, study=self._study)
 
     def create(self, experiment: str, number: int, update: RunUpdate) -> bool:
-        """Create a run for the trial; return whether it is the one that the trial keeps.
-
-        Raise ValueNotTakenError, after which there may be a run all the same.
-        """
+        """Create a run for the trial; return whether it is the one that the trial keeps."""
         self._confirmed.check()
         try:
             run_id = self._runs.create(experiment, update)
@@ -111,10 +108,7 @@ class RunWriter:
 
 
 class EventLogDelivery:
-    """Delivers one event log. Use it from one thread.
-
-    Its writers are threads of its own, and each writes whole trials.
-    """
+    """Delivers one event log. For one thread; its writers are threads of its own."""
 
     def __init__(
         self,

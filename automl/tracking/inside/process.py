@@ -99,10 +99,7 @@ class ForeignPrograms:
         return {}
 
     def _wait(self, find: Callable[[], _Found | None], ask: Callable[[], None]) -> _Found | None:
-        """Return what `find` finds in time, else None.
-
-        After the first time-out later trials are not held up any more.
-        """
+        """Return what `find` finds in time, else None; after a time-out it does not wait again."""
         deadline = time.monotonic() + self._wait_seconds
         while (found := find()) is None and time.monotonic() < deadline:
             ask()
@@ -132,10 +129,7 @@ class InsideConfig:
 
 @functools.cache
 def is_plugin_installed() -> bool:
-    """Return whether MLflow knows the trials' store.
-
-    A checkout that was updated has to be installed again before it does.
-    """
+    """Return whether MLflow knows the trials' store, which an old installation lacks."""
     known = TRIAL_SCHEME in {point.name for point in entry_points(group="mlflow.tracking_store")}
     if not known:
         logger.warning(

@@ -60,10 +60,7 @@ class MlflowTrial:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Pass values on to the sweep.
-
-        Raise NoTrialError when the trial has ended, and whatever `LoggingTrial.log` raises.
-        """
+        """Pass values on to the sweep. Raise NoTrialError when the trial has ended."""
         with self.lock:
             if self.ended:
                 raise NoTrialError("the trial has ended")

@@ -99,10 +99,7 @@ class ModelRegistry:
             )
 
     def claim(self, study_uuid: str, *, shared: bool, about: str = "") -> None:
-        """Create the registered model, described by `about`, unless it exists.
-
-        Raise ConfigError as `refuse_taken` does: another study may have been faster.
-        """
+        """Create the registered model unless it exists. Raise as `refuse_taken` does."""
         tags = {STUDY_TAG: study_uuid} | ({SHARED_TAG: "true"} if shared else {})
         with self._translate_errors():
             try:
@@ -152,20 +149,14 @@ class ModelRegistry:
         return int(aliases[alias]) if alias in aliases else None
 
     def download(self, version: RegisteredVersion, to: Path) -> Path:
-        """Download a version below `to`, and return the folder of its export.
-
-        Return `to` when the version holds no export. No code of the version is run.
-        """
+        """Download a version below `to`, and return the folder of its export, or `to`."""
         with self._translate_errors():
             place = self._client.get_model_version_download_uri(self.name, str(version.number))
             model = Path(download_artifacts(place, dst_path=str(to), tracking_uri=self._uri.text))
         return next((path.parent for path in model.glob("artifacts/*/schema.json")), to)
 
     def put(self, model: NewModel, known: RegisteredVersion | None) -> RegisteredVersion:
-        """Log the model on its run, and make a version of it; whatever exists already stays.
-
-        `known` is the model's version, if there is one: it gets the tags and the text that are new.
-        """
+        """Log the model on its run, and make or complete its version; what exists already stays."""
         with self._translate_errors():
             logged = self._find_or_log(model)
             if logged.status != LoggedModelStatus.READY:

@@ -80,10 +80,7 @@ class StudyRun:
 
     @property
     def refit_of(self) -> str | None:
-        """Return the study whose winner is trained again here; None if this is no refit.
-
-        The run of a refit stands in the experiment of that study.
-        """
+        """Return the study whose winner is trained again, and whose experiment is used."""
         name = self.study.settings.get("refit.of", "")
         return name if STUDY_NAME_PATTERN.fullmatch(name) else None
 
@@ -231,10 +228,7 @@ how the other models compare; the runtime chosen for an export, and its model.""
 def ensemble_run_update(
     event: EnsembleBuilt, study: StudyRef, file: Sequence[str], plots: Sequence[str]
 ) -> RunUpdate:
-    """Return the update of the study's run with the ensemble.
-
-    `file` is the path of the ensemble below the study, `plots` are the paths of its plots.
-    """
+    """Return the update of the study's run with the ensemble, by the paths of its files."""
     members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
     points = [_point(event, f"ensemble_{metric}", v) for metric, v in event.scores.items()]
     return replace(
@@ -325,10 +319,7 @@ def _study_update(
 def _point(
     event: EnsembleBuilt | ModelsEvaluated | ExportTuned, name: str, value: float, step: int = 0
 ) -> MetricPoint:
-    """Return a value of the event.
-
-    A later event has a later time at the same step, so that MLflow shows it.
-    """
+    """Return a value of the event; MLflow shows that of the later event, at the same step."""
     return MetricPoint(clean_key(name), nan_if_infinite(value), to_ms(event.time), step)
 
 
@@ -395,10 +386,7 @@ class StudyValues:
             del self._evaluations[0]
 
     def _own_file(self, path: Path) -> Sequence[str]:
-        """Return the path of a file below the study; nothing if it is absent or a link.
-
-        In a study from a stranger a link could lead to any file of this user's.
-        """
+        """Return the path of a file below the study; nothing if absent, or a link."""
         below = path.relative_to(self._files.path).as_posix()
         return (below,) if path.is_file() and is_path_below(self._files.path, below) else ()
 

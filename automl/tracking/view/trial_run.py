@@ -91,10 +91,7 @@ class TrialRun:
     def update(
         self, events: Sequence[TrialEvent], study_uuid: str, parent: str, keep: KeepCheckpoints
     ) -> RunUpdate:
-        """Return the changes of the run by `events`, which are the last that were taken.
-
-        `parent` is the id of the study's own run.
-        """
+        """Return the run's changes by `events`, the last that were taken."""
         trial = self._fold.record()
         begins = any(isinstance(event, TrialStarted) for event in events)
         has_new_params = any(isinstance(event, ParamsSuggested) for event in events)
@@ -140,10 +137,7 @@ class TrialRun:
 
 
 def _objective_tags(events: Iterable[TrialEvent]) -> dict[str, str]:
-    """Return the objective's tags.
-
-    The sweep's own tags are left out: a stranger's log may name them here.
-    """
+    """Return the objective's tags, without those of the sweep, which a stranger's log may name."""
     tags = {event.name: event.text for event in events if isinstance(event, TrialTagged)}
     return {name: text for name, text in tags.items() if not name.startswith(OWN_TAG_PREFIXES)}
 
