@@ -37,8 +37,7 @@ from automl.config import Config
 from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import study_command
-from automl.record.study_place import settle_place_unlocked
+from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, fit_line, say_on_stdout
 from automl.record.trial_record import TrialRecord
