@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from automl.api.python_values import lines_of
 from automl.cli.arguments import CommandLine
-from automl.cli.compose import ComposedConfig
-from automl.cli.shared_study_config import compose_or_join
+from automl.cli.compose import ComposedConfig, compose_or_join
 from automl.config import StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study
@@ -126,24 +126,21 @@ class StudyHandle:
         `difference_high`, and its `verdict`; `rows` says which rows were scored. `overrides` are
         given as to `automl.sweep`. Raises AutoMLError.
         """
-        from automl.api.python_values import lines_of
-        from automl.cli.space_overrides import override_text
         from automl.commands.evaluate import evaluate_models, score_records
         from automl.data.tables.frames import frame_from_records
 
-        lines = [f"study.name={override_text(self.name)}"]
-        lines.append(f"study.dir={override_text(str(self.path.parent))}")
-        lines.append(f"evaluate.trials={override_text(list(map(int, trials)))}")
+        settings: dict[str, Any] = {"evaluate.trials": [int(number) for number in trials]}
         if test_path is not None:
-            lines.append(f"data.test_path={override_text(str(test_path))}")
-        event = evaluate_models(
-            compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config,
-            lambda line: None,
-            show=False,
-        )
-        return frame_from_records(
-            score_records(event), ("metric", "model"), index=["metric", "model"]
-        )
+            settings["data.test_path"] = str(test_path)
+        lines = [*self._place_overrides(), *lines_of(settings)]
+        config = compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config
+        event = evaluate_models(config, lambda line: None, show=False)
+        columns = ["metric", "model"]
+        return frame_from_records(score_records(event), columns, index=columns)
+
+    def _place_overrides(self) -> list[str]:
+        """Return the overrides that name this study to a command."""
+        return lines_of({"study.name": self.name, "study.dir": self.path.parent})
 
     def __repr__(self) -> str:
         from automl.running.display.rendering import best_text

@@ -61,6 +61,11 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
+    is_answered = parsed.help or parsed.version or parsed.shell_completion
+    if not (is_answered or parsed.config_name or parsed.config_dir):  # these may have other groups
+        from automl.cli.config_keys import refuse_unknown_keys
+
+        refuse_unknown_keys(parsed.overrides)
     return CommandLine(
         command=command,
         overrides=tuple(parsed.overrides),
@@ -78,6 +83,10 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
         return DEFAULT_COMMAND, argv
     word = argv[0]
     if word not in COMMANDS:
+        from automl.cli.config_keys import missing_value_text
+
+        if missing := missing_value_text(word):
+            raise ConfigError(missing)
         raise ConfigError(
             f"{word}: there is no such command.{closest_word(word, COMMANDS)} "
             f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."
@@ -87,7 +96,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _unknown_option(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> str:
     """Return the refusal of an option: `--n_trials 8` is a setting in the form of other tools."""
-    from automl.cli.hydra_errors import as_setting, keys_meant  # loads Hydra
+    from automl.cli.config_keys import as_setting, keys_meant
 
     flag, _, value = word.partition("=")
     next_words = words[words.index(word) + 1 :][:1]

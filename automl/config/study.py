@@ -1,4 +1,5 @@
-"""Settings of the study: its name, its goal, its end, and the places where it is kept."""
+"""Settings of the study and of tracking: its name, goal and end, where it is kept, and what shows
+its results."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from automl.config.checks import check_positive, check_setting
+from automl.config.checks import check_positive, check_setting, checker
 from automl.trial import Direction
 
 STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -100,27 +101,18 @@ class StudyConfig:
     as pictures on the study's run in MLflow; none: nothing is drawn."""
 
     def __post_init__(self) -> None:
-        if self.name is not None:
-            check_setting(
-                STUDY_NAME_PATTERN.fullmatch(self.name) is not None,
-                "study.name",
-                self.name,
-                "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
-                "letter or digit.",
-            )
-        enough = self.n_trials is None or self.n_trials >= 1
-        check_setting(enough, "study.n_trials", self.n_trials, "must be at least 1.")
+        check = checker("study", self)
+        check(
+            "name",
+            self.name is None or STUDY_NAME_PATTERN.fullmatch(self.name) is not None,
+            "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a letter "
+            "or digit.",
+        )
+        check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
-        check_setting(
-            math.isfinite(self.grace_seconds) and self.grace_seconds >= 0,
-            "study.grace_seconds",
-            self.grace_seconds,
-            "must be 0 or more.",
-        )
-        check_setting(
-            0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295."
-        )
-        check_setting(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+        check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
+        check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
+        check("dir", bool(self.dir), "must name a folder.")
         self._check_checkpoints()
 
     def _check_checkpoints(self) -> None:
@@ -146,8 +138,8 @@ class StudyConfig:
         )
 
     @property
-    def total(self) -> int:
-        """Return the number of trials in all, which a `Config` decides if it is left open."""
+    def decided_n_trials(self) -> int:
+        """Return the number of trials in all. A `Config` decides it where it is left open."""
         return DEFAULT_N_TRIALS if self.n_trials is None else self.n_trials
 
     @property
@@ -159,6 +151,44 @@ class StudyConfig:
         return (self.storage or "").startswith(("postgresql://", "postgres://"))
 
     @property
-    def towards(self) -> Direction:
-        """Return the direction, which a `Config` decides by the metric if it is left open."""
+    def decided_direction(self) -> Direction:
+        """Return the direction. A `Config` decides it where it is left open."""
         return self.direction or Direction.minimize
+
+
+class KeepCheckpoints(enum.Enum):
+    """The checkpoints that become artifacts in MLflow."""
+
+    all = "all"
+    best = "best"
+    none = "none"
+
+
+class TrackingInside(enum.Enum):
+    """The way to treat an objective that logs to an MLflow address that it sets itself."""
+
+    follow = "follow"
+    redirect = "redirect"
+
+
+class TrackingStore(enum.Enum):
+    """The store that shows results."""
+
+    mlflow = "mlflow"
+    none = "none"
+
+
+@dataclass
+class TrackingConfig:
+    """The store that shows results, and the artifacts that it gets."""
+
+    store: TrackingStore = TrackingStore.mlflow
+    """mlflow, or none: the study keeps everything, and `sync` gives it to MLflow later."""
+    uri: str | None = None
+    """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
+    checkpoints: KeepCheckpoints = KeepCheckpoints.all
+    """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
+    inside: TrackingInside = TrackingInside.follow
+    """Values that an objective logs through MLflow go to its trial's run. If it sets an address
+    itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
+    address, or are redirected to the trial's run."""

@@ -148,7 +148,7 @@ class TrainingPlan:
             family=model_family,
             training=model_family.with_length(config.training),
             metric=config.study.metric,
-            direction=config.study.towards,
+            direction=config.study.decided_direction,
             space=space,
             refit=refit,
         )

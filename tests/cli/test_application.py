@@ -23,7 +23,7 @@ from automl.cli.compose import ComposedConfig, compose_command
 from automl.cli.hydra_application import (
     application_base_config,
     application_study_name,
-    register_with_applications,
+    register_configs,
 )
 from automl.cli.schemas import DEFAULT_SPACE
 from automl.errors import ConfigError
@@ -44,7 +44,7 @@ def application(folder: Path) -> Iterator[Application]:
     (folder / "conf" / "data").mkdir(parents=True)
     (folder / "conf" / "data" / "mine.yaml").write_text("rows: 7\n")
     (folder / "conf" / "own.yaml").write_text(OWN)
-    register_with_applications()
+    register_configs()
 
     def composed(*overrides: str) -> DictConfig:
         return hydra.compose("own", list(overrides))

@@ -332,7 +332,7 @@ def make_command_setup(
         config.objective.command,
         config.objective.pattern,
         config.study.metric,
-        config.study.towards,
+        config.study.decided_direction,
         config.study.grace_seconds,
         config.execution.threads_per_trial,
         flags,

@@ -238,7 +238,7 @@ class SweepFinisher:
         baseline = baseline_scores(dataset)
         self._score_table = result_table(result, dataset, baseline, test, study.metric)
         self._skill_warning = no_skill_warning(
-            result, dataset, baseline, study.metric, study.towards
+            result, dataset, baseline, study.metric, study.decided_direction
         )
 
     def _write_report(self) -> None:

@@ -198,7 +198,7 @@ def tasks_of(
 def machine_of(config: Config) -> ParallelismLimits:
     """Return the limits on how many trials run at once."""
     admission, study = config.admission, config.study
-    most = min(admission.max_concurrent_trials or study.total, study.total)
+    most = min(admission.max_concurrent_trials or study.decided_n_trials, study.decided_n_trials)
     return ParallelismLimits(usable_cores(), most, precision_stays=study.name is not None)
 
 

@@ -201,7 +201,7 @@ def derive_small_study(
     and without sampler and pruner."""
     study = config.study
     assert study.name is not None, "a refit is of a study that is there"
-    metric, direction = study.metric, study.towards
+    metric, direction = study.metric, study.decided_direction
     if keeps_last:
         metric, direction = "train_loss", Direction.minimize
     return replace(

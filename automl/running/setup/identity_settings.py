@@ -18,7 +18,7 @@ from automl.search.samplers import samplers
 def identity_settings(config: Config) -> dict[str, Any]:
     """Return the settings that may not change while the study lasts."""
     family = family_of(config)
-    study = {"metric": config.study.metric, "direction": config.study.towards.value}
+    study = {"metric": config.study.metric, "direction": config.study.decided_direction.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
         "objective": to_plain_values(config.objective)

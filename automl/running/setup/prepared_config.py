@@ -19,7 +19,7 @@ from automl.config import (
     PortfolioSetting,
 )
 from automl.config.checks import field_defaults, make_unset
-from automl.config.tracking import TrackingInside
+from automl.config.study import TrackingInside
 from automl.data.data_facts import UserDataFacts
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
