@@ -94,19 +94,6 @@ class UnfitTrialFinding:
     """Whether the excess may be larger than the figure."""
 
 
-@dataclass(frozen=True)
-class RunningTrial:
-    """A trial that runs, alone or in a lane of a pack."""
-
-    waiting: WaitingTrial
-    placement: Placement
-    since_seconds: float
-    request: ResourceRequest
-    """Request of the trial, or of its pack."""
-    execution: int
-    """Key of the trial's execution."""
-
-
 @dataclass
 class AdmittedExecution:
     """An admitted trial, or an admitted pack of trials, that holds one reservation."""
@@ -120,6 +107,8 @@ class AdmittedExecution:
     """All trials ever given to the execution, beginning with its first ones."""
     n_lanes: int = 1
     """Number of trials that the execution began with."""
+    since_seconds: dict[int, float] = field(default_factory=dict)
+    """When each trial was given to the execution (monotonic)."""
     outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
     peak_bytes: int = 0
     """Most memory that the execution was seen to hold."""
@@ -168,8 +157,8 @@ class LoopSnapshot:
     """The state of the loop at one moment, for those that show it, stop trials, or end the
     sweep."""
 
-    running: Mapping[int, RunningTrial]
-    """Running trials by number."""
+    running: Mapping[int, AdmittedExecution]
+    """Execution of each running trial, by the trial's number."""
     queued: Sequence[WaitingTrial]
     deferred: Sequence[WaitingTrial]
     """Trials that let all others pass because of a failed device or memory of other users."""

@@ -16,7 +16,6 @@ from automl.admission.refusals import SURVEYING_REFUSAL, AdmissionRefusal, Refus
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    RunningTrial,
     WaitingTrial,
 )
 from automl.running.loop.placing import TrialPlacer
@@ -223,10 +222,8 @@ class WaitingLines:
     def observe(self, now_seconds: float) -> None:
         """Time the steps of running executions, after a reading of the devices."""
 
-    def finished(
-        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
-    ) -> None:
-        """Learn from a trial that has come to its end."""
+    def finished(self, number: int, execution: AdmittedExecution, seconds: float) -> None:
+        """Learn from a trial that has come to its end after this time."""
 
     def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
         """Return the trial as it is once it has started on this kind of device."""
