@@ -1,5 +1,4 @@
-"""Makes the view of a running sweep, which the live table, `status.json` and the closing table
-show."""
+"""Makes the view of a running sweep, for the live table, `status.json` and the closing table."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ class SweepViewer:
             )
 
     def _ensemble_row(self) -> EnsembleRow | None:
-        """Return the row of the ensemble's preview, which is brought up to date each time it is
-        shown."""
+        """Return the row of the ensemble's preview, which is brought up to date now."""
         if not self._ensemble.can_grow:
             return None
         ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)

@@ -69,8 +69,7 @@ class WaitingTrial:
     deaths: int = 0
     """Number of processes that died under the trial."""
     kind: DeviceKind | None = None
-    """Kind of device on which the trial has started, and where it stays. None if it never
-    started."""
+    """Kind of device on which the trial has started, and stays. None if it never started."""
     chosen: DeviceKind | None = None
     """Kind of device for which the trial waits now. None for any kind."""
 
@@ -303,8 +302,7 @@ class LoopPorts(Protocol):
         """Return a new trial, or None when the search space is exhausted."""
 
     def n_may_pend(self) -> int | None:
-        """Return how many trials may be asked for and not ended, without harm to the sampler. None
-        allows any number."""
+        """Return how many trials may pend without harm to the sampler. None allows any number."""
 
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
@@ -339,15 +337,13 @@ class LoopPorts(Protocol):
         """Ask running trials to write a checkpoint at their next report and stop."""
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Return whether a survey is measuring the trial's memory. A message will tell the
-        result."""
+        """Return whether a survey is measuring the trial's memory. A message tells the result."""
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         """Take the result of a survey. Requests use it from now on."""
 
     def cap_memory(self, caps: Caps) -> None:
-        """Cap the memory of processes on their devices. Executions that are not named keep their
-        last caps."""
+        """Cap the memory of processes. Executions that are not named keep their last caps."""
 
     def n_steps(self) -> Mapping[int, int]:
         """Return the training steps taken by the process of each execution, by the execution's key.

@@ -129,8 +129,7 @@ class TrialQueue:
         self._trials[WaitingState.QUEUED].extendleft(reversed(back))
 
     def try_deferred(self, look: StartAlone) -> Iterator[ExecutionStart]:
-        """Yield a start for each deferred trial that starts now. Each has been started before the
-        next is looked at."""
+        """Yield the deferred trials that start now. Each starts before the next is looked at."""
         for waiting in self._take(WaitingState.DEFERRED):
             found = look(waiting)
             if isinstance(found, ExecutionStart):
