@@ -25,7 +25,7 @@ from automl.data.scoring.metrics import (
     second_class_probabilities,
 )
 from automl.errors import AutoMLError
-from automl.models.mean_model import mean_outputs
+from automl.models.mean_model import judged_outputs, mean_outputs
 from automl.models.model_file import (
     THRESHOLD_KEY,
     EnsembleFileJob,
@@ -34,7 +34,6 @@ from automl.models.model_file import (
     EnsembleQueryResult,
     EnsembleWorkerSetup,
 )
-from automl.models.networks.folds.fold_estimator import judged_outputs
 from automl.models.predictor import Predictor, load_table_model
 from automl.models.refit_file import members_content, read_model_file, save_model_file
 from automl.objectives.user_code import resolve_builder
@@ -71,11 +70,7 @@ def write_from_candidates(
     not_drawn = _draw(job, selection, candidates)
     save_model_file(Path(job.path), content, [Path(job.models[trial]) for trial in members])
     return EnsembleFileResult(
-        members,
-        selection.scores,
-        selection.best_trial_scores,
-        dict(candidates.speeds),
-        not_drawn,
+        members, selection.scores, selection.best_trial_scores, dict(candidates.speeds), not_drawn
     )
 
 

@@ -72,15 +72,27 @@ def write_report(data: StudyData, directory: Path, choice: str | None = None) ->
 
 
 def report_page(data: StudyData, sections: Sequence[ReportSection]) -> str:
-    """Return the text of the page."""
+    """Return the text of the page on a study."""
+    return render_page(data.record.name, sections, _trial_rows(data), is_running=data.is_running)
+
+
+def render_page(
+    name: str,
+    sections: Sequence[ReportSection],
+    trials: tuple[list[str], list[list[ParamValue]]] = ([], []),
+    *,
+    is_running: bool = False,
+) -> str:
+    """Return the text of a page. `trials`: columns and rows of the table of all trials, if a
+    section has it."""
     here = files("automl.report")
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     template = environment.from_string(here.joinpath("page.html.jinja").read_text("utf-8"))
-    columns, rows = _trial_rows(data)
+    columns, rows = trials
     return template.render(
-        name=data.record.name,
+        name=name,
         made=time.strftime("%Y-%m-%d %H:%M", time.localtime()),
-        is_running=data.is_running,
+        is_running=is_running,
         sections=sections,
         safe=Markup,
         style=Markup(here.joinpath("page.css").read_text("utf-8")),

@@ -2,23 +2,29 @@
 
 An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
 validation part. Batches are index selections of tensors that stay on the device.
+
+Several processes may train one network together, each on its share of every batch. Gradients are
+weighted by rows and summed. A batch that does not divide, or has fewer rows than there are
+processes, therefore has exactly the gradients of one process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from automl.config import Precision, Task, TrainingConfig
-from automl.data.data_facts import NetworkOutputs, Size, UserDataFacts
+from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.data.features import Edges
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.networks.losses import (
@@ -36,13 +42,66 @@ from automl.models.networks.optimizers import (
     lr_factor,
     make_optimizer,
 )
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
 from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
 from automl.objectives.training_plan import WarmUp
 from automl.trial import Params
+
+
+class LostRankError(Exception):
+    """Raised when another process of the group does not answer any more."""
+
+
+class RankGroup:
+    """One process's view of the processes that train together, which are torch's default group.
+
+    Process 0 reports. A process that trains alone needs no group of torch's.
+    """
+
+    def __init__(self, rank: int = 0, n_ranks: int = 1) -> None:
+        self.rank, self.n_ranks = rank, n_ranks
+
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Return this process's rows of a batch, and the weight of their mean in the batch's mean.
+
+        Batch norm needs two rows. If a batch has fewer than two rows for each process, each process
+        takes the whole batch.
+        """
+        if self.n_ranks == 1 or len(rows) < 2 * self.n_ranks:
+            return rows, 1 / self.n_ranks
+        own = self.part(rows)
+        return own, len(own) / len(rows)
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return this process's part of rows that are evaluated; it may be empty."""
+        return rows.tensor_split(self.n_ranks)[self.rank]
+
+    def add(self, numbers: torch.Tensor) -> None:
+        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                dist.all_reduce(numbers)
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Overwrite tensors with those of rank 0. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+
+SINGLE_RANK = RankGroup()
+
+
+@contextmanager
+def _lost_rank_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # in these calls every error of the library is about the others
+        raise LostRankError(str(error)) from error
+
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
@@ -137,16 +196,11 @@ class TrainingProblem:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
 
-    def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
-        """Return zeros for the outputs of the validation part; None if nothing reads them."""
-        if self.judged is None:
-            return None
-        return self.output_buffer(*shape, device=device)
-
-    def output_buffer(self, *shape: int, device: torch.device) -> torch.Tensor:
-        """Return zeros for outputs; large ones are in main memory instead of the device's."""
-        fits = math.prod(shape) <= _OUTPUTS_ON_DEVICE
-        return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
+    def output_buffer(self, *shape: Size, device: torch.device) -> torch.Tensor:
+        """Return zeros for a table's outputs; large ones are in main memory, not on the device."""
+        sizes = [size for size in shape if isinstance(size, int)]
+        fits = math.prod(sizes) <= _OUTPUTS_ON_DEVICE
+        return torch.zeros(sizes, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
         """Return a trial's patience at its start; it never ends if no rows judge."""
@@ -188,7 +242,7 @@ class NetworkTrainer:
     ) -> None:
         """Build the network, with weights that follow from `seed`.
 
-        `ranks` are the processes that train together (`parallel/process_group.py`); all get the
+        `ranks` are the processes that train together (`networks/trainer.py`); all get the
         same params, data and seed. torch's DataParallel trains on several `devices`.
         """
         self.problem, self.params, self.network = problem, params, problem.network(params)
@@ -201,7 +255,9 @@ class NetworkTrainer:
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, RandomStream.WEIGHTS)
         )
-        self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
+        self.splits_batch_norm = ranks.n_ranks > 1 and any(
+            isinstance(part, _BatchNorm) for part in self.model.modules()
+        )
         """Whether each process normalises only its own rows of a batch. torch's SyncBatchNorm works
         on GPUs only."""
         if self.splits_batch_norm and self._device.type == "cuda":
@@ -345,7 +401,10 @@ class NetworkTrainer:
         n_rows = self.problem.n_evaluation_rows(
             self._batch_size, _EVALUATION_ROWS // self.network.n_members
         )
-        self._outputs = self._make_output_buffer()
+        self._outputs = None
+        if self.problem.judged is not None:
+            shape = len(self._data.validation), self.problem.n_outputs
+            self._outputs = self.problem.output_buffer(*shape, device=self._device)
         begin = 0
         for piece in self._data.validation.pieces(n_rows):
             x, y = map(self._ranks.part, piece)
@@ -364,12 +423,6 @@ class NetworkTrainer:
             if self._outputs is not None:
                 self._outputs[own] = out.to(self._outputs.device)
 
-    def _make_output_buffer(self) -> torch.Tensor | None:
-        n_rows, n_outputs = len(self._data.validation), self.problem.n_outputs
-        if not n_rows or not isinstance(n_outputs, int):
-            return None
-        return self.problem.validation_buffer(n_rows, n_outputs, device=self._device)
-
     def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self._training_loss.check(out, y)
         return self._training_loss.mean(out.to(self.problem.dtype), y)
@@ -379,10 +432,6 @@ class NetworkTrainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
-
-
-def _has_batch_norm(module: nn.Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
 def check_metrics_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:

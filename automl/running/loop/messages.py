@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
-from automl.admission.placement_policy import Idle
 from automl.admission.refusals import AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, Elsewhere
 from automl.devices.memory_promises import MemoryPromise

@@ -21,8 +21,7 @@ from automl.config import (
     check_setting,
 )
 from automl.config.metrics import ValueLoss, reported_metric
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.errors import ConfigError
 from automl.models.family import family_name, family_of
 from automl.objectives.function_call import (
@@ -148,7 +147,7 @@ class _StudyPreparation:
             dataset = read_table(self._config.data, training.value_loss)
             check_loss(training.loss, dataset.task)
             check_counts(dataset)
-            check_metric(study.metric, study.towards, dataset.task, training.value_loss)
+            check_metric(study.metric, study.decided_direction, dataset.task, training.value_loss)
             return dataset, None
         from automl.data.load import refuse_table_settings
 
@@ -161,7 +160,7 @@ class _StudyPreparation:
         )
         facts = describe_user_data(self._config, plan)
         check_loss(training.loss, facts.task)
-        check_metric(study.metric, study.towards, facts.task)
+        check_metric(study.metric, study.decided_direction, facts.task)
         return None, facts
 
     def _check_family(self, space: SearchSpace, dataset: Dataset | None) -> None:

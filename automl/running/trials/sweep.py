@@ -290,7 +290,7 @@ class SweepRunner:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
     def _asking(self) -> TrialAsker:
-        n_trials, n_asked = self.parts.config.study.total, self.parts.study.n_asked
+        n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
         return TrialAsker(self, n_trials, n_asked, self._questions, others)
 

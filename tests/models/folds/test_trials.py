@@ -14,8 +14,9 @@ from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
 from automl.models.ensemble_file import write
+from automl.models.mean_model import judged_outputs
 from automl.models.model_file import EnsembleFileJob
-from automl.models.networks.folds.fold_estimator import FoldsEstimator, judged_outputs
+from automl.models.networks.folds.fold_estimator import FoldsEstimator
 from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.predictor import Predictor, load
 from automl.objectives.checkpoints import torch_checkpoint

@@ -105,7 +105,7 @@ class FoldPack:
         return None
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
-        """Return a state that suffices to go on after `epoch`, here or by `fold_calls.py`."""
+        """Return a state that suffices to go on after `epoch`, here or by `fold_estimator.py`."""
         folds = [self._lanes.state(lane, epoch) for _, lane in self._lanes_of(number)]
         return {"epoch": epoch, "folds": folds, **self._trials[number].folded.state()}
 

@@ -1,15 +1,12 @@
-"""The forward and backward pass of all lanes of a pack, by hand, as batched matrix products.
+"""The passes and losses of all lanes of a pack, by hand, as batched matrix products.
 
-They are written by hand because a small network's step is mostly autograd's bookkeeping: 300 µs for
-one network, where the arithmetic of twenty takes 250. Results go to tensors made once per layout,
-of shapes (K, B, W) for hidden layers and (K, C, B) for outputs (log_softmax over the middle
-dimension is 8 times as fast as over a last one of 2 to 10).
+A small network's step is mostly autograd's bookkeeping: 300 µs for one network, where the
+arithmetic of twenty takes 250. Results go to tensors made once per layout, of shapes (K, B, W) for
+hidden layers and (K, C, B) for outputs (log_softmax over the middle dimension is 8 times as fast as
+over a last one of 2 to 10).
 
 A lane's numbers do not depend on the other lanes, on a CPU not in the last bit: no operation mixes
 rows of different lanes, and products have at least two matrices (see `layout.WeightRegion`).
-
-The losses of the lanes are here, too: sums for the metrics, and gradients of the outputs. Their
-formulas are those of `losses.py`.
 """
 
 from __future__ import annotations
