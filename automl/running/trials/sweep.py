@@ -399,8 +399,7 @@ class SweepRunner:
         self.surveyor.take(surveyed)
 
     def _taken_over(self) -> list[WaitingTrial]:
-        """Return the trials that an earlier sweep left. Tell the study outcomes that were
-        logged."""
+        """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
         unfinished = []
         for asked in self.parts.study.interrupted():
             trial = PlannedTrial(asked.number, asked.params)
