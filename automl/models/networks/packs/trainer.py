@@ -77,8 +77,7 @@ class LanePlaces(ABC, Generic[AnyLayout]):
 
     @abstractmethod
     def find_gradients(self, rows: torch.Tensor) -> None:
-        """Write the gradients of a step on each lane's rows, numbered by `rows` (K, B), to
-        `grads`."""
+        """Write the gradients of a step on each lane's `rows` (K, B) to `grads`."""
 
     @abstractmethod
     def train_sums(self) -> torch.Tensor:
@@ -277,8 +276,7 @@ class PackTrainer(ABC):
     # --- training -------------------------------------------------------------------------------
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train one epoch of every lane; return its metrics as `NetworkTrainer`, or its
-        divergence."""
+        """Train an epoch, and return each lane's metrics or its divergence."""
         ended = self.train_epoch()
         self.settle()
         return ended
