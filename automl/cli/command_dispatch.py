@@ -185,10 +185,12 @@ def run(arguments: CommandLine) -> int:
     if arguments.hydra_options:
         return _show_hydra_answer(arguments)
     from automl.cli.compose import compose_or_join
+    from automl.running.display.machine_output import machine_output
 
-    composed = compose_or_join(arguments)
-    run_command = COMMANDS[composed.command].load()
-    return run_command(composed.config, composed.stored_config)
+    with machine_output() if arguments.json else contextlib.nullcontext():
+        composed = compose_or_join(arguments)
+        run_command = COMMANDS[composed.command].load()
+        return run_command(composed.config, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

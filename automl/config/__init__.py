@@ -14,6 +14,7 @@ from typing import Any
 
 from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
 from automl.config.commands import (
+    CompareConfig,
     EvaluateConfig,
     ExportConfig,
     ExportFormat,
@@ -22,6 +23,9 @@ from automl.config.commands import (
     RefitConfig,
     RefitMembers,
     RegisterConfig,
+    StatusConfig,
+    TableFormat,
+    TrialsConfig,
     UIConfig,
     WhichModel,
 )
@@ -43,11 +47,8 @@ from automl.config.study import (
     DEFAULT_N_TRIALS,
     STUDY_NAME_PATTERN,
     UNLIMITED_N_TRIALS,
-    EnsembleSetting,
+    AutoSetting,
     KeepCheckpoints,
-    PlotsSetting,
-    PortfolioSetting,
-    RefitSetting,
     StudyConfig,
     TrackingConfig,
     TrackingStore,
@@ -60,14 +61,15 @@ __all__ = [
     "STUDY_NAME_PATTERN",
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
+    "AutoSetting",
     "ChooseDevice",
     "ColumnKind",
+    "CompareConfig",
     "Config",
     "DataConfig",
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
-    "EnsembleSetting",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
@@ -79,23 +81,23 @@ __all__ = [
     "ObjectiveConfig",
     "ObjectiveKind",
     "ParallelKind",
-    "PlotsSetting",
-    "PortfolioSetting",
     "Precision",
     "PredictConfig",
     "PrunerConfig",
     "RayConfig",
     "RefitConfig",
     "RefitMembers",
-    "RefitSetting",
     "RegisterConfig",
     "SamplerConfig",
+    "StatusConfig",
     "StudyConfig",
     "SurveyKind",
+    "TableFormat",
     "Task",
     "TrackingConfig",
     "TrackingStore",
     "TrainingConfig",
+    "TrialsConfig",
     "UIConfig",
     "WhichModel",
     "check_function_target",
@@ -130,6 +132,9 @@ class Config:
     export: ExportConfig = field(default_factory=ExportConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)
     register: RegisterConfig = field(default_factory=RegisterConfig)
+    status: StatusConfig = field(default_factory=StatusConfig)
+    compare: CompareConfig = field(default_factory=CompareConfig)
+    trials: TrialsConfig = field(default_factory=TrialsConfig)
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
 

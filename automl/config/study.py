@@ -21,29 +21,8 @@ UNLIMITED_N_TRIALS = 100_000
 """Number of trials of a study that only a time limit ends."""
 
 
-class PortfolioSetting(enum.Enum):
-    """Whether params that did well elsewhere go first."""
-
-    auto = "auto"
-    none = "none"
-
-
-class EnsembleSetting(enum.Enum):
-    """Whether a sweep ends with an ensemble of its trials' models."""
-
-    auto = "auto"
-    none = "none"
-
-
-class RefitSetting(enum.Enum):
-    """Whether a sweep ends by training its result again on all rows."""
-
-    auto = "auto"
-    none = "none"
-
-
-class PlotsSetting(enum.Enum):
-    """Whether pictures are drawn of what an ensemble found."""
+class AutoSetting(enum.Enum):
+    """Whether a sweep does something by itself, where its setting says that it suits."""
 
     auto = "auto"
     none = "none"
@@ -87,15 +66,15 @@ class StudyConfig:
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
 
-    portfolio: PortfolioSetting = PortfolioSetting.auto
+    portfolio: AutoSetting = AutoSetting.auto
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
-    ensemble: EnsembleSetting = EnsembleSetting.auto
+    ensemble: AutoSetting = AutoSetting.auto
     """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
     does not (`python -m automl ensemble` makes one of any study of a table)."""
-    refit: RefitSetting = RefitSetting.auto
+    refit: AutoSetting = AutoSetting.auto
     """auto: with model=auto and one hold-out of a table (data=csv), a sweep that makes an ensemble
     trains its members again on all rows but the test part, as `refit` does; none: it does not."""
-    plots: PlotsSetting = PlotsSetting.auto
+    plots: AutoSetting = AutoSetting.auto
     """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
     draw what it found (columns that matter, errors by class, calibration, predicted against true)
     as pictures on the study's run in MLflow; none: nothing is drawn."""

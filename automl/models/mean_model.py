@@ -130,7 +130,7 @@ def _outputs_of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.
     n_repeats = max(fold.repeat for fold in dataset.folds) + 1
     outputs = np.empty((n_repeats, len(dataset.train), dataset.n_outputs))
     for fold, member in zip(dataset.folds, members, strict=True):
-        rows = dataset.train.rows.taking(fold.judged)
+        rows = dataset.train.rows.take(fold.judged)
         outputs[fold.repeat, fold.judged] = member.outputs(dataset.columns, rows)
     judged = outputs[:, dataset.judged_places]  # the same in each division
     return mean_outputs(judged, dataset.task)

@@ -18,8 +18,7 @@ from automl.config import Task
 from automl.config.commands import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.models.family import Family, TrainedModel, family_name
 from automl.record.study_files import study_around
 from automl.trial import ParamValue

@@ -13,7 +13,7 @@ from pathlib import Path
 from automl.config import DataConfig, Task
 from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_dataset_with_test
-from automl.data.scoring.baselines import simplest_baseline
+from automl.data.scoring.evaluation import simplest_baseline
 from automl.data.scoring.metrics import Floats, make_predictions
 from automl.data.tables.frames import Frame
 from automl.errors import AutoMLError

@@ -11,11 +11,11 @@ from virtual_machine import RAN_OUT_SECONDS, Machine
 from virtual_reading import reading_of
 from worlds import CONTEXT_BYTES, GIB, LONGEST_SURVEY_SECONDS, Setting, Trial
 
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.footprint import MemoryStructure
 from automl.admission.limits import AdmissionLimits
 from automl.admission.memory_caps import Caps, may_settle, settled_bytes
-from automl.admission.placement_policy import Idle
 from automl.admission.requests import RequestMaker
 from automl.measure.survey.survey_result import SurveyResult
 from automl.running.loop.asking import TrialAsker

@@ -133,7 +133,7 @@ def test_of_folds_a_column_is_shuffled_among_rows_that_the_model_has_not_seen(
     n = len(disc.validation)
     halves = np.arange(n // 2), np.arange(n // 2, n)
     folds = tuple(RowFold(train, judged) for judged, train in (halves, halves[::-1]))
-    nothing = disc.validation.taking(np.arange(0))
+    nothing = disc.validation.take(np.arange(0))
     data = replace(disc, train=disc.validation, validation=nothing, folds=folds)
     seen: list[np.ndarray] = []
 

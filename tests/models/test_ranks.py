@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from automl.config import Precision, Task
-from automl.data.data_facts import Size
+from automl.data.dataset import Size
 from automl.execution.worker_process import FORK_SERVER_CONTEXT
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE

@@ -213,7 +213,7 @@ def test_classes_without_a_training_row_are_said_to_be_rare(
 ) -> None:
     table = mixed(tmp_path, 3)
     places = np.flatnonzero(table.train.y < n_present)
-    few = replace(table, train=table.train.taking(places))
+    few = replace(table, train=table.train.take(places))
     predictor, listener = trained(tmp_path, name, few, epochs=2)
     assert isinstance(listener.outcome, FinishedOutcome)
     shares = predictor.predict_probabilities(mixed_frame(3, seed=1))
@@ -391,7 +391,7 @@ def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path
     data = mixed(tmp_path, 2)
     few = np.flatnonzero(data.train.y == 1)[::10]
     rows = np.sort(np.concatenate([np.flatnonzero(data.train.y == 0), few]))
-    uneven = replace(data, train=data.train.taking(rows))
+    uneven = replace(data, train=data.train.take(rows))
     frame = mixed_frame(2, seed=1)
     own: Params = {"min_samples_leaf": 10} if name == "trees" else {}
     shares = [

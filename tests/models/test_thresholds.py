@@ -50,14 +50,14 @@ def uneven(folder: Path) -> Dataset:
 
     def few(part: Any) -> Any:
         rare = np.flatnonzero(part.y == 1)[::8]
-        return part.taking(np.sort(np.concatenate([np.flatnonzero(part.y == 0), rare])))
+        return part.take(np.sort(np.concatenate([np.flatnonzero(part.y == 0), rare])))
 
     return replace(data, train=few(data.train), validation=few(data.validation))
 
 
 def with_folds(data: Dataset) -> Dataset:
     folds = tuple(folds_at_random(data.train.y.astype(np.int64), 3, seed=0))
-    return replace(data, validation=data.validation.taking(np.zeros(0, np.int64)), folds=folds)
+    return replace(data, validation=data.validation.take(np.zeros(0, np.int64)), folds=folds)
 
 
 def trained(

@@ -21,8 +21,7 @@ from automl.commands.models.which_model import (
 )
 from automl.config import Config, DataKind, WhichModel
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.data.scoring.evaluation import (
     EvaluationRows,
     ScoredRows,

@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from automl.data.columns import TableColumns
-from automl.data.data_facts import Size
-from automl.data.dataset import TableRows
+from automl.data.dataset import Size, TableRows
 from automl.data.features import n_features, one_hot_features
 from automl.errors import AutoMLError
 from automl.models.model_file import check_content

@@ -217,7 +217,7 @@ class NetworkFamily(Family):
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
         """Return the seconds of a trial of the size tried first, with the smallest batches."""
-        params, model_data = self._first_params(ends), dataset.of_one_model
+        params, model_data = self._first_params(ends), dataset.first_fold
         patience = self.patience_epochs(params, training, model_data.n_train)
         if patience is not None:
             training = replace(training, epochs=min(training.n_epochs, patience))

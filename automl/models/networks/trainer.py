@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from automl.config import Precision, Task, TrainingConfig
-from automl.data.data_facts import NetworkOutputs, Size, UserDataFacts
+from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.data.features import Edges
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.networks.losses import (

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
+from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.errors import ConfigError
 from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
 from automl.objectives.user_data.parts import (

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from automl.config import Config, EnsembleSetting, ObjectiveKind, PlotsSetting, check_setting
+from automl.config import AutoSetting, Config, ObjectiveKind, check_setting
 from automl.errors import AutoMLError
 from automl.execution.child_calls import AnsweringProcess, NoAnswerError, call_in_child
 from automl.models.families.auto.family import FAMILY_PARAM
@@ -97,7 +97,7 @@ def make_ensemble(
     model_paths = {n: str(file) for n, file in models.items() if file.exists()}
     if len(model_paths) < MIN_ENSEMBLE_MODELS:
         return None
-    draws = prepared.config.study.plots is PlotsSetting.auto and (draws or files.plots.exists())
+    draws = prepared.config.study.plots is AutoSetting.auto and (draws or files.plots.exists())
     plots = str(files.plots) if draws else None
     job = EnsembleFileJob(
         str(files.ensemble), model_paths, dataset, path.name, builder_target(prepared), plots
@@ -265,7 +265,7 @@ def can_preview_ensemble(prepared: PreparedStudy) -> bool:
     if dataset is None or prepared.choice is None or prepared.plan.refit is not None:
         return False
     is_small = len(dataset.judged) * dataset.n_outputs <= MAX_NUMBERS
-    return is_small and prepared.config.study.ensemble is EnsembleSetting.auto
+    return is_small and prepared.config.study.ensemble is AutoSetting.auto
 
 
 def rebuild_wait_seconds(took_seconds: float) -> float:

@@ -48,7 +48,6 @@ from automl.running.loop.trial_queue import (
     DEVICE_GONE_KINDS,
     AllTrialsWait,
     RefusedTrial,
-    SingleLine,
     TryStart,
     WaitingLines,
 )
@@ -78,11 +77,10 @@ class DeviceKindChoice:
 
 
 @dataclass
-class DeviceKindLines:
+class DeviceKindLines(WaitingLines):
     """The lines of a sweep that has several kinds of device. For the main thread."""
 
     chooser: DevicePaceModel
-    placing: TrialPlacer
     durations: TrialDurations
     running: Mapping[int, RunningTrial]
     n_ahead: int = 0
@@ -237,8 +235,8 @@ def make_waiting_lines(
 ) -> WaitingLines:
     """Return one queue for each kind of device if there are several kinds, or a single queue."""
     if chooser is None:
-        return SingleLine(placing)
-    return DeviceKindLines(chooser, placing, durations, running, n_ahead)
+        return WaitingLines(placing)
+    return DeviceKindLines(placing, chooser, durations, running, n_ahead)
 
 
 def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:

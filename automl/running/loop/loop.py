@@ -38,7 +38,6 @@ from automl.running.loop.messages import (
     SignalReceived,
     StopReason,
     SweepFailed,
-    TakenOverTrial,
     TimePassed,
     TrialEnded,
     TrialMemoryMeasured,
@@ -142,10 +141,10 @@ class SweepLoop:
         """Return the numbers of the trials that run or wait here. For any thread."""
         return {*self.running.copy(), *self.queue.held_trials()}
 
-    def take_over(self, trials: Sequence[TakenOverTrial]) -> None:
+    def take_over(self, trials: Sequence[WaitingTrial]) -> None:
         """Put trials that an earlier sweep left unfinished first, with what is known of them."""
-        for trial in trials:
-            self.queue.add(trial.waits(self._lines.kept_kind(trial.kind)))
+        for waiting in trials:
+            self.queue.add(replace(waiting, kind=self._lines.kept_kind(waiting.kind)))
 
     @property
     def done(self) -> bool:

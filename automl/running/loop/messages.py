@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
-from automl.admission.placement_policy import Idle
 from automl.admission.refusals import AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, Elsewhere
 from automl.devices.memory_promises import MemoryPromise
@@ -37,26 +37,6 @@ class PlannedTrial:
 
     number: int
     params: Params
-
-
-@dataclass(frozen=True)
-class TakenOverTrial:
-    """A trial that an earlier sweep left, and what happened to it there."""
-
-    trial: PlannedTrial
-    n_ran_out: int = 0
-    """Number of times the trial ran out of memory."""
-    deaths: int = 0
-    """Number of processes that died under the trial."""
-    kind: DeviceKind | None = None
-    """Kind of device on which the trial ran there. None if it never started."""
-
-    def waits(self, kind: DeviceKind | None) -> WaitingTrial:
-        """Return the trial as it waits again for this kind of device, or for any with None."""
-        is_new = self.n_ran_out == self.deaths == 0
-        return WaitingTrial(
-            self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind
-        )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Holds the waiting trials of a sweep, and decides which of them is next.
 
-`TrialQueue` owns them all. `SingleLine` finds the next one in a sweep with one kind of device;
+`TrialQueue` owns them all. `WaitingLines` finds the next one in a sweep with one kind of device;
 `device_choice.py` does the same for several kinds, each with its own line.
 """
 
@@ -10,7 +10,7 @@ import enum
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from automl.admission.refusals import SURVEYING_REFUSAL, AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import (
@@ -190,8 +190,14 @@ class AllTrialsWait:
         return next((r for r in self.refused if _waits_for_room(r.refusal)), None)
 
 
-class WaitingLines(Protocol):
-    """The lines of waiting trials, and what is learned for them. For the main thread."""
+@dataclass
+class WaitingLines:
+    """One line, first come, first served. For the main thread.
+
+    `DeviceKindLines` has one for each kind of device, and learns which trials go where.
+    """
+
+    placing: TrialPlacer
 
     def look(
         self,
@@ -204,6 +210,12 @@ class WaitingLines(Protocol):
 
         `n_to_come`: number of trials that may still be asked for.
         """
+        head, known = waiting[0], self.placing.known_request(waiting[0])
+        found = SURVEYING_REFUSAL if known is None else try_start(head, known)
+        if isinstance(found, ExecutionStart):
+            return found
+        refused = RefusedTrial(replace(head, refusal=found), known or self.placing.request(head))
+        return refused if refused.is_put_aside else AllTrialsWait([refused])
 
     def asked(self, params: Params) -> None:
         """Note that the study has asked for a trial with these params."""
@@ -218,49 +230,10 @@ class WaitingLines(Protocol):
 
     def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
         """Return the trial as it is once it has started on this kind of device."""
-
-    def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
-        """Return the kind on which a trial that ran on `kind` goes on. None for any kind."""
-
-
-@dataclass
-class SingleLine:
-    """One line, first come, first served."""
-
-    placing: TrialPlacer
-
-    def look(
-        self,
-        waiting: Sequence[WaitingTrial],
-        n_to_come: int,
-        try_start: TryStart,
-        now_seconds: float,
-    ) -> ExecutionStart | RefusedTrial | AllTrialsWait:
-        """Start the head, or let all trials wait for it."""
-        head, known = waiting[0], self.placing.known_request(waiting[0])
-        found = SURVEYING_REFUSAL if known is None else try_start(head, known)
-        if isinstance(found, ExecutionStart):
-            return found
-        refused = RefusedTrial(replace(head, refusal=found), known or self.placing.request(head))
-        return refused if refused.is_put_aside else AllTrialsWait([refused])
-
-    def asked(self, params: Params) -> None:
-        """Do nothing, since nothing depends on the params."""
-
-    def observe(self, now_seconds: float) -> None:
-        """Do nothing, since all trials go to the same kind of device, however fast."""
-
-    def finished(
-        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
-    ) -> None:
-        """Do nothing, since all trials go to the same kind of device."""
-
-    def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
-        """Return the trial unchanged, since there is no other kind."""
         return waiting
 
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
-        """Return None, since the trial goes wherever there is a device now."""
+        """Return the kind on which a trial that ran on `kind` goes on. None for any kind."""
         return None
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset, RefitRows
+from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.devices.device_reader import open_device_reader
 from automl.devices.host import usable_cores
 from automl.errors import AutoMLError

@@ -79,7 +79,7 @@ def flat_settings(config: Config) -> dict[str, str]:
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]
-    for after in ("evaluate", "export", "predict", "register"):
+    for after in ("evaluate", "export", "predict", "register", "status", "compare", "trials"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):

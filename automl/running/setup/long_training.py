@@ -38,7 +38,7 @@ def long_trial_warnings(
     if not long:
         return ()
     needs = ", ".join(f"{name} {_minutes(need)}" for name, need in long.items())
-    n_rows, n_columns = dataset.of_one_model.n_train, len(dataset.columns.all)
+    n_rows, n_columns = dataset.first_fold.n_train, len(dataset.columns.all)
     models = f", {dataset.n_models} models a trial" if dataset.n_models > 1 else ""
     line = (
         f"a trial takes minutes of a core ({n_rows:,} rows of {n_columns:,} columns{models}; "

@@ -26,9 +26,8 @@ from automl.execution.workers_executor import WorkersExecutor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE
-from automl.record.study_place import settle_place
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery

@@ -21,8 +21,7 @@ from automl.config import (
     check_setting,
 )
 from automl.config.metrics import ValueLoss, reported_metric
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.errors import ConfigError
 from automl.models.family import family_name, family_of
 from automl.objectives.function_call import (

@@ -10,18 +10,17 @@ from typing import Any
 from automl.admission.limits import AdmissionLimits
 from automl.admission.requests import RequestMaker
 from automl.config import (
+    AutoSetting,
     ChooseDevice,
     Config,
     DevicesConfig,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    PortfolioSetting,
 )
 from automl.config.checks import field_defaults, make_unset
 from automl.config.study import TrackingInside
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.models.family import pack_size
@@ -126,7 +125,7 @@ class PreparedStudy:
     def of_one_model(self) -> PreparedStudy:
         """The study with the first of the models that a trial with folds trains."""
         assert self.dataset is not None, "folds are of a table"
-        plan, dataset = replace(self.plan, n_models=1), self.dataset.of_one_model
+        plan, dataset = replace(self.plan, n_models=1), self.dataset.first_fold
         return replace(self, plan=plan, dataset=dataset)
 
     @property
@@ -145,7 +144,7 @@ class PreparedStudy:
     @property
     def portfolio(self) -> Sequence[Params]:
         """The points that did well elsewhere and are tried first."""
-        wanted = self.config.study.portfolio is PortfolioSetting.auto
+        wanted = self.config.study.portfolio is AutoSetting.auto
         if self.choice is None or not wanted or self.plan.refit is not None:
             return ()
         points, dataset = self.plan.family.portfolio(self.dataset), self.dataset

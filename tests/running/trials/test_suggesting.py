@@ -14,7 +14,12 @@ from automl.admission.limits import AdmissionLimits
 from automl.errors import StorageError
 from automl.execution.executor import InlineExecutor
 from automl.record.event_log import EventLog, read_events
-from automl.running.loop.asking import TrialAsker
+from automl.running.loop.asking import (
+    LEARNING_SPACE,
+    NoParamQuestions,
+    ParamQuestions,
+    TrialAsker,
+)
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     AdmittedExecution,
@@ -26,11 +31,6 @@ from automl.running.loop.messages import (
     WaitingTrial,
 )
 from automl.running.trials.carrier import TrialCarrier
-from automl.running.trials.suggestion_answers import (
-    LEARNING_SPACE,
-    NoParamQuestions,
-    ParamQuestions,
-)
 from automl.search.study import Study
 from automl.trial import (
     UNKNOWN_REQUEST,

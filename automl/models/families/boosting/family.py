@@ -123,7 +123,7 @@ class BoostingFamily(TableFamily):
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
         """Return the time to make histograms of each column; patience ends a trial half-way."""
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
         n_trees *= model_data.n_outputs if model_data.n_outputs > 2 else 1

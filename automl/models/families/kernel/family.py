@@ -89,7 +89,7 @@ class KernelFamily(TableFamily):
         """Return the time of the steps that learn lengths, and of the solver for the landmarks."""
         from automl.data.features import n_features
 
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         n_rows, width = len(model_data.train), n_features(dataset.columns)
         n_landmarks, n_learned = min(self.landmarks, n_rows), min(n_rows, MAX_ROWS)
         step = n_learned**3 * 2 + n_learned**2 * width * 4

@@ -65,7 +65,7 @@ class LinearFamily(TableFamily):
             return points
         from automl.data.features import n_features
 
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         width = n_features(model_data.columns)
         if width <= len(model_data.train):
             return points

@@ -93,6 +93,6 @@ class TreesFamily(TableFamily):
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
         """Return the time to read each cell for each tree."""
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         n_cells = len(model_data.train) * len(model_data.columns.all)
         return dataset.n_models * self.trees_per_epoch * training.n_epochs * n_cells * _CELL_SECONDS
