@@ -35,7 +35,7 @@ from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, EnsembleBuilt, Params, ProcessEntry
 
-WRITE = "automl.models.ensemble_file:write"
+WRITE = "automl.models.mean_model_file:write_ensemble"
 MIN_ENSEMBLE_MODELS = 2
 MAX_MODELS = 100
 """Largest number of models considered, the best of the study. Each is read, and evaluated on all
@@ -173,7 +173,7 @@ def _counted(kinds: Mapping[str, int]) -> str:
     return ", ".join(named)
 
 
-GROW = "automl.models.ensemble_file:EnsembleWorker"
+GROW = "automl.models.mean_model_file:EnsembleWorker"
 MIN_PAUSE_SECONDS = 5.0
 """Shortest pause between two previews of the ensemble."""
 MAX_TIME_FRACTION = 0.05
