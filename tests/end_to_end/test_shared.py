@@ -106,7 +106,7 @@ def values(records: Records) -> dict[tuple[int, int], float]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # four programs, three of them at once
 def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines) -> None:
-    n_trials = 24
+    n_trials = 16
     sweeps = {name: machines[name].start(*machines.words(n_trials)) for name in "abc"}
     records = {name: machines.records(name) for name in "abc"}
     sweeps["b"].wait_until(lambda: len(records["b"].outcomes()) > 3, "four trials have ended")
@@ -127,7 +127,7 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
 @pytest.mark.timeout(300)
 def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) -> None:
     """Those enqueued first; both end, though the study would take more trials."""
-    xs, enqueued = [*range(24)], [7, 3]
+    xs, enqueued = [*range(16)], [7, 3]
     words = (
         *(*machines.shared(100), "sampler=grid", "objective=python"),
         f"objective.target={OBJECTIVES}:counts",
@@ -154,7 +154,7 @@ def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) ->
 def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
     machines: Machines, *, whole: bool
 ) -> None:
-    n_trials = 60
+    n_trials = 20
     stopped = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     stopped.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
@@ -231,7 +231,7 @@ def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
     machines: Machines, tmp_path: Path
 ) -> None:
     """The machines share no folder but that."""
-    n_trials, bucket = 60, f"study.checkpoints=file://{tmp_path}/bucket"
+    n_trials, bucket = 20, f"study.checkpoints=file://{tmp_path}/bucket"
     words = machines.words(n_trials, bucket, "training.checkpoint_every_seconds=0")
     killed = machines["a"].start(*words)
     records = machines.records("a")
@@ -277,7 +277,7 @@ def kept_of(study: Path, trials: set[int]) -> dict[int, int]:
 
 @pytest.mark.slow
 def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> None:
-    n_trials = 40
+    n_trials = 16
     stopped = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     stopped.wait_until(lambda: len(records.losses()) >= 3, "it reports")
@@ -296,7 +296,7 @@ def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> Non
 
 @pytest.mark.slow
 def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
-    n_trials = 40
+    n_trials = 16
     first = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
@@ -367,7 +367,7 @@ def test_an_empty_folder_knows_all_by_url_and_name(machines: Machines, database:
 def test_a_database_that_is_away_delays_and_loses_nothing(
     machines: Machines, postgres: Server
 ) -> None:
-    n_trials = 30
+    n_trials = 16
     sweep = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
@@ -390,7 +390,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     machines: Machines, postgres: Server
 ) -> None:
     """It still has its connections, and never answers."""
-    words = machines.words(60, "study.grace_seconds=5", "tracking.store=none")
+    words = machines.words(20, "study.grace_seconds=5", "tracking.store=none")
     sweep = machines["a"].start(*words)
     records = machines.records("a")
     sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
@@ -401,7 +401,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     assert "the database has not taken all that this sweep did" in done.stdout
     again = machines["a"].call("resume", "study.name=shared")
     assert (again.code, again.stderr) == (0, ""), again.stderr
-    assert "shared: 60 finished" in again.stdout
+    assert "shared: 20 finished" in again.stdout
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/x", "postgresql:///x?host=/no"])
@@ -418,7 +418,7 @@ def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) ->
 def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
     machines: Machines,
 ) -> None:
-    n_trials, words = 40, machines.words(40, "training.checkpoint_every_seconds=0")
+    n_trials, words = 16, machines.words(16, "training.checkpoint_every_seconds=0")
     first = machines["a"].start(*words)
     records = machines.records("a")
     first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
