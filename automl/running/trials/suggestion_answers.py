@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from automl.admission.refusals import AdmissionRefusal
 from automl.errors import ConfigError
 from automl.running.loop.messages import AdmittedExecution, QuestionAsked, RunningTrial
-from automl.search.discovered_space import N_ALIKE_TRIALS
-from automl.search.param_suggestions import ParamSuggester
+from automl.search.param_suggestions import N_ALIKE_TRIALS, ParamSuggester
 from automl.search.study import Study
 from automl.trial import (
     ParamAnswer,
@@ -57,14 +56,14 @@ class ParamQuestions:
     say: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        found = self.suggesting.found
+        found = self.suggesting.found_space
         self._printed_shape = found.shape() if found.is_stable else None
         """The shape of the space that was last printed, by this sweep or an earlier one."""
 
     @property
     def one_at_a_time(self) -> bool:
         """Whether no trial may start while another runs."""
-        return not self.suggesting.found.is_stable
+        return not self.suggesting.found_space.is_stable
 
     def answer(
         self,
@@ -89,7 +88,7 @@ class ParamQuestions:
     def found(self, *, at_end: bool = False) -> Iterator[str]:
         """Yield the space that was found as YAML lines: once it is known, and at the end if it has
         grown since or was not known before."""
-        found = self.suggesting.found
+        found = self.suggesting.found_space
         is_news = (
             found.shape() != self._printed_shape
             if at_end
