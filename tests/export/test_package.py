@@ -165,10 +165,7 @@ def test_a_package_that_was_compiled_is_bound_to_this_cpu(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "build",
-    [networks.normed, networks.Recurrent, networks.dropping, networks.Secret],
-)
+@pytest.mark.parametrize("build", [networks.Recurrent, networks.dropping, networks.Secret])
 def test_a_network_of_the_users_goes_the_same_way(
     columns: TableColumns, tmp_path: Path, build: Any
 ) -> None:

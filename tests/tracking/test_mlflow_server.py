@@ -1,5 +1,7 @@
-"""MLflow's own server on PostgreSQL, and on SQLite: few calls, several writers, outages, no room
-for artifacts."""
+"""MLflow's own server: few calls, several writers, outages, no room for artifacts.
+
+`tests/end_to_end/test_one_server.py` has one on PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from automl.trial import CheckpointKind
 from tests.end_to_end.proxy import Proxy
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import check_exact, deliver
-from tests.tracking.mlflow_server import mlflow_server, postgresql
+from tests.tracking.mlflow_server import mlflow_server
 from tests.tracking.scenes import (
     NAME,
     UUID,
@@ -48,13 +50,12 @@ API = "/api/2.0/mlflow/"
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Two workers on PostgreSQL, artifacts through the server."""
+def port(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[int]:
+    """One that takes artifacts."""
     folder = tmp_path_factory.mktemp("server")
-    with (
-        postgresql() as store,
-        mlflow_server(folder, store, "--artifacts-destination", "files", n_workers=2) as port,
-    ):
+    shutil.copyfile(empty_database, folder / "mlflow.db")
+    store = f"sqlite:///{folder / 'mlflow.db'}"
+    with mlflow_server(folder, store, "--artifacts-destination", "files") as port:
         yield port
 
 
