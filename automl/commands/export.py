@@ -27,8 +27,8 @@ from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import Family
 from automl.record.studies import read_study, study_path
+from automl.record.study_directory import settle_place_unlocked
 from automl.record.study_files import StudyFiles
-from automl.record.study_place import settle_place_unlocked
 from automl.record.texts import say_on_stdout
 from automl.running.display.console import CommandConsole, open_console
 from automl.tracking.long_step import long_step

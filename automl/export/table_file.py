@@ -35,7 +35,9 @@ def write(predictor: Predictor, example: Mapping[str, npt.NDArray[Any]], file: P
     if networks:
         answers.append(graph.take_in(_of_networks(predictor, networks, example)))
     answer = answers[0] if len(answers) == 1 else graph.add("Sum", *answers)
-    file.write_bytes(graph.model(answer, task, predictor.trained.n_outputs).SerializeToString())
+    file.write_bytes(
+        graph.model(answer, task, predictor.trained_model.n_outputs).SerializeToString()
+    )
 
 
 def _times(graph: TableGraph, answer: str, weight: float) -> str:

@@ -60,8 +60,6 @@ class HeldOutScores:
 
 def score(job: HeldOutScoringJob) -> HeldOutScores:
     """Score the models of a job. Raises AutoMLError for a table or a file that cannot be used."""
-    from automl.models.predictor import load_table_model
-
     loaded = load_dataset_with_test(job.data, job.data.test_path)
     data, part = loaded.dataset, loaded.test
     models = {name: load_table_model(path) for name, path in job.paths.items()}

@@ -64,10 +64,7 @@ def members_content(
 
 
 def save_model_file(path: Path, content: Mapping[str, Any], models: Sequence[Path]) -> None:
-    """Write a file made of `models`, without torch if none of them was written by torch.
-
-    Raises StorageError.
-    """
+    """Write a file made of `models`, with torch if torch wrote one of them. Raises StorageError."""
     plain = [plain_checkpoint.is_plain_checkpoint(model) for model in models]
     if all(plain):
         plain_checkpoint.save(path.parent, {path.name: content})

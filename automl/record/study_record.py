@@ -146,10 +146,7 @@ def _has_rank(trial: TrialRecord) -> bool:
 
 
 class LoggedHistory:
-    """Remembers what the log has of each trial, so that nothing is logged twice.
-
-    A metric of a step is logged once, and nothing of a trial after its end.
-    """
+    """Remembers what the log has of each trial, so that no value of a step is logged twice."""
 
     def __init__(self) -> None:
         self._known: defaultdict[int, _TrialLogged] = defaultdict(_TrialLogged)
@@ -284,7 +281,7 @@ class StudyFold:
         fold = self._trials.get(event.trial)
         if fold is None:
             reports: dict[int, Mapping[str, float]] | None = {} if self._keep_reports else None
-            fold = TrialFold(event.trial, event.time, self._metric, reports)
+            fold = TrialFold(event.trial, event.time, reports, metric=self._metric)
             self._trials[event.trial] = fold
         return fold
 

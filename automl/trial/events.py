@@ -385,7 +385,14 @@ class EnsembleBuilt:
     """Each metric of the best single trial on these rows, by trial number."""
 
 
+@dataclass(frozen=True)
+class ReportWritten:
+    """The page of the study's report was written, which MLflow gets as an artifact."""
+
+    time: float
+
+
 Event: TypeAlias = (
     "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
-    "EnsembleBuilt | ExportTuned"
+    "EnsembleBuilt | ExportTuned | ReportWritten"
 )

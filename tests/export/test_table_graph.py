@@ -154,7 +154,7 @@ def test_a_forest_takes_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(table_graph, "_VALUES_AT_ONCE", 7)
     predictor, _ = trained(tmp_path, "trees", mixed(tmp_path, 3), epochs=10)
     check_export(predictor, tmp_path / "out")
-    n_nodes = len(predictor.trained.trees.column)  # type: ignore[attr-defined]
+    n_nodes = len(predictor.trained_model.trees.column)  # type: ignore[attr-defined]
     assert (tmp_path / "out" / "model.onnx").stat().st_size < 20 * n_nodes
 
 
@@ -164,7 +164,7 @@ def test_a_forest_takes_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["trees", "boosting"])
 def test_rows_lie_on_thresholds_and_beside_them(name: str, table: Dataset, tmp_path: Path) -> None:
     predictor, _ = trained(tmp_path, name, table)
-    model, columns = predictor.trained, predictor.columns
+    model, columns = predictor.trained_model, predictor.columns
     at, thresholds = model.borders()  # type: ignore[attr-defined]
     laid = list(border_rows(columns, rows_of(), (at, thresholds)))
     view = tree_view(columns, predictor.read(pd.DataFrame([row for _, row in laid])))

@@ -14,19 +14,19 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, DatasetPart, RowFold, TableRows
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
-from automl.models.ensemble.ensemble_figures import N_REPEATS, ensemble_plots, n_shuffle_repeats
-from automl.models.ensemble.ensemble_file import open_ensemble_worker, write
-from automl.models.ensemble.ensemble_messages import (
+from automl.models.ensemble_figures import N_REPEATS, ensemble_plots, n_shuffle_repeats
+from automl.models.ensemble_file import EnsembleWorker, write
+from automl.models.families.mlp.family import MLPFamily
+from automl.models.families.mlp.network import MLPNetwork, MLPShape
+from automl.models.mean_model import MeanModel
+from automl.models.model_file import (
     EnsembleFileJob,
     EnsembleFileResult,
     EnsembleQuery,
     EnsembleQueryResult,
     EnsembleWorkerSetup,
+    make_model_state,
 )
-from automl.models.families.mlp.family import MLPFamily
-from automl.models.families.mlp.network import MLPNetwork, MLPShape
-from automl.models.mean_model import MeanModel
-from automl.models.model_file import make_model_state
 from automl.models.predictor import load, load_table_model
 from automl.objectives.checkpoints import torch_checkpoint
 
@@ -207,7 +207,7 @@ def test_weights_that_are_none_are_refused(tmp_path: Path, disc: Dataset, weight
 def test_one_that_grew_is_what_is_made_at_once(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
     at_once = write(question)
-    ensemble = open_ensemble_worker(EnsembleWorkerSetup(question.dataset))
+    ensemble = EnsembleWorker(EnsembleWorkerSetup(question.dataset))
     two = ensemble(EnsembleQuery({n: question.models[n] for n in (0, 1)}))
     assert isinstance(two, EnsembleQueryResult)
     assert set(two.members) <= {0, 1}
@@ -230,7 +230,7 @@ def load_of(file: bytes, folder: Path) -> list[object]:
 
 def test_a_model_is_asked_once(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0)
-    ensemble = open_ensemble_worker(EnsembleWorkerSetup(question.dataset))
+    ensemble = EnsembleWorker(EnsembleWorkerSetup(question.dataset))
     first = ensemble(EnsembleQuery(question.models))
     for path in question.models.values():
         Path(path).unlink()
@@ -242,7 +242,7 @@ def test_a_model_is_asked_once(tmp_path: Path, disc: Dataset) -> None:
 
 def test_what_is_not_among_the_best_any_more_is_forgotten(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
-    ensemble = open_ensemble_worker(EnsembleWorkerSetup(question.dataset))
+    ensemble = EnsembleWorker(EnsembleWorkerSetup(question.dataset))
     ensemble(EnsembleQuery(question.models))
     ensemble(EnsembleQuery({n: question.models[n] for n in (0, 1)}))
     made = ensemble(replace(question, models={n: question.models[n] for n in (0, 1)}))

@@ -351,9 +351,11 @@ def test_trees_have_as_many_leaves_as_a_file_may_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = mixed(tmp_path, 1)
-    free: Any = trained(tmp_path / "free", "trees", data, {"min_samples_leaf": 1})[0].trained
+    free: Any = trained(tmp_path / "free", "trees", data, {"min_samples_leaf": 1})[0].trained_model
     monkeypatch.setattr("automl.models.families.trees.family.MAX_TRIAL_LEAVES", 60)
-    bound: Any = trained(tmp_path / "bound", "trees", data, {"min_samples_leaf": 1})[0].trained
+    bound: Any = trained(tmp_path / "bound", "trees", data, {"min_samples_leaf": 1})[
+        0
+    ].trained_model
     assert len(free.trees.value) > 0.9 * 3 * len(data.train), "a leaf for nearly each row"
     assert len(bound.trees.value) == 60
 

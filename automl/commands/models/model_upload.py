@@ -22,7 +22,7 @@ from automl.tracking.registry.model_versions import (
     rows_key,
 )
 from automl.tracking.view.run_update import STUDY_TAG, TRIAL_TAG, MetricPoint
-from automl.tracking.view.study_values import model_score_points
+from automl.tracking.view.study_run import model_score_points
 
 if TYPE_CHECKING:
     from automl.tracking.registry.registry import ModelRegistry

@@ -30,7 +30,7 @@ from automl.measure.tuning.ways import (
     WayUnavailableError,
     first_rows,
 )
-from automl.models.ensemble.ensemble_figures import new_figure, png_bytes
+from automl.models.ensemble_figures import new_figure, png_bytes
 from automl.models.mean_model import use_threads
 from automl.models.model_file import short_error_text
 from automl.models.predictor import Predictor

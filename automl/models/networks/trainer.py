@@ -2,18 +2,24 @@
 
 An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
 validation part. Batches are index selections of tensors that stay on the device.
+
+Several processes may train one network together, each on its share of every batch. Gradients are
+weighted by rows and summed. A batch that does not divide, or has fewer rows than there are
+processes, therefore has exactly the gradients of one process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -28,7 +34,7 @@ from automl.models.networks.losses import (
     make_loss,
     weight_classes,
 )
-from automl.models.networks.network import NetworkDescription, NetworkFactory
+from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import NetworkFamily, TrainingParams, fill_from_settings
 from automl.models.networks.optimizers import (
     FlatParameters,
@@ -36,24 +42,81 @@ from automl.models.networks.optimizers import (
     lr_factor,
     make_optimizer,
 )
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
-from automl.objectives.goal import Patience, StudyGoal
+from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
 from automl.objectives.training_plan import WarmUp
-from automl.trial import Direction, Params
+from automl.trial import Params
+
+
+class LostRankError(Exception):
+    """Raised when another process of the group does not answer any more."""
+
+
+class RankGroup:
+    """One process's view of the processes that train together, which are torch's default group.
+
+    Process 0 reports. A process that trains alone needs no group of torch's.
+    """
+
+    def __init__(self, rank: int = 0, n_ranks: int = 1) -> None:
+        self.rank, self.n_ranks = rank, n_ranks
+
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Return this process's rows of a batch, and the weight of their mean in the batch's mean.
+
+        Batch norm needs two rows. If a batch has fewer than two rows for each process, each process
+        takes the whole batch.
+        """
+        if self.n_ranks == 1 or len(rows) < 2 * self.n_ranks:
+            return rows, 1 / self.n_ranks
+        own = self.part(rows)
+        return own, len(own) / len(rows)
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return this process's part of rows that are evaluated; it may be empty."""
+        return rows.tensor_split(self.n_ranks)[self.rank]
+
+    def add(self, numbers: torch.Tensor) -> None:
+        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                dist.all_reduce(numbers)
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Overwrite tensors with those of rank 0. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+
+SINGLE_RANK = RankGroup()
+
+
+@contextmanager
+def _lost_rank_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # in these calls every error of the library is about the others
+        raise LostRankError(str(error)) from error
+
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
 _OUTPUTS_ON_DEVICE = 2**22  # numbers that an evaluation leaves on its device, else in main memory
 
 
-MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)
-
-
 class DivergedError(ArithmeticError):
     """Raised when the loss of an epoch is NaN or infinite: no later epoch mends that."""
+
+
+class NetworkFactory(Protocol):
+    """Makes the network descriptions of a family."""
+
+    def network(self, problem: TrainingProblem, params: Any) -> NetworkDescription:
+        """Return the network that a trial's params ask for."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +139,7 @@ class TrainingProblem:
     facts: UserDataFacts | None = None
     """The facts of the user's own data; None means that the data is a table."""
     judged: JudgedTargets | None = None
-    """The targets of the validation part, for more metrics than the losses and their parts. None
-    leaves it at these."""
+    """The targets of the validation part, for further metrics; None: no further ones."""
     class_weights: tuple[float, ...] = ()
     """The weight of a row of each class, so that all classes count the same; empty for numbers."""
     get_edges: Callable[[], Edges] = tuple
@@ -85,7 +147,7 @@ class TrainingProblem:
     epoch_rows: int | None = None
     """The number of rows in an epoch; None means all training rows."""
 
-    def of(self, precision: Precision) -> TrainingProblem:
+    def with_precision(self, precision: Precision) -> TrainingProblem:
         """Return the problem in another precision, which a trial may have as a param."""
         return self if precision is self.precision else replace(self, precision=precision)
 
@@ -116,10 +178,7 @@ class TrainingProblem:
         return min(most, max(batch_size, _EVALUATION_NUMBERS // n_numbers))
 
     def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
-        """Return the metrics of `NetworkTrainer.run_epoch`, from three sums over rows.
-
-        The sums are those of the training loss, the validation loss and the misses.
-        """
+        """Return an epoch's metrics from sums over rows: training loss, validation loss, misses."""
         train_sum, val_sum, miss_sum = sums
         metrics = {"train_loss": train_sum / n_train}
         if not n_validation:
@@ -131,46 +190,20 @@ class TrainingProblem:
             metrics["val_error"] = miss_sum / n_validation
         return metrics
 
-    def more_metrics(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return the study's metric by the outputs (N, C) for the validation part.
-
-        Returns nothing if the metric needs no outputs.
-        """
-        if self.judged is None or outputs is None or not self.judged.wants_metric:
-            return {}
-        return self.judged.metric_of(outputs.double().cpu().numpy())
-
-    def all_metrics(self, outputs: torch.Tensor | None) -> ReportScores | None:
-        """Return an object that computes all metrics of the outputs (N, C) for the validation part.
-
-        None means that there are no metrics to compute.
-        """
+    def scores(self, outputs: torch.Tensor | None) -> ReportScores | None:
+        """Return an object that computes metrics of the outputs (N, C); None: no more metrics."""
         if self.judged is None or outputs is None:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
 
-    def beside(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return `JudgedTargets.beside` by the outputs (N, C) for the validation part."""
-        if self.judged is None or outputs is None:
-            return {}
-        return self.judged.beside(outputs.double().cpu().numpy())
-
-    def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
-        """Return zeros for the outputs of the validation part; None if nothing reads them."""
-        if self.judged is None:
-            return None
-        return self.output_buffer(*shape, device=device)
-
-    def output_buffer(self, *shape: int, device: torch.device) -> torch.Tensor:
-        """Return zeros for outputs; large ones are in main memory instead of the device's."""
-        fits = math.prod(shape) <= _OUTPUTS_ON_DEVICE
-        return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
+    def output_buffer(self, *shape: Size, device: torch.device) -> torch.Tensor:
+        """Return zeros for a table's outputs; large ones are in main memory, not on the device."""
+        sizes = [size for size in shape if isinstance(size, int)]
+        fits = math.prod(sizes) <= _OUTPUTS_ON_DEVICE
+        return torch.zeros(sizes, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
-        """Return the patience of a trial at its start, with `n_rows` rows in an epoch.
-
-        A goal without rows to judge by has a patience that never ends.
-        """
+        """Return a trial's patience at its start; it never ends if no rows judge."""
         limit = params.limit_epochs(self.training.patience_steps, n_rows)
         return Patience(self.goal, None if self.goal.keeps_last else limit)
 
@@ -189,8 +222,7 @@ class TrainingProblem:
 
     def network(self, params: TrainingParams) -> NetworkDescription:
         """Return the network that a trial's params ask for."""
-        sizes = (self.n_inputs, self.n_outputs)
-        return self.networks.network(self.family, params, *sizes, self.get_edges)
+        return self.networks.network(self, params)
 
 
 class NetworkTrainer:
@@ -210,7 +242,7 @@ class NetworkTrainer:
     ) -> None:
         """Build the network, with weights that follow from `seed`.
 
-        `ranks` are the processes that train together (`parallel/process_group.py`); all get the
+        `ranks` are the processes that train together (`networks/trainer.py`); all get the
         same params, data and seed. torch's DataParallel trains on several `devices`.
         """
         self.problem, self.params, self.network = problem, params, problem.network(params)
@@ -223,7 +255,9 @@ class NetworkTrainer:
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, RandomStream.WEIGHTS)
         )
-        self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
+        self.splits_batch_norm = ranks.n_ranks > 1 and any(
+            isinstance(part, _BatchNorm) for part in self.model.modules()
+        )
         """Whether each process normalises only its own rows of a batch. torch's SyncBatchNorm works
         on GPUs only."""
         if self.splits_batch_norm and self._device.type == "cuda":
@@ -245,11 +279,7 @@ class NetworkTrainer:
     @property
     def scores(self) -> ReportScores | None:
         """An object that computes all metrics of the last epoch; None if there are no more."""
-        return self.problem.all_metrics(self._outputs)
-
-    def beside(self) -> dict[str, float]:
-        """Return the entries of a model file besides the model of the last epoch."""
-        return self.problem.beside(self._outputs)
+        return self.problem.scores(self._outputs)
 
     @property
     def has_stopped(self) -> bool:
@@ -275,7 +305,8 @@ class NetworkTrainer:
         sums_on_host = sums.tolist()  # the one wait for the device in an epoch
         metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
         check_metrics_finite(metrics, epoch, self.params)
-        metrics |= self.problem.more_metrics(self._outputs)
+        if (scores := self.scores) is not None:
+            metrics |= scores.study_metric()
         self._patience = self._patience.after(metrics)
         return metrics
 
@@ -287,10 +318,7 @@ class NetworkTrainer:
             return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self, epoch: int) -> dict[str, Any]:
-        """Return a state that suffices to go on after `epoch`.
-
-        Random draws are no part of it: they follow from seed and epoch.
-        """
+        """Return a state to go on from after `epoch`, without draws, which follow from the seed."""
         average = {} if self._average is None else {"average": self._average}
         return {
             "epoch": epoch,
@@ -373,7 +401,10 @@ class NetworkTrainer:
         n_rows = self.problem.n_evaluation_rows(
             self._batch_size, _EVALUATION_ROWS // self.network.n_members
         )
-        self._outputs = self._make_output_buffer()
+        self._outputs = None
+        if self.problem.judged is not None:
+            shape = len(self._data.validation), self.problem.n_outputs
+            self._outputs = self.problem.output_buffer(*shape, device=self._device)
         begin = 0
         for piece in self._data.validation.pieces(n_rows):
             x, y = map(self._ranks.part, piece)
@@ -392,12 +423,6 @@ class NetworkTrainer:
             if self._outputs is not None:
                 self._outputs[own] = out.to(self._outputs.device)
 
-    def _make_output_buffer(self) -> torch.Tensor | None:
-        n_rows, n_outputs = len(self._data.validation), self.problem.n_outputs
-        if not n_rows or not isinstance(n_outputs, int):
-            return None
-        return self.problem.validation_buffer(n_rows, n_outputs, device=self._device)
-
     def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self._training_loss.check(out, y)
         return self._training_loss.mean(out.to(self.problem.dtype), y)
@@ -407,10 +432,6 @@ class NetworkTrainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
-
-
-def _has_batch_norm(module: nn.Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
 def check_metrics_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:

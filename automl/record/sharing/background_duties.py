@@ -70,10 +70,7 @@ class SharingThreads:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether all trials were given up, since their leases could not be renewed for too long.
-
-        A trial that is begun now would be ended at once.
-        """
+        """Whether leases were not renewed for too long: a trial that begins now would be ended."""
         return self._clock() - self._renewed >= GIVE_UP_SECONDS
 
     def start(self) -> None:

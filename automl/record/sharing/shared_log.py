@@ -102,10 +102,7 @@ class SharedEventLog(EventLog):
     """An event log that writes only events of trials that this sweep holds."""
 
     def __init__(self, directory: Path, own: Path, copied: Iterable[Event]) -> None:
-        """Open `own`, the file of the sweep's own lines; `copied` are the events of the copy.
-
-        Raises StorageError.
-        """
+        """Open `own`, the file of the sweep's own lines; `copied` are the events of the copy."""
         fold = StudyFold()
         for event in copied:
             fold.take(event)
@@ -196,10 +193,7 @@ class OwnLogLine:
 
 
 def read_lines(path: Path, offset: int) -> list[OwnLogLine]:
-    """Return the next whole lines from byte `offset` on: up to MAX_BYTES, at least one.
-
-    Raises StorageError.
-    """
+    """Return the next whole lines from byte `offset` on: up to MAX_BYTES, at least one."""
     try:
         with open(path, "rb") as file:
             file.seek(offset)
@@ -225,10 +219,7 @@ def _lines(data: bytes, offset: int) -> Iterator[OwnLogLine]:
 
 
 def accepted_lines(lines: list[OwnLogLine], attempts: Mapping[int, int | None]) -> list[OwnLogLine]:
-    """Return the lines that the record takes.
-
-    `attempts` has the current attempt of each trial; None: the trial has ended.
-    """
+    """Return the lines of current `attempts`, which are None for trials that have ended."""
     current = dict(attempts)
     accepted = []
     for line in lines:
@@ -242,10 +233,7 @@ def accepted_lines(lines: list[OwnLogLine], attempts: Mapping[int, int | None]) 
 
 
 def ship_lines(database: Database, study: int, sweep: str, path: Path) -> list[OwnLogLine]:
-    """Give the table the next lines of the log at `path`; return them, refused ones included.
-
-    A call that is repeated after a lost answer gives no line twice. Raises StorageError.
-    """
+    """Give the table the next lines of the log, each once; return them, refused ones included."""
     with database.transaction() as cursor:
         offset = study_tables.shipped_offset(cursor, sweep)
     lines = read_lines(path, offset)

@@ -22,9 +22,8 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedLogCopy, ship_lines
 from automl.record.sharing.study_tables import StoredStudy
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory, read_study_place
 from automl.record.study_files import StudyFiles
-from automl.record.study_place import read_study_place
 
 MAX_FETCHED_EVENTS = 10_000
 """Number of events that are copied in one transaction."""
@@ -77,10 +76,7 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
 
 
 def fetch_stored_config(study: StudyConfig) -> str | None:
-    """Return the config that `study` was begun with, as YAML; None: the database lacks it.
-
-    Raises ConfigError when the database cannot be used, StorageError.
-    """
+    """Return the config that `study` was begun with, as YAML; None: the database lacks it."""
     assert study.storage is not None
     assert study.name is not None
     database = Database(study.storage)
@@ -94,10 +90,7 @@ def fetch_stored_config(study: StudyConfig) -> str | None:
 
 
 def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path) -> None:
-    """Ship the logs that sweeps of this folder left when they were killed or cut off.
-
-    Raises StorageError.
-    """
+    """Ship the logs that sweeps of this folder left when they were killed or cut off."""
     for path in sorted((directory / OUTBOX_FOLDER).glob("*.log")):
         with database.transaction() as cursor:
             known = study_tables.is_sweep_of_study(cursor, study.id, path.stem)

@@ -44,13 +44,12 @@ from automl.running.loop.messages import (
 from automl.running.loop.packing import GetProgress, TrialDurations
 from automl.running.loop.placing import TrialPlacer
 from automl.running.loop.trial_paces import DevicePaceModel, ExecutionTiming
-from automl.running.loop.waiting_lines import (
+from automl.running.loop.trial_queue import (
     DEVICE_GONE_KINDS,
     AllTrialsWait,
     RefusedTrial,
-    SingleQueue,
-    TrialQueues,
     TryStart,
+    WaitingLines,
 )
 from automl.trial import DeviceKind, Params, Placement, ResourceRequest, TrainingWork
 
@@ -78,11 +77,10 @@ class DeviceKindChoice:
 
 
 @dataclass
-class DeviceKindQueues:
+class DeviceKindLines(WaitingLines):
     """The lines of a sweep that has several kinds of device. For the main thread."""
 
     chooser: DevicePaceModel
-    placing: TrialPlacer
     durations: TrialDurations
     running: Mapping[int, RunningTrial]
     n_ahead: int = 0
@@ -228,17 +226,17 @@ class DeviceKindQueues:
         return any(isinstance(placement, Placement) for placement in placements)
 
 
-def make_trial_queues(
+def make_waiting_lines(
     chooser: DevicePaceModel | None,
     placing: TrialPlacer,
     durations: TrialDurations,
     running: Mapping[int, RunningTrial],
     n_ahead: int,
-) -> TrialQueues:
+) -> WaitingLines:
     """Return one queue for each kind of device if there are several kinds, or a single queue."""
     if chooser is None:
-        return SingleQueue(placing)
-    return DeviceKindQueues(chooser, placing, durations, running, n_ahead)
+        return WaitingLines(placing)
+    return DeviceKindLines(placing, chooser, durations, running, n_ahead)
 
 
 def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:
@@ -252,7 +250,7 @@ def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> Tr
 class QueuePass:
     """One look at all waiting trials."""
 
-    choosing: DeviceKindQueues
+    choosing: DeviceKindLines
     lines: Mapping[DeviceKind, DeviceQueue]
     split: DeviceSplit
     n_to_come: int

@@ -7,20 +7,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
 from automl.admission.requests import RequestMaker
 from automl.config import (
+    AutoSetting,
     ChooseDevice,
     Config,
     DevicesConfig,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    PortfolioSetting,
 )
 from automl.config.checks import field_defaults, make_unset
-from automl.config.tracking import TrackingInside
+from automl.config.study import TrackingInside
 from automl.data.dataset import Dataset, UserDataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
@@ -108,8 +107,8 @@ class PreparedStudy:
             facts=self.facts,
             request_bytes=self.config.admission.request_bytes,
             packs_large=execution.pack != "auto",
-            inside=mlflow_inside_entry(self.config, self.plan),
-            called=self.called,
+            redirect=mlflow_inside_entry(self.config, self.plan),
+            function=self.called,
         )
 
     @property
@@ -145,7 +144,7 @@ class PreparedStudy:
     @property
     def portfolio(self) -> Sequence[Params]:
         """The points that did well elsewhere and are tried first."""
-        wanted = self.config.study.portfolio is PortfolioSetting.auto
+        wanted = self.config.study.portfolio is AutoSetting.auto
         if self.choice is None or not wanted or self.plan.refit is not None:
             return ()
         points, dataset = self.plan.family.portfolio(self.dataset), self.dataset
@@ -293,9 +292,8 @@ class PreparedStudy:
             portfolio=self.portfolio,
         )
 
-    @property
-    def requests(self) -> RequestMaker:
-        """The maker of the trials' resource requests."""
+    def make_requests(self) -> RequestMaker:
+        """Return a new maker of the trials' resource requests, which has learned nothing yet."""
         return RequestMaker(
             lambda params: self.plan.request(params, self.dataset),
             self.config.admission.request_bytes,
@@ -342,12 +340,3 @@ def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | No
             "MLFLOW_TRACKING_PASSWORD, or to a database by ~/.pgpass."
         )
     return ProcessEntry(INSIDE, InsideConfig(redirect=True, uri=uri))
-
-
-def make_governor(config: Config) -> SharingGovernor | None:
-    """Return the governor, which finds how many trials share a device. None if the user has set
-    the number, or if
-    trials share this process, which hides their paces."""
-    admission = config.admission
-    is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
-    return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()

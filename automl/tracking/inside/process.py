@@ -32,13 +32,18 @@ from typing import Any, TypeVar
 
 from automl.record.study_files import study_of_logged_files
 from automl.record.texts import fit_line, redact_text
-from automl.tracking.deliver.confirmed_offset import delivered_parent_run, read_delivered_runs
+from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI, open_store
-from automl.tracking.inside.running_trials import MlflowTrial, register_trial_of_thread, remark_once
+from automl.tracking.inside.running_trials import (
+    LOG_ADDRESS_VARIABLE,
+    MlflowTrial,
+    register_trial_of_thread,
+    remark_once,
+    serve_trial,
+)
 from automl.tracking.inside.runs import TrialRuns
-from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, serve_trial
 from automl.tracking.mlflow_loading import set_trial_environment
-from automl.trial.library_redirect import LoggingTrial
+from automl.trial.session_protocols import LoggingTrial
 
 _MLFLOW_METADATA = "lib/python3*/*-packages/mlflow*-*.dist-info"
 """Pattern of MLflow's metadata below an environment's folder; mlflow-skinny matches, too."""
@@ -90,14 +95,11 @@ class ForeignPrograms:
             "tracking.inside=redirect, or run it by this environment's Python"
         )
         if not self._is_store_there:  # two processes that make one store at once fail
-            self._is_store_there = self._wait(lambda: delivered_parent_run(log), ask) is not None
+            self._is_store_there = self._wait(lambda: read_delivered_runs(log), ask) is not None
         return {}
 
     def _wait(self, find: Callable[[], _Found | None], ask: Callable[[], None]) -> _Found | None:
-        """Return what `find` finds in time, else None.
-
-        After the first time-out later trials are not held up any more.
-        """
+        """Return what `find` finds in time, else None; after a time-out it does not wait again."""
         deadline = time.monotonic() + self._wait_seconds
         while (found := find()) is None and time.monotonic() < deadline:
             ask()
@@ -127,10 +129,7 @@ class InsideConfig:
 
 @functools.cache
 def is_plugin_installed() -> bool:
-    """Return whether MLflow knows the trials' store.
-
-    A checkout that was updated has to be installed again before it does.
-    """
+    """Return whether MLflow knows the trials' store, which an old installation lacks."""
     known = TRIAL_SCHEME in {point.name for point in entry_points(group="mlflow.tracking_store")}
     if not known:
         logger.warning(
@@ -146,7 +145,7 @@ def open_inside(config: InsideConfig) -> MlflowInside:
 
 
 class MlflowInside:
-    """A `LoggingRedirect` (`automl.trial.library_redirect`) for MLflow."""
+    """A `LoggingRedirect` (`automl.trial.session_protocols`) for MLflow."""
 
     def __init__(self, config: InsideConfig) -> None:
         self._redirect = config.redirect

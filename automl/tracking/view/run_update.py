@@ -69,14 +69,14 @@ class RunUpdate:
     start_ms: int
     key: Mapping[str, str]
     """Tags by which the run is found again."""
-    birth_tags: Mapping[str, str]
+    birth_tags: Mapping[str, str] = field(default_factory=dict)
     """Other tags that the run has from its creation on."""
-    params: Mapping[str, str]
+    params: Mapping[str, str] = field(default_factory=dict)
     """All params of the run, whether MLflow has them or not."""
-    begins: bool
+    begins: bool = False
     """Whether the params are written: the run begins, goes on, or its objective asked for more."""
-    tags: Mapping[str, str]
-    metrics: Sequence[MetricPoint]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Sequence[MetricPoint] = ()
     once: Sequence[str] = END_METRICS
     """Metrics of which the run has one value, from its end on."""
     logged_params: Mapping[str, str] = field(default_factory=dict)
@@ -85,15 +85,15 @@ class RunUpdate:
     """MLflow's word for the run's new state; None if it stays as it was, RUNNING for a new run."""
     end_ms: int | None = None
     """Time when the run ended for good, in milliseconds since the epoch; None if it goes on."""
-    artifacts: Sequence[str] = field(default=())
+    artifacts: Sequence[str] = ()
     """Checkpoints to store, by their paths below the study's directory."""
-    files: Sequence[str] = field(default=())
+    files: Sequence[str] = ()
     """Other files to store, beside the checkpoints' folder, by their paths below the study."""
-    own_files: Sequence[tuple[str, str]] = field(default=())
+    own_files: Sequence[tuple[str, str]] = ()
     """Files with a folder of their own in the run, such as those that a trial made itself.
 
     Each is a path below the study's directory, with its folder in the run."""
-    refused: Sequence[str] = field(default=())
+    refused: Sequence[str] = ()
     """Texts about values of the events that are not stored."""
 
 
@@ -113,10 +113,7 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    """Return params that MLflow takes.
-
-    Params are data: only texts that can be nothing but a credential are masked in them.
-    """
+    """Return params that MLflow takes; only what can be nothing but a credential is masked."""
     return {
         clean_key(k): mask_urls(printable_text(cut_text(v, MAX_PARAM_CHARACTERS)))
         for k, v in params.items()

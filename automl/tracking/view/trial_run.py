@@ -72,8 +72,6 @@ class TrialRun:
         self.number = first.trial
         self.fresh = fresh
         """Whether no earlier process can have made the run."""
-        self.is_from_other_sweep = False
-        """Whether another sweep held the trial, whose files may lie on that sweep's disk."""
         self._fold = TrialFold(first.trial, first.time)
         self._infinite: set[str] = set()
 
@@ -93,10 +91,7 @@ class TrialRun:
     def update(
         self, events: Sequence[TrialEvent], study_uuid: str, parent: str, keep: KeepCheckpoints
     ) -> RunUpdate:
-        """Return the changes of the run by `events`, which are the last that were taken.
-
-        `parent` is the id of the study's own run.
-        """
+        """Return the run's changes by `events`, the last that were taken."""
         trial = self._fold.record()
         begins = any(isinstance(event, TrialStarted) for event in events)
         has_new_params = any(isinstance(event, ParamsSuggested) for event in events)
@@ -142,10 +137,7 @@ class TrialRun:
 
 
 def _objective_tags(events: Iterable[TrialEvent]) -> dict[str, str]:
-    """Return the objective's tags.
-
-    The sweep's own tags are left out: a stranger's log may name them here.
-    """
+    """Return the objective's tags, without those of the sweep, which a stranger's log may name."""
     tags = {event.name: event.text for event in events if isinstance(event, TrialTagged)}
     return {name: text for name, text in tags.items() if not name.startswith(OWN_TAG_PREFIXES)}
 
@@ -194,7 +186,7 @@ def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Metri
 def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:
     """Return paths of the checkpoints to store, and texts about those that are not stored."""
     stored, refused = [], []
-    for kind in _stored_kinds(keep) if trial.state.is_final else ():
+    for kind in stored_kinds(keep) if trial.state.is_final else ():
         if kind not in trial.checkpoints:
             continue
         path = own_checkpoint(trial.checkpoints[kind], trial.number, kind)
@@ -208,7 +200,7 @@ def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[li
     return stored, refused
 
 
-def _stored_kinds(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
+def stored_kinds(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
     return {
         KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
         KeepCheckpoints.best: (CheckpointKind.BEST,),
