@@ -187,8 +187,7 @@ def run(arguments: CommandLine) -> int:
     from automl.cli.compose import compose_or_join
 
     composed = compose_or_join(arguments)
-    run_command = COMMANDS[composed.command].load()
-    return run_command(composed.config, composed.stored_config)
+    return COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------
