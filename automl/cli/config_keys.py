@@ -113,13 +113,13 @@ def _walk(cls: type, prefix: str) -> Iterator[str]:
 def refuse_unknown_words(overrides: Sequence[str]) -> None:
     """Raise ConfigError for the first plain override whose key no option has, or that chooses an
     option that is not in `conf/`. The caller makes sure that there are no groups of the user's."""
+    if any(line.lstrip("+").startswith("hydra.searchpath") for line in overrides):
+        return  # it may add groups
     for line in overrides:
         match = _PLAIN_OVERRIDE.fullmatch(line)
-        if match is None:
+        if match is None or match[1].startswith("hydra."):
             continue
         part, _, rest = match[1].partition(".")
-        if part == "hydra":
-            return  # hydra.searchpath may add groups
         key = f"{part}.{rest.partition('.')[0]}" if rest else part
         if part not in config_keys(Config):
             raise ConfigError(unknown_key_text(part, Config, "" if rest else match[2]))
