@@ -64,11 +64,6 @@ def to_metric(point: LoggedPoint) -> Metric:
     return Metric(point.name, point.value, point.time_ms, point.step)
 
 
-def to_run_status(value: int | str) -> str:
-    """Return the status as a word; MLflow gives a number or a word."""
-    return value if isinstance(value, str) else str(RunStatus.to_string(value))
-
-
 def to_mlflow_run(logged: LoggedRun, folder: Path) -> Run:
     """Return the run as the objective logged it, with its artifacts in `folder`."""
     info = RunInfo(
@@ -192,7 +187,7 @@ class TrialStore(AbstractStore):
         """Update the objective's run alone; the sweep decides how the trial ends."""
         with self._locked_run(run_id) as (trial, run):
             if run_status is not None:
-                run.status, run.end_ms = to_run_status(run_status), end_time
+                run.status, run.end_ms = str(RunStatus.to_string(run_status)), end_time
             if run_name:
                 run.name = run.tags[MLFLOW_RUN_NAME] = run_name
             return to_mlflow_run(run, trial.folder(run)).info
