@@ -132,6 +132,8 @@ class EventLogDelivery:
         self._keep = keep
         self._n_known_trials = n_known_trials
         self._writer = RunWriter(runs, confirmed, log.parent)
+        self._completed: list[int] = []
+        """Trials that are delivered to their end, which the confirmations do not have yet."""
         self._learn_confirmed_part(fresh_from)
 
     def _learn_confirmed_part(self, fresh_from: int | None = None) -> None:
@@ -208,12 +210,12 @@ class EventLogDelivery:
         self, study: StudyRun, experiment: str, parent: str, *, everything: bool
     ) -> None:
         numbers = self._trials_to_deliver(everything)
-        ended = [number for number in numbers if self._trials[number].ended]
-        self._doubles_due |= bool(ended)
+        self._doubles_due |= any(self._trials[number].ended for number in numbers)
         self._resolve_doubts(numbers, study, experiment)
         self._deliver_trials(numbers, study, experiment, parent)
         self._deliver_study(study, experiment, parent)  # its trials have their runs now
-        self._confirmed.note_completed(ended)
+        self._confirmed.note_completed(self._completed)
+        self._completed.clear()
         if self._doubles_due and (self._runs.may_make_doubles or self._confirmed.is_shared):
             self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
         self._doubles_due = False
@@ -365,6 +367,7 @@ class EventLogDelivery:
             del self._trial_events[number], self._pending_from[number]
             if trial.ended:
                 del self._trials[number]
+                self._completed.append(number)
 
         write_all(numbers, write, self._runs.n_writers)
 
