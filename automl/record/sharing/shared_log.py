@@ -8,8 +8,6 @@ current one. A refused line is passed over for good: another sweep has the trial
 `events.log` is a copy of the table, line by line in the table's order, so that the number of its
 lines tells how far it is. The sweep's own lines come back to it from the table. Readers of
 `events.log` thus see what the record has taken, and nothing of a trial that was lost.
-
-Threads and timing are in `background_duties.py`, the statements in `study_tables.py`.
 """
 
 from __future__ import annotations

@@ -225,13 +225,9 @@ class TrialStore(AbstractStore):
         return _page(ordered, page_token, max_results)
 
     def get_metric_history(
-        self,
-        run_id: str,
-        metric_key: str,
-        max_results: int | None = None,
-        page_token: str | None = None,
+        self, run_id: str, metric_key: str, *_: object, **__: object
     ) -> PagedList[Any]:
-        with self._locked_run(run_id) as (_, run):
+        with self._locked_run(run_id) as (_trial, run):
             points = run.history.get(metric_key, ())
             return PagedList([to_metric(point) for point in points], None)
 
@@ -297,10 +293,11 @@ class TrialStore(AbstractStore):
     ) -> LoggedModel:
         """Return a new model, whose files are artifacts of its run in a folder of its name."""
         with _translate_to_mlflow():
-            trial = _find_trial() if source_run_id is None else find_trial_of_run(source_run_id)[0]
-        folder = trial.side.folder
-        if source_run_id is not None:
-            folder = trial.folder(find_trial_of_run(source_run_id)[1])
+            if source_run_id is None:
+                folder = _find_trial().side.folder
+            else:
+                trial, run = find_trial_of_run(source_run_id)
+                folder = trial.folder(run)
         folder_name = clean_key(name or "model").replace("/", "_")
         with self._lock:
             taken = {model.artifact_location for model in self._models.values()}
@@ -350,13 +347,7 @@ class TrialStore(AbstractStore):
             self._models.pop(model_id, None)
 
     def search_logged_models(
-        self,
-        experiment_ids: Sequence[str],
-        filter_string: str | None = None,
-        datasets: object = None,
-        max_results: int | None = None,
-        order_by: object = None,
-        page_token: str | None = None,
+        self, experiment_ids: Sequence[str], *_: object, **__: object
     ) -> PagedList[Any]:
         """Return the models of these experiments; the other arguments are ignored."""
         with self._lock:
