@@ -58,10 +58,7 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
         database.check()
         stored = _find(database, study.name)
         # A sweep that works in the folder does the same all the time.
-        with (
-            suppress(StudyInUseError),
-            StudyDirectory.open(study, must_exist=False) as directory,
-        ):
+        with suppress(StudyInUseError), StudyDirectory.open(study, must_exist=False) as directory:
             _bring_up(database, stored, directory.files)
         with database.transaction() as cursor:
             open_trials = study_tables.open_trials(cursor, stored.id)

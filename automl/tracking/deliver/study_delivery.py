@@ -29,13 +29,7 @@ from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
 from automl.tracking.view.study_run import StudyRun, StudyValues, delivering_user, newest_study
 from automl.tracking.view.trial_run import TrialRun
-from automl.trial import (
-    Event,
-    SweepEnded,
-    SweepStarted,
-    TrialEvent,
-    TrialOutcome,
-)
+from automl.trial import Event, SweepEnded, SweepStarted, TrialEvent, TrialOutcome
 
 MAX_EVENTS_AT_ONCE = 2000
 """Number of events that are read, delivered and confirmed in one go."""
@@ -59,12 +53,7 @@ logger = logging.getLogger(__name__)
 class RunWriter:
     """Writes the runs of one study, and creates a run at most once for each trial. Thread-safe."""
 
-    def __init__(
-        self,
-        runs: MlflowRuns,
-        confirmed: DeliveryConfirmations,
-        study: Path,
-    ) -> None:
+    def __init__(self, runs: MlflowRuns, confirmed: DeliveryConfirmations, study: Path) -> None:
         """Write artifacts from below the folder `study`."""
         self._runs, self._confirmed = runs, confirmed
         self._study = study
