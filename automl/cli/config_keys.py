@@ -140,7 +140,8 @@ def unknown_key_text(key: str, owner: type | None, value: str = "") -> str:
     """Return the refusal of a key, with the closest key and all keys of its part; `value` is the
     value that was given for it."""
     part, _, last = key.rpartition(".")
-    hint = closest_word(key, [k for k in all_config_keys() if k.count(".") == key.count(".")])
+    level = [k for k in all_config_keys() if k.count(".") == key.count(".")]
+    hint = closest_word(key, [k for k in level if k not in _PARTS_OF_COMMANDS])
     if not hint or keys_meant(key):
         hint = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
     options = [
