@@ -71,6 +71,7 @@ OWNERS = {
     "matplotlib": {"models"},
     "mlflow": {"tracking"},
     "numpy": {
+        "admission",
         "data",
         "export",
         "integrations",

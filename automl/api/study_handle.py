@@ -21,8 +21,8 @@ from automl.config import StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
-from automl.record.trial_record import TrialRecord
-from automl.trial import CheckpointKind, Params, TrialState
+from automl.record.trial_record import TRIAL_COLUMNS, trial_row
+from automl.trial import CheckpointKind, Params
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,9 +41,6 @@ def compose_for_call(
     settings that a Hydra application composed. Raises ConfigError."""
     with COMPOSE_LOCK:
         return compose_or_join(CommandLine(command, tuple(overrides)), application)
-
-
-_COLUMNS = ("trial", "state", "value")
 
 
 @dataclass(frozen=True)
@@ -107,8 +104,8 @@ class StudyHandle:
         and `cause` if the trial did not finish."""
         from automl.data.tables.frames import frame_from_records
 
-        rows = [_row(trial) for trial in read_study(self.path).trials.values()]
-        return frame_from_records(rows, _COLUMNS, index="trial")
+        rows = [trial_row(trial) for trial in read_study(self.path).trials.values()]
+        return frame_from_records(rows, TRIAL_COLUMNS, index="trial")
 
     def evaluate(
         self,
@@ -161,23 +158,3 @@ def open_study(name: str, *, dir: str = StudyConfig.dir) -> StudyHandle:  # noqa
     Raises ConfigError where there is none.
     """
     return StudyHandle(Path(dir).absolute() / name)
-
-
-def _row(trial: TrialRecord) -> dict[str, Any]:
-    row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
-    row |= {f"params.{name}": value for name, value in trial.params.items()}
-    row |= {f"tags.{name}": text for name, text in trial.tags.items()}
-    return row | {
-        "best_step": trial.best_step,
-        "n_reports": trial.n_reports,
-        "started": trial.started,
-        "ended": trial.ended,
-        "device": trial.device,
-        "cause": trial.cause,
-    }
-
-
-def _value(trial: TrialRecord) -> float | None:
-    """Return the trial's value; while it has not ended, its best value so far."""
-    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
-    return trial.best_value if is_unfinished else trial.value

@@ -159,9 +159,11 @@ def run(arguments: CommandLine) -> int:
     if arguments.hydra_options:
         return _show_hydra_answer(arguments)
     from automl.cli.compose import compose_or_join
+    from automl.running.display.machine_output import machine_output
 
-    composed = compose_or_join(arguments)
-    return COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
+    with machine_output() if arguments.json else contextlib.nullcontext():
+        composed = compose_or_join(arguments)
+        return COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

@@ -87,6 +87,14 @@ _ALL = (
         "write one HTML page on a study, which opens without a server (default: the newest)",
     ),
     Command(
+        "compare",
+        "compare studies (compare A B): best values, progress, settings that differ; one HTML page",
+    ),
+    Command(
+        "trials",
+        "print the table of all trials, or write it to trials.output (default: the newest study)",
+    ),
+    Command(
         "devices",
         "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
     ),

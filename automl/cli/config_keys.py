@@ -41,7 +41,10 @@ OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
 }
 """Groups whose options differ in their keys: a class, and so a schema, per option."""
 
-_PARTS_OF_COMMANDS = ("evaluate", "refit", "ui", "export", "predict", "register")
+_PARTS_OF_COMMANDS = (
+    *("evaluate", "refit", "ui", "export", "predict", "register"),
+    *("status", "compare", "trials"),
+)
 """Parts of the config that no sweep reads; their keys are not suggested for a word alone."""
 _MAX_SHOWN = 2
 """The largest number of keys that a message lists, if several end in the word."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
 from automl.config.commands import (
+    CompareConfig,
     EvaluateConfig,
     ExportConfig,
     ExportFormat,
@@ -22,6 +23,9 @@ from automl.config.commands import (
     RefitConfig,
     RefitMembers,
     RegisterConfig,
+    StatusConfig,
+    TableFormat,
+    TrialsConfig,
     UIConfig,
     WhichModel,
 )
@@ -60,6 +64,7 @@ __all__ = [
     "AutoSetting",
     "ChooseDevice",
     "ColumnKind",
+    "CompareConfig",
     "Config",
     "DataConfig",
     "DataKind",
@@ -84,12 +89,15 @@ __all__ = [
     "RefitMembers",
     "RegisterConfig",
     "SamplerConfig",
+    "StatusConfig",
     "StudyConfig",
     "SurveyKind",
+    "TableFormat",
     "Task",
     "TrackingConfig",
     "TrackingStore",
     "TrainingConfig",
+    "TrialsConfig",
     "UIConfig",
     "WhichModel",
     "check_function_target",
@@ -124,6 +132,9 @@ class Config:
     export: ExportConfig = field(default_factory=ExportConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)
     register: RegisterConfig = field(default_factory=RegisterConfig)
+    status: StatusConfig = field(default_factory=StatusConfig)
+    compare: CompareConfig = field(default_factory=CompareConfig)
+    trials: TrialsConfig = field(default_factory=TrialsConfig)
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
 

@@ -202,6 +202,50 @@ class RegisterConfig:
 
 
 @dataclass
+class StatusConfig:
+    """The part of a study that `status` shows."""
+
+    trial: int | None = None
+    """Number of the trial to show, with its curve; none: the whole study."""
+
+    def __post_init__(self) -> None:
+        checker("status", self)("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
+
+
+@dataclass
+class CompareConfig:
+    """The studies that `compare` compares; `compare A B` names them, too."""
+
+    studies: list[str] = field(default_factory=list)
+    """Names of two or more studies of study.dir."""
+
+    def __post_init__(self) -> None:
+        rule = "names a study twice: name each once."
+        checker("compare", self)("studies", len({*self.studies}) == len(self.studies), rule)
+
+
+class TableFormat(enum.Enum):
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+@dataclass
+class TrialsConfig:
+    """The table of all trials that `trials` writes."""
+
+    format: TableFormat = TableFormat.csv
+    """The format of the table."""
+    output: str | None = None
+    """The file to write; none: the table is printed."""
+
+    def __post_init__(self) -> None:
+        is_text = self.output is not None or self.format is not TableFormat.parquet
+        rule = "is no text, so it needs trials.output=FILE."
+        check_setting(is_text, "trials.format", self.format.name, rule)
+
+
+@dataclass
 class UIConfig:
     """The MLflow UI that `ui` starts, on loopback."""
 

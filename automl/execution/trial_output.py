@@ -78,7 +78,7 @@ class StandardStreams:
         """Append the output of this process and its children to a file from now on."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         for stream in (sys.stdout, sys.stderr, *self._own):
-            flush_streams(stream)
+            flush_stream(stream)
         # Before the descriptors are set: a stream that is dropped may close its descriptor.
         sys.stdout, sys.stderr = self._own
         _fill_gaps()
@@ -95,7 +95,7 @@ def end_process_with_error() -> None:
 
     Returning would wait for every thread that a user's objective left behind.
     """
-    flush_streams(sys.stdout)
+    flush_stream(sys.stdout)
     with suppress(OSError):
         os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
     os._exit(1)
@@ -108,7 +108,7 @@ def _fill_gaps() -> None:
     os.close(fd)
 
 
-def flush_streams(stream: TextIO | None) -> bool:
+def flush_stream(stream: TextIO | None) -> bool:
     """Flush a stream; return whether it works. None, a closed or a user's stream may not."""
     try:
         stream.flush()  # type: ignore[union-attr]  # the except clause is the check
@@ -118,7 +118,7 @@ def flush_streams(stream: TextIO | None) -> bool:
 
 
 def _usable(stream: TextIO, fd: int) -> TextIO:
-    if flush_streams(stream):
+    if flush_stream(stream):
         return stream
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
@@ -146,7 +146,7 @@ def end_worker_life() -> NoReturn:
     _dismiss_compiler(sys.modules.get("torch._inductor.async_compile"))
     atexit._run_exitfuncs()  # prints what a hook raises, and calls the next
     for stream in (sys.stdout, sys.stderr):
-        flush_streams(stream)
+        flush_stream(stream)
     os._exit(0)
 
 

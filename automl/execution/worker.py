@@ -26,6 +26,7 @@ from automl.execution.trial_output import (
     begin_worker_life,
     end_process_with_error,
     end_worker_life,
+    flush_stream,
 )
 from automl.execution.worker_messages import (
     CarryOutTrial,
@@ -115,7 +116,10 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
         outbox.put(WorkerReady())
         session.cap_memory([*setup.numbers.caps_bytes])
         try:
-            _carry_out(session, work, reporter)
+            if work.n_lanes == 1:
+                session.run(work.spec, work.placement, single_event_handler(reporter), reporter)
+            else:
+                session.run_pack(reporter, work.placement, reporter)
         except StorageError as error:
             outbox.ring(CheckpointUnwritable(str(error)))
             return
@@ -214,15 +218,11 @@ def _end_with_lease(numbers: SharedNumbers) -> None:
     kill_own_group()
 
 
-def _carry_out(session: ObjectiveSession, work: CarryOutTrial, reporter: WorkerReporter) -> None:
-    if work.n_lanes == 1:
-        session.run(work.spec, work.placement, single_event_handler(reporter), reporter)
-    else:
-        session.run_pack(PipeTrialSource(work, reporter), work.placement, reporter)
-
-
 class WorkerReporter:
     """The worker's end of the pipe, which takes work, sends events and receives verdicts.
+
+    It feeds a pack its trials: the one that the pack begins with, then the parent's (an
+    `automl.trial.TrialSource`).
 
     A trial waits for the verdict on a judged report no longer than a wasted epoch is worth: a
     fraction of the time since the last report, and not at all where that is less than a millisecond
@@ -246,6 +246,9 @@ class WorkerReporter:
         self._pipe, self._outbox, self._counters = pipe, outbox, counters
         self._judging = judging
         self._lock = threading.RLock()  # a signal handler may report while its thread does
+        self.n_lanes = 1
+        self._first: TrialSpec | None = None
+        """The trial that a pack begins with, until it is taken."""
         self._last_steps: dict[int, int] = {}
         """Last reported step of each trial, as the study's record has it."""
         self._n_taken = 0
@@ -261,6 +264,8 @@ class WorkerReporter:
         while not isinstance(message := self._receive(), CarryOutTrial | None):
             pass
         self._verdicts, self._last_steps = {}, {}
+        if message is not None:
+            self._first, self.n_lanes = message.spec, message.n_lanes
         return message
 
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
@@ -271,14 +276,18 @@ class WorkerReporter:
             elif isinstance(events[0], ValuesLogged | TrialTagged):
                 self._outbox.gather(events)
             elif not isinstance(events[0], StillRunning):
-                _flush_streams()  # the parent reads a trial's output once it knows the outcome
+                flush_stream(sys.stdout)  # the parent reads the output once it knows the outcome
+                flush_stream(sys.stderr)
                 self._outbox.put(events)
             self._take_sent()
             return self._verdicts
 
     def next(self) -> TrialSpec | None:
-        """Ask the parent for another trial of the pack; None if there is none."""
+        """Return a pack's first trial, then ask the parent for another; None if none is left."""
         with self._lock:
+            first, self._first = self._first, None
+            if first is not None:
+                return first
             self._outbox.ring(NextTrialAsked())
             while not isinstance(message := self._receive(), NextTrialFed):
                 pass
@@ -348,22 +357,3 @@ class WorkerReporter:
         if isinstance(message, VerdictsAnswered):
             self._verdicts |= message.verdicts
         return message
-
-
-class PipeTrialSource:
-    """Feeds a pack its trials: the trial it begins with, then the parent's (a `TrialSource`)."""
-
-    def __init__(self, work: CarryOutTrial, reporter: WorkerReporter) -> None:
-        self._first: TrialSpec | None = work.spec
-        self._reporter = reporter
-        self.n_lanes = work.n_lanes
-
-    def next(self) -> TrialSpec | None:
-        spec, self._first = self._first, None
-        return spec if spec is not None else self._reporter.next()
-
-
-def _flush_streams() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed or replaced by the objective
-            stream.flush()

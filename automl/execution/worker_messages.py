@@ -134,7 +134,7 @@ class VerdictsAnswered:
     """Carries the study's verdicts by trial; trials that go on may be left out.
 
     It answers `EventsForVerdict`, or comes unasked when the sweep stops. Where all trials go on no
-    message is sent; the question is only counted as answered (`SharedSlot.answer`).
+    message is sent; the question is only counted as answered (`WorkerCounters.n_answered`).
     """
 
     verdicts: Mapping[int, Verdict]

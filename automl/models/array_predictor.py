@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs
-from automl.data.dataset import Label
+from automl.data.dataset import Label, NetworkOutputs
 from automl.data.scoring.metrics import make_predictions
 from automl.errors import AutoMLError
 from automl.models.mean_model import class_probabilities

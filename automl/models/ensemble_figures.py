@@ -94,14 +94,13 @@ def ensemble_plots(
 def _unseen_rows(
     data: Dataset, models: Mapping[int, TrainedModel]
 ) -> tuple[DatasetPart, dict[int, TrainedModel]]:
-    """Return up to `MAX_ROWS` rows, and the models to ask for them, which have not trained on
-    them."""
+    """Return up to `MAX_ROWS` rows, and the models to ask, which did not train on them."""
     part, asked_models = data.validation, dict(models)
     if data.folds:
-        part = data.train.taking(data.folds[0].judged)
+        part = data.train.take(data.folds[0].judged)
         asked_models = {n: m.members[0] for n, m in models.items() if isinstance(m, MeanModel)}
     order = np.random.default_rng(0).permutation(len(part))[:MAX_ROWS]
-    return part.taking(np.sort(order)), asked_models
+    return part.take(np.sort(order)), asked_models
 
 
 def _draw_importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> bytes | None:

@@ -1,9 +1,8 @@
 """Declares what a family of models is: one kind of model, in one folder of `families/`.
 
-A family has a light side and a heavy one. The light side is a class whose fields are the settings
-of `model=NAME`; the parent process asks it by names and arithmetic, and loads no torch for that.
-The heavy side is a module that the worker imports by its name. A new family is a new folder with a
-`family.py`, and `conf/model/NAME.yaml`.
+The light side is a class whose fields are the settings of `model=NAME`; the parent process asks it
+by names and arithmetic, without torch. The heavy side is a module that the worker imports by its
+name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
@@ -59,9 +58,9 @@ class Family(ModelConfig, ABC):
     """The light side of a family: its settings, and what they say of a trial before it runs."""
 
     @property
-    @abstractmethod
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user; None: no setting does."""
+        return None
 
     @abstractmethod
     def param_names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
@@ -74,7 +73,6 @@ class Family(ModelConfig, ABC):
     def check_value(self, name: str, value: ParamValue) -> None:
         """Raise ValueError if the family cannot take this value of the param `name`."""
 
-    @abstractmethod
     def check_space(self, names: tuple[str, ...]) -> None:
         """Raise ConfigError if the params of a space do not go together."""
 
@@ -100,15 +98,15 @@ class Family(ModelConfig, ABC):
         """
         return None
 
-    @abstractmethod
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
     ) -> PackKey | None:
         """Return the key of the trials that this one can train with; None: it trains alone."""
+        return None
 
-    @abstractmethod
     def identity(self) -> Mapping[str, Any]:
         """Return the settings that may not change while a study lasts, as JSON values."""
+        return {"family": family_name(self), **asdict(self)}
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raise ConfigError for a training setting that the family cannot use."""
@@ -142,8 +140,7 @@ class Family(ModelConfig, ABC):
         return 1
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
-        """Return after how many reports without a better value a trial ends; None: at its
-        length."""
+        """Return the reports without a better value that end a trial; None: no number does."""
         return training.patience_epochs
 
     max_auto_rows: ClassVar[int | None] = None
@@ -253,8 +250,7 @@ class TrialEstimator(Protocol):
         """Train a trial to its end, from its checkpoint if there is one, and report to it."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:
-        """Return an empty pack (`packs.pack.PackSetup`), or raise anything: they must train
-        alone."""
+        """Return an empty pack (`packs.pack.PackSetup`), or raise if trials must train alone."""
 
 
 class TrainedModel(Protocol):

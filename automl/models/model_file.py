@@ -1,12 +1,8 @@
 """Names what a model file holds besides the model, and checks it before anything is made of it.
 
-The author of a `best.pt` or `refit.pt` may be a stranger. What passes the checks agrees with
-itself, and nothing much larger than the file is ever made of it. Names in a file are shown, never
-imported. Weights of networks are checked in `networks/network.py`. No torch: processes without it
-write these files.
-
-The jobs of the processes that write `refit.pt` and `ensemble.pt` are defined here, too, because
-the processes that ask for these files load no models.
+The author of a file may be a stranger. What passes the checks agrees with itself, and nothing much
+larger than the file is made of it. Names in a file are shown, never imported. The jobs of the
+processes that write files are defined here, too, because the asking processes load no models.
 """
 
 from __future__ import annotations
@@ -22,8 +18,7 @@ from automl.config import Task
 from automl.config.commands import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.models.family import Family, TrainedModel, family_name
 from automl.record.study_files import study_around
 from automl.trial import ParamValue

@@ -32,11 +32,7 @@ from automl.models.mean_model import MeanModel, class_probabilities, outputs_by_
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT, LoadedModel
 from automl.objectives.checkpoints import plain_checkpoint
 from automl.record.studies import model_files
-from automl.record.study_files import (
-    BEST_CHECKPOINT_FILE,
-    LAST_CHECKPOINT_FILE,
-    StudyFiles,
-)
+from automl.record.study_files import BEST_CHECKPOINT_FILE, LAST_CHECKPOINT_FILE, StudyFiles
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -56,11 +52,7 @@ class Predictor(LoadedModel):
     """A trained model that predicts labels or values for raw rows of a table."""
 
     def __init__(
-        self,
-        content: Mapping[str, Any],
-        path: Path,
-        file_bytes: int,
-        build: NetworkBuilder | None,
+        self, content: Mapping[str, Any], path: Path, file_bytes: int, build: NetworkBuilder | None
     ) -> None:
         """Read the model file at `path`. A file of unknown origin may raise any exception."""
         state = content["state"]
@@ -96,8 +88,7 @@ class Predictor(LoadedModel):
         return np.asarray(np.array(self.classes)[predict_labels(scores, self.threshold)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
-        """Return probabilities (N, C), in the order of `classes`. Raises AutoMLError for
-        regression."""
+        """Return probabilities (N, C) as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
         return class_probabilities(self.outputs(self.read(frame)))

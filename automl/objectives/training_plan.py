@@ -20,8 +20,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.config.metrics import reported_metric
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset, RefitRows
+from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
     CalledFunction,
@@ -208,7 +207,7 @@ class TrainingPlan:
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN_REQUEST
         training = self.training_of(params)
-        request = self.family.request(params, dataset.of_one_model, training)
+        request = self.family.request(params, dataset.first_fold, training)
         if request.memory_bytes is None:
             return request
         return replace(request, memory_bytes=self.n_models * request.memory_bytes)
@@ -217,7 +216,7 @@ class TrainingPlan:
         """Return what a whole trial has to compute; None: arithmetic cannot tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return None
-        work = self.family.work(params, dataset.of_one_model, self.training_of(params))
+        work = self.family.work(params, dataset.first_fold, self.training_of(params))
         return None if work is None else replace(work, n_steps=self.n_models * work.n_steps)
 
     @property

@@ -11,11 +11,11 @@ from virtual_machine import RAN_OUT_SECONDS, Machine
 from virtual_reading import reading_of
 from worlds import CONTEXT_BYTES, GIB, LONGEST_SURVEY_SECONDS, Setting, Trial
 
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.footprint import MemoryStructure
 from automl.admission.limits import AdmissionLimits
 from automl.admission.memory_caps import Caps, may_settle, settled_bytes
-from automl.admission.placement_policy import Idle
 from automl.admission.requests import RequestMaker
 from automl.measure.survey.survey_result import SurveyResult
 from automl.running.loop.asking import TrialAsker
@@ -26,7 +26,6 @@ from automl.running.loop.messages import (
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
-    RunningTrial,
     TrialEnded,
     TrialMemoryMeasured,
     TrialSurveyed,
@@ -37,6 +36,7 @@ from automl.running.loop.packing import TrialDurations
 from automl.trial import (
     UNKNOWN_REQUEST,
     DeviceId,
+    DeviceKind,
     FinishedOutcome,
     MemoryPeakMeasured,
     OutOfMemoryOutcome,
@@ -63,8 +63,8 @@ class Exact(TrialDurations):
     def of(self, waiting: WaitingTrial, share: float = 0.5) -> float:
         return self._trials[waiting.trial.number].seconds
 
-    def left(self, running: RunningTrial, now_seconds: float) -> float:
-        return running.since_seconds + self.of(running.waiting) - now_seconds
+    def left(self, waiting: WaitingTrial, kind: DeviceKind, so_far: float) -> float:
+        return self.of(waiting) - so_far
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from torch import nn
 from automl.config import Precision, Task
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
-from automl.models.networks.parallel.process_group import RankGroup
 from automl.models.networks.tensors import DataTensors, PartTensors
-from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
+from automl.models.networks.trainer import NetworkTrainer, RankGroup, TrainingProblem
 from automl.objectives.goal import StudyGoal
 from automl.trial import Direction
 

@@ -18,7 +18,7 @@ from virtual_machine import OnDevice
 from virtual_sweep import READ_SECONDS, Known, Sweep
 from worlds import CONTEXT_BYTES, GIB, Setting, Trial, surveyed
 
-from automl.admission.placement_policy import Idle
+from automl.admission.accounting.idle_processes import Idle
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, HostState
 from automl.running.loop.messages import (
     DevicesRead,

@@ -17,8 +17,8 @@ from automl.data.scoring.metrics import Floats
 from automl.errors import AutoMLError, ConfigError
 from automl.models.families.kernel import heavy
 from automl.models.families.kernel.family import KERNEL_KINDS, KernelFamily
+from automl.models.mean_model_file import read_model_file, save_model_file
 from automl.models.predictor import Predictor, load_table_model
-from automl.models.refit_file import read_model_file, save_model_file
 from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
@@ -49,7 +49,7 @@ def test_the_gradient_is_that_of_the_value(
 ) -> None:
     monkeypatch.setattr(heavy, "MAX_OWN", n_own)
     x, y = wave(30)
-    likelihood = heavy._KernelLikelihood.of(x, np.hstack([y, y**2]), kind, 0.7)
+    likelihood = heavy._KernelLikelihood.from_rows(x, np.hstack([y, y**2]), kind, 0.7)
     place = np.random.default_rng(1).normal(size=n_own + 4) / 2
     gradient, step = likelihood(place)[1], 1e-5
     for i, one in enumerate(np.eye(len(place)) * step):
@@ -62,7 +62,7 @@ def test_the_gradient_is_that_of_the_value(
 def test_no_place_of_the_search_is_without_a_value(kind: str, far: float) -> None:
     """The rows occur twice, and the lengths and shares fit no rows."""
     x, y = (np.repeat(each, 2, axis=0) for each in wave(20))
-    likelihood = heavy._KernelLikelihood.of(x, y, kind, 1.0)
+    likelihood = heavy._KernelLikelihood.from_rows(x, y, kind, 1.0)
     for start in likelihood.starts():
         for place in (start + far, *(start + far * np.eye(len(start)))):
             value, gradient = likelihood(place)

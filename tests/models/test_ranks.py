@@ -15,14 +15,19 @@ import torch.distributed as dist
 from torch import nn
 
 from automl.config import Precision, Task
-from automl.data.data_facts import Size
+from automl.data.dataset import Size
 from automl.execution.worker_process import FORK_SERVER_CONTEXT
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.networks.optimizers import lr_factor
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import DataTensors, PartTensors
-from automl.models.networks.trainer import NetworkFactory, NetworkTrainer, TrainingProblem
+from automl.models.networks.trainer import (
+    SINGLE_RANK,
+    NetworkFactory,
+    NetworkTrainer,
+    RankGroup,
+    TrainingProblem,
+)
 from automl.objectives.goal import StudyGoal
 from automl.objectives.training_plan import WarmUp
 from automl.trial import Direction

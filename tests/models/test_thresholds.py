@@ -23,14 +23,13 @@ from automl.data.scoring.metrics import (
     second_class_probabilities,
 )
 from automl.export.package import export_model, open_export_reader
-from automl.models.ensemble_file import write as write_ensemble
 from automl.models.families.boosting.family import BoostingFamily
 from automl.models.families.linear.family import LinearFamily
 from automl.models.families.mlp.family import MLPFamily
+from automl.models.mean_model import judged_outputs
+from automl.models.mean_model_file import write_ensemble, write_refit
 from automl.models.model_file import EnsembleFileJob, RefitFacts, RefitFileJob
-from automl.models.networks.folds.fold_estimator import judged_outputs
 from automl.models.predictor import Predictor, load_table_model
-from automl.models.refit_file import write as write_refit
 from automl.objectives.plan_checks import threshold_notes
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
@@ -51,14 +50,14 @@ def uneven(folder: Path) -> Dataset:
 
     def few(part: Any) -> Any:
         rare = np.flatnonzero(part.y == 1)[::8]
-        return part.taking(np.sort(np.concatenate([np.flatnonzero(part.y == 0), rare])))
+        return part.take(np.sort(np.concatenate([np.flatnonzero(part.y == 0), rare])))
 
     return replace(data, train=few(data.train), validation=few(data.validation))
 
 
 def with_folds(data: Dataset) -> Dataset:
     folds = tuple(folds_at_random(data.train.y.astype(np.int64), 3, seed=0))
-    return replace(data, validation=data.validation.taking(np.zeros(0, np.int64)), folds=folds)
+    return replace(data, validation=data.validation.take(np.zeros(0, np.int64)), folds=folds)
 
 
 def trained(

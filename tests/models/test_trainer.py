@@ -9,7 +9,7 @@ import torch
 
 from automl.config import Precision, Task
 from automl.data.dataset import Dataset
-from automl.models.families.mlp.family import MLPFamily, MLPParams
+from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.networks.tensors import DataOnDevices
 from automl.models.networks.trainer import DivergedError, NetworkTrainer, TrainingProblem
@@ -34,7 +34,7 @@ def make_trainer(
         precision=precision,
     )
     data = DataOnDevices(dataset).tensors("cpu", problem.dtype)
-    return NetworkTrainer(problem, MLPParams.of(params or {}), data, device="cpu", seed=seed)
+    return NetworkTrainer(problem, MLPFamily().params(params or {}), data, device="cpu", seed=seed)
 
 
 def train(trainer: NetworkTrainer, n_epochs: int) -> list[dict[str, float]]:

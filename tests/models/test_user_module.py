@@ -60,7 +60,7 @@ def lanes(name: str, optimizer: str, n: int = 5) -> list[ModuleParams]:
     scale = 0.05 if optimizer == "sgd" else 0.01
     common = ARGUMENTS[name] | {"optimizer": optimizer, "batch_size": 50}
     return [
-        ModuleParams.of(
+        ModuleParams.from_params(
             common
             | {
                 "lr": scale * float(draw.uniform(0.2, 1)),

@@ -13,8 +13,7 @@ from sklearn import metrics
 
 from automl.config import ExportFormat, Task, TrainingConfig
 from automl.config.metrics import ValueLoss
-from automl.data.data_facts import NetworkOutputs
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, NetworkOutputs
 from automl.data.scoring.ensemble_selection import select_ensemble
 from automl.data.scoring.metrics import ValuePredictions
 from automl.errors import ConfigError

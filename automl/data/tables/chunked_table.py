@@ -1,19 +1,25 @@
-"""A table of any size, read some thousand rows at a time; rows that cannot be read are named.
+"""Reads a table of any size some thousand rows at a time, and writes their scores.
 
-A CSV is read by `csv_reader.py`, a Parquet file by Arrow.
+Rows that cannot be read are named, and have empty cells alone among the scores. A CSV is read by
+`csv_reader.py`, a Parquet file by Arrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from automl.data import cells
+from automl.data.scoring.metrics import predict_labels
 from automl.data.tables.csv_reader import BLOCK_BYTES, CsvReader
 from automl.data.tables.table_file import TableFile
 
@@ -51,11 +57,14 @@ class TableChunk:
     share: float
     """Share of the file that is read so far, 0 to 1."""
 
-    def drop_rows(self, bad: npt.NDArray[np.bool_], unread: Sequence[UnreadRow]) -> TableChunk:
-        """Return the chunk without the `bad` rows of its frame, which `unread` names."""
-        good = ~bad
-        all_unread = tuple(sorted((*self.unread, *unread), key=lambda row: row.number))
-        return TableChunk(self.n_rows, self.frame[good], self.places[good], all_unread, self.share)
+    def drop_rows(self, bad: Mapping[int, UnreadRow]) -> TableChunk:
+        """Return the chunk without the rows at the places `bad` of its frame."""
+        if not bad:
+            return self
+        good = np.setdiff1d(np.arange(len(self.frame)), list(bad))
+        unread = sorted((*self.unread, *bad.values()), key=lambda row: row.number)
+        frame = self.frame.iloc[good]
+        return replace(self, frame=frame, places=self.places[good], unread=tuple(unread))
 
 
 @dataclass(frozen=True)
@@ -109,13 +118,17 @@ class ChunkedTable:
         """
         with self.file.reading():
             if self.file.is_parquet:
-                found = self._parquet()
+                kind, found = "row", self._parquet()
             else:
-                found = self._csv(numbers, categories, verbatim)
-            for chunk, row_names in found:
-                yield _without_texts(chunk, [n for n in numbers if n in self.columns], row_names)
+                kind, found = "line", self._csv(numbers, categories, verbatim)
+            read_numbers = [name for name in numbers if name in self.columns]
+            for chunk, row_numbers in found:
+                bad = _texts_among(chunk.frame, read_numbers)
+                yield chunk.drop_rows(
+                    {i: UnreadRow(int(row_numbers[i]), why, kind) for i, why in bad.items()}
+                )
 
-    def _parquet(self) -> Iterator[tuple[TableChunk, _RowNames]]:
+    def _parquet(self) -> Iterator[tuple[TableChunk, npt.NDArray[np.int64]]]:
         import pyarrow.parquet as pq
 
         table = pq.ParquetFile(self.file.path)
@@ -128,12 +141,12 @@ class ChunkedTable:
             frame.columns = pd.Index(self.columns)
             n_rows, end = len(frame), begin + len(frame)
             chunk = TableChunk(n_rows, frame, np.arange(n_rows), (), end / max(1, n_all))
-            yield chunk, _RowNames("row", np.arange(begin + 1, end + 1))
+            yield chunk, np.arange(begin + 1, end + 1)
             begin = end
 
     def _csv(
         self, numbers: Sequence[str], categories: Sequence[str], verbatim: Sequence[str]
-    ) -> Iterator[tuple[TableChunk, _RowNames]]:
+    ) -> Iterator[tuple[TableChunk, npt.NDArray[np.int64]]]:
         layout = self.file.csv_layout()
         types = dict.fromkeys(self.columns, pa.string())
         types |= {name: pa.float64() for name in numbers if name in types}
@@ -147,25 +160,14 @@ class ChunkedTable:
             places = np.searchsorted(lines, block.lines)
             frame = block.table.to_pandas()
             chunk = TableChunk(len(lines), frame, places, tuple(unread), block.n_bytes / size)
-            yield chunk, _RowNames("line", block.lines)
+            yield chunk, block.lines
 
 
-@dataclass(frozen=True, eq=False)
-class _RowNames:
-    """The numbers by which messages name the rows of a frame."""
-
-    kind: str
-    numbers: npt.NDArray[np.int64]
-
-    def unread(self, place: int, reason: str) -> UnreadRow:
-        return UnreadRow(int(self.numbers[place]), reason, self.kind)
-
-
-def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) -> TableChunk:
-    """Return the chunk without rows that hold a text in a column of `numbers`."""
+def _texts_among(frame: pd.DataFrame, numbers: Sequence[str]) -> dict[int, str]:
+    """Return the places of rows that hold a text in a column of `numbers`, with the reason."""
     bad: dict[int, str] = {}
     for name in numbers:
-        column = chunk.frame[name]
+        column = frame[name]
         if column.dtype.kind in "iufbmM":
             continue
         codes, values = cells.distinct_cells(column)
@@ -173,8 +175,93 @@ def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) 
         for place in np.flatnonzero(np.isin(codes, wrong)).tolist():
             cell = repr(str(values[codes[place]])[:60])
             bad.setdefault(place, f"{name}={cell} is no number")
-    if not bad:
-        return chunk
-    mask = np.zeros(len(chunk.frame), dtype=bool)
-    mask[list(bad)] = True
-    return chunk.drop_rows(mask, [names.unread(place, why) for place, why in bad.items()])
+    return bad
+
+
+PREDICTION = "prediction"
+
+
+class ScoresWriter:
+    """Writes chunks of scored rows: the columns kept, the prediction, a probability per class."""
+
+    def __init__(
+        self,
+        writer: Any,
+        classes: Sequence[object],
+        kept: Sequence[str],
+        threshold: float | None = None,
+    ) -> None:
+        self._threshold = threshold
+        self._writer, self._kept = writer, tuple(kept)
+        self._labels = _labels(classes)
+        self.schema = schema_of(classes, kept)
+
+    def write(self, chunk: TableChunk, scores: npt.NDArray[np.float64] | None) -> None:
+        """Write the rows of a chunk.
+
+        `scores` are those of the readable rows: (N, classes), or (N,) values. None: no row of the
+        chunk is readable.
+        """
+        if scores is None:
+            scores = np.empty((0,) if self._labels is None else (0, len(self._labels)))
+        columns = [_texts(chunk.frame[name]) for name in self._kept]
+        if self._labels is None:
+            columns.append(pa.array(scores))
+        else:
+            columns.append(self._labels.take(pa.array(predict_labels(scores, self._threshold))))
+            columns += [pa.array(np.ascontiguousarray(s)) for s in scores.T]
+        if len(chunk.places) < chunk.n_rows:
+            rows = np.full(chunk.n_rows, -1)
+            rows[chunk.places] = np.arange(len(chunk.places))
+            where = pa.array(rows, mask=rows < 0)  # taken at no place: an empty cell
+            columns = [column.take(where) for column in columns]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+
+@contextmanager
+def open_scores_writer(
+    file: BinaryIO,
+    classes: Sequence[object],
+    kept: Sequence[str],
+    *,
+    parquet: bool,
+    threshold: float | None = None,
+) -> Iterator[ScoresWriter]:
+    """Yield a writer into `file`, of Parquet or of CSV with a header."""
+    schema = schema_of(classes, kept)
+    if parquet:
+        with pa.parquet.ParquetWriter(file, schema) as writer:
+            yield ScoresWriter(writer, classes, kept, threshold)
+        return
+    with pa.csv.CSVWriter(file, schema) as writer:
+        yield ScoresWriter(writer, classes, kept, threshold)
+
+
+def schema_of(classes: Sequence[object], kept: Sequence[str]) -> Any:
+    """Return the names and types of the columns that are written."""
+    labels = _labels(classes)
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in kept),
+            (PREDICTION, pa.float64() if labels is None else labels.type),
+            *((f"probability_{label}", pa.float64()) for label in classes),
+        ]
+    )
+
+
+def _texts(column: pd.Series[Any]) -> Any:
+    """Return the column's cells as texts; numbers and times, which Parquet has, as in pandas."""
+    texts = column.astype(str).where(column.notna(), None)
+    return pa.array(texts, type=pa.string(), from_pandas=True)
+
+
+def _labels(classes: Sequence[object]) -> Any:
+    """Return the labels as an Arrow array, or None where there are none.
+
+    They become texts where they are of several types, and where they are truth values, which CSV
+    would spell in another way.
+    """
+    if not classes:
+        return None
+    kinds = {type(label) for label in classes}
+    return pa.array(list(classes) if len(kinds) == 1 and bool not in kinds else map(str, classes))

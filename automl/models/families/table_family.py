@@ -74,10 +74,6 @@ class TableFamily(Family):
     def modules(self) -> Sequence[str]:
         return (self.heavy, self.fitting_module)
 
-    @property
-    def users_target(self) -> None:
-        return None
-
     def params(self, given: Params) -> TableParams:
         """Return a trial's params, checked. Raises ValueError or TypeError."""
         return self.trial_params(**given)  # type: ignore[arg-type]  # __post_init__ checks each
@@ -91,9 +87,6 @@ class TableFamily(Family):
 
     def check_value(self, name: str, value: ParamValue) -> None:
         check_param_value(name, value, self.trial_params.rules)
-
-    def check_space(self, names: tuple[str, ...]) -> None:
-        return None
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raise ConfigError for settings that only training by gradients uses."""
@@ -118,9 +111,6 @@ class TableFamily(Family):
             return ResourceRequest(None, RequestSource.UNKNOWN, kinds=ON_CPU)
         size_bytes = _BASE_BYTES + self.size_bytes(checked, dataset, training)
         return ResourceRequest(size_bytes, RequestSource.ESTIMATED, kinds=ON_CPU)
-
-    def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> None:
-        return None
 
 
 MAX_COLUMNS = 2**15 - 1

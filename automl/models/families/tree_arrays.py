@@ -1,16 +1,12 @@
 """Stores decision trees as narrow arrays, makes the views of a table that they take, and predicts.
 
-It uses only numpy, and fits nothing. The nodes of a tree stand level by level, the children of a
-node beside each other. Their positions follow from which nodes have children, so that no node names
-another. A node sends a row to its left child if its column is at most the threshold.
+The nodes of a tree stand level by level, the children of a node beside each other, so that no node
+names another. A node sends a row to its left child if its column is at most the threshold.
 
-A view has a column for each column of the table: scaled numbers, and codes of categories. In a
-spread view, a category of few kinds has a column of 0 and 1 for each kind. Views and thresholds are
-float32, in which scikit-learn's forests compare: a threshold separates later rows as it separated
-the training rows, and a float64 threshold rounded down separates the same float32 numbers. Numbers
-are scaled in float64 first. That changes no tree, and keeps the digits of a time in seconds since
-1970 that float32 would round away. Missing cells, and texts that training never saw, are NaN; trees
-learn where to send them.
+A view has scaled numbers, and codes of categories; a spread view has a column of 0 and 1 for each
+kind of a category of few kinds. Views and thresholds are float32, in which scikit-learn's forests
+compare. Numbers are scaled in float64 first, which keeps the digits of a time in seconds since
+1970. Missing cells, and texts that training never saw, are NaN.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
-from automl.data.data_facts import NetworkOutputs, Size
+from automl.data.dataset import NetworkOutputs, Size
 from automl.objectives.user_code import resolve_loss
 
 

@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from automl.data.columns import TableColumns
-from automl.data.data_facts import Size
-from automl.data.dataset import TableRows
+from automl.data.dataset import Size, TableRows
 from automl.data.features import n_features, one_hot_features
 from automl.errors import AutoMLError
 from automl.models.model_file import check_content
@@ -130,10 +129,8 @@ class NetworkModel:
         n_at_once = _ROWS_AT_ONCE // self._network.n_members
         begins = range(0, max(1, len(rows)), n_at_once)
         # Each part reuses the memory of the part before: new memory for all costs five times more.
-        return np.concatenate([self._encode_run(columns, rows[b:][:n_at_once]) for b in begins])
-
-    def _encode_run(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        return self.outputs_of(torch.from_numpy(one_hot_features(columns, rows)), len(rows) or 1)
+        runs = (torch.from_numpy(one_hot_features(columns, rows[b:][:n_at_once])) for b in begins)
+        return np.concatenate([self.outputs_of(run, n_at_once) for run in runs])
 
     @torch.no_grad()
     def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:

@@ -26,9 +26,8 @@ from automl.models.networks.network import NetworkDescription, NetworkModel, par
 from automl.models.networks.network_family import NetworkKey
 from automl.models.networks.packs.pack import PackSetup
 from automl.models.networks.packs.trainer import PackTrainer
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import DataOnDevices, DataTensors, TensorSource
-from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
+from automl.models.networks.trainer import SINGLE_RANK, NetworkTrainer, RankGroup, TrainingProblem
 from automl.models.predictor import MEMBERS_KEY
 from automl.objectives.training_plan import WarmUp
 from automl.objectives.trial_context import TrialContext
@@ -108,9 +107,7 @@ class NetworkEstimator:
             raise ValueError(trainer.no_gain_reason)
         if isinstance(dataset, Dataset) and dataset.folds:
             folds = FoldPack(trainer, dataset, _member, self._mean)
-            return PackSetup(
-                folds, self.n_epochs, problem.params, _refuse_model, folds.final_report
-            )
+            return PackSetup(folds, self.n_epochs, problem.params, None, folds.final_report)
         return PackSetup(
             trainer,
             self.n_epochs,
@@ -139,10 +136,6 @@ class NetworkEstimator:
 def _member(network: NetworkDescription, weights: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
     """Return the part of a model file that differs among models of the same params."""
     return {"model": network.plain(), "weights": weights}
-
-
-def _refuse_model(number: int) -> Mapping[str, Any]:
-    raise AssertionError("a trial with folds tells its model at its end")
 
 
 def _problem_of(setup: EstimatorSetup, side: NetworkSide) -> TrainingProblem:

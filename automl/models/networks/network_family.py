@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeGuard
 
 from automl.config import ExportFormat, LearningRateSchedule, Precision, TrainingConfig
 from automl.config.metrics import COMMON_LOSSES
@@ -76,8 +76,6 @@ class TrainingParams:
 
 
 TRAINING_NAMES = tuple(entry.name for entry in fields(TrainingParams))
-_PRECISIONS = tuple(precision.value for precision in Precision)
-_SCHEDULES = tuple(schedule.value for schedule in LearningRateSchedule)
 
 
 def fill_from_settings(params: Params, training: TrainingConfig) -> Params:
@@ -96,42 +94,52 @@ ParamRule: TypeAlias = tuple[Callable[[ParamValue], bool], str]
 """A check of a param's value, and the rule in words: "must be …"."""
 
 
-def whole_number_check(least: int) -> Callable[[ParamValue], bool]:
-    """Return a check for whole numbers from `least`."""
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+def one_of(values: Iterable[str]) -> ParamRule:
+    return lambda value: value in values, f"one of {', '.join(values)}"
 
 
-def number_check(least: float, below: float = math.inf) -> Callable[[ParamValue], bool]:
-    """Return a check for numbers from `least` to less than `below`."""
-    return lambda value: (
-        isinstance(value, int | float) and not isinstance(value, bool) and least <= value < below
-    )
+def whole_number(least: int, most: float = math.inf) -> ParamRule:
+    text = f"a whole number from {least}" + ("" if most == math.inf else f" to {most}")
+    return lambda value: type(value) is int and least <= value <= most, text
 
 
-CLASS_WEIGHT_RULE: ParamRule = (
-    lambda value: value in CLASS_WEIGHTS,
-    f"one of {', '.join(CLASS_WEIGHTS)}",
+def _number(least: float, below: float, text: str) -> ParamRule:
+    return lambda value: _is_number(value) and least <= value < below, text
+
+
+def _is_number(value: ParamValue) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_LEAST = math.ulp(0.0)
+POSITIVE = _number(_LEAST, math.inf, "a finite number greater than 0")
+NOT_NEGATIVE = _number(0, math.inf, "a finite number, 0 or more")
+BELOW_1 = _number(0, 1, "a number from 0 to below 1")
+SHARE_OF_COLUMNS = _number(
+    _LEAST, math.nextafter(1, 2), "a share of the columns, above 0 and at most 1"
 )
+
+
+def or_null(rule: ParamRule, null: str = "null") -> ParamRule:
+    """Return the rule for values that may also be None, which messages call `null`."""
+    return lambda value: value is None or rule[0](value), f"{rule[1]}, or {null}"
+
+
+CLASS_WEIGHT_RULE = one_of(CLASS_WEIGHTS)
 TRAINING_RULES: Mapping[str, ParamRule] = {
-    "lr": (number_check(math.ulp(0.0)), "a finite number greater than 0"),
-    "batch_size": (whole_number_check(1), "a whole number from 1"),
-    "optimizer": (lambda value: value in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}"),
-    "momentum": (number_check(0, below=1), "a number from 0 to below 1"),
-    "beta1": (number_check(0, below=1), "a number from 0 to below 1"),
-    "beta2": (number_check(0, below=1), "a number from 0 to below 1"),
-    "weight_decay": (number_check(0), "a finite number, 0 or more"),
-    "clip_norm": (
-        lambda value: value is None or number_check(math.ulp(0.0))(value),
-        "a finite number greater than 0, or null",
-    ),
-    "precision": (lambda value: value in _PRECISIONS, f"one of {', '.join(_PRECISIONS)}"),
-    "schedule": (lambda value: value in _SCHEDULES, f"one of {', '.join(_SCHEDULES)}"),
-    "ema_decay": (number_check(0, below=1), "a number from 0 to below 1"),
-    "patience_epochs": (
-        lambda value: value is None or whole_number_check(1)(value),
-        "a whole number from 1, or null",
-    ),
-    "accumulate_steps": (whole_number_check(1), "a whole number from 1"),
+    "lr": POSITIVE,
+    "batch_size": whole_number(1),
+    "optimizer": one_of(OPTIMIZERS),
+    "momentum": BELOW_1,
+    "beta1": BELOW_1,
+    "beta2": BELOW_1,
+    "weight_decay": NOT_NEGATIVE,
+    "clip_norm": or_null(POSITIVE),
+    "precision": one_of([precision.value for precision in Precision]),
+    "schedule": one_of([schedule.value for schedule in LearningRateSchedule]),
+    "ema_decay": BELOW_1,
+    "patience_epochs": or_null(whole_number(1)),
+    "accumulate_steps": whole_number(1),
 }
 
 
@@ -209,7 +217,7 @@ class NetworkFamily(Family):
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
         """Return the seconds of a trial of the size tried first, with the smallest batches."""
-        params, model_data = self._first_params(ends), dataset.of_one_model
+        params, model_data = self._first_params(ends), dataset.first_fold
         patience = self.patience_epochs(params, training, model_data.n_train)
         if patience is not None:
             training = replace(training, epochs=min(training.n_epochs, patience))
@@ -232,6 +240,3 @@ class NetworkFamily(Family):
             for name, value in wanted.items()
             if sizes.get(name)
         }
-
-    def check_space(self, names: tuple[str, ...]) -> None:
-        return None

@@ -1,24 +1,28 @@
 """Trains one network for one trial, epoch by epoch. It knows no study and writes no file.
 
 An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
-validation part. Batches are index selections of tensors that stay on the device.
+validation part. Several processes may train one network together, each on its share of every batch.
+Gradients are weighted by rows and summed: a batch that does not divide has exactly those of one
+process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from automl.config import Precision, Task, TrainingConfig
-from automl.data.data_facts import NetworkOutputs, Size, UserDataFacts
+from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.data.features import Edges
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.networks.losses import (
@@ -36,13 +40,66 @@ from automl.models.networks.optimizers import (
     lr_factor,
     make_optimizer,
 )
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
 from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
 from automl.objectives.training_plan import WarmUp
 from automl.trial import Params
+
+
+class LostRankError(Exception):
+    """Raised when another process of the group does not answer any more."""
+
+
+class RankGroup:
+    """One process's view of the processes that train together, which are torch's default group.
+
+    Process 0 reports. A process that trains alone needs no group of torch's.
+    """
+
+    def __init__(self, rank: int = 0, n_ranks: int = 1) -> None:
+        self.rank, self.n_ranks = rank, n_ranks
+
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Return this process's rows of a batch, and the weight of their mean in the batch's mean.
+
+        Batch norm needs two rows. If a batch has fewer than two rows for each process, each process
+        takes the whole batch.
+        """
+        if self.n_ranks == 1 or len(rows) < 2 * self.n_ranks:
+            return rows, 1 / self.n_ranks
+        own = self.part(rows)
+        return own, len(own) / len(rows)
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return this process's part of rows that are evaluated; it may be empty."""
+        return rows.tensor_split(self.n_ranks)[self.rank]
+
+    def add(self, numbers: torch.Tensor) -> None:
+        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                dist.all_reduce(numbers)
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Overwrite tensors with those of rank 0. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+
+SINGLE_RANK = RankGroup()
+
+
+@contextmanager
+def _lost_rank_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # in these calls every error of the library is about the others
+        raise LostRankError(str(error)) from error
+
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
@@ -118,18 +175,36 @@ class TrainingProblem:
         n_numbers = size if isinstance(size, int) else math.prod(size)
         return min(most, max(batch_size, _EVALUATION_NUMBERS // n_numbers))
 
-    def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
-        """Return an epoch's metrics from sums over rows: training loss, validation loss, misses."""
-        train_sum, val_sum, miss_sum = sums
+    def metrics(
+        self,
+        sums: Sequence[float],
+        n_rows: tuple[int, int],
+        outputs: torch.Tensor | None,
+        *,
+        epoch: int,
+        params: TrainingParams,
+    ) -> dict[str, float]:
+        """Return the metrics of `NetworkTrainer.run_epoch`. Raises DivergedError.
+
+        The sums over rows are training loss, validation loss and misses. `n_rows` are those that
+        train and those that judge, and `outputs` (N, C) those for the validation part.
+        """
+        (train_sum, val_sum, miss_sum), (n_train, n_judged) = sums, n_rows
         metrics = {"train_loss": train_sum / n_train}
-        if not n_validation:
-            return metrics
-        metrics["val_loss"] = val_sum / n_validation
-        if self.outputs is NetworkOutputs.NUMBERS:
-            metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_validation)
-        elif self.outputs is NetworkOutputs.SCORES:
-            metrics["val_error"] = miss_sum / n_validation
-        return metrics
+        if n_judged:
+            metrics["val_loss"] = val_sum / n_judged
+            if self.outputs is NetworkOutputs.NUMBERS:
+                metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_judged)
+            elif self.outputs is NetworkOutputs.SCORES:
+                metrics["val_error"] = miss_sum / n_judged
+        bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
+        if bad:
+            raise DivergedError(
+                f"training diverged in epoch {epoch}: {', '.join(bad)} "
+                f"(lr={params.lr:g}, optimizer={params.optimizer}); a smaller lr may help"
+            )
+        scores = self.scores(outputs)
+        return metrics if scores is None else metrics | scores.study_metric()
 
     def scores(self, outputs: torch.Tensor | None) -> ReportScores | None:
         """Return an object that computes metrics of the outputs (N, C); None: no more metrics."""
@@ -137,16 +212,11 @@ class TrainingProblem:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
 
-    def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
-        """Return zeros for the outputs of the validation part; None if nothing reads them."""
-        if self.judged is None:
-            return None
-        return self.output_buffer(*shape, device=device)
-
-    def output_buffer(self, *shape: int, device: torch.device) -> torch.Tensor:
-        """Return zeros for outputs; large ones are in main memory instead of the device's."""
-        fits = math.prod(shape) <= _OUTPUTS_ON_DEVICE
-        return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
+    def output_buffer(self, *shape: Size, device: torch.device) -> torch.Tensor:
+        """Return zeros for a table's outputs; large ones are in main memory, not on the device."""
+        sizes = [size for size in shape if isinstance(size, int)]
+        fits = math.prod(sizes) <= _OUTPUTS_ON_DEVICE
+        return torch.zeros(sizes, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
         """Return a trial's patience at its start; it never ends if no rows judge."""
@@ -188,7 +258,7 @@ class NetworkTrainer:
     ) -> None:
         """Build the network, with weights that follow from `seed`.
 
-        `ranks` are the processes that train together (`parallel/process_group.py`); all get the
+        `ranks` are the processes that train together (`networks/trainer.py`); all get the
         same params, data and seed. torch's DataParallel trains on several `devices`.
         """
         self.problem, self.params, self.network = problem, params, problem.network(params)
@@ -201,7 +271,9 @@ class NetworkTrainer:
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, RandomStream.WEIGHTS)
         )
-        self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
+        self.splits_batch_norm = ranks.n_ranks > 1 and any(
+            isinstance(part, _BatchNorm) for part in self.model.modules()
+        )
         """Whether each process normalises only its own rows of a batch. torch's SyncBatchNorm works
         on GPUs only."""
         if self.splits_batch_norm and self._device.type == "cuda":
@@ -231,13 +303,12 @@ class NetworkTrainer:
         return self._patience.is_over
 
     def run_epoch(self, epoch: int) -> dict[str, float]:
-        """Train one epoch, counted from 0, and return its metrics.
+        """Train one epoch, counted from 0, and return its metrics. Raises DivergedError.
 
         `train_loss` is the mean over the epoch's steps, with dropout. `val_loss`, and `val_error`
-        (share of wrong classes) or `val_rmse` (in the target's unit), are computed after the epoch,
-        with the averaged weights if there are averages. Losses of regression are mean squared
-        errors of the scaled target. Without a validation part `train_loss` is the only metric.
-        Raises DivergedError.
+        (share of wrong classes) or `val_rmse` (in the target's unit), are computed with the
+        averaged weights if there are averages. Losses of regression are mean squared errors of the
+        scaled target.
         """
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         self._train(epoch, sums)
@@ -247,10 +318,10 @@ class NetworkTrainer:
         if self._outputs is not None and self._ranks.n_ranks > 1:
             self._ranks.add(self._outputs)
         sums_on_host = sums.tolist()  # the one wait for the device in an epoch
-        metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
-        check_metrics_finite(metrics, epoch, self.params)
-        if (scores := self.scores) is not None:
-            metrics |= scores.study_metric()
+        n_rows = self._n_epoch_rows, len(self._data.validation)
+        metrics = self.problem.metrics(
+            sums_on_host, n_rows, self._outputs, epoch=epoch, params=self.params
+        )
         self._patience = self._patience.after(metrics)
         return metrics
 
@@ -345,7 +416,10 @@ class NetworkTrainer:
         n_rows = self.problem.n_evaluation_rows(
             self._batch_size, _EVALUATION_ROWS // self.network.n_members
         )
-        self._outputs = self._make_output_buffer()
+        self._outputs = None
+        if self.problem.judged is not None:
+            shape = len(self._data.validation), self.problem.n_outputs
+            self._outputs = self.problem.output_buffer(*shape, device=self._device)
         begin = 0
         for piece in self._data.validation.pieces(n_rows):
             x, y = map(self._ranks.part, piece)
@@ -364,12 +438,6 @@ class NetworkTrainer:
             if self._outputs is not None:
                 self._outputs[own] = out.to(self._outputs.device)
 
-    def _make_output_buffer(self) -> torch.Tensor | None:
-        n_rows, n_outputs = len(self._data.validation), self.problem.n_outputs
-        if not n_rows or not isinstance(n_outputs, int):
-            return None
-        return self.problem.validation_buffer(n_rows, n_outputs, device=self._device)
-
     def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self._training_loss.check(out, y)
         return self._training_loss.mean(out.to(self.problem.dtype), y)
@@ -379,17 +447,3 @@ class NetworkTrainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
-
-
-def _has_batch_norm(module: nn.Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
-
-
-def check_metrics_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:
-    """Raise DivergedError if a metric is NaN or infinite."""
-    bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
-    if bad:
-        raise DivergedError(
-            f"training diverged in epoch {epoch}: {', '.join(bad)} "
-            f"(lr={params.lr:g}, optimizer={params.optimizer}); a smaller lr may help"
-        )

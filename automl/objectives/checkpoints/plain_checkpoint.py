@@ -1,15 +1,11 @@
 """Writes and reads checkpoint files of families that train without torch, with numpy alone.
 
-A file is a zip. Its `state.json` is the content as JSON, in which
-`{"array": n, "dtype": …, "shape": …}` stands for the bytes of `arrays/n`. The JSON is stored
-uncompressed and the arrays are compressed. The size of the file bounds the memory for reading it:
-nothing in it is code, each array has the size that the JSON says, and all arrays together are at
-most `MAX_RATIO` times as large as the file. The module has the same three functions and errors as
-`torch_checkpoint.py`.
+A file is a zip. Its `state.json` is the content as JSON, in which `{"array": n, "dtype": …,
+"shape": …}` stands for the bytes of `arrays/n`, which are compressed. Nothing in it is code, and
+all arrays together are at most `MAX_RATIO` times as large as the file.
 
-`write_files` puts checkpoint files of any format in place, each whole or not at all. A file written
-straight to its name was unreadable after 10 of 12 `kill -9`; a file written beside it, flushed and
-renamed was unreadable after none.
+`write_files` and `read_file` serve `torch_checkpoint.py`, too. A file written straight to its name
+was unreadable after 10 of 12 `kill -9`; one written beside it, flushed and renamed, after none.
 """
 
 from __future__ import annotations

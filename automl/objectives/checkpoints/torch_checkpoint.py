@@ -1,10 +1,8 @@
 """Writes and reads checkpoint files in torch's format, readable with `weights_only=True`.
 
-The parts of a file are checked before torch opens it, because anyone may have made it. With
-`weights_only` a pickle runs no code. But torch still makes what the pickle asks for, `bytearray(n)`
-or `torch.Tensor(n)`, and unpacks compressed parts: a file of a kilobyte could take all memory. The
-files of this module hold uncompressed tensors and plain values, and no other file is read. Placing
-files whole is the work of `plain_checkpoint.write_files`.
+With `weights_only` a pickle runs no code. But torch still makes what the pickle asks for,
+`bytearray(n)` or `torch.Tensor(n)`, and unpacks compressed parts: a file of a kilobyte could take
+all memory. So the parts of a file are checked before torch opens it.
 """
 
 from __future__ import annotations

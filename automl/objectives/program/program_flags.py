@@ -203,16 +203,16 @@ def _nodes(path: Path) -> list[ast.AST]:
 
 def _help_command(words: Sequence[str], script: PythonScript, program: str) -> list[str]:
     """Return the command up to its first flag, with `--help`, and without a launcher of ranks."""
-    argv = list(words[: script.n_words])
-    name = "-m " + argv[-1] if script.as_module else str(script.path.absolute())
-    if script.n_words == 1:
-        argv = [str(script.path.absolute())]
+    n_words = script.n_words
+    named = ["-m", words[n_words - 1]] if script.as_module else [str(script.path.absolute())]
+    if n_words == 1:
+        argv = named
     elif Path(program).name.startswith(("python", "pypy")) and not set(_LAUNCHERS) & set(words):
-        argv = [program, *argv[1:-1], argv[-1] if script.as_module else name]
+        argv = [program, *words[1 : n_words - len(named)], *named]
     else:
         python = shutil.which("python", path=str(Path(program).parent)) or sys.executable
-        argv = [python, *name.split(" ", 1)] if script.as_module else [python, name]
-    for word in words[script.n_words :]:
+        argv = [python, *named]
+    for word in words[n_words:]:
         if word.startswith("-") or placeholders_in([word]):
             break
         argv.append(word)  # a subcommand

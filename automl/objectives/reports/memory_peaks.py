@@ -1,8 +1,8 @@
 """Measures the most memory that a trial held.
 
-torch counts the memory on GPUs and the kernel the main memory. Both count by process, so a trial is
-measured only if it was alone in its process all the time. GPU memory that torch does not count
-(JAX, CuPy) is left out; admission sees it through NVML.
+torch counts the memory on GPUs and the kernel the main memory, both by process: a trial is measured
+only if it was alone in its process all the time. GPU memory that torch does not count (JAX, CuPy)
+is left out; admission sees it through NVML.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Counts the optimizer steps of all training in this process, and tells them to listeners.
 
-A user's loop steps an optimizer of torch's, which has a global hook. The built-in trainers call the
-functions beneath it, and call `tell_step` themselves. If neither happens, a report counts as a
-step: any of these measures a trial's speed, as long as it stays the same. A file of its own,
-because the trainers import it, and it must not load torch.
+torch's optimizers have a global hook. The built-in trainers call the functions beneath it, and call
+`tell_step` themselves. If neither happens, a report counts as a step. A file of its own, because
+the trainers import it, and it must not load torch.
 """
 
 from __future__ import annotations

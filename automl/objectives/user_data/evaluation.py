@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
-from automl.data.scoring.baselines import constant_outputs
-from automl.data.scoring.evaluation import ScoredRows
+from automl.data.dataset import NetworkOutputs, UserDataFacts
+from automl.data.scoring.evaluation import ScoredRows, constant_outputs
 from automl.data.scoring.metrics import Floats
 from automl.errors import AutoMLError, ConfigError
 from automl.models.array_predictor import ArrayPredictor

@@ -1,16 +1,15 @@
 """Brings the user's own rows to a device: all at once, or batch by batch with a DataLoader.
 
-Loading a row may draw random numbers (an augmentation). Each batch is therefore seeded by the
-trial's seed, its epoch and its place in the epoch. Its rows then depend neither on the number of
-loading processes nor on an interruption. The rows are checked in `parts.py`.
+Loading a row may draw random numbers (an augmentation). Each batch is seeded by the trial, its
+epoch and its place, and so depends neither on the number of loading processes nor on an
+interruption.
 """
 
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,9 +19,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
+from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.errors import ConfigError
-from automl.models.networks.tensors import DataTensors, PartTensors, TrainingRows
+from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
 from automl.objectives.user_data.parts import (
     ArrayRows,
     DatasetItems,
@@ -138,8 +137,7 @@ class _BatchDataset(Dataset[Any]):
             return str(error)
 
     def batch(self, batch: _Batch) -> _Pair:
-        """Return the rows of a batch. Raises RowsError for unequal shapes, ConfigError for no
-        pairs."""
+        """Return the rows of a batch. Raises RowsError or ConfigError for wrong rows."""
         place, seed, numbers = batch
         part = self._parts[place]
         if isinstance(part, ArrayRows):
@@ -211,8 +209,8 @@ def _identity(batch: Any) -> Any:
     return batch
 
 
-class UserTensors:
-    """Provides the user's tensors on a device, to any thread; implements `tensors.TensorSource`."""
+class UserTensors(TensorSource):
+    """The tensors of the user's own data, which may also be loaded batch by batch."""
 
     def __init__(
         self,
@@ -227,31 +225,25 @@ class UserTensors:
         `room_bytes` is the GPU memory that a trial was declared to need; None: it was not declared,
         and a trial may have the whole GPU.
         """
+        super().__init__()
         self.parts, self.facts = parts, facts
         self._n_workers, self._room_bytes = n_workers, room_bytes
-        self._lock = threading.Lock()
-        self._on_device: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """Return the tensors, copied once for all threads. Raises ValueError if they are too
-        large."""
+    def copy_to(self, device: str, dtype: torch.dtype) -> DataTensors:
         if not self._stays(device):
             raise ValueError("its rows are loaded batch by batch, and not kept on the device")
-        with self._lock:
-            if (device, dtype) not in self._on_device:
-                train, validation = (self._part(part, device, dtype) for part in self._both)
-                self._on_device[device, dtype] = DataTensors(train, validation)
-            return self._on_device[device, dtype]
+        train, validation = (
+            self._part(part, device, dtype) for part in (self.parts.train, self.parts.validation)
+        )
+        return DataTensors(train, validation)
 
-    @contextmanager
-    def open_rows(self, device: str, dtype: torch.dtype) -> Iterator[TrainingRows]:
-        """Yield the rows, on the device if they stay there, else loaded batch by batch."""
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        """Return the rows, on the device if they stay there, else loaded batch by batch."""
         if self._stays(device):
-            yield self.tensors(device, dtype)
-            return
-        loader = PartsLoader(self.parts, self.facts, device, dtype, n_workers=self._n_workers)
-        with closing(loader):
-            yield loader
+            return super().open_rows(device, dtype)
+        return closing(
+            PartsLoader(self.parts, self.facts, device, dtype, n_workers=self._n_workers)
+        )
 
     def _stays(self, device: str) -> bool:
         if device == "cpu":
@@ -259,14 +251,8 @@ class UserTensors:
         total_bytes: int = torch.cuda.get_device_properties(device).total_memory
         return self.facts.stays(self._room_bytes or total_bytes)
 
-    @property
-    def _both(self) -> tuple[ArrayRows, ArrayRows]:
-        train, validation = self.parts.train, self.parts.validation
-        assert isinstance(train, ArrayRows), "items are loaded batch by batch"
-        assert isinstance(validation, ArrayRows), "items are loaded batch by batch"
-        return train, validation
-
-    def _part(self, part: ArrayRows, device: str, dtype: torch.dtype) -> PartTensors:
+    def _part(self, part: SourcePart, device: str, dtype: torch.dtype) -> PartTensors:
+        assert isinstance(part, ArrayRows), "items are loaded batch by batch"
         x = part.x.to(device) if holds_whole_numbers(part.x) else part.x.to(device, dtype)
         is_class = self.facts.task is Task.classification
         return PartTensors(x, part.y.to(device, torch.int64 if is_class else dtype))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs, Size, UserDataFacts
+from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.errors import AutoMLError, ConfigError
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.user_code import open_inside, resolve_source

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind, StudyConfig
 from automl.data.dataset import Dataset
-from automl.data.scoring.baselines import simplest_baseline
+from automl.data.scoring.evaluation import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
 from automl.execution.child_calls import call_in_child
 from automl.models.model_scoring import HeldOutScores, HeldOutScoringJob

@@ -23,6 +23,7 @@ from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.live_display import Display, ViewFailureLog
+from automl.running.display.machine_output import write_answer
 from automl.running.display.rendering import failure_lines
 from automl.running.display.view import BestRow, SweepView, write_view
 from automl.running.finish import result_tables
@@ -37,9 +38,9 @@ from automl.running.finish.result_tables import (
     sweep_result,
 )
 from automl.running.finish.study_report import make_report
+from automl.running.loop.asking import NoParamQuestions, ParamQuestions
 from automl.running.loop.messages import LoopSnapshot, StopReason
 from automl.running.setup.parts import SweepParts
-from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, EnsembleBuilt, ReportWritten, SweepEnded, TrialState
@@ -123,6 +124,7 @@ class SweepFinisher:
             address = self._parts.delivery.address()
             self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()
+        self._write_answer()
         stop = StopReason.INTERRUPTED if self._interrupted else self._stop
         return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
 
@@ -299,6 +301,23 @@ class SweepFinisher:
             open_console().table(*self._score_table, n_left=2)
         if self._skill_warning:
             self._say(self._skill_warning)
+
+    def _write_answer(self) -> None:
+        """Write how the sweep ended for a program, if one has asked (`--json`)."""
+        best = self._parts.study.best()
+        trial = best and {"number": best.number, "value": best.value, "params": best.params}
+        write_answer(
+            {
+                "study": self._name,
+                "directory": os.path.relpath(self._parts.directory.path),
+                "ended": self._how(),
+                "counts": {state.value: n for state, n in self._counts().items()},
+                "metric": self._parts.config.study.metric,
+                "best": trial,
+                "ensemble": self._built_ensemble,
+                "report": None if self._report is None else os.path.relpath(self._report),
+            }
+        )
 
     def _metrics_of(self, ranking: Sequence[RankedTrial]) -> Mapping[int, Mapping[str, float]]:
         """Return the other metrics of these trials' best reports, if the metrics are ours."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
-from automl.admission.placement_policy import Idle
 from automl.admission.refusals import AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, Elsewhere
 from automl.devices.memory_promises import MemoryPromise
@@ -37,26 +37,6 @@ class PlannedTrial:
 
     number: int
     params: Params
-
-
-@dataclass(frozen=True)
-class TakenOverTrial:
-    """A trial that an earlier sweep left, and what happened to it there."""
-
-    trial: PlannedTrial
-    n_ran_out: int = 0
-    """Number of times the trial ran out of memory."""
-    deaths: int = 0
-    """Number of processes that died under the trial."""
-    kind: DeviceKind | None = None
-    """Kind of device on which the trial ran there. None if it never started."""
-
-    def waits(self, kind: DeviceKind | None) -> WaitingTrial:
-        """Return the trial as it waits again for this kind of device, or for any with None."""
-        is_new = self.n_ran_out == self.deaths == 0
-        return WaitingTrial(
-            self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind
-        )
 
 
 @dataclass(frozen=True)
@@ -89,8 +69,7 @@ class WaitingTrial:
     deaths: int = 0
     """Number of processes that died under the trial."""
     kind: DeviceKind | None = None
-    """Kind of device on which the trial has started, and where it stays. None if it never
-    started."""
+    """Kind of device on which the trial has started, and stays. None if it never started."""
     chosen: DeviceKind | None = None
     """Kind of device for which the trial waits now. None for any kind."""
 
@@ -114,19 +93,6 @@ class UnfitTrialFinding:
     """Whether the excess may be larger than the figure."""
 
 
-@dataclass(frozen=True)
-class RunningTrial:
-    """A trial that runs, alone or in a lane of a pack."""
-
-    waiting: WaitingTrial
-    placement: Placement
-    since_seconds: float
-    request: ResourceRequest
-    """Request of the trial, or of its pack."""
-    execution: int
-    """Key of the trial's execution."""
-
-
 @dataclass
 class AdmittedExecution:
     """An admitted trial, or an admitted pack of trials, that holds one reservation."""
@@ -140,6 +106,8 @@ class AdmittedExecution:
     """All trials ever given to the execution, beginning with its first ones."""
     n_lanes: int = 1
     """Number of trials that the execution began with."""
+    since_seconds: dict[int, float] = field(default_factory=dict)
+    """When each trial was given to the execution (monotonic)."""
     outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
     peak_bytes: int = 0
     """Most memory that the execution was seen to hold."""
@@ -188,8 +156,8 @@ class LoopSnapshot:
     """The state of the loop at one moment, for those that show it, stop trials, or end the
     sweep."""
 
-    running: Mapping[int, RunningTrial]
-    """Running trials by number."""
+    running: Mapping[int, AdmittedExecution]
+    """Execution of each running trial, by the trial's number."""
     queued: Sequence[WaitingTrial]
     deferred: Sequence[WaitingTrial]
     """Trials that let all others pass because of a failed device or memory of other users."""
@@ -334,8 +302,7 @@ class LoopPorts(Protocol):
         """Return a new trial, or None when the search space is exhausted."""
 
     def n_may_pend(self) -> int | None:
-        """Return how many trials may be asked for and not ended, without harm to the sampler. None
-        allows any number."""
+        """Return how many trials may pend without harm to the sampler. None allows any number."""
 
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
@@ -370,15 +337,13 @@ class LoopPorts(Protocol):
         """Ask running trials to write a checkpoint at their next report and stop."""
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Return whether a survey is measuring the trial's memory. A message will tell the
-        result."""
+        """Return whether a survey is measuring the trial's memory. A message tells the result."""
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         """Take the result of a survey. Requests use it from now on."""
 
     def cap_memory(self, caps: Caps) -> None:
-        """Cap the memory of processes on their devices. Executions that are not named keep their
-        last caps."""
+        """Cap the memory of processes. Executions that are not named keep their last caps."""
 
     def n_steps(self) -> Mapping[int, int]:
         """Return the training steps taken by the process of each execution, by the execution's key.

@@ -1,6 +1,6 @@
 """Holds the waiting trials of a sweep, and decides which of them is next.
 
-`TrialQueue` owns them all. `SingleLine` finds the next one in a sweep with one kind of device;
+`TrialQueue` owns them all. `WaitingLines` finds the next one in a sweep with one kind of device;
 `device_choice.py` does the same for several kinds, each with its own line.
 """
 
@@ -10,13 +10,12 @@ import enum
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from automl.admission.refusals import SURVEYING_REFUSAL, AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    RunningTrial,
     WaitingTrial,
 )
 from automl.running.loop.placing import TrialPlacer
@@ -130,8 +129,7 @@ class TrialQueue:
         self._trials[WaitingState.QUEUED].extendleft(reversed(back))
 
     def try_deferred(self, look: StartAlone) -> Iterator[ExecutionStart]:
-        """Yield a start for each deferred trial that starts now. Each has been started before the
-        next is looked at."""
+        """Yield the deferred trials that start now. Each starts before the next is looked at."""
         for waiting in self._take(WaitingState.DEFERRED):
             found = look(waiting)
             if isinstance(found, ExecutionStart):
@@ -190,8 +188,14 @@ class AllTrialsWait:
         return next((r for r in self.refused if _waits_for_room(r.refusal)), None)
 
 
-class WaitingLines(Protocol):
-    """The lines of waiting trials, and what is learned for them. For the main thread."""
+@dataclass
+class WaitingLines:
+    """One line, first come, first served. For the main thread.
+
+    `DeviceKindLines` has one for each kind of device, and learns which trials go where.
+    """
+
+    placing: TrialPlacer
 
     def look(
         self,
@@ -204,39 +208,6 @@ class WaitingLines(Protocol):
 
         `n_to_come`: number of trials that may still be asked for.
         """
-
-    def asked(self, params: Params) -> None:
-        """Note that the study has asked for a trial with these params."""
-
-    def observe(self, now_seconds: float) -> None:
-        """Time the steps of running executions, after a reading of the devices."""
-
-    def finished(
-        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
-    ) -> None:
-        """Learn from a trial that has come to its end."""
-
-    def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
-        """Return the trial as it is once it has started on this kind of device."""
-
-    def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
-        """Return the kind on which a trial that ran on `kind` goes on. None for any kind."""
-
-
-@dataclass
-class SingleLine:
-    """One line, first come, first served."""
-
-    placing: TrialPlacer
-
-    def look(
-        self,
-        waiting: Sequence[WaitingTrial],
-        n_to_come: int,
-        try_start: TryStart,
-        now_seconds: float,
-    ) -> ExecutionStart | RefusedTrial | AllTrialsWait:
-        """Start the head, or let all trials wait for it."""
         head, known = waiting[0], self.placing.known_request(waiting[0])
         found = SURVEYING_REFUSAL if known is None else try_start(head, known)
         if isinstance(found, ExecutionStart):
@@ -245,22 +216,20 @@ class SingleLine:
         return refused if refused.is_put_aside else AllTrialsWait([refused])
 
     def asked(self, params: Params) -> None:
-        """Do nothing, since nothing depends on the params."""
+        """Note that the study has asked for a trial with these params."""
 
     def observe(self, now_seconds: float) -> None:
-        """Do nothing, since all trials go to the same kind of device, however fast."""
+        """Time the steps of running executions, after a reading of the devices."""
 
-    def finished(
-        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
-    ) -> None:
-        """Do nothing, since all trials go to the same kind of device."""
+    def finished(self, number: int, execution: AdmittedExecution, seconds: float) -> None:
+        """Learn from a trial that has come to its end after this time."""
 
     def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
-        """Return the trial unchanged, since there is no other kind."""
+        """Return the trial as it is once it has started on this kind of device."""
         return waiting
 
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
-        """Return None, since the trial goes wherever there is a device now."""
+        """Return the kind on which a trial that ran on `kind` goes on. None for any kind."""
         return None
 
 

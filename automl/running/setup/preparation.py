@@ -21,8 +21,7 @@ from automl.config import (
     check_setting,
 )
 from automl.config.metrics import ValueLoss, reported_metric
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.errors import ConfigError
 from automl.models.family import family_name, family_of
 from automl.objectives.function_call import (
@@ -132,8 +131,7 @@ class _StudyPreparation:
         return max(dataset.n_train, n_searched or 0)
 
     def _open_data(self, plan: TrainingPlan) -> tuple[Dataset | None, UserDataFacts | None]:
-        """Return the table, or else the facts about the user's data, whose function is called
-        elsewhere."""
+        """Return the table, or else the facts about the user's data, which is opened elsewhere."""
         if self._refit is not None:
             return self._refit.dataset, self._refit.facts
         n_devices = self._config.admission.devices_per_trial
@@ -256,8 +254,7 @@ def describe_user_data(config: Config, plan: TrainingPlan) -> UserDataFacts:
 
 
 def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
-    """Return the answer of one of our functions that calls the user's code, in a process of its
-    own."""
+    """Return the answer of a function of ours that calls the user's code in its own process."""
     from automl.execution.child_calls import call_in_child
     from automl.execution.executor import resolve_entry
 

@@ -2,8 +2,7 @@
 module.
 
 The other sweeps' doings come as messages (`PeerSweepsObserved`) from the thread that watches the
-database. Each sweep delivers its own trials to MLflow; `tracking/deliver/division.py` divides the
-rest.
+database. One sweep delivers all trials to MLflow (`tracking/deliver/shared_delivery.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from automl.record.study_directory import JOINED_FOLDER, StudyDirectory, has_oth
 from automl.running.loop.messages import LoopMessage, PeerSweepsObserved, SweepFailed
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.shared_study import SharedStudy, open_shared_storage
-from automl.tracking.deliver.division import SharedDeliveryJob, mlflow_store_name
+from automl.tracking.deliver.process import SharedDeliveryJob, mlflow_store_name
 
 ListBusyTrials = Callable[[], Collection[int]]
 PostMessage = Callable[[LoopMessage], None]
@@ -44,8 +43,7 @@ def refuse_unshareable_study(prepared: PreparedStudy) -> None:
 def join_shared_study(
     prepared: PreparedStudy, directory: StudyDirectory, stored_config: str
 ) -> tuple[SharedStudy, PeerSweeps]:
-    """Join the shared study, or create it. Return it, and what connects this sweep to the others.
-    Raises AutoMLError."""
+    """Join or create the shared study. Return it and its other sweeps. Raises AutoMLError."""
     refuse_unshareable_study(prepared)
     config = prepared.config
     shared = SharedRecord.open(config.study, directory.path)
@@ -71,8 +69,7 @@ class PeerSweeps:
         directory: StudyDirectory,
         checkpoints: str | None = None,
     ) -> None:
-        """Connect to the others. `checkpoints` is where all sweeps keep their checkpoints, or
-        None."""
+        """Connect to the others. `checkpoints` is where all keep their checkpoints, or None."""
         self._shared, self._study, self._directory = shared, study, directory
         self._checkpoints = checkpoints
 
@@ -90,10 +87,7 @@ class PeerSweeps:
         assert study.storage is not None
         assert study.name is not None
         store = mlflow_store_name(tracking)
-        self._shared.attend(store)
-        return SharedDeliveryJob(
-            study.storage, study.name, store, self._shared.sweep, attends=False
-        )
+        return SharedDeliveryJob(study.storage, study.name, store, self._shared.sweep)
 
     def start(
         self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease

@@ -38,7 +38,7 @@ from automl.running.finish.automatic_refit import RunRefit, SweepRefit
 from automl.running.finish.ensemble import GrowingEnsemble
 from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
-from automl.running.loop.asking import TrialAsker
+from automl.running.loop.asking import NoParamQuestions, ParamQuestions, TrialAsker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
@@ -53,10 +53,10 @@ from automl.running.loop.messages import (
     ReservationReleased,
     StopReason,
     SweepFailed,
-    TakenOverTrial,
     TimePassed,
     TrialSurveyed,
     UnfitTrialFinding,
+    WaitingTrial,
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts
@@ -68,7 +68,6 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
-from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
     LOCAL_HOST,
@@ -107,7 +106,6 @@ class SweepRunner:
         self.view_failures = view_failures
         self.messages: queue.SimpleQueue[LoopMessage] = queue.SimpleQueue()
         self.ledger = Ledger()
-        self.limits = parts.prepared.limits
         is_program = config.objective.kind is ObjectiveKind.command
         self._program_peaks = ProgramPeaks() if is_program else None
         self.carrier = TrialCarrier(
@@ -142,7 +140,7 @@ class SweepRunner:
             ports=self,
             requests=self._requests,
             ledger=self.ledger,
-            limits=self.limits,
+            limits=parts.prepared.limits,
             asking=self._asking(),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
@@ -181,7 +179,11 @@ class SweepRunner:
         """
         with contextlib.closing(self.growing):
             self._train()
-            return self.executions.closed_by(self._closing().finish)
+            finisher = SweepFinisher(
+                *(self.parts, self.loop.snapshot(), self.display, self.viewer.view),
+                *(self.view_failures, self.growing, self.refit_step, self._questions),
+            )
+            return self.executions.closed_by(finisher.finish)
 
     def _train(self) -> None:
         with (
@@ -195,12 +197,6 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
-
-    def _closing(self) -> SweepFinisher:
-        return SweepFinisher(
-            *(self.parts, self.loop.snapshot(), self.display, self.viewer.view),
-            *(self.view_failures, self.growing, self.refit_step, self._questions),
-        )
 
     def _signals(self) -> AbstractContextManager[None]:
         if not in_main_thread():
@@ -234,7 +230,9 @@ class SweepRunner:
                 self._requests.learn(trial.params, peak, kind)
 
     def _take_next(self) -> None:
-        message = self._next_message()
+        message: LoopMessage = TimePassed()
+        with contextlib.suppress(queue.Empty):
+            message = self.messages.get(timeout=TICK_SECONDS)
         if isinstance(message, ReservationReleased):
             self.executions.released(message.key)
         self.loop.handle(message, time.monotonic())
@@ -297,7 +295,7 @@ class SweepRunner:
         return TrialAsker(self, n_trials, n_asked, self._questions, others)
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
-        suggesting = self.parts.study.suggesting
+        suggesting = self.parts.study.suggester
         if suggesting is None:
             return NoParamQuestions()
         return ParamQuestions(self.parts.study, suggesting, self.display.say)
@@ -400,30 +398,23 @@ class SweepRunner:
         assert self.surveyor is not None
         self.surveyor.take(surveyed)
 
-    def _taken_over(self) -> list[TakenOverTrial]:
-        """Return the trials that an earlier sweep left. Tell the study outcomes that were
-        logged."""
+    def _taken_over(self) -> list[WaitingTrial]:
+        """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
         unfinished = []
         for asked in self.parts.study.interrupted():
             trial = PlannedTrial(asked.number, asked.params)
             known = self.parts.log.record.trials.get(asked.number)
             if known is None:
-                unfinished.append(TakenOverTrial(trial))
+                unfinished.append(WaitingTrial(trial))
             elif known.outcome is not None and known.state.is_final:
                 self.tell(known.outcome)
             else:
+                oom, deaths = known.n_out_of_memory, known.n_deaths
+                may_pack = oom == deaths == 0
                 unfinished.append(
-                    TakenOverTrial(trial, known.n_out_of_memory, known.n_deaths, known.kind)
+                    WaitingTrial(trial, may_pack, n_ran_out=oom, deaths=deaths, kind=known.kind)
                 )
         return unfinished
-
-    # --- messages ---
-
-    def _next_message(self) -> LoopMessage:
-        try:
-            return self.messages.get(timeout=TICK_SECONDS)
-        except queue.Empty:
-            return TimePassed()
 
     def _own_memory(self) -> HeldBytes:
         """Return what this process has taken since the start, and what its workers hold."""

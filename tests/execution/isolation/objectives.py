@@ -90,10 +90,6 @@ def leave_thread(trial: automl.TrialContext) -> None:
     threading.Thread(target=wait_for_ever).start()
 
 
-def leave_daemon(trial: automl.TrialContext) -> None:
-    threading.Thread(target=wait_for_ever, daemon=True).start()
-
-
 def wait_for_ever() -> None:
     threading.Event().wait()
 

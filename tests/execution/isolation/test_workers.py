@@ -34,7 +34,6 @@ def test_a_trial_that_failed_is_put_back_too(trials: Trials) -> None:
     ("act", "words"),
     [
         ("leave_thread", "thread tests.execution.isolation.objectives.wait_for_ever lives on"),
-        ("leave_daemon", "thread tests.execution.isolation.objectives.wait_for_ever lives on"),
         pytest.param("leave_child", "was left behind, and killed: sleep 3601", marks=linux),
     ],
 )

@@ -14,7 +14,8 @@ from automl.data.load import load_dataset
 from automl.data.scoring.metrics import make_predictions
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import Family, load_families
-from automl.models.networks.folds.fold_estimator import FoldsEstimator, judged_outputs
+from automl.models.mean_model import judged_outputs
+from automl.models.networks.folds.fold_estimator import FoldsEstimator
 from automl.models.predictor import Predictor, load
 from automl.trial import Direction, FinishedOutcome, Verdict
 from tests.models import networks

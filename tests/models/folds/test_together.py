@@ -15,7 +15,7 @@ from automl.models.families.auto.family import AutoFamily
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.python.family import PythonFamily
 from automl.models.family import Family, load_families
-from automl.models.networks.folds.fold_estimator import judged_outputs
+from automl.models.mean_model import judged_outputs
 from automl.models.predictor import Predictor, load
 from automl.trial import FinishedOutcome, PrunedOutcome, Verdict
 from tests.models import networks

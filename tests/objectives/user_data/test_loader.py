@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from automl.data.data_facts import STAYS_SHARE
+from automl.data.dataset import STAYS_SHARE
 from automl.measure.survey.survey_result import SurveyResult
 from automl.measure.survey.survey_run import survey_objective
 from automl.objectives.training_session import open_objective

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from automl.config import DataConfig, DataKind, Task, TrainingConfig
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
+from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.errors import ConfigError
 from automl.models.families.python.family import PythonFamily
 from automl.models.family import Family

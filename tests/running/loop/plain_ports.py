@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
-from automl.admission.placement_policy import Idle
 from automl.devices.device_reading import Elsewhere
 from automl.devices.memory_promises import MemoryPromise
 from automl.running.loop.messages import (

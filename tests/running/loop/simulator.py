@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
-from automl.admission.placement_policy import Idle
 from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import (
     DeviceReading,

@@ -14,7 +14,6 @@ from automl.running.loop.messages import (
     DevicesRead,
     PackKind,
     PlannedTrial,
-    TakenOverTrial,
     WaitingTrial,
 )
 from automl.trial import (
@@ -91,7 +90,7 @@ def test_a_lane_that_came_free_is_for_its_kind_of_device() -> None:
     planned = [plan(kind=pair, seconds=s, cpu_takes=1.0) for s in (3.0, 9.0, 5.0, 5.0, 5.0)]
     world = mixed(planned)
     kinds = (CPU, CPU, GPU, GPU, GPU)
-    left = [TakenOverTrial(world.ask() or PlannedTrial(0, {}), kind=kind) for kind in kinds]
+    left = [WaitingTrial(world.ask() or PlannedTrial(0, {}), kind=kind) for kind in kinds]
     world.loop.asking.n_asked = len(left)
     world.loop.take_over(left)
     world.run()
@@ -129,7 +128,7 @@ def test_a_trial_never_changes_its_kind_and_everyone_ends(
     is lost or waits for ever."""
     world = mixed(planned, **how)
     left = [
-        TakenOverTrial(world.ask() or PlannedTrial(0, {}), kind=kind if kind in p.kinds else None)
+        WaitingTrial(world.ask() or PlannedTrial(0, {}), kind=kind if kind in p.kinds else None)
         for kind, p in zip(lefts, planned, strict=False)
     ]
     world.loop.asking.n_asked = len(left)
@@ -157,7 +156,7 @@ class Watched(Mixed):
                 chosen, now = waiting.where, self.now
                 assert chosen is not None
                 here = [e for e in self.loop.executions.values() if e.placement.kind is chosen]
-                left = [self.loop.durations.end(e, self.loop.running, now) - now for e in here]
+                left = [self.loop.durations.end(e, now) - now for e in here]
                 chooser = self.chooser
                 assert chooser is not None
                 there, elsewhere = chooser.seconds(waiting, chosen), chooser.seconds(waiting, kind)
@@ -186,7 +185,7 @@ def test_a_trial_that_goes_on_keeps_its_kind() -> None:
     world = mixed([plan(cpu_takes=100.0, seconds=1.0), plan(ends="dies", cpu_takes=0.5)])
     world.loop.asking.n_asked = 1
     world.loop.take_over(
-        [TakenOverTrial(PlannedTrial(0, (world.ask() or PlannedTrial(0, {})).params), kind=CPU)]
+        [WaitingTrial(PlannedTrial(0, (world.ask() or PlannedTrial(0, {})).params), kind=CPU)]
     )
     world.run()
     assert world.where == {0: [CPU], 1: [CPU, CPU]}
@@ -195,7 +194,7 @@ def test_a_trial_that_goes_on_keeps_its_kind() -> None:
 def test_a_kind_that_the_sweep_has_not_binds_nobody() -> None:
     world = Mixed({"host": GB}, [Plan(0, 0)], own_processes=True)
     world.loop.asking.n_asked = 1
-    world.loop.take_over([TakenOverTrial(world.ask() or PlannedTrial(0, {}), kind=GPU)])
+    world.loop.take_over([WaitingTrial(world.ask() or PlannedTrial(0, {}), kind=GPU)])
     world.run()
     assert world.where == {0: [CPU]}
 

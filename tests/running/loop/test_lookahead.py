@@ -19,7 +19,7 @@ from automl.running.loop.messages import (
     LoopMessage,
     PackKind,
     PlannedTrial,
-    TakenOverTrial,
+    WaitingTrial,
 )
 from automl.trial import DeviceId
 from tests.running.loop.planned import plans
@@ -137,7 +137,7 @@ def test_nothing_is_asked_for_ahead_while_nothing_has_room() -> None:
     planned = [of(22, 20.0), of(20), of(4, 5.0)]
     world = Passing(GPU, planned, own_processes=True)
     world._n_asked = world.loop.asking.n_asked = 2
-    world.loop.take_over([TakenOverTrial(PlannedTrial(n, {"plan": n})) for n in range(2)])
+    world.loop.take_over([WaitingTrial(PlannedTrial(n, {"plan": n})) for n in range(2)])
     world.loop.handle(DevicesRead(world._reading()), 0.0)
     assert (world.started, world.loop.asking.n_asked) == ([0], 2)
 

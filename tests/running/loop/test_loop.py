@@ -17,7 +17,7 @@ from automl.errors import ConfigError
 from automl.running.loop.messages import (
     DevicesRead,
     PlannedTrial,
-    TakenOverTrial,
+    WaitingTrial,
 )
 from automl.trial import FailedOutcome, FinishedOutcome, TooLargeOutcome
 from tests.running.loop.planned import GB, GPU, A, n_gb, of, plans
@@ -190,7 +190,10 @@ def taken_over(plans: Sequence[Plan], *known: tuple[int, int]) -> World:
     many processes died."""
     world = World(GPU, plans, limits=AdmissionLimits(3, 0, 5.0))
     world._n_asked = world.loop.asking.n_asked = len(known)
-    left = [TakenOverTrial(PlannedTrial(n, {"plan": n}), *counts) for n, counts in enumerate(known)]
+    left = [
+        WaitingTrial(PlannedTrial(n, {"plan": n}), not (oom or dead), n_ran_out=oom, deaths=dead)
+        for n, (oom, dead) in enumerate(known)
+    ]
     world.loop.take_over(left)
     world.run()
     return world

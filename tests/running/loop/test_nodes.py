@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
@@ -201,14 +201,14 @@ def test_on_a_machine_without_a_place_nothing_trains_alone_either(alone: bool) -
     host = DeviceId("a", "host")
     shown = (DeviceSnapshot(host, "cpu", 8 * GB, 8 * GB, n_places=0),)
     limits = AdmissionLimits(None, GB, 5.0).by(shown)
-    for accounts in (DeviceAccounts(), None):
+    for table in (DeviceTable(), None):
         found = place_trial(
             ResourceRequest(None, alone=alone, kinds=CPU),
             DeviceReading(0.0, shown),
             LedgerSnapshot(),
             limits,
             now_seconds=0.0,
-            accounts=accounts,
+            table=table,
         )
         assert isinstance(found, AdmissionRefusal)
 

@@ -73,10 +73,6 @@ class AutoFamily(Family):
         check_setting(len(self.families) > 0, "model.families", "[]", "must name at least one.")
 
     @property
-    def users_target(self) -> None:
-        return None
-
-    @property
     def by_choice(self) -> Mapping[str, Family]:
         """Each family by its name, with its default settings."""
         return {name: load_families()[name]() for name in self.families}

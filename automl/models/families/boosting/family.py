@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from automl.config import LOSSES, TrainingConfig, check_setting
 from automl.models.families.table_family import (
@@ -16,9 +16,12 @@ from automl.models.families.table_family import (
     n_tree_columns,
 )
 from automl.models.networks.network_family import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE_OF_COLUMNS,
     ParamRule,
-    number_check,
-    whole_number_check,
+    one_of,
+    whole_number,
 )
 from automl.trial import ParamValue
 
@@ -41,18 +44,12 @@ _HISTOGRAM_SECONDS, _CELL_SECONDS = 2.8e-6, 2e-8
 (experiments/020-long)."""
 
 _RULES: Mapping[str, ParamRule] = {
-    "learning_rate": (number_check(math.ulp(0.0)), "a finite number greater than 0"),
-    "max_leaf_nodes": (
-        lambda value: whole_number_check(2)(value) and int(value or 0) <= MAX_LEAVES,
-        f"a whole number from 2 to {MAX_LEAVES}",
-    ),
-    "min_samples_leaf": (whole_number_check(1), "a whole number from 1"),
-    "l2_regularization": (number_check(0), "a finite number, 0 or more"),
-    "max_features": (
-        lambda value: number_check(math.ulp(0.0))(value) and float(value or 0) <= 1,
-        "a share of the columns, above 0 and at most 1",
-    ),
-    "encoding": (lambda value: value in TREE_ENCODINGS, " or ".join(TREE_ENCODINGS)),
+    "learning_rate": POSITIVE,
+    "max_leaf_nodes": whole_number(2, MAX_LEAVES),
+    "min_samples_leaf": whole_number(1),
+    "l2_regularization": NOT_NEGATIVE,
+    "max_features": SHARE_OF_COLUMNS,
+    "encoding": one_of(TREE_ENCODINGS),
     **CLASS_WEIGHT_RULES,
 }
 
@@ -126,7 +123,7 @@ class BoostingFamily(TableFamily):
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
         """Return the time to make histograms of each column; patience ends a trial half-way."""
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
         n_trees *= model_data.n_outputs if model_data.n_outputs > 2 else 1
@@ -134,6 +131,3 @@ class BoostingFamily(TableFamily):
         n_leaves = min(defaults.max_leaf_nodes, len(model_data.train) // defaults.min_samples_leaf)
         per_column = n_leaves * _HISTOGRAM_SECONDS + len(model_data.train) * _CELL_SECONDS
         return dataset.n_models * n_trees * len(model_data.columns.all) * per_column
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "boosting", "iterations_per_epoch": self.iterations_per_epoch}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from automl.config import TrainingConfig, check_setting
 from automl.models.families.table_family import CLASS_WEIGHT_RULES, TableFamily, TableParams
-from automl.models.networks.network_family import (
-    ParamRule,
-    number_check,
-)
+from automl.models.networks.network_family import POSITIVE, ParamRule, one_of
 from automl.trial import ParamValue
 
 if TYPE_CHECKING:
@@ -30,11 +26,10 @@ _OPERATION_SECONDS = 1e-10
 """Time of one core for an operation in a product of large matrices."""
 _N_STEPS, _N_SOLVER_STEPS = 80, 100
 
-_ABOVE_0 = (number_check(math.ulp(0.0)), "a finite number greater than 0")
 _RULES: Mapping[str, ParamRule] = {
-    "kind": (lambda value: value in KERNEL_KINDS, " or ".join(KERNEL_KINDS)),
-    "spread": _ABOVE_0,
-    "l2": _ABOVE_0,
+    "kind": one_of(KERNEL_KINDS),
+    "spread": POSITIVE,
+    "l2": POSITIVE,
     **CLASS_WEIGHT_RULES,
 }
 
@@ -94,7 +89,7 @@ class KernelFamily(TableFamily):
         """Return the time of the steps that learn lengths, and of the solver for the landmarks."""
         from automl.data.features import n_features
 
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         n_rows, width = len(model_data.train), n_features(dataset.columns)
         n_landmarks, n_learned = min(self.landmarks, n_rows), min(n_rows, MAX_ROWS)
         step = n_learned**3 * 2 + n_learned**2 * width * 4
@@ -104,6 +99,3 @@ class KernelFamily(TableFamily):
             * (width + n_landmarks + _N_SOLVER_STEPS * model_data.n_outputs * 2)
         )
         return dataset.n_models * (_N_STEPS * step + 2 * solver) * _OPERATION_SECONDS
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "kernel", "landmarks": self.landmarks}

@@ -1,17 +1,14 @@
 """Fits kernel models with scikit-learn and scipy, and predicts with numpy.
 
-First it is learned from the rows how far each column has to change until the target does: its
-length. The likelihood of a Gaussian process (Rasmussen and Williams, 2006, chapter 5,
-https://gaussianprocess.org/gpml/) is maximised by its gradient on a sample of the rows, because it
-costs the cube of their number. Classes are numbers there, 0 and 1. A column's length is drawn
-towards a common length, so that lengths stay similar where few rows determine them. Then the
-weights of the landmarks are found.
+A column's length is how far it has to change until the target does. Lengths are learned by the
+gradient of a Gaussian process's likelihood (Rasmussen and Williams, 2006, chapter 5,
+https://gaussianprocess.org/gpml/) on a sample of the rows; classes are numbers there, 0 and 1. They
+are drawn towards a common length, so that they stay similar where few rows determine them.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +27,7 @@ from automl.models.families.table_estimator import (
     FeatureSide,
     TrialFit,
     finite_array,
+    fit_logistic,
     single_class_scores,
 )
 from automl.models.model_file import check_content
@@ -99,7 +97,7 @@ def learn_kernel(x: Floats, targets: Floats, kind: str, spread: float, seed: int
     if len(x) > MAX_ROWS:
         sample = np.random.default_rng(seed).permutation(len(x))[:MAX_ROWS]
         x, targets = x[sample], targets[sample]
-    likelihood = _KernelLikelihood.of(x, targets, kind, spread)
+    likelihood = _KernelLikelihood.from_rows(x, targets, kind, spread)
     results = [
         minimize(likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": _FIRST_STEPS})
         for start in likelihood.starts()
@@ -126,7 +124,7 @@ class _KernelLikelihood:
     """Logarithm of the median distance of rows."""
 
     @classmethod
-    def of(cls, x: Floats, targets: Floats, kind: str, spread: float) -> _KernelLikelihood:
+    def from_rows(cls, x: Floats, targets: Floats, kind: str, spread: float) -> _KernelLikelihood:
         centred = targets - targets.mean(0)
         variance = max(float(np.mean(centred**2)), 1e-12)
         apart = float(np.median(squared_distances(x[:200], x[:200])))
@@ -345,7 +343,9 @@ def _fit_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
     if data.task is Task.regression:
         inner, bias = _ridge(features, targets, params.l2 * max(kernel.noise, _MIN_NOISE))
     else:
-        inner, bias = _logistic(trial_fit, features, params.l2 * variance)
+        # Logarithms of odds change by about as much as shares do, divided by their variance.
+        l2 = params.l2 * variance
+        inner, bias = fit_logistic(trial_fit, features, trial_fit.targets, l2, _MAX_STEPS)
     weights = back @ inner
     return KernelModel(
         kernel.kind,
@@ -380,24 +380,6 @@ def _ridge(features: Floats, targets: Floats, l2: float) -> tuple[Floats, Floats
     squared = features.T @ features
     squared[np.diag_indices_from(squared)] += l2
     return np.linalg.solve(squared, features.T @ (targets - mean)), mean
-
-
-def _logistic(trial_fit: TrialFit, features: Floats, l2: float) -> tuple[Floats, Floats]:
-    """Return weights and bias of a logistic regression on the kernel's features.
-
-    The logarithm of odds changes by about as much as shares do, divided by the variance of the
-    classes; the caller scales `l2` by it.
-    """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    with warnings.catch_warnings():
-        # A fit that has not converged is a model, too; its loss says how good it is.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fit = LogisticRegression(
-            C=1 / l2, max_iter=_MAX_STEPS, class_weight=trial_fit.class_weight
-        ).fit(features, trial_fit.targets)
-    return np.ascontiguousarray(fit.coef_.T, dtype=np.float64), fit.intercept_.astype(np.float64)
 
 
 def _constant_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from automl.config import TrainingConfig
 from automl.models.families.table_family import CLASS_WEIGHT_RULES, TableFamily, TableParams
-from automl.models.networks.network_family import (
-    ParamRule,
-    number_check,
-)
+from automl.models.networks.network_family import POSITIVE, ParamRule
 from automl.trial import Params
 
 if TYPE_CHECKING:
@@ -20,10 +17,7 @@ if TYPE_CHECKING:
 
 MOST_L2 = 1e5
 """Largest `l2` that is searched (`conf/space/`)."""
-_RULES: Mapping[str, ParamRule] = {
-    "l2": (number_check(math.ulp(0.0)), "a finite number greater than 0"),
-    **CLASS_WEIGHT_RULES,
-}
+_RULES: Mapping[str, ParamRule] = {"l2": POSITIVE, **CLASS_WEIGHT_RULES}
 
 
 @dataclass(frozen=True)
@@ -71,11 +65,8 @@ class LinearFamily(TableFamily):
             return points
         from automl.data.features import n_features
 
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         width = n_features(model_data.columns)
         if width <= len(model_data.train):
             return points
         return [{"l2": min(MOST_L2, 10.0 ** round(math.log10(width)))}, *points]
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "linear"}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from automl.data.data_facts import Size
+from automl.data.dataset import Size
 from automl.models.families.python.family import ModuleKey, ModuleParams, PythonFamily
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import (

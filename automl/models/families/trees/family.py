@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from automl.config import TrainingConfig, check_setting
 from automl.models.families.table_family import CLASS_WEIGHT_RULES, TableFamily, TableParams
 from automl.models.networks.network_family import (
+    SHARE_OF_COLUMNS,
     ParamRule,
-    number_check,
-    whole_number_check,
+    one_of,
+    or_null,
+    whole_number,
 )
 from automl.trial import ParamValue
 
@@ -28,16 +29,10 @@ _CELL_SECONDS = 4e-8
 """Time of one core for a tree and a cell of the training rows (experiments/020-long)."""
 
 _RULES: Mapping[str, ParamRule] = {
-    "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
-    "max_features": (
-        lambda value: number_check(math.ulp(0.0))(value) and float(value or 0) <= 1,
-        "a share of the columns, above 0 and at most 1",
-    ),
-    "min_samples_leaf": (whole_number_check(1), "a whole number from 1"),
-    "max_leaf_nodes": (
-        lambda value: value is None or whole_number_check(2)(value),
-        "a whole number from 2, or null for as many as the rows make",
-    ),
+    "kind": one_of(KINDS),
+    "max_features": SHARE_OF_COLUMNS,
+    "min_samples_leaf": whole_number(1),
+    "max_leaf_nodes": or_null(whole_number(2), "null for as many as the rows make"),
     **CLASS_WEIGHT_RULES,
 }
 
@@ -98,9 +93,6 @@ class TreesFamily(TableFamily):
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
         """Return the time to read each cell for each tree."""
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         n_cells = len(model_data.train) * len(model_data.columns.all)
         return dataset.n_models * self.trees_per_epoch * training.n_epochs * n_cells * _CELL_SECONDS
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "trees", "trees_per_epoch": self.trees_per_epoch}

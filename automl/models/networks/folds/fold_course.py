@@ -75,7 +75,7 @@ class FoldsProgress:
         n_rows = tuple(len(fold.judged) for fold in dataset.folds)
         repeats = tuple(fold.repeat for fold in dataset.folds)
         judged = tuple(
-            JudgedTargets.from_part(dataset, dataset.train.taking(fold.judged), goal.metric)
+            JudgedTargets.from_part(dataset, dataset.train.take(fold.judged), goal.metric)
             for fold in dataset.folds
         )
         return cls(goal, n_rows, repeats, (None,) * len(n_rows), judged, len(dataset.classes))

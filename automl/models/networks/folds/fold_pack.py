@@ -81,8 +81,7 @@ class FoldPack:
             self._lanes.remove(lane)
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train an epoch, and return each trial's metrics of all its judged rows, or its
-        divergence."""
+        """Train an epoch, and return each trial's metrics or its divergence."""
         ended = self._lanes.train_epoch()
         results = {
             number: self._after(number, trial, ended) for number, trial in self._trials.items()
@@ -105,7 +104,7 @@ class FoldPack:
         return None
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
-        """Return a state that suffices to go on after `epoch`, here or by `fold_calls.py`."""
+        """Return a state that suffices to go on after `epoch`, here or by `fold_estimator.py`."""
         folds = [self._lanes.state(lane, epoch) for _, lane in self._lanes_of(number)]
         return {"epoch": epoch, "folds": folds, **self._trials[number].folded.state()}
 

@@ -1,15 +1,12 @@
-"""The forward and backward pass of all lanes of a pack, by hand, as batched matrix products.
+"""The passes and losses of all lanes of a pack, by hand, as batched matrix products.
 
-They are written by hand because a small network's step is mostly autograd's bookkeeping: 300 µs for
-one network, where the arithmetic of twenty takes 250. Results go to tensors made once per layout,
-of shapes (K, B, W) for hidden layers and (K, C, B) for outputs (log_softmax over the middle
-dimension is 8 times as fast as over a last one of 2 to 10).
+A small network's step is mostly autograd's bookkeeping: 300 µs for one network, where the
+arithmetic of twenty takes 250. Results go to tensors made once per layout, of shapes (K, B, W) for
+hidden layers and (K, C, B) for outputs (log_softmax over the middle dimension is 8 times as fast as
+over a last one of 2 to 10).
 
 A lane's numbers do not depend on the other lanes, on a CPU not in the last bit: no operation mixes
 rows of different lanes, and products have at least two matrices (see `layout.WeightRegion`).
-
-The losses of the lanes are here, too: sums for the metrics, and gradients of the outputs. Their
-formulas are those of `losses.py`.
 """
 
 from __future__ import annotations
@@ -121,8 +118,7 @@ class PackedPass:
         return self._layer_memory("g0", "g1")
 
     def _layer_memory(self, *names: str) -> list[torch.Tensor]:
-        """Return (n + 1, B, W) for each layer, one lane more: products have at least two
-        matrices."""
+        """Return (n + 1, B, W) for each layer: products have at least two matrices."""
         layout = self._values.layout
         return [
             self._scratch.get(names[t % len(names)], layout.counts[t] + 1, self.n_rows, width)
@@ -244,8 +240,7 @@ class PackLoss(Protocol):
     def train(
         self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
     ) -> None:
-        """Add the losses of `y` (K, B) to `totals` (K, 1, B), and write their gradient to
-        `out_g`."""
+        """Add the losses of `y` (K, B) to `totals`, and write their gradient to `out_g`."""
 
     def sums(
         self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -67,7 +66,9 @@ class MLPPackTrainer(PackTrainer):
         self._loss = make_pack_loss(problem.task, weights, problem.training.value_loss)
 
     def make_places(self, lanes: Mapping[int, PackLane]) -> MLPLanePlaces:
-        by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
+        by_depth = sorted(
+            lanes.items(), key=lambda item: -len(_mlp(item[1].network).shape.hidden_widths)
+        )
         return MLPLanePlaces(
             [number for number, _ in by_depth],
             [lane for _, lane in by_depth],
@@ -79,15 +80,8 @@ class MLPPackTrainer(PackTrainer):
             dtype=self.problem.dtype,
         )
 
-    def check_state(self, state: Mapping[str, Any], network: NetworkDescription) -> None:
-        sizes = pairwise(_mlp(network).shape.sizes)
-        wanted = [size for a, b in sizes for size in ((b, a), (b,))]
-        found = [tuple(weight.shape) for weight in state["weights"].values()]
-        if found != wanted:
-            raise ValueError(
-                f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
-                f"{wanted}."
-            )
+    def weight_shapes(self, network: NetworkDescription) -> Mapping[str, tuple[int, ...]]:
+        return _mlp(network).weight_shapes()
 
 
 class MLPLanePlaces(LanePlaces[MLPLayout]):
@@ -128,7 +122,7 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
             lambda n_rows: PackedPass(weights, scratch, n_rows, shares_rows=True)
         )
         self._own_rows_pass = cache(lambda n_rows: PackedPass(weights, scratch, n_rows))
-        self._judged = _LaneJudgedRows.of(lanes, data) if data.folds else None
+        self._judged = _LaneJudgedRows.from_lanes(lanes, data) if data.folds else None
         self._totals = torch.zeros(
             len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
         )
@@ -234,7 +228,7 @@ class _LaneJudgedRows(NamedTuple):
     counts: torch.Tensor
 
     @classmethod
-    def of(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
+    def from_lanes(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
         rows = [data.folds[lane.fold].judged for lane in lanes if lane.fold is not None]
         n_rows = [len(own) for own in rows]
         places = torch.stack(
@@ -249,7 +243,3 @@ class _LaneJudgedRows(NamedTuple):
 def _mlp(network: NetworkDescription) -> MLPNetwork:
     assert isinstance(network, MLPNetwork)
     return network
-
-
-def _hidden_widths(network: NetworkDescription) -> tuple[int, ...]:
-    return _mlp(network).shape.hidden_widths

@@ -1,18 +1,15 @@
 """Trains packs of a user's own module: one module with other weights in each lane, by `torch.func`.
 
-Every operation of the module runs once for all lanes (`vmap`). A test step finds modules that
-cannot be packed, when the pack is opened: `vmap` cannot run LSTM, `.item()` or an `if` on data, and
-random numbers drawn in `forward` would make a lane depend on the other lanes.
-
-How torch sums depends on the number of lanes and on a lane's place among them. Each lane therefore
-keeps its place, and free places train too, as ghosts without a reader. Then no bit of a lane
-changes when another leaves; a small module's step costs the same with ghosts.
+A test step finds modules that cannot be packed, when the pack is opened: `vmap` cannot run LSTM,
+`.item()` or an `if` on data, and random numbers drawn in `forward` would make a lane depend on the
+others. How torch sums depends on the number of lanes and on a lane's place. Each lane therefore
+keeps its place, and free places train too, as ghosts without a reader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -97,14 +94,8 @@ class ModulePackTrainer(PackTrainer):
             fold=0 if self._folds else None,
         )
 
-    def check_state(self, state: Mapping[str, Any], network: NetworkDescription) -> None:
-        wanted = {name: tuple(t.shape) for name, t in self._skeleton.state_dict().items()}
-        found = {name: tuple(t.shape) for name, t in state["weights"].items()}
-        if found != wanted:
-            raise ValueError(
-                f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
-                f"{wanted}."
-            )
+    def weight_shapes(self, network: NetworkDescription) -> Mapping[str, tuple[int, ...]]:
+        return {name: tuple(t.shape) for name, t in self._skeleton.state_dict().items()}
 
     def _probe(self) -> None:
         """Raise ValueError, or what `vmap` raises, if packed steps differ from single ones."""

@@ -2,7 +2,7 @@
 
 To the session it is an objective like any other: the messages of rank 0 become the trial's reports.
 A rank that dies ends all, and the trial is interrupted. Each process takes its own share of every
-batch, and the flat gradient is summed once a step (`process_group.py`). That is one message, and a
+batch, and the flat gradient is summed once a step (`trainer.py`). That is one message, and a
 batch that does not divide evenly is weighted exactly. torch's DistributedDataParallel sums while
 the backward pass still runs, and weights all processes alike; on a CPU it is no faster
 (`experiments/011-refit`). Torch is not loaded here.
@@ -164,8 +164,7 @@ class RankProcesses:
         return self.answers[question]
 
     def next(self) -> EpochEnded | RankAnswer | None:
-        """Return the next message of rank 0, or None. Raises any rank's error, and
-        RankDiedError."""
+        """Return the next message of rank 0, or None. Raises the error of any rank."""
         missed: BaseException | None = None
         while ready := wait(self._pipes, None if missed is None else _END_SECONDS):
             for number in [self._pipes.index(pipe) for pipe in ready]:

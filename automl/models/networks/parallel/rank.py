@@ -29,8 +29,7 @@ from automl.models.networks.parallel.launcher import (
     receive_pickled,
     send_pickled,
 )
-from automl.models.networks.parallel.process_group import LostRankError, RankGroup
-from automl.models.networks.trainer import NetworkTrainer
+from automl.models.networks.trainer import LostRankError, NetworkTrainer, RankGroup
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_session import open_objective
 from automl.record.stop_signals import ignore_stop_signals

@@ -1,4 +1,4 @@
-"""Failed trials by cause: counted, bounded, and told with the place where to read on."""
+"""Messages about trials: failures by cause, deaths, too little memory, repeated params."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from automl.running.display.trial_messages import (
     MAX_SHOWN,
     DeclaredMemoryAdvice,
     FailureCounts,
+    RepeatedParams,
     interruption_line,
 )
 from automl.running.display.view import FailureRow, SweepView
@@ -147,3 +148,16 @@ def test_it_is_said_once_and_again_of_a_larger_size() -> None:
 def test_it_is_not_said_of_what_was_not_declared_or_not_to_blame(was: AdmittedExecution) -> None:
     assert DeclaredMemoryAdvice().line(ENDED, was) is None
     assert DeclaredMemoryAdvice().line(failed(3, "odd"), RAN_OUT) is None
+
+
+def test_the_first_repeat_is_said_and_no_other() -> None:
+    repeated = RepeatedParams([])
+    trials = [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.2}, {"lr": 0.1}]
+    lines = [repeated.line(number, params) for number, params in enumerate(trials)]
+    assert [line is not None for line in lines] == [False, False, False, True, False]
+    assert str(lines[3]).startswith("trial 3 has the params of trial 1 and trains them again")
+
+
+def test_a_study_that_goes_on_knows_its_trials_of_before() -> None:
+    line = RepeatedParams([{"lr": 0.1}, {"lr": 0.1}]).line(2, {"lr": 0.1})
+    assert str(line).startswith("trial 2 has the params of trial 0")

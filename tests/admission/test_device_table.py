@@ -1,5 +1,5 @@
-"""What a few accounts tell is what all of them tell: for devices of any state, however they came
-to it."""
+"""A table of devices tells what each device tells: for devices of any state, however they came to
+it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from automl.admission.accounting.account import make_account
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingLimit
 from automl.admission.limits import AdmissionLimits
 from automl.admission.memory_caps import memory_caps
-from automl.admission.placement_policy import Idle, place_trial
+from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import GIB, AdmissionRefusal, RefusalKind
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, HostState
 from automl.trial import (
@@ -31,6 +32,7 @@ from automl.trial import (
     ResourceRequest,
     host_device_of,
 )
+from tests.admission.plain_placing import PlainPlacing
 from tests.places import device_id, process_id
 
 KINDS = ({DeviceKind.GPU}, {DeviceKind.GPU}, {DeviceKind.CPU}, set(DeviceKind))
@@ -162,6 +164,10 @@ class States:
             for device in self.totals
             if random.random() < 0.5
         }
+        pairs = [(a, b) for a in self.totals for b in self.totals if a < b and a.node == b.node]
+        for pair in pairs[:1]:
+            here = [process for process in self.processes if process.node == pair[0].node]
+            self.idle = {**self.idle, pair: [random.choice(here)]}
 
     def request(self) -> ResourceRequest:
         random = self.random
@@ -179,13 +185,15 @@ class States:
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
 @example(5728, True)  # idle processes of a host, where a trial of unknown size waits
-def test_a_few_accounts_tell_what_all_do(seed: int, in_process: bool) -> None:
-    states, kept = States(Random(seed)), DeviceAccounts()
+def test_columns_tell_what_looking_at_one_device_after_the_other_tells(
+    seed: int, in_process: bool
+) -> None:
+    states, kept = States(Random(seed)), DeviceTable()
     process = ProcessId("local", 10) if in_process else None
     for _ in range(12):
         states.step()
         request, ledger = states.request(), states.ledger.snapshot()
-        one, many = (
+        by_kept_table, by_new_table = (
             place_trial(
                 request,
                 states.reading,
@@ -194,34 +202,41 @@ def test_a_few_accounts_tell_what_all_do(seed: int, in_process: bool) -> None:
                 now_seconds=states.reading.begun_seconds,
                 process=process,
                 idle=states.idle,
-                accounts=accounts,
+                table=table,
             )
-            for accounts in (kept, None)
+            for table in (kept, None)
         )
-        assert one == many
+        assert by_kept_table == by_new_table
+        plain = PlainPlacing(
+            request, states.reading, ledger, states.limits, states.idle, process
+        ).decide()
+        if isinstance(by_new_table, Placement):
+            assert plain == by_new_table.devices
+        else:
+            assert plain is by_new_table.kind
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_accounts_and_caps_that_are_kept_are_those_that_would_be_added_up_now(seed: int) -> None:
-    states, accounts = States(Random(seed)), DeviceAccounts()
+    states, table = States(Random(seed)), DeviceTable()
     told: dict[int, Mapping[DeviceId, int]] = {}
     for _ in range(12):
         states.step()
         ledger, headroom = states.ledger.snapshot(), states.limits.headroom_bytes
-        kept = accounts.update(states.reading, ledger, headroom)
+        kept = table.update(states.reading, ledger, headroom)
         assert [*kept.items()] == [
             (d.address, make_account(d, states.reading, ledger.on(d.address), headroom))
             for d in states.reading.devices
         ]
-        assert accounts.disturbed == {d for d, here in kept.items() if not here.is_undisturbed}
-        told |= memory_caps(kept, ledger, accounts.take_news())
+        assert table.disturbed == {d for d, here in kept.items() if not here.is_undisturbed}
+        told |= memory_caps(kept, ledger, table.take_news())
         for key, of_all in memory_caps(kept, ledger, ledger.pages).items():
             assert told[key] == of_all
 
 
 def test_what_a_reading_does_not_show_any_more_takes_nothing() -> None:
-    states, accounts = States(Random(0)), DeviceAccounts()
+    states, table = States(Random(0)), DeviceTable()
     states.totals = {device_id("a/GPU-0"): 8 * GIB, device_id("b/GPU-0"): 8 * GIB}
     whole = DeviceReading(
         0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in states.totals.items())
@@ -234,7 +249,7 @@ def test_what_a_reading_does_not_show_any_more_takes_nothing() -> None:
             Ledger().snapshot(),
             states.limits,
             now_seconds=0.0,
-            accounts=accounts,
+            table=table,
         )
         assert isinstance(found, Placement)
         assert found.node == node
@@ -245,12 +260,12 @@ def test_a_head_that_waits_is_refused_by_the_same_words(request_: ResourceReques
     """Of a hundred devices; only this machine's own account is looked at each time."""
     devices = {DeviceId(f"n{n // 8}", f"GPU-{n}"): 24 * GIB for n in range(96)}
     shown = tuple(DeviceSnapshot(d, "x", t, t // 2) for d, t in devices.items())
-    reading, ledger, accounts = DeviceReading(0.0, shown), Ledger(), DeviceAccounts()
+    reading, ledger, table = DeviceReading(0.0, shown), Ledger(), DeviceTable()
     ledger.reserve(0, Placement((DeviceShare(shown[5].address, "x", GIB),)), process_id(7, "n0"))
     limits = AdmissionLimits(None, GIB, 5.0)
-    for kept in (accounts, accounts, None):
+    for kept in (table, table, None):
         found = place_trial(
-            request_, reading, ledger.snapshot(), limits, now_seconds=0.0, accounts=kept
+            request_, reading, ledger.snapshot(), limits, now_seconds=0.0, table=kept
         )
         if request_.alone:
             assert isinstance(found, Placement)
@@ -268,9 +283,9 @@ def test_a_machine_that_trains_nothing_is_not_said_to_be_faster_so() -> None:
     limits = AdmissionLimits(None, GIB, 5.0, sharing=sharing, on_hosts=dict.fromkeys(hosts, 0))
     for alone in (True, False):
         request = ResourceRequest(None, alone=alone, kinds=frozenset({DeviceKind.CPU}))
-        for accounts in (DeviceAccounts(), None):
+        for table in (DeviceTable(), None):
             found = place_trial(
-                request, reading, Ledger().snapshot(), limits, now_seconds=0.0, accounts=accounts
+                request, reading, Ledger().snapshot(), limits, now_seconds=0.0, table=table
             )
             assert isinstance(found, AdmissionRefusal)
             assert found.reason.endswith("all places are taken, as many as the cores allow (0)")
@@ -281,12 +296,12 @@ def test_what_is_kept_for_gpus_is_known_of_a_machine_that_is_filed() -> None:
     host, gpus = device_id("a/host"), [device_id(f"a/GPU-{n}") for n in range(2)]
     shown = tuple(DeviceSnapshot(d, "x", 4 * GIB, 4 * GIB) for d in (host, *gpus))
     reading = DeviceReading(0.0, shown, hosts={"a": HostState(4 * GIB, n_places=8)})
-    accounts, ledger, limits = DeviceAccounts(), Ledger(), AdmissionLimits(None, GIB, 5.0)
+    table, ledger, limits = DeviceTable(), Ledger(), AdmissionLimits(None, GIB, 5.0)
     request = ResourceRequest(2 * GIB, kinds=frozenset({DeviceKind.CPU}))
 
     def decide() -> Placement | AdmissionRefusal:
         now = ledger.snapshot()
-        return place_trial(request, reading, now, limits, now_seconds=0.0, accounts=accounts)
+        return place_trial(request, reading, now, limits, now_seconds=0.0, table=table)
 
     assert isinstance(decide(), Placement), "while nothing runs on GPUs"
     ledger.reserve(0, Placement((DeviceShare(gpus[0], "x", GIB),)), process_id(7, "a"))
