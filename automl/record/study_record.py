@@ -97,7 +97,13 @@ class StudyRecord:
 
     def ranking(self) -> tuple[TrialRecord, ...]:
         """Return the trials that ended with a value, the best first."""
-        ranked = [trial for trial in self.trials.values() if _has_rank(trial)]
+        ranked = [
+            trial
+            for trial in self.trials.values()
+            if trial.state in RANKED_STATES
+            and trial.value is not None
+            and math.isfinite(trial.value)
+        ]
         returned = self._returned
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
@@ -139,10 +145,6 @@ class StudyRecord:
         assert trial.value is not None
         sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
         return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
-
-
-def _has_rank(trial: TrialRecord) -> bool:
-    return trial.state in RANKED_STATES and trial.value is not None and math.isfinite(trial.value)
 
 
 class LoggedHistory:

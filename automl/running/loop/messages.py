@@ -69,8 +69,7 @@ class WaitingTrial:
     deaths: int = 0
     """Number of processes that died under the trial."""
     kind: DeviceKind | None = None
-    """Kind of device on which the trial has started, and where it stays. None if it never
-    started."""
+    """Kind of device on which the trial has started, and stays. None if it never started."""
     chosen: DeviceKind | None = None
     """Kind of device for which the trial waits now. None for any kind."""
 
@@ -94,19 +93,6 @@ class UnfitTrialFinding:
     """Whether the excess may be larger than the figure."""
 
 
-@dataclass(frozen=True)
-class RunningTrial:
-    """A trial that runs, alone or in a lane of a pack."""
-
-    waiting: WaitingTrial
-    placement: Placement
-    since_seconds: float
-    request: ResourceRequest
-    """Request of the trial, or of its pack."""
-    execution: int
-    """Key of the trial's execution."""
-
-
 @dataclass
 class AdmittedExecution:
     """An admitted trial, or an admitted pack of trials, that holds one reservation."""
@@ -120,6 +106,8 @@ class AdmittedExecution:
     """All trials ever given to the execution, beginning with its first ones."""
     n_lanes: int = 1
     """Number of trials that the execution began with."""
+    since_seconds: dict[int, float] = field(default_factory=dict)
+    """When each trial was given to the execution (monotonic)."""
     outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
     peak_bytes: int = 0
     """Most memory that the execution was seen to hold."""
@@ -168,8 +156,8 @@ class LoopSnapshot:
     """The state of the loop at one moment, for those that show it, stop trials, or end the
     sweep."""
 
-    running: Mapping[int, RunningTrial]
-    """Running trials by number."""
+    running: Mapping[int, AdmittedExecution]
+    """Execution of each running trial, by the trial's number."""
     queued: Sequence[WaitingTrial]
     deferred: Sequence[WaitingTrial]
     """Trials that let all others pass because of a failed device or memory of other users."""
@@ -314,8 +302,7 @@ class LoopPorts(Protocol):
         """Return a new trial, or None when the search space is exhausted."""
 
     def n_may_pend(self) -> int | None:
-        """Return how many trials may be asked for and not ended, without harm to the sampler. None
-        allows any number."""
+        """Return how many trials may pend without harm to the sampler. None allows any number."""
 
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
@@ -350,15 +337,13 @@ class LoopPorts(Protocol):
         """Ask running trials to write a checkpoint at their next report and stop."""
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Return whether a survey is measuring the trial's memory. A message will tell the
-        result."""
+        """Return whether a survey is measuring the trial's memory. A message tells the result."""
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         """Take the result of a survey. Requests use it from now on."""
 
     def cap_memory(self, caps: Caps) -> None:
-        """Cap the memory of processes on their devices. Executions that are not named keep their
-        last caps."""
+        """Cap the memory of processes. Executions that are not named keep their last caps."""
 
     def n_steps(self) -> Mapping[int, int]:
         """Return the training steps taken by the process of each execution, by the execution's key.

@@ -61,7 +61,7 @@ from automl.tracking.deliver.delivery import DelivererProcess
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ProcessEntry, trial_name
 
-WRITE = "automl.models.refit_file:write"
+WRITE = "automl.models.mean_model_file:write_refit"
 
 
 def run_refit(task: RefitTask, stored_config: str, deliverer: DelivererProcess | None) -> int:

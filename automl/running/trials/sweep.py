@@ -295,7 +295,7 @@ class SweepRunner:
         return TrialAsker(self, n_trials, n_asked, self._questions, others)
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
-        suggesting = self.parts.study.suggesting
+        suggesting = self.parts.study.suggester
         if suggesting is None:
             return NoParamQuestions()
         return ParamQuestions(self.parts.study, suggesting, self.display.say)
@@ -399,8 +399,7 @@ class SweepRunner:
         self.surveyor.take(surveyed)
 
     def _taken_over(self) -> list[WaitingTrial]:
-        """Return the trials that an earlier sweep left. Tell the study outcomes that were
-        logged."""
+        """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
         unfinished = []
         for asked in self.parts.study.interrupted():
             trial = PlannedTrial(asked.number, asked.params)

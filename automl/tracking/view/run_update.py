@@ -23,18 +23,9 @@ MEMORY_PEAK_METRIC = "memory_peak_bytes"
 END_METRICS = (VALUE_METRIC, MEMORY_PEAK_METRIC)
 """Metrics of which a trial has one value, from its end on."""
 # Tags for the reader.
-STATE_TAG, CAUSE_TAG, DEVICE_TAG = "automl.state", "automl.cause", "automl.device"
-PEAK_TAG, PREDICTED_TAG, PREDICTED_BY_TAG = (
-    "automl.memory_peak",
-    "automl.memory_predicted",
-    "automl.memory_predicted_by",
-)
-"""Tags for the bytes that a trial held by itself, the bytes it had asked for, and their source."""
+STATE_TAG, CAUSE_TAG = "automl.state", "automl.cause"
 REFUSED_TAG = "automl.refused"
 """Tag for the values of the run that MLflow refused, with the reasons."""
-OWN_TAG_PREFIXES = ("automl.", "mlflow.")
-"""Prefixes of the tags of the sweep and of MLflow, which no objective's tag has."""
-PARENT_TAG = "mlflow.parentRunId"
 NOTE_TAG = "mlflow.note.content"
 """Tag whose text MLflow shows at the top of a run's page."""
 

@@ -16,15 +16,9 @@ from automl.record.texts import cut_text, cut_text_middle
 from automl.record.trial_record import TrialFold, TrialRecord
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
-    DEVICE_TAG,
     MAX_TAG_CHARACTERS,
     MEMORY_PEAK_METRIC,
     NOTE_TAG,
-    OWN_TAG_PREFIXES,
-    PARENT_TAG,
-    PEAK_TAG,
-    PREDICTED_BY_TAG,
-    PREDICTED_TAG,
     STATE_TAG,
     STUDY_TAG,
     TRIAL_TAG,
@@ -53,6 +47,15 @@ from automl.trial import (
     trial_name,
 )
 
+DEVICE_TAG, PARENT_TAG = "automl.device", "mlflow.parentRunId"
+PEAK_TAG, PREDICTED_TAG, PREDICTED_BY_TAG = (
+    "automl.memory_peak",
+    "automl.memory_predicted",
+    "automl.memory_predicted_by",
+)
+"""Tags for the bytes that a trial held by itself, the bytes it had asked for, and their source."""
+OWN_TAG_PREFIXES = ("automl.", "mlflow.")
+"""Prefixes of the tags of the sweep and of MLflow, which no objective's tag has."""
 _STATUS = {
     TrialState.RUNNING: "RUNNING",
     TrialState.INTERRUPTED: "SCHEDULED",

@@ -118,8 +118,7 @@ class PackedPass:
         return self._layer_memory("g0", "g1")
 
     def _layer_memory(self, *names: str) -> list[torch.Tensor]:
-        """Return (n + 1, B, W) for each layer, one lane more: products have at least two
-        matrices."""
+        """Return (n + 1, B, W) for each layer: products have at least two matrices."""
         layout = self._values.layout
         return [
             self._scratch.get(names[t % len(names)], layout.counts[t] + 1, self.n_rows, width)
@@ -241,8 +240,7 @@ class PackLoss(Protocol):
     def train(
         self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
     ) -> None:
-        """Add the losses of `y` (K, B) to `totals` (K, 1, B), and write their gradient to
-        `out_g`."""
+        """Add the losses of `y` (K, B) to `totals`, and write their gradient to `out_g`."""
 
     def sums(
         self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
