@@ -1,9 +1,9 @@
 """The estimators of trials with folds and of ensemble members, over any family's estimator.
 
 A trial's folds train together as a pack (`fold_pack.py`), or call by call (`fold_calls.py`). The
-members of an ensemble train again, each at its own length (`training_plan.MemberPlan`). The outputs
-of a trained model for the rows that judged its trial are computed here, too. Torch is loaded only
-if the family loads it.
+members of an ensemble train again, each at its own length (`training_plan.MemberTraining`). The
+outputs of a trained model for the rows that judged its trial are computed here, too. Torch is
+loaded only if the family loads it.
 """
 
 from __future__ import annotations
