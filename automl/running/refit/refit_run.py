@@ -200,7 +200,6 @@ def _known_trials(folder: Path) -> Mapping[int, TrialRecord]:
 
 
 def _devices_for_refit(task: RefitTask, prepared: PreparedStudy) -> RefitDevices:
-    """Return the devices that a training takes. Raises ConfigError."""
     config = task.config
     if task.ensemble is not None:
         return RefitDevices()  # members train beside each other, each on the devices of a trial

@@ -136,7 +136,6 @@ def _with_family_length(config: Config, params: Params) -> TrainingConfig:
 
 
 def is_network(config: Config, params: Params) -> bool:
-    """Return whether a trial with these params trains a network."""
     return isinstance(family_of(config).of_trial(params)[0], NetworkFamily)
 
 

@@ -141,7 +141,6 @@ class _CMAESEvolution:
                 self._learn(key, tuple(axis.place(number) for axis, number in places))
 
     def params(self, seed: int) -> Params:
-        """Return a draw from the current distribution."""
         self._optimizer.reseed_rng(seed)
         point = self._optimizer.ask()
         return {

@@ -80,7 +80,6 @@ def sampler_seed(study_seed: int, name: int | str) -> int:
 def independent_chooser(
     sampler: BaseSampler, study: optuna.Study, number: int, known: Mapping[str, BaseDistribution]
 ) -> Callable[[SpaceParam], ParamValue]:
-    """Return a function that draws each param by itself."""
     from automl.search.optuna_trials import optuna_running_trial
 
     trial = optuna_running_trial(number)
