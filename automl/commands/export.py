@@ -30,8 +30,8 @@ from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import Family
 from automl.record.studies import read_study, study_path
+from automl.record.study_directory import settle_place_unlocked
 from automl.record.study_files import StudyFiles
-from automl.record.study_place import settle_place_unlocked
 from automl.record.texts import say_on_stdout
 from automl.running.display.console import CommandConsole, open_console
 from automl.tracking.long_step import long_step
@@ -40,9 +40,8 @@ from automl.trial import CheckpointKind, ExportTuned
 if TYPE_CHECKING:
     from automl.export import package
     from automl.export.package import ExportResult
-    from automl.measure.tuning.choice import WayMeasurement
-    from automl.measure.tuning.measurement import AccuracyCheck, TuningMeasurements
-    from automl.measure.tuning.workshop import InferenceWay
+    from automl.measure.tuning.measurement import AccuracyCheck, TuningMeasurements, WayMeasurement
+    from automl.measure.tuning.ways import InferenceWay
     from automl.models.predictor import Predictor
 
 FILE, PICTURE = "tune.json", "tune.png"
@@ -55,7 +54,7 @@ class FastestExport:
 
     format: ExportFormat
     label: str
-    tuned: package.TunedExportFile
+    tuned: package.TunedFile
     interrupted: bool
     """Whether the measuring was interrupted: ways that were not measured may be faster."""
 
@@ -70,8 +69,7 @@ def find_fastest_export(
     Raises AutoMLError where no way that can be exported is within the tolerance, and
     KeyboardInterrupt where none was measured by then.
     """
-    from automl.measure.tuning.choice import fastest_way
-    from automl.measure.tuning.measurement import measure_ways, seconds_needed
+    from automl.measure.tuning.measurement import fastest_way, measure_ways, seconds_needed
     from automl.measure.tuning.ways import ways_here
 
     validation = _validation(config, predictor)
@@ -138,7 +136,7 @@ def _progress(
 def _show(
     console: CommandConsole, measured: Sequence[WayMeasurement], validation: AccuracyCheck
 ) -> None:
-    from automl.measure.tuning.choice import fastest_way, fastest_way_for_many
+    from automl.measure.tuning.measurement import fastest_way, fastest_way_for_many
 
     console.table(COLUMNS, [_row(way) for way in measured if way.timing])
     console.say(
@@ -166,7 +164,7 @@ def _row(way: WayMeasurement) -> tuple[str, ...]:
         f"{rates[256]:,.0f}",
         f"{rates[16384]:,.0f}",
         f"{way.loss:.6g}",
-        "" if way.within else "too far off",
+        "" if way.is_accurate else "too far off",
     )
 
 
@@ -195,8 +193,8 @@ def _keep(event: ExportTuned, config: Config, console: CommandConsole) -> None:
 def _export_of(
     chosen: WayMeasurement, measurements: TuningMeasurements, validation: AccuracyCheck
 ) -> FastestExport:
-    from automl.export.package import TunedExportFile as TunedFile
-    from automl.measure.tuning.choice import draw_speeds
+    from automl.export.package import TunedFile
+    from automl.measure.tuning.measurement import draw_speeds
 
     written = measurements.files[chosen.label]
     assert written.file is not None

@@ -8,6 +8,7 @@ same digest. Which alias the version gets is decided in `models/champion.py`.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,16 +32,20 @@ from automl.commands.models.which_model import (
 from automl.config import Config, TrackingConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import (
+    StudyDirectory,
+    StudyPlace,
+    read_study_place,
+    settle_place_unlocked,
+)
 from automl.record.study_files import EVENTS_FILE, StudyFiles
-from automl.record.study_place import StudyPlace, read_study_place, settle_place_unlocked
 from automl.record.texts import Say, redact_text, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import is_fully_delivered, read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
-from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.tracking.long_step import long_step
+from automl.tracking.mlflow_loading import set_mlflow_defaults
 from automl.tracking.registry.model_versions import CHAMPION, NewModel, RegisteredVersion, RunRef
-from automl.tracking.registry.registry_opening import open_registry
 from automl.tracking.tracking_uri import resolve_uri
 from automl.tracking.view.run_update import StudyRef
 
@@ -150,6 +155,9 @@ def register_model(config: Config, say: Say) -> RegistrationResult:
     owner = record.uuid if place is None else place.study_uuid
     shared = config.register.name is not None
     with long_step(f"loading MLflow, PyTorch and {choice.file.name}", say):
+        set_mlflow_defaults(os.environ)
+        from automl.tracking.registry.registry import open_registry
+
         registry = open_registry(config.tracking, config.register.name or directory.name)
         registry.refuse_taken(owner, shared=shared)
 

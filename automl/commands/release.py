@@ -47,9 +47,8 @@ from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import write_durably
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import study_command
+from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
-from automl.record.study_place import settle_place_unlocked
 from automl.record.texts import say_on_stdout
 from automl.running.display.console import open_console
 from automl.running.refit.refit_task import ensemble_to_refit

@@ -76,7 +76,7 @@ def load_and_run_sweep(
 @contextmanager
 def loading(what: str) -> Iterator[None]:
     """Print that libraries are loaded, which takes some seconds."""
-    from automl.running.display.display_failures import say_unfailing
+    from automl.record.texts import say_unfailing
     from automl.tracking.long_step import long_step
 
     with long_step(f"loading {what}", say_unfailing):

@@ -66,7 +66,7 @@ class Machines:
     def lapse(self) -> None:
         """All leases end, by the database's clock."""
         self.run("UPDATE automl_trials SET lease_until = '-infinity' WHERE NOT ended")
-        self.run("UPDATE automl_deliverers SET lease_until = '-infinity'")
+        self.run("UPDATE automl_stores SET lease_until = '-infinity'")
 
     def run(self, statement: str) -> None:
         """In the database."""

@@ -154,7 +154,7 @@ def test_a_package_that_was_compiled_is_bound_to_this_cpu(
 
     monkeypatch.setattr(config.aot_inductor, "compile_wrapper_opt_level", "O0")
     try:
-        EXPORT_FORMATS[ExportFormat.aoti].writer()
+        EXPORT_FORMATS[ExportFormat.aoti].check()
     except ConfigError as error:
         pytest.skip(str(error))
     predictor = predictor_of(columns, nn.Linear)
@@ -258,10 +258,10 @@ def test_a_format_whose_libraries_are_missing_names_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ConfigError, match=r"needs onnxscript.*'automl-sweep\[export\]'"):
-        EXPORT_FORMATS[ExportFormat.onnx].writer()
+        EXPORT_FORMATS[ExportFormat.onnx].check()
     monkeypatch.setitem(sys.modules, "torch_tensorrt", None)
     with pytest.raises(ConfigError, match=r"needs torch_tensorrt.*'automl-sweep\[tensorrt\]'"):
-        EXPORT_FORMATS[ExportFormat.tensorrt].writer()
+        EXPORT_FORMATS[ExportFormat.tensorrt].check()
 
 
 def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
     with pytest.raises(ConfigError, match=r"there is no compiler: install one .*apt install g\+\+"):
-        EXPORT_FORMATS[ExportFormat.aoti].writer()
+        EXPORT_FORMATS[ExportFormat.aoti].check()
 
 
 def test_one_row_is_enough(tmp_path: Path) -> None:

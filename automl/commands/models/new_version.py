@@ -28,8 +28,7 @@ from automl.commands.models.evaluation_scores import check_same_table, rows_lear
 from automl.commands.models.which_model import TableModel
 from automl.config import Config
 from automl.config.commands import ALL_ROWS
-from automl.data.scoring.baselines import bootstrap_difference, bootstrap_metrics
-from automl.data.scoring.evaluation import EvaluationRows
+from automl.data.scoring.evaluation import EvaluationRows, bootstrap_difference, bootstrap_metrics
 from automl.data.scoring.metrics import make_predictions
 from automl.data.tables.table_sources import plain_frame, raw_rows, records_of_rows
 from automl.export.onnx_scores import NotComparableError, score_export
@@ -44,7 +43,7 @@ from automl.tracking.registry.model_versions import (
     rows_key,
 )
 from automl.tracking.view.run_update import STUDY_TAG, TRIAL_TAG, MetricPoint
-from automl.tracking.view.study_values import model_score_points
+from automl.tracking.view.study_run import model_score_points
 from automl.trial import ModelsEvaluated
 
 if TYPE_CHECKING:

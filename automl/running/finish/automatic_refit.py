@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from automl.config import DataKind, EnsembleSetting, ExecutionKind, RefitSetting
+from automl.config import AutoSetting, DataKind, ExecutionKind
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.errors import AutoMLError
 from automl.record.study_directory import study_command
@@ -231,8 +231,8 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
     """Return whether a sweep with these settings ends with a refit."""
     config, dataset = prepared.config, prepared.dataset
     return (
-        config.study.refit is RefitSetting.auto
-        and config.study.ensemble is EnsembleSetting.auto
+        config.study.refit is AutoSetting.auto
+        and config.study.ensemble is AutoSetting.auto
         and config.data.kind is DataKind.csv
         and config.refit.rows != TRAIN_ROWS
         and prepared.choice is not None

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset, RefitRows
+from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.devices.device_reader import open_device_reader
 from automl.devices.host import usable_cores
 from automl.errors import AutoMLError
@@ -62,7 +61,7 @@ from automl.tracking.deliver.delivery import DelivererProcess
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ProcessEntry, trial_name
 
-WRITE = "automl.models.refit_file:write"
+WRITE = "automl.models.mean_model_file:write_refit"
 
 
 def run_refit(task: RefitTask, stored_config: str, deliverer: DelivererProcess | None) -> int:
@@ -177,7 +176,7 @@ def _check_on_all_rows(
     check = derive_check_config(config, own, check_sizes, prepared.identity)
     assert check.study.name is not None, "`derive_check_config` names the study"
     folder = Path(check.study.dir) / check.study.name
-    n_trials = check.study.total
+    n_trials = check.study.decided_n_trials
     if sum(trial.state.is_final for trial in _known_trials(folder).values()) < n_trials:
         say_on_stdout(
             f"trial {member.number} was searched on a part of the rows: {n_trials} trials"

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automl.config import Config, EnsembleSetting, ObjectiveKind, TrainingConfig
+from automl.config import AutoSetting, Config, ObjectiveKind, TrainingConfig
 from automl.config.commands import TRAIN_ROWS
 from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
@@ -200,7 +200,7 @@ def derive_small_study(
     and without sampler and pruner."""
     study = config.study
     assert study.name is not None, "a refit is of a study that is there"
-    metric, direction = study.metric, study.towards
+    metric, direction = study.metric, study.decided_direction
     if keeps_last:
         metric, direction = "train_loss", Direction.minimize
     return replace(
@@ -215,7 +215,7 @@ def derive_small_study(
             direction=direction,
             storage=None,
             enqueue=[dict(each) for each in params],
-            ensemble=EnsembleSetting.none,
+            ensemble=AutoSetting.none,
         ),
         sampler=IndependentSampler(),
         pruner=NoPruner(),
@@ -258,7 +258,7 @@ def _with_family_names(config: Config, members: Sequence[MemberTraining]) -> dic
     The refit has more rows, for which the default space might leave the family out.
     """
     family = family_of(config)
-    limited = any(family.of_trial(each.params)[0].most_rows is not None for each in members)
+    limited = any(family.of_trial(each.params)[0].max_auto_rows is not None for each in members)
     if family.choice is None or not limited:
         return config.space
     return {family.choice: {"choices": [*family.by_choice]}, **config.space}

@@ -149,7 +149,7 @@ def take_best_checked(
     if best is None:
         return task, None
     if task.ensemble is None:
-        params = family_of(task.config).with_own(member.params, best.params)
+        params = family_of(task.config).with_family_params(member.params, best.params)
         found = replace(member, params=params, best_step=best.best_step)
         return replace(task, members=[found]), sizes.now
     _, own = as_single_family(task.config, member)
@@ -199,7 +199,8 @@ def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialR
     }
     found = {n: value * ratio for n, (value, ratio) in values.items() if value and ratio != 1.0}
     epochs = max(1, round((member.best_step + 1) * change.steps))
-    return replace(member, params=family.with_own(member.params, found), best_step=epochs - 1)
+    params = family.with_family_params(member.params, found)
+    return replace(member, params=params, best_step=epochs - 1)
 
 
 def _number(params: Params, name: str, default: float) -> float:

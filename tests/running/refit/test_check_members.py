@@ -121,7 +121,7 @@ def test_none_trains_longer_than_a_trial_may() -> None:
 
 def test_the_space_has_what_the_members_have() -> None:
     found = apply_param_ratios(begun(), HALVED)
-    entries = PART.model.whole_space(found.config.space)  # type: ignore[attr-defined]
+    entries = PART.model.searched_space(found.config.space)  # type: ignore[attr-defined]
     space = parse_space(entries)
     for member in found.members:
         space.check(member.params)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from automl.config import (
+    AutoSetting,
     Config,
-    EnsembleSetting,
     ParallelKind,
     RefitConfig,
     StudyConfig,
@@ -130,7 +130,7 @@ def test_it_is_a_study_of_the_members() -> None:
     assert own.study.dir == "studies/a/refits"
     assert str(own.study.name).startswith("ensemble-")
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
-    assert own.study.ensemble is EnsembleSetting.none, "it ends with none of its own"
+    assert own.study.ensemble is AutoSetting.none, "it ends with none of its own"
     assert own.training.epochs == 8
     assert (own.refit.of, own.refit.trial) == ("a", None)
     assert "enqueue" not in identity_settings(own)["study"], "one that failed is tried again"
@@ -150,7 +150,7 @@ def test_more_rows_leave_no_member_out() -> None:
 
     def has(config: Config, n_rows: int) -> bool:
         assert isinstance(config.model, AutoFamily)
-        return parse_space(config.model.whole_space(config.space, n_rows)).has(kernel)
+        return parse_space(config.model.searched_space(config.space, n_rows)).has(kernel)
 
     assert (has(searched, 9_000), has(searched, 11_000)) == (True, False)
     assert (has(own, 9_000), has(own, 11_000)) == (True, True)
