@@ -18,10 +18,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Contexts, CudaContext, LedgerSnapshot, Reservation
 from automl.admission.limits import AdmissionLimits
-from automl.admission.placement_policy import Idle, place_trial
+from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import DeviceId, Placement, ProcessId, ResourceRequest, host_device_of
@@ -42,8 +43,8 @@ class PlacementSituation:
     ends_seconds: Mapping[int, float] = field(default_factory=dict)
     """Expected end by the key of each reservation; a reservation that is not named has no known
     end."""
-    accounts: DeviceAccounts | None = None
-    """The accounts of this reading and this ledger, where they are kept between decisions."""
+    table: DeviceTable | None = None
+    """The table of this reading and this ledger, where it is kept between decisions."""
     devices_are_partial: bool = False
     """Whether the reading covers only some of the devices."""
 
@@ -60,7 +61,7 @@ class PlacementSituation:
             now_seconds=here.now_seconds,
             process=here.process,
             idle=here.idle,
-            accounts=here.accounts,
+            table=here.table,
             devices_are_partial=here.devices_are_partial,
         )
 
@@ -111,7 +112,7 @@ class PlacementSituation:
         return replace(
             self,
             ledger=self._ledger_of(self.ledger.reservations, contexts),
-            accounts=None,
+            table=None,
         )
 
     def with_one_more(
@@ -136,7 +137,7 @@ class PlacementSituation:
             ledger=self._ledger_of((*self.ledger.reservations, new), contexts),
             idle=idle,
             ends_seconds={**self.ends_seconds, key: end_seconds},
-            accounts=None,
+            table=None,
         )
 
     def ends_on(self, devices: Collection[DeviceId]) -> list[float]:
@@ -211,7 +212,7 @@ class PlacementSituation:
         return replace(
             self,
             reading=replace(self.reading, devices=there),
-            accounts=None,
+            table=None,
             devices_are_partial=devices_are_partial,
         )
 

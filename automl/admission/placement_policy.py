@@ -4,52 +4,47 @@
               and  the device is well  and  its host has main memory and cores for one more
 
 on each of the devices that it asks for, all of one node, or on none. `account.py` has the formula
-of room, `host_share.py` that of the host, `device_teams.py` selects the devices that come into
-question, `refusals.py` words the refusals. `device_index.py` finds one device among thousands
-without looking at all of them.
+of room, `host_share.py` that of the host, `refusals.py` words the refusals. The columns of
+`device_table.py` tell which devices come into question, and in which order.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TypeAlias
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 
-from automl.admission.accounting.account import DeviceAccount, context_bytes
-from automl.admission.accounting.device_accounts import DeviceAccounts
-from automl.admission.accounting.device_index import DeviceIndex
-from automl.admission.accounting.device_teams import (
-    all_full_refusal,
-    closed_devices_refusal,
-    device_teams,
-    drop_lost_devices,
-    has_free_place,
-    is_size_unknown,
-    keep_devices_with_places,
-    keep_largest_devices,
+import numpy as np
+
+from automl.admission.accounting.account import (
+    CONTEXT_BOUND_BYTES,
+    DeviceAccount,
+    context_bytes,
 )
-from automl.admission.accounting.host_share import HostRoom, HostRooms
+from automl.admission.accounting.device_table import DeviceTable, Figures, Mask
+from automl.admission.accounting.host_share import HostRooms
+from automl.admission.accounting.idle_processes import Idle, IdleProcesses
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
 from automl.admission.refusals import (
     AdmissionRefusal,
+    RefusalKind,
+    all_closed,
+    all_cores_taken_refusal,
     all_gpus_taken_refusal,
     at_limit_refusal,
     full_by_pace_refusal,
     no_host_room_refusal,
     no_room_even_on_refusal,
-    no_room_refusal,
+    no_such_devices_refusal,
+    only_on_drained_refusal,
     too_large_refusal,
     unfit_devices,
 )
 from automl.devices.device_reading import DeviceReading
 from automl.trial import DeviceId, DeviceKind, DeviceShare, Placement, ProcessId, ResourceRequest
-
-Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
-"""Processes of ours in which nothing runs, by their devices."""
 
 
 def place_trial(
@@ -61,7 +56,7 @@ def place_trial(
     now_seconds: float,
     process: ProcessId | None = None,
     idle: Idle | None = None,
-    accounts: DeviceAccounts | None = None,
+    table: DeviceTable | None = None,
     devices_are_partial: bool = False,
 ) -> Placement | AdmissionRefusal:
     """Return the devices on which the trial starts, or why it does not start.
@@ -74,7 +69,7 @@ def place_trial(
     ----------
     process: the process that would train the trial, where it is known (threads of this process).
     idle: processes that could be reused, or ended for their memory.
-    accounts: accounts of earlier calls, so that only what changed is added up.
+    table: the table of earlier calls, so that only what changed is computed.
     devices_are_partial: the reading covers only some of the devices. The caller decides whether
         the request can ever fit.
     now_seconds: `time.monotonic()`.
@@ -82,242 +77,249 @@ def place_trial(
     if (unreadable := unfit_devices(reading, limits.stale_seconds, now_seconds)) is not None:
         return unreadable
     assert reading is not None
-    kept_accounts = accounts or DeviceAccounts()
-    idle, in_threads = idle or {}, process is not None
-    hosts = HostRooms(
-        reading, ledger, limits, kept_accounts.host_share, idle=idle, in_threads=in_threads
-    )
-    search = _PlacementSearch(request, ledger, process, idle, hosts, hosts.room)
-    if accounts is not None and request.n_devices == 1 and not devices_are_partial:
-        found = search.place_by_index(accounts.index(reading, ledger, limits), limits)
-        if found is not None:
-            return found
-    everything = [*kept_accounts.update(reading, ledger, limits.headroom_bytes).values()]
-    if (closed := closed_devices_refusal(request, everything, devices_are_partial)) is not None:
-        return closed
-    cap = limits.max_concurrent_trials
-    if cap is not None and ledger.n_reservations >= cap:
-        return at_limit_refusal(cap)
-    teams = drop_lost_devices(request, device_teams(request, everything))
-    if request.alone:
-        teams = keep_largest_devices(request, teams)
-    free = keep_devices_with_places(request, teams, hosts)
-    if not free:
-        return all_full_refusal([a for team in teams for a in team], limits, hosts)
-    return search.place_on_teams(free)
+    table, idle, in_threads = table or DeviceTable(), idle or {}, process is not None
+    table.update(reading, ledger, limits.headroom_bytes)
+    hosts = HostRooms(reading, ledger, limits, table.host_share, idle=idle, in_threads=in_threads)
+    idle_ones = IdleProcesses(idle, request.n_devices)
+    search = _PlacementSearch(request, ledger, limits, table, hosts, process, idle_ones)
+    return search.place(sizes_count=not devices_are_partial)
 
 
 @dataclass(frozen=True)
 class _PlacementSearch:
-    """A request, with the ledger and the processes that could serve it."""
+    """A request, with all that one decision about it depends on."""
 
     request: ResourceRequest
     ledger: LedgerSnapshot
-    process: ProcessId | None
-    idle: Idle
+    limits: AdmissionLimits
+    table: DeviceTable
     hosts: HostRooms
-    host_room: Callable[[str], HostRoom]
-    """Returns the room of the machine of a GPU, by its node."""
+    process: ProcessId | None
+    idle: IdleProcesses
 
-    @cached_property
-    def _with_idle(self) -> frozenset[DeviceId]:
-        """Devices on which there are idle processes."""
-        return frozenset(itertools.chain(*(d for d, processes in self.idle.items() if processes)))
+    def place(self, *, sizes_count: bool) -> Placement | AdmissionRefusal:
+        """Return the placement or the refusal.
 
-    @cached_property
-    def _n_idle_of_several(self) -> Mapping[DeviceId, int]:
-        """Number of idle processes that have several devices, by device."""
-        n_idle: dict[DeviceId, int] = {}
-        if sum(map(len, self.idle)) > len(self.idle):  # skips thousands with one device each
-            for devices, processes in self.idle.items():
-                for device in devices if len(devices) > 1 else ():
-                    n_idle[device] = n_idle.get(device, 0) + len(processes)
-        return n_idle
-
-    def place_by_index(
-        self, index: DeviceIndex, limits: AdmissionLimits
-    ) -> Placement | AdmissionRefusal | None:
-        """Return what `place_trial` decides, by looking at a few accounts of the index; None: all
-        accounts have to be looked at."""
-        request, cap = self.request, limits.max_concurrent_trials
-        if (largest := index.too_small(request)) is not None:
-            return too_large_refusal(request, largest)
-        if not index.is_open_to(request):
-            return None
+        `sizes_count`: whether the request never fits if all devices of the table are too small.
+        """
+        if (closed := self._closed_refusal(sizes_count=sizes_count)) is not None:
+            return closed
+        cap = self.limits.max_concurrent_trials
         if cap is not None and self.ledger.n_reservations >= cap:
             return at_limit_refusal(cap)
-        if not index.has_places(request):
-            held = index.full_by_pace(request)
-            if held is not None:
-                return full_by_pace_refusal(held, limits.sharing[held.device.address])
-            return all_gpus_taken_refusal(limits.max_per_gpu) if index.has_gpus(request) else None
-        lacking: dict[str, DeviceAccount] = {}
+        usable = self._keep_teams(self._asked & self.table.is_left)
+        if self.request.alone:
+            usable = self.table.keep_largest(usable, self.request.n_devices)
+        free = self._keep_teams(usable & self._have_places)
+        if not free.any():
+            return self._full_refusal(usable)
+        candidates = self._drop_without_context(free & self._may_fit(self._room_bytes))
+        if (best := next(self._teams(free, candidates, self._fits_with_host), None)) is not None:
+            return self._placement(best)
+        if lacking := [*self._teams(free, candidates, self._fits)]:
+            return self._no_host_room(lacking)
+        return self._no_room(free)
 
-        def fits(a: DeviceAccount) -> bool:
-            return self._fits_indexed(a, lacking)
+    # --- which devices come into question ---
 
-        if fitting := index.fitting(request, fits, self._may_be_on):
-            return self.placement([self.hosts.with_kept(min(fitting, key=self.order))])
-        if index.has_hosts_of_gpus and DeviceKind.CPU in request.kinds:
-            return None
-        if lacking:
-            return self._no_host_room([*lacking.values()])
-        roomiest = index.open_by_room(request)
-        if roomiest is None or not self.ledger.n_reservations:
-            return None
-        return no_room_even_on_refusal(roomiest, request, self._idle_in_the_way(index))
+    def _closed_refusal(self, *, sizes_count: bool) -> AdmissionRefusal | None:
+        """Return why the request could not start even if nothing else ran; None: it could.
 
-    def _idle_in_the_way(self, index: DeviceIndex) -> frozenset[DeviceId]:
-        """Return the same devices as `in_the_way` by the index, while something runs."""
-        # A trial of unknown size takes what an empty GPU has; on a host only cores count.
-        least_bytes = self.request.memory_bytes or 0
-        team, found = None, []
-        for a in index.with_idle(self.request, least_bytes):
-            address = a.device.address
-            if team is not None and (address.node, address.kind) != team:
-                break
-            if self._n_idle_on(a) and self._fits_without_idle(a):
-                team = address.node, address.kind
-                found.append(address)
-        return frozenset(found)
-
-    @property
-    def _ignoring_hosts(self) -> _PlacementSearch:
-        """The same search on machines that have room for any process."""
-        return replace(self, host_room=lambda node: HostRoom())
-
-    def _fits_now(self, a: DeviceAccount) -> bool:
-        return self._fits(a, self._context_bytes(a)) and self._has_host_room(a)
-
-    def _fits_indexed(self, a: DeviceAccount, lacking: dict[str, DeviceAccount]) -> bool:
-        """Return whether the request fits on a device of the index, which may be full.
-
-        The first device of each node that lacks only room of its machine is added to `lacking`;
-        devices come in the order of `order`.
+        Either no device could hold it, or no device that is well.
         """
-        address = a.device.address
-        if address.on_host:
-            return has_free_place(self.request, a, self.hosts) and self._fits_now(
-                self.hosts.with_kept(a)
-            )
-        if address.node in lacking and not self._idle_to_reuse(a):
-            return False  # its machine has no room for this trial's process either
-        if not self._fits(a, self._context_bytes(a)):
-            return False
-        if self._has_host_room(a):
-            return True
-        lacking.setdefault(address.node, a)
-        return False
+        table = self.table
+        if (never := self._never(self._asked, sizes_count=sizes_count)) is not None:
+            return never
+        if table.is_well.all():
+            return None
+        left, kind = self._asked & table.is_left, None
+        if self._never(left) is not None:
+            kind = RefusalKind.LOST
+        elif table.is_well.any():
+            if self.request.alone:
+                left = table.keep_largest(self._keep_teams(left), self.request.n_devices)
+            kind = None if self._never(left & table.is_well) is None else RefusalKind.DRAINED
+        if kind is None:
+            return None
+        faulty = [table.account(row).device for row in (~table.is_well).nonzero()[0]]
+        return only_on_drained_refusal(self.request, faulty, kind)
 
-    def _no_host_room(self, lacking: Sequence[DeviceAccount]) -> AdmissionRefusal:
-        """Return the refusal for GPUs whose machines lack room.
+    def _never(self, mask: Mask, *, sizes_count: bool = True) -> AdmissionRefusal | None:
+        """Return why the request would not fit even if nothing else were there; None: it would.
 
-        `lacking` has the GPU of each machine that would be taken first. The refusal names a machine
-        on which idle processes could be ended, if there is one.
+        Where sizes do not count, the request may fit on a device that is too small for it and a new
+        context, with a context that is there already.
         """
-        with_idle = {device.node for device in self._with_idle}
-        first = min(lacking, key=lambda a: (a.device.address.node not in with_idle, self.order(a)))
-        node = first.device.address.node
-        return no_host_room_refusal(node, self.host_room(node), self._idle_on_nodes({node}))
+        request, table = self.request, self.table
+        teams = self._keep_teams(mask)
+        if not teams.any():
+            n_most = int(np.bincount(table.team, mask).max())
+            return no_such_devices_refusal(request, n_most)
+        if request.memory_bytes is None or not sizes_count:
+            return None
+        room_bytes = table.empty_room_bytes
+        if self._keep_teams(teams & (room_bytes >= request.memory_bytes)).any():
+            return None
+        largest = table.nth_largest(room_bytes, teams, request.n_devices)
+        return too_large_refusal(request, table.account(largest))
 
-    def _idle_on_nodes(self, nodes: Set[str]) -> frozenset[DeviceId]:
-        return frozenset(device for device in self._with_idle if device.node in nodes)
+    def _keep_teams(self, mask: Mask) -> Mask:
+        return self.table.keep_teams(mask, self.request.n_devices)
 
-    def _may_be_on(self, device: DeviceId) -> bool:
-        """Return whether a process that would train the trial may be on the device already."""
-        return self.process is not None or (device,) in self.idle
+    @cached_property
+    def _asked(self) -> Mask:
+        """Rows of the kinds that the request allows."""
+        return reduce(operator.or_, map(self.table.of_kind.__getitem__, self.request.kinds))
 
-    def place_on_teams(
-        self, teams: Sequence[Sequence[DeviceAccount]]
-    ) -> Placement | AdmissionRefusal:
-        """Return the best placement among these devices, or what is lacking."""
-        if fitting := self.fitting(teams):
-            return self.placement(min(fitting, key=lambda team: [self.order(a) for a in team]))
-        if lacking := self._ignoring_hosts.fitting(teams):
-            return self._no_host_room([team[0] for team in lacking])
-        return no_room_refusal(
-            self.request, [a for team in teams for a in team], self.in_the_way(teams)
-        )
+    @cached_property
+    def _hosts_of_gpus(self) -> Sequence[int]:
+        """Rows of machines that keep something for their GPUs, where the request may go there."""
+        return self.table.hosts_of_gpus if DeviceKind.CPU in self.request.kinds else ()
 
-    def fitting(self, teams: Sequence[Sequence[DeviceAccount]]) -> list[list[DeviceAccount]]:
-        """Return the best devices of each node and kind that has enough devices with room."""
-        fitting = []
-        for team in teams:
-            fit = [a for a in team if self._fits_now(a)]
-            if len(fit) >= self.request.n_devices:
-                fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=self.order))
-        return fitting or list(self._teams_to_reuse(teams))
+    @cached_property
+    def _have_places(self) -> Mask:
+        """Rows of devices that take one more trial.
+
+        A request for a device to itself waits for no place on it, if the device has any places.
+        """
+        most = self.table.max_trials(self.limits)
+        if self._hosts_of_gpus:
+            most = most.copy()
+            for row in self._hosts_of_gpus:
+                most[row] = self.hosts.most_trials(self.table.addresses[row])
+        have_places = self.table.n_trials < most
+        if self.request.alone:
+            return most > 0
+        if self.request.memory_bytes is None and self.request.joins_at_bytes is None:
+            return have_places | (self.table.on_gpu & (most > 0))
+        return have_places
+
+    # --- where the request fits ---
+
+    @cached_property
+    def _room_bytes(self) -> Figures:
+        """Room of each row, less what its machine keeps for GPUs."""
+        room = self.table.room_bytes
+        if self._hosts_of_gpus:
+            room = room.copy()
+            for row in self._hosts_of_gpus:
+                room[row] = self._account(row).room_bytes
+        return room
+
+    @cached_property
+    def _needed_bytes(self) -> Figures | int:
+        """Room that the request needs on each row, without the context of a new process."""
+        request, table = self.request, self.table
+        if request.memory_bytes is not None:
+            return request.memory_bytes
+        if request.alone or request.joins_at_bytes is None:
+            return table.on_gpu.astype(np.int64)
+        return np.where(table.n_trials > 0, request.joins_at_bytes, 1) * table.on_gpu
+
+    def _may_fit(self, room_bytes: Figures) -> Mask:
+        """Return the rows on which the request may fit if they have this room.
+
+        `_fits` decides; here only the columns are compared.
+        """
+        may_fit = self.table.takes_trials & (room_bytes >= self._needed_bytes)
+        return may_fit & (self.table.n_trials == 0) if self.request.alone else may_fit
+
+    def _drop_without_context(self, mask: Mask) -> Mask:
+        """Drop the rows without room for one more context, unless a process that would train the
+        trial may be there already."""
+        if self.process is not None:
+            return mask
+        is_tight = self._room_bytes < self._needed_bytes + CONTEXT_BOUND_BYTES
+        tight = (mask & self.table.on_gpu & is_tight).nonzero()[0].tolist()
+        mask[tight] = [self.idle.is_on(self.table.addresses[row]) for row in tight]
+        return mask
+
+    def _teams(
+        self, free: Mask, candidates: Mask, fits: Callable[[DeviceAccount, int | None], bool]
+    ) -> Iterator[Sequence[DeviceAccount]]:
+        """Yield the best devices of each team that has enough devices on which the request fits.
+
+        The best team comes first: the one whose first device would be taken first. Where no team
+        has room for the contexts of one more process, an idle process may have all the devices.
+        """
+        n_devices, seen, n_yielded = self.request.n_devices, set(), 0
+        for row in self._in_order(self._keep_teams(candidates)):
+            team = self.table.team[row]
+            if team in seen or not fits(first := self._account(row), None):
+                continue
+            found = [first]
+            if n_devices > 1:
+                same = self._in_order(candidates & (self.table.team == team))
+                fitting = (a for a in map(self._account, same) if fits(a, None))
+                found = [*itertools.islice(fitting, n_devices)]
+            seen.add(team)
+            if len(found) == n_devices:
+                n_yielded += 1
+                yield found
+        if not n_yielded:
+            yield from self._teams_to_reuse(free, fits)
 
     def _teams_to_reuse(
-        self, teams: Sequence[Sequence[DeviceAccount]]
-    ) -> Iterator[list[DeviceAccount]]:
-        """Yield several devices without room for the contexts of one more process, but with one
-        idle process of ours on exactly these devices."""
-        if self.request.n_devices == 1:
-            return
-        here = {a.device.address: a for team in teams for a in team}
-        for devices, processes in self.idle.items():
-            if len(devices) != self.request.n_devices or not here.keys() >= set(devices):
-                continue
-            chosen = [here[device] for device in devices]
-            if len(processes) > max(a.page.n_coming for a in chosen) and all(
-                self._fits(a, 0)
-                and self._has_host_room(a)
-                and all(map(a.page.has_context, processes))
-                for a in chosen
+        self, free: Mask, fits: Callable[[DeviceAccount, int | None], bool]
+    ) -> Sequence[Sequence[DeviceAccount]]:
+        """Return several devices with one idle process of ours on exactly these devices, the best
+        ones first."""
+        found, rows = [], self.table.rows
+        for devices, processes in self.idle.on_several().items():
+            chosen = [rows[d] for d in devices if d in rows and free[rows[d]]]
+            accounts = [*map(self._account, chosen)]
+            if (
+                len(chosen) == len(devices)
+                and len(processes) > max(a.page.n_coming for a in accounts)
+                and all(fits(a, 0) and all(map(a.page.has_context, processes)) for a in accounts)
             ):
-                yield chosen
+                found.append((self._ranks(np.array(chosen)).tolist(), chosen, accounts))
+        return [accounts for _, _, accounts in sorted(found, key=operator.itemgetter(0, 1))]
 
-    def order(self, a: DeviceAccount) -> tuple[float, float, int, DeviceId]:
-        """Return the sort key of a device: of those that have room the first is taken.
+    def _in_order(self, mask: Mask) -> Iterator[int]:
+        """Yield the rows in the order in which they are taken."""
+        rows = mask.nonzero()[0]
+        if len(rows):
+            ranks = self._ranks(rows)
+            yield int(rows[ranks.argmin()])  # mostly enough, and sorting thousands takes longer
+            yield from rows[ranks.argsort(kind="stable")][1:].tolist()
 
-        A trial of unknown size may need any amount, so it takes the device with the most room.
+    def _ranks(self, rows: Figures) -> Figures:
+        """Return the ranks of these rows for this request.
+
+        A trial of unknown size may need any amount, so it takes the GPU with the most room.
         """
-        if not is_size_unknown(self.request, a):
-            return a.order
-        return a.n_trials > 0, -a.room_bytes, a.n_trials, a.device.address
+        ranks = self.table.rank[rows]
+        if self.request.memory_bytes is not None or self.request.alone:
+            return ranks
+        is_shared = np.minimum(self.table.n_trials[rows], 1)
+        by_room = (is_shared << 52) - self.table.room_bytes[rows]
+        return np.where(self.table.on_gpu[rows], by_room, ranks)
 
-    def in_the_way(self, teams: Sequence[Sequence[DeviceAccount]]) -> frozenset[DeviceId]:
-        """Return the devices that would do if idle processes of ours ended there.
+    def _account(self, row: int) -> DeviceAccount:
+        return self.hosts.with_kept(self.table.account(row))
 
-        Where nothing runs at all, these are all devices with idle processes, as what they hold may
-        not be known well.
-        """
-        empty = not self.ledger.n_reservations
-        here = (a.device.address for a in itertools.chain(*teams))
-        hosts = {address.node for address in here if address.on_host} if empty else set()
-        if found := self._idle_on_nodes(hosts):
-            return found  # processes on GPUs hold main memory, too
-        for team in teams:
-            free = [a for a in team if empty or self._fits_without_idle(a)]
-            if empty or len(free) >= self.request.n_devices:
-                found = frozenset(a.device.address for a in free if self._n_idle_on(a))
-                if found:
-                    return found
-        return frozenset()
+    def _fits_with_host(self, a: DeviceAccount, context: int | None = None) -> bool:
+        """Return whether the request fits, and its process on the machine of a GPU; the account of
+        a host already covers its process."""
+        address = a.device.address
+        has_room = address.on_host or self.hosts.room(address.node).takes(self.idle.to_reuse(a))
+        return has_room and self._fits(a, context)
 
-    def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
-        # Sorted, so that each set of devices has one kind of worker whatever the order.
-        shares = tuple(
-            DeviceShare(a.device.address, a.device.name, self._reserved_bytes(a))
-            for a in sorted(chosen, key=lambda a: a.device.address)
-        )
-        if not is_size_unknown(self.request, chosen[0]):
-            return Placement(shares, exclusive=self.request.alone)
-        joins = any(a.n_trials for a in chosen)
-        return Placement(shares, exclusive=not joins, probing=joins)
-
-    def _fits(self, a: DeviceAccount, context: int, given_back: int = 0) -> bool:
+    def _fits(self, a: DeviceAccount, context: int | None = None, given_back: int = 0) -> bool:
+        """Return whether the request fits with this context (None: with the one of its process),
+        if so much were given back."""
         request, room = self.request, a.room_bytes + given_back
+        context = self._context_bytes(a) if context is None else context
         if a.device.fault is not None or not self._takes_process(a, context, given_back):
             return False
         if a.exclusive or (request.alone and a.n_trials > 0):
             return False
         if request.undisturbed and not a.is_undisturbed:
             return False
-        if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
+        if request.alone and self.idle.n_on(a.device.address) > (context == 0) and not given_back:
             return False  # a trial with a device to itself needs all of it
-        if is_size_unknown(request, a) and a.n_trials > 0:
+        if self._is_size_unknown(a) and a.n_trials > 0:
             return self._may_join(a, room - context)
         if request.memory_bytes is None and not a.device.address.on_host:
             return room - context > 0
@@ -334,26 +336,14 @@ class _PlacementSearch:
             return False
         return joins_at <= room_bytes and not a.probing
 
-    def _has_host_room(self, a: DeviceAccount) -> bool:
-        """Return whether the machine of a GPU has room for the process; the account of a host
-        already covers this."""
-        address = a.device.address
-        return address.on_host or self.host_room(address.node).takes(self._idle_to_reuse(a))
-
     def _takes_process(self, a: DeviceAccount, context: int, given_back: int) -> bool:
         """Return whether the compute mode of the device allows the process that would train the
         trial."""
         most = a.device.max_processes
-        if most is None or (context == 0 and most > 0):  # the process is there already
-            return True
-        return a.n_processes - (self._n_idle_on(a) if given_back else 0) < most
-
-    def _fits_without_idle(self, a: DeviceAccount) -> bool:
-        """Return whether the request would fit into a new process if all idle processes there had
-        ended."""
-        guess = self._n_idle_on(a) * context_bytes(a.device.address)
-        given_back = a.idle_bytes or min(guess, a.foreign_bytes)
-        return given_back > 0 and self._fits(a, context_bytes(a.device.address), given_back)
+        if most is None or most == 0:
+            return most is None
+        n_processes = a.n_processes - (self.idle.n_on(a.device.address) if given_back else 0)
+        return context == 0 or n_processes < most  # without a context the process is there already
 
     def _context_bytes(self, a: DeviceAccount) -> int:
         """Return what the context of the trial's process will take: nothing where it is there
@@ -361,24 +351,95 @@ class _PlacementSearch:
         here, page = a.device.address, a.page
         if self.process is not None and page.has_context(self.process):
             return 0
-        idle = self._idle_to_reuse(a)
+        idle = self.idle.to_reuse(a)
         return 0 if idle and all(map(page.has_context, idle)) else context_bytes(here)
 
-    def _idle_to_reuse(self, a: DeviceAccount) -> Sequence[ProcessId]:
-        """Return idle processes of which the trial would reuse one; none: it needs a new
-        process."""
-        if not self.idle or self.request.n_devices > 1:
-            return ()
-        idle = self.idle.get((a.device.address,), ())
-        return idle if len(idle) > a.page.n_coming else ()  # else trials to come may take them
-
-    def _n_idle_on(self, a: DeviceAccount) -> int:
-        here = a.device.address
-        return len(self.idle.get((here,), ())) + self._n_idle_of_several.get(here, 0)
-
     def _reserved_bytes(self, a: DeviceAccount) -> int:
-        if not (self.request.alone or is_size_unknown(self.request, a)):
+        if not (self.request.alone or self._is_size_unknown(a)):
             return self.request.memory_bytes or 0
         if a.n_trials:
             return self.request.joins_at_bytes or 0
         return max(0, a.room_bytes - self._context_bytes(a))
+
+    def _is_size_unknown(self, a: DeviceAccount) -> bool:
+        """Return whether the request's size is unknown there; on the host such a trial counts by
+        cores."""
+        unknown = self.request.memory_bytes is None and not self.request.alone
+        return unknown and not a.device.address.on_host
+
+    def _placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
+        # Sorted, so that each set of devices has one kind of worker whatever the order.
+        shares = tuple(
+            DeviceShare(a.device.address, a.device.name, self._reserved_bytes(a))
+            for a in sorted(chosen, key=lambda a: a.device.address)
+        )
+        if not self._is_size_unknown(chosen[0]):
+            return Placement(shares, exclusive=self.request.alone)
+        joins = any(a.n_trials for a in chosen)
+        return Placement(shares, exclusive=not joins, probing=joins)
+
+    # --- why it does not start ---
+
+    def _full_refusal(self, usable: Mask) -> AdmissionRefusal:
+        """Return the refusal that as many trials share the devices as may, or as are faster
+        together."""
+        rows, limits = usable.nonzero()[0], self.limits
+        if all(self.table.account(row).device.closed is not None for row in rows):
+            return all_closed([self.table.account(row).device for row in rows])
+        n_trials, most = self.table.n_trials, self.table.max_trials(limits)
+        full = (usable & (most > 0) & (n_trials >= most)).nonzero()[0]
+        for row in full[n_trials[full].argsort(kind="stable")] if limits.sharing else ():
+            a = self.table.account(row)
+            if (limit := limits.sharing.get(a.device.address)) is not None:
+                return full_by_pace_refusal(a, limit)
+        if self.table.on_gpu[rows].any():
+            return all_gpus_taken_refusal(limits.max_per_gpu)
+        hosts = (self.table.addresses[row] for row in self._hosts_of_gpus if usable[row])
+        kept = map(self.hosts.n_kept, hosts)
+        return all_cores_taken_refusal(limits.n_cores, limits.n_cores - sum(kept))
+
+    def _no_host_room(self, lacking: Sequence[Sequence[DeviceAccount]]) -> AdmissionRefusal:
+        """Return the refusal for teams of GPUs whose machines lack room, the best team first.
+
+        It names a machine on which idle processes could be ended, if there is one.
+        """
+        nodes = [team[0].device.address.node for team in lacking]
+        node = next((node for node in nodes if node in self.idle.nodes), nodes[0])
+        return no_host_room_refusal(node, self.hosts.room(node), self.idle.on_nodes({node}))
+
+    def _no_room(self, free: Mask) -> AdmissionRefusal:
+        in_the_way = self._in_the_way(free)
+        rows = (free & self.table.is_open).nonzero()[0]
+        if not len(rows):
+            closed = [self.table.account(row).device for row in free.nonzero()[0]]
+            return all_closed(closed, in_the_way)
+        roomiest = self._account(rows[self._room_bytes[rows].argmax()])
+        return no_room_even_on_refusal(roomiest, self.request, in_the_way)
+
+    def _in_the_way(self, free: Mask) -> frozenset[DeviceId]:
+        """Return the devices that would do if idle processes of ours ended there.
+
+        Where nothing runs at all, these are all devices with idle processes, as what they hold may
+        not be known well.
+        """
+        table, nothing_runs = self.table, not self.ledger.n_reservations
+        if nothing_runs:
+            hosts = (free & ~table.on_gpu).nonzero()[0]
+            if found := self.idle.on_nodes({table.addresses[row].node for row in hosts}):
+                return found  # processes on GPUs hold main memory, too
+        else:
+            free = free & self._may_fit(self._room_bytes + table.given_back_bytes)
+        rows = free.nonzero()[0].tolist()
+        for _, team in itertools.groupby(rows, key=table.team.__getitem__):
+            do = [a for a in map(self._account, team) if nothing_runs or self._fits_without_idle(a)]
+            found = frozenset(a.device.address for a in do if self.idle.n_on(a.device.address))
+            if found and (nothing_runs or len(do) >= self.request.n_devices):
+                return found
+        return frozenset()
+
+    def _fits_without_idle(self, a: DeviceAccount) -> bool:
+        """Return whether the request would fit into a new process if all idle processes there had
+        ended."""
+        guess = self.idle.n_on(a.device.address) * context_bytes(a.device.address)
+        given_back = a.idle_bytes or min(guess, a.foreign_bytes)
+        return given_back > 0 and self._fits(a, context_bytes(a.device.address), given_back)

@@ -104,20 +104,17 @@ def full_by_pace_refusal(a: DeviceAccount, sharing: SharingLimit) -> AdmissionRe
     return AdmissionRefusal(f"waiting: {trials} {label(a.device)}: {sharing.why}", RefusalKind.FULL)
 
 
-def all_taken_refusal(
-    max_per_gpu: int, max_on_host: int, n_on_host: int, devices: Sequence[DeviceSnapshot]
-) -> AdmissionRefusal:
-    """Return the refusal that every device has as many trials as it takes, the machines themselves
-    `n_on_host`."""
-    if all(device.address.on_host for device in devices):
-        limit = f"as many as the cores allow ({max_on_host})"
-        if n_on_host < max_on_host:
-            limit = (
-                f"as many on the CPU as the cores allow ({max_on_host}, of which "
-                f"{max_on_host - n_on_host} kept for GPUs)"
-            )
-    else:
-        return all_gpus_taken_refusal(max_per_gpu)
+def all_cores_taken_refusal(n_cores: int, n_for_trials: int) -> AdmissionRefusal:
+    """Return the refusal that machines train as many trials as their cores allow.
+
+    `n_for_trials` of the cores are not kept for GPUs.
+    """
+    limit = f"as many as the cores allow ({n_cores})"
+    if n_for_trials < n_cores:
+        limit = (
+            f"as many on the CPU as the cores allow ({n_cores}, of which "
+            f"{n_cores - n_for_trials} kept for GPUs)"
+        )
     return AdmissionRefusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
 
 
@@ -213,18 +210,6 @@ def no_host_room_refusal(node: str, host: HostRoom, idle: frozenset[DeviceId]) -
         in_the_way=idle,
         of_host=True,
     )
-
-
-def no_room_refusal(
-    request: ResourceRequest, accounts: Sequence[DeviceAccount], in_the_way: frozenset[DeviceId]
-) -> AdmissionRefusal:
-    """Return `waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
-    if all(_why_closed(a.device) is not None for a in accounts):
-        return all_closed([a.device for a in accounts], in_the_way)
-    roomiest = max(
-        (a for a in accounts if _why_closed(a.device) is None), key=lambda a: a.room_bytes
-    )
-    return no_room_even_on_refusal(roomiest, request, in_the_way)
 
 
 def all_closed(

@@ -37,9 +37,8 @@ from automl.trial import CheckpointKind, ExportTuned
 if TYPE_CHECKING:
     from automl.export import package
     from automl.export.package import ExportResult
-    from automl.measure.tuning.choice import WayMeasurement
-    from automl.measure.tuning.measurement import AccuracyCheck, TuningMeasurements
-    from automl.measure.tuning.workshop import InferenceWay
+    from automl.measure.tuning.measurement import AccuracyCheck, TuningMeasurements, WayMeasurement
+    from automl.measure.tuning.ways import InferenceWay
     from automl.models.predictor import Predictor
 
 FILE, PICTURE = "tune.json", "tune.png"
@@ -52,7 +51,7 @@ class FastestExport:
 
     format: ExportFormat
     label: str
-    tuned: package.TunedExportFile
+    tuned: package.TunedFile
     interrupted: bool
     """Whether the measuring was interrupted: ways that were not measured may be faster."""
 
@@ -67,8 +66,7 @@ def find_fastest_export(
     Raises AutoMLError where no way that can be exported is within the tolerance, and
     KeyboardInterrupt where none was measured by then.
     """
-    from automl.measure.tuning.choice import fastest_way
-    from automl.measure.tuning.measurement import measure_ways, seconds_needed
+    from automl.measure.tuning.measurement import fastest_way, measure_ways, seconds_needed
     from automl.measure.tuning.ways import ways_here
 
     validation = _validation(config, predictor)
@@ -135,7 +133,7 @@ def _progress(
 def _show(
     console: CommandConsole, measured: Sequence[WayMeasurement], validation: AccuracyCheck
 ) -> None:
-    from automl.measure.tuning.choice import fastest_way, fastest_way_for_many
+    from automl.measure.tuning.measurement import fastest_way, fastest_way_for_many
 
     console.table(COLUMNS, [_row(way) for way in measured if way.timing])
     console.say(
@@ -163,7 +161,7 @@ def _row(way: WayMeasurement) -> tuple[str, ...]:
         f"{rates[256]:,.0f}",
         f"{rates[16384]:,.0f}",
         f"{way.loss:.6g}",
-        "" if way.within else "too far off",
+        "" if way.is_accurate else "too far off",
     )
 
 
@@ -192,8 +190,8 @@ def _keep(event: ExportTuned, config: Config, console: CommandConsole) -> None:
 def _export_of(
     chosen: WayMeasurement, measurements: TuningMeasurements, validation: AccuracyCheck
 ) -> FastestExport:
-    from automl.export.package import TunedExportFile as TunedFile
-    from automl.measure.tuning.choice import draw_speeds
+    from automl.export.package import TunedFile
+    from automl.measure.tuning.measurement import draw_speeds
 
     written = measurements.files[chosen.label]
     assert written.file is not None

@@ -51,7 +51,7 @@ from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.running.display.console import open_console
-from automl.running.refit.refit_settings import ensemble_to_refit
+from automl.running.refit.refit_task import ensemble_to_refit
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
 
 

@@ -25,6 +25,8 @@ N_WORD_BUCKETS = 4096
 MAX_COUNTED_CATEGORIES = 1000
 """Number of categories whose frequency is kept; all others count as seen once."""
 MAX_TOPICS = 64
+PLAIN_NUMBERS_REASON = "numbers"
+"""The reason for the kind of a column that holds plain numbers alone."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import Any, cast
 from automl.errors import ConfigError
 from automl.models.networks.network_family import TRAINING_NAMES
 from automl.trial import ProcessEntry
-from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
+from automl.trial.session_protocols import LoggingRedirect, NoLoggingRedirect
 
 _importing = threading.RLock()
 """Held during imports, because several threads look up networks. It is reentrant: a module may look

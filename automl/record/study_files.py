@@ -5,6 +5,7 @@
     events.log        every event, once                                              append-only
     place.json        the uuid of the study, and its last path                       durable
     status.json       the view of its sweep, about once a second                     may be lost
+    report.html       the page of its report, made when it ends or by `report`       may be lost
     events.delivered  how far MLflow has taken the events                            may be lost
     delivery.log      errors of the delivery                                         may be lost
     sweep.log         the package's own log lines                                    may be lost
@@ -41,6 +42,7 @@ JOURNAL = "journal.log"
 EVENTS_FILE = "events.log"
 PLACE = "place.json"
 STATUS_FILE = "status.json"
+REPORT_FILE = "report.html"
 DELIVERED = "events.delivered"
 DELIVERY_LOG = "delivery.log"
 SWEEP_LOG = "sweep.log"
@@ -98,6 +100,7 @@ class StudyFiles:
     events = _Below(EVENTS_FILE)
     place = _Below(PLACE)
     status = _Below(STATUS_FILE)
+    report = _Below(REPORT_FILE)
     delivered = _Below(DELIVERED)
     delivery_log = _Below(DELIVERY_LOG)
     sweep_log = _Below(SWEEP_LOG)

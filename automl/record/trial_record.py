@@ -255,3 +255,28 @@ class TrialFold(TrialRecord):
         self.outcome = replace(event, details="") if isinstance(event, FailedOutcome) else event
         self.n_deaths += isinstance(event, InterruptedOutcome) and event.by_worker_death
         self.n_out_of_memory += isinstance(event, OutOfMemoryOutcome)
+
+
+TRIAL_COLUMNS = ("trial", "state", "value")
+"""First columns of a table of trials."""
+
+
+def trial_row(trial: TrialRecord) -> dict[str, Any]:
+    """Return the row of a trial in a table of trials, by the names of its columns."""
+    row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
+    row |= {f"params.{name}": value for name, value in trial.params.items()}
+    row |= {f"tags.{name}": text for name, text in trial.tags.items()}
+    return row | {
+        "best_step": trial.best_step,
+        "n_reports": trial.n_reports,
+        "started": trial.started,
+        "ended": trial.ended,
+        "device": trial.device,
+        "cause": trial.cause,
+    }
+
+
+def _value(trial: TrialRecord) -> float | None:
+    """Return the trial's value; while it has not ended, its best value so far."""
+    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
+    return trial.best_value if is_unfinished else trial.value

@@ -137,7 +137,9 @@ class Study:
         space, asks_for_params = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
-        standings = StudyStandings(config.towards, rules.pruner, rules.choice, rules.pruners)
+        standings = StudyStandings(
+            config.decided_direction, rules.pruner, rules.choice, rules.pruners
+        )
         enqueued = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
         opened = opened or open_storage(config.storage, directory)
         try:
@@ -368,7 +370,7 @@ class Study:
         elif (log := StudyFiles(directory).events).exists() and log.stat().st_size:
             refuse_lost_study(self._storage, self.name, where)
         self._study_id, self.uuid = find_or_create_study(
-            self._storage, self.stored_name, config.towards, identity, where
+            self._storage, self.stored_name, config.decided_direction, identity, where
         )
         name_metric(self._storage, self.stored_name, self._metric)
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):

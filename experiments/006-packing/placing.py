@@ -1,4 +1,4 @@
-"""What one decision of `place_trial` costs, on 1, 8 and 64 devices: `python placing.py`."""
+"""What one decision of `place_trial` costs, on 1 to 8,000 devices: `python placing.py`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import statistics
 import sys
 import time
 
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot, HostState
 from automl.trial import (
-    LOCAL_HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceShare,
     Placement,
     ProcessId,
     ResourceRequest,
+    host_device_of,
 )
 
 GIB = 2**30
@@ -27,18 +27,23 @@ LIMITS = AdmissionLimits(None, headroom_bytes=0, stale_seconds=1e9, max_per_gpu=
 
 
 def decision_seconds(n_devices: int, n_running: int) -> float:
-    """The median of many decisions, each followed by a reservation that is given back."""
-    devices = [DeviceId(LOCAL_NODE, f"GPU-{number}") for number in range(n_devices)]
-    ledger, accounts = Ledger(), DeviceAccounts()
+    """The median of many decisions, each followed by a reservation that is given back.
+
+    More than 64 devices are eight on each of many nodes.
+    """
+    on_node = LOCAL_NODE if n_devices <= 64 else "node-{}"
+    devices = [DeviceId(on_node.format(n // 8), f"GPU-{n}") for n in range(n_devices)]
+    ledger, table = Ledger(), DeviceTable()
     held: dict[tuple[DeviceId, ProcessId], int] = {}
     for key in range(n_running):
-        device, process = devices[key % n_devices], ProcessId(LOCAL_NODE, key + 10)
+        device = devices[key % n_devices]
+        process = ProcessId(device.node, key + 10)
         ledger.reserve(key, Placement((DeviceShare(device, "GPU", 5 * GIB),)), process)
         ledger.context_up(key, -1.0)
-        held |= {(device, process): 4 * GIB, (LOCAL_HOST, process): GIB}
+        held |= {(device, process): 4 * GIB, (host_device_of(device.node), process): GIB}
     snapshots = tuple(DeviceSnapshot(device, "GPU", 80 * GIB, 40 * GIB) for device in devices)
-    host = HostState(free_bytes=1024 * GIB, busy=0.5)
-    reading, seconds = DeviceReading(0.0, snapshots, held, held, hosts={LOCAL_NODE: host}), []
+    hosts = {device.node: HostState(free_bytes=1024 * GIB, busy=0.5) for device in devices}
+    reading, seconds = DeviceReading(0.0, snapshots, held, held, hosts=hosts), []
     for _ in range(N_DECISIONS):
         begun = time.perf_counter()
         found = place_trial(
@@ -47,18 +52,18 @@ def decision_seconds(n_devices: int, n_running: int) -> float:
             ledger.snapshot(),
             LIMITS,
             now_seconds=0.0,
-            accounts=accounts,
+            table=table,
         )
         seconds.append(time.perf_counter() - begun)
         assert isinstance(found, Placement)
-        ledger.reserve(-1, found, ProcessId(LOCAL_NODE, 1))
+        ledger.reserve(-1, found, ProcessId(found.node, 1))
         ledger.release(-1, 0.0)
     return statistics.median(seconds)
 
 
 def main() -> None:
     base = decision_seconds(1, 8)
-    for n_devices, n_running in ((1, 8), (8, 64), (64, 512)):
+    for n_devices, n_running in ((1, 8), (8, 64), (64, 512), (8_000, 16_000)):
         seconds = decision_seconds(n_devices, n_running)
         sys.stdout.write(
             f"{n_devices} devices, {n_running} running: {seconds * 1e6:.0f} us, "

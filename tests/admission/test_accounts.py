@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.admission.accounting.account import CONTEXT_BOUND_BYTES, DeviceAccount, make_account
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
 from automl.admission.accounting.ledger import DeviceLedgerPage, Ledger
 from automl.admission.refusals import GIB
 from automl.devices.device_reading import DeviceProcess, DeviceReading
@@ -158,7 +158,7 @@ def test_whatever_is_read_the_invariant_holds_at_admission(
 
 
 def test_accounts_are_kept_until_the_reading_or_the_promises_change() -> None:
-    ledger, accounts = Ledger(), DeviceAccounts()
+    ledger, accounts = Ledger(), DeviceTable()
 
     def look(now: DeviceReading) -> DeviceAccount:
         (found,) = accounts.update(now, ledger.snapshot(), 0).values()

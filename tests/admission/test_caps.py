@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.memory_caps import Caps, memory_caps
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
@@ -28,7 +28,7 @@ def reading(*devices: DeviceId, free: int = 24 * GB) -> DeviceReading:
 
 def of(now: DeviceReading, ledger: Ledger) -> Caps:
     promised = ledger.snapshot()
-    return memory_caps(DeviceAccounts().update(now, promised, GB), promised, promised.pages)
+    return memory_caps(DeviceTable().update(now, promised, GB), promised, promised.pages)
 
 
 def test_who_is_alone_is_not_capped() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
 from automl.admission.accounting.host_share import PROCESS_BOUND_BYTES, HostShare
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.limits import AdmissionLimits
@@ -132,11 +132,11 @@ def test_an_idle_process_that_is_used_again_takes_no_more_main_memory() -> None:
 
 
 def test_what_is_kept_of_the_host_is_added_up_anew_where_anything_changed() -> None:
-    ledger, accounts = ledger_with(2), DeviceAccounts()
+    ledger, accounts = ledger_with(2), DeviceTable()
     first, other = reading(9, w0=1, w1=1), reading(9, w0=4, w1=1)
     for now, peak in ((first, 4), (other, 4), (first, 4), (first, 8)):
         snapshot = replace(ledger.snapshot(), host_peak_bytes=peak * GIB)
-        fresh = DeviceAccounts().host_share(LOCAL_NODE, now, snapshot)
+        fresh = DeviceTable().host_share(LOCAL_NODE, now, snapshot)
         assert accounts.host_share(LOCAL_NODE, now, snapshot) == fresh
     assert fresh == HostShare(2, coming_bytes=14 * GIB)
     ledger.note(reading(9, w0=8), [])
@@ -144,7 +144,7 @@ def test_what_is_kept_of_the_host_is_added_up_anew_where_anything_changed() -> N
     kept = accounts.host_share(LOCAL_NODE, first, ledger.snapshot())
     assert (
         kept
-        == DeviceAccounts().host_share(LOCAL_NODE, first, ledger.snapshot())
+        == DeviceTable().host_share(LOCAL_NODE, first, ledger.snapshot())
         == HostShare(1, coming_bytes=7 * GIB)
     )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
 from automl.admission.accounting.host_share import HostShare
 from automl.admission.accounting.ledger import Ledger, LedgerSnapshot
 from automl.admission.backfill import PlacementSituation
@@ -55,11 +55,11 @@ def ledger_with(*running: str, known: bool = True) -> Ledger:
 
 
 def decide(now: DeviceReading, ledger: Ledger, **more: object) -> Placement | AdmissionRefusal:
-    """As those decide who look at all accounts, and at a few."""
+    """As those decide who look at all of them, and at a few."""
     how = {"limits": LIMITS, "request": ResourceRequest(GIB), "now_seconds": NOW, **more}
     both = [
-        place_trial(reading=now, ledger=ledger.snapshot(), accounts=accounts, **how)  # type: ignore[arg-type]
-        for accounts in (None, DeviceAccounts())
+        place_trial(reading=now, ledger=ledger.snapshot(), table=table, **how)  # type: ignore[arg-type]
+        for table in (None, DeviceTable())
     ]
     assert both[0] == both[1]
     return both[0]
@@ -167,12 +167,12 @@ def test_nodes_of_which_nothing_is_known_take_what_their_gpus_take() -> None:
 
 
 def test_what_trials_take_of_a_node_is_added_up_anew_where_anything_changed() -> None:
-    ledger, accounts = ledger_with("a/GPU-0", "a/GPU-1", "b/GPU-0"), DeviceAccounts()
+    ledger, table = ledger_with("a/GPU-0", "a/GPU-1", "b/GPU-0"), DeviceTable()
     first, other = reading({worker("a", 0): 1}), reading({worker("a", 0): 3, worker("b", 2): 2})
 
     def look(now: DeviceReading, ledger: LedgerSnapshot) -> list[HostShare]:
-        found = [accounts.host_share(node, now, ledger) for node in NODES]
-        assert found == [DeviceAccounts().host_share(node, now, ledger) for node in NODES]
+        found = [table.host_share(node, now, ledger) for node in NODES]
+        assert found == [DeviceTable().host_share(node, now, ledger) for node in NODES]
         return found
 
     seen = [look(now, ledger.snapshot()) for now in (first, other)]
@@ -245,12 +245,10 @@ def test_main_memory_of_no_node_is_ever_over_committed(
         ledger.reserve(key, placed(f"{process.node}/GPU-0", GIB), process)
     hosts = {node: state(size, n_places=64) for node, size in zip(NODES, free, strict=True)}
     now = reading(at_work, **hosts)
-    accounts, n_new = DeviceAccounts(), dict.fromkeys(NODES, 0)
+    table, n_new = DeviceTable(), dict.fromkeys(NODES, 0)
     for key in range(100, 120):
         snapshot = replace(ledger.snapshot(), host_peak_bytes=peak * GIB)
-        one = place_trial(
-            ResourceRequest(GIB), now, snapshot, LIMITS, now_seconds=NOW, accounts=accounts
-        )
+        one = place_trial(ResourceRequest(GIB), now, snapshot, LIMITS, now_seconds=NOW, table=table)
         if isinstance(one, AdmissionRefusal):
             break
         ledger.reserve(key, one)

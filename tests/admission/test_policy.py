@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
-from automl.admission.placement_policy import Idle, place_trial
+from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import GIB, AdmissionRefusal, RefusalKind
 from automl.devices.device_reading import DeviceProcess, DeviceReading
 from automl.trial import (

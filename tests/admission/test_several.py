@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
-from automl.admission.placement_policy import Idle, place_trial
+from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import GIB, AdmissionRefusal, RefusalKind
 from automl.trial import (
     DeviceId,

@@ -48,6 +48,20 @@ def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
         parse_command_line(["fly"])
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["study.n_trials"], "study.n_trials: the value is missing: study.n_trials=…"),
+        (["n_trials"], "n_trials: the value is missing: study.n_trials=…"),
+        (["sampler"], "sampler: the value is missing: sampler=…"),
+    ],
+)
+def test_a_key_without_a_value_is_no_unknown_command(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_command_line(words)
+    assert str(caught.value) == message
+
+
 @pytest.mark.parametrize("flag", ["-m", "--multirun"])
 def test_multirun_is_refused_with_what_to_do(flag: str) -> None:
     with pytest.raises(ConfigError, match=r"Leave it out.*space\.lr=.*study\.n_trials"):

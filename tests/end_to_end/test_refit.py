@@ -13,7 +13,7 @@ import torch
 import automl
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.record.studies import read_study
-from automl.running.refit.small_study import TrainRowCounts, epochs_for_steps
+from automl.running.refit.refit_study import TrainRowCounts, epochs_for_steps
 from automl.tracking.view.shared_view import VIEW_TAG
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine

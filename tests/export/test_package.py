@@ -151,7 +151,7 @@ def test_a_package_that_was_compiled_is_bound_to_this_cpu(
     columns: TableColumns, tmp_path: Path
 ) -> None:
     try:
-        EXPORT_FORMATS[ExportFormat.aoti].writer()
+        EXPORT_FORMATS[ExportFormat.aoti].check()
     except ConfigError as error:
         pytest.skip(str(error))
     predictor = predictor_of(columns, nn.Linear)
@@ -258,18 +258,18 @@ def test_a_format_whose_libraries_are_missing_names_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ConfigError, match=r"needs onnxscript.*'automl-sweep\[export\]'"):
-        EXPORT_FORMATS[ExportFormat.onnx].writer()
+        EXPORT_FORMATS[ExportFormat.onnx].check()
     monkeypatch.setitem(sys.modules, "torch_tensorrt", None)
     with pytest.raises(ConfigError, match=r"needs torch_tensorrt.*'automl-sweep\[tensorrt\]'"):
-        EXPORT_FORMATS[ExportFormat.tensorrt].writer()
+        EXPORT_FORMATS[ExportFormat.tensorrt].check()
 
 
 @pytest.mark.slow
 def test_without_a_compiler_it_is_said_what_to_install(tmp_path: Path) -> None:
     program = (
         "from automl.errors import ConfigError\n"
-        "from automl.export import aoti_file\n"
-        "try: aoti_file.check()\n"
+        "from automl.export import formats\n"
+        "try: formats.check_compiler()\n"
         "except ConfigError as error: print(error)"
     )
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}

@@ -61,7 +61,7 @@ def test_a_model_says_what_it_was_trained_to_and_its_export_does(
     by_hand = predictor.model.layers[1](
         torch.relu(linear(PiecewiseLinearEncoding(edges, torch.float32)(x)))
     )
-    found = predictor.trained.outputs(dataset.columns, rows)
+    found = predictor.trained_model.outputs(dataset.columns, rows)
     np.testing.assert_allclose(found, by_hand.detach().numpy(), atol=1e-6)
     frame = mixed_frame(n_classes).drop(columns=TARGET)
     spelt = frame.astype(object).where(frame.notna(), None)

@@ -78,15 +78,15 @@ class DeviceAccount:
         return self.device.total_bytes - self.headroom_bytes - context_bytes(self.device.address)
 
     @cached_property
-    def order(self) -> tuple[int, float, int, DeviceId]:
-        """Sort key of the device; of the devices that have room the first is taken.
+    def rank(self) -> int:
+        """Rank of the device; of the devices that have room the lowest is taken.
 
-        Fewest trials come first, then the least busy, then the fullest. Load counts in quarters, as
-        utilisation tells that some kernel ran, not how much room there is. What is kept of a
-        machine is left out, since the index (`device_index.py`) leaves it out, too.
+        Fewest trials come first, then the least busy, then the fullest: three figures in one, each
+        above the bits of the next. Load counts in quarters, as utilisation tells that some kernel
+        ran, not how much room there is. What is kept of a machine is left out.
         """
-        room_bytes = self.room_bytes + self.kept_bytes
-        return self.n_trials, _load(self.device), room_bytes, self.device.address
+        quarters, room_bytes = int(4 * _load(self.device)), self.room_bytes + self.kept_bytes
+        return (min(self.n_trials, 2047) << 52) + (quarters << 49) + room_bytes
 
 
 @dataclass(frozen=True)

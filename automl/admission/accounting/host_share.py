@@ -8,7 +8,7 @@ Where trials train on the machine itself beside those on GPUs, both kinds count 
 one was promised and does not hold yet is no room for the other. A core and the memory of a process
 are kept for each GPU, used or not, so that no GPU waits for what the CPU has taken.
 
-Each machine of a cluster has its own sums, which `device_accounts.py` keeps by device. `HostRooms`
+Each machine of a cluster has its own sums, which `device_table.py` keeps by device. `HostRooms`
 adds up a machine only when a decision asks for it, since a cluster may have thousands.
 `placement_policy.py` decides by them, and `refusals.py` words the refusals.
 """
@@ -195,7 +195,7 @@ class HostRooms:
     ) -> None:
         """Take the inputs of one decision.
 
-        `share_of` returns the share of a machine, like `DeviceAccounts.host_share`. `in_threads`
+        `share_of` returns the share of a machine, like `DeviceTable.host_share`. `in_threads`
         has the same meaning as in `find_host_room`.
         """
         self._reading, self._ledger, self._limits = reading, ledger, limits

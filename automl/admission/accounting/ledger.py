@@ -4,9 +4,8 @@ NVML shows memory only once it is taken, long after admission; the ledger knows 
 of the promise. `account.py` computes with both. The main thread (reserve) and pool threads
 (release, peaks) change the ledger, each under one short lock.
 
-Readers get an immutable snapshot. Only the pages of changed devices are made anew in it, in a
-`LayeredMapping`, and the snapshot tells which devices these are. Its cost therefore does not grow
-with the number of devices.
+Readers get an immutable snapshot. Only the pages of changed devices are made anew in it, and the
+snapshot tells which devices these are. Its cost therefore does not grow with the number of devices.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from automl.admission.accounting.layered_mapping import LayeredMapping
 from automl.devices.device_reading import DeviceReading
 from automl.trial import DeviceId, Placement, ProcessId
 
@@ -110,6 +108,8 @@ class DeviceLedgerPage:
 
 
 _EMPTY_PAGE = DeviceLedgerPage()
+_MAX_NEWER = 64
+"""Most pages that a snapshot has beside those that it shares with earlier snapshots."""
 _LONGEST_JOURNAL = 100_000
 """Most entries of the journal. A reader whose snapshot is of an older journal takes every page as
 changed."""
@@ -139,13 +139,16 @@ class LedgerChanges:
 class LedgerSnapshot:
     """The ledger at one moment."""
 
-    pages: Mapping[DeviceId, DeviceLedgerPage] = field(default_factory=dict)
+    shared_pages: Mapping[DeviceId, DeviceLedgerPage] = field(default_factory=dict)
+    """Pages that earlier snapshots have, too."""
     n_reservations: int = 0
     host_peak_bytes: int = 0
     """The most main memory that a process of ours which trains on a GPU was seen to take."""
     changes: LedgerChanges = field(default_factory=LedgerChanges, compare=False)
     by_node: Mapping[str, frozenset[DeviceId]] = field(default_factory=dict)
     """Devices that have a page, by node."""
+    newer_pages: Mapping[DeviceId, DeviceLedgerPage] = field(default_factory=dict)
+    """Pages that stand in place of shared ones, or are new."""
 
     @classmethod
     def from_reservations(
@@ -174,11 +177,16 @@ class LedgerSnapshot:
         return cls(pages, len(numbered), host_peak_bytes, by_node=_with_devices({}, pages))
 
     def on(self, device: DeviceId) -> DeviceLedgerPage:
-        return self.pages.get(device, _EMPTY_PAGE)
+        return self.newer_pages.get(device) or self.shared_pages.get(device, _EMPTY_PAGE)
 
     def on_node(self, node: str) -> frozenset[DeviceId]:
         """Return the devices of a machine that have a page."""
         return self.by_node.get(node, frozenset())
+
+    @cached_property
+    def pages(self) -> Mapping[DeviceId, DeviceLedgerPage]:
+        """The pages of all devices that have one."""
+        return {**self.shared_pages, **self.newer_pages}
 
     @cached_property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -212,7 +220,8 @@ class Ledger:
         self._contexts: dict[DeviceId, dict[ProcessId, CudaContext]] = defaultdict(dict)
         self._least_foreign: dict[DeviceId, int] = {}
         self._host_peak_bytes = 0
-        self._pages: LayeredMapping[DeviceId, DeviceLedgerPage] = LayeredMapping()
+        self._shared_pages: dict[DeviceId, DeviceLedgerPage] = {}
+        self._newer_pages: dict[DeviceId, DeviceLedgerPage] = {}
         self._changed: set[DeviceId] = set()
         self._journal: list[DeviceId] = []
         self._n_made = 0
@@ -360,13 +369,16 @@ class Ledger:
         self._journal += self._changed
         self._changed.clear()
         self._by_node = _with_devices(self._by_node, changed)
-        self._pages = self._pages.with_these(changed)
+        self._newer_pages = {**self._newer_pages, **changed}
+        if len(self._newer_pages) > _MAX_NEWER:
+            self._shared_pages, self._newer_pages = self._shared_pages | self._newer_pages, {}
         return LedgerSnapshot(
-            self._pages,
+            self._shared_pages,
             len(self._reservations),
             self._host_peak_bytes,
             LedgerChanges(self._journal, len(self._journal)),
             self._by_node,
+            self._newer_pages,
         )
 
     def _note_host(self, reading: DeviceReading) -> None:

@@ -24,8 +24,7 @@ from automl.commands.models.evaluation_scores import check_same_table, rows_lear
 from automl.commands.models.which_model import TableModel
 from automl.config import Config
 from automl.config.commands import ALL_ROWS
-from automl.data.scoring.baselines import bootstrap_difference, bootstrap_metrics
-from automl.data.scoring.evaluation import EvaluationRows
+from automl.data.scoring.evaluation import EvaluationRows, bootstrap_difference, bootstrap_metrics
 from automl.data.scoring.metrics import make_predictions
 from automl.data.tables.table_sources import records_of_rows
 from automl.export.onnx_scores import NotComparableError, score_export

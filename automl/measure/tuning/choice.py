@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from automl.models.ensemble.ensemble_figures import new_figure, png_bytes
+from automl.models.ensemble_figures import new_figure, png_bytes
 
 ScoreFunction = Callable[..., Any]
 """Takes the arrays `numbers` (N, …) and `codes` (N, …), and returns scores (N, …)."""

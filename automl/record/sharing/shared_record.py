@@ -110,7 +110,9 @@ class SharedRecord:
         self._end_trials: Callable[[Collection[int]], None] = lambda trials: None
         self._set_worker_deadline: Callable[[float], None] = lambda until_seconds: None
         self._lost = LostTrials()
-        self.standing = SharedStudyStanding(config.total, n_asked=0, n_left=0, others_run=True)
+        self.standing = SharedStudyStanding(
+            config.decided_n_trials, n_asked=0, n_left=0, others_run=True
+        )
         duties = SharingDuties(
             *(self._ship, self._look, self._renew),
             give_up=lambda: self.log.let_go(self.log.held),
@@ -146,7 +148,7 @@ class SharedRecord:
             )
         with self._main_database.transaction() as cursor:
             study_tables.add_study(
-                cursor, name, study_uuid, identity, stored_config, self._config.total
+                cursor, name, study_uuid, identity, stored_config, self._config.decided_n_trials
             )
             self.stored_study = study_tables.find_study(cursor, name)
             assert self.stored_study is not None, "it was added, by this sweep or another"
@@ -201,7 +203,7 @@ class SharedRecord:
         self._report_failure, self._end_trials = report_failure, end_trials
         self._set_worker_deadline = set_worker_deadline
         with self._main_database.transaction() as cursor:
-            study_tables.raise_n_trials(cursor, self._study.id, self._config.total)
+            study_tables.raise_n_trials(cursor, self._study.id, self._config.decided_n_trials)
         self._look()
         self._threads.start()
 

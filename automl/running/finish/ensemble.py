@@ -14,17 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from automl.config import Config, EnsembleSetting, ObjectiveKind, PlotsSetting, check_setting
+from automl.config import AutoSetting, Config, ObjectiveKind, check_setting
 from automl.errors import AutoMLError
 from automl.execution.child_calls import AnsweringProcess, NoAnswerError, call_in_child
-from automl.models.ensemble.ensemble_messages import (
+from automl.models.families.auto.family import FAMILY_PARAM
+from automl.models.model_file import (
     EnsembleFileJob,
     EnsembleFileResult,
     EnsembleQuery,
     EnsembleQueryResult,
     EnsembleWorkerSetup,
 )
-from automl.models.families.auto.family import FAMILY_PARAM
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
@@ -35,7 +35,7 @@ from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, EnsembleBuilt, Params, ProcessEntry
 
-WRITE = "automl.models.ensemble.ensemble_file:write"
+WRITE = "automl.models.mean_model_file:write_ensemble"
 MIN_ENSEMBLE_MODELS = 2
 MAX_MODELS = 100
 """Largest number of models considered, the best of the study. Each is read, and evaluated on all
@@ -97,7 +97,7 @@ def make_ensemble(
     model_paths = {n: str(file) for n, file in models.items() if file.exists()}
     if len(model_paths) < MIN_ENSEMBLE_MODELS:
         return None
-    draws = prepared.config.study.plots is PlotsSetting.auto and (draws or files.plots.exists())
+    draws = prepared.config.study.plots is AutoSetting.auto and (draws or files.plots.exists())
     plots = str(files.plots) if draws else None
     job = EnsembleFileJob(
         str(files.ensemble), model_paths, dataset, path.name, builder_target(prepared), plots
@@ -113,7 +113,7 @@ def make_ensemble(
         written.members,
         written.scores,
         written.rows_per_second,
-        written.alone,
+        written.best_trial_scores,
     )
 
 
@@ -173,7 +173,7 @@ def _counted(kinds: Mapping[str, int]) -> str:
     return ", ".join(named)
 
 
-GROW = "automl.models.ensemble.ensemble_file:open_ensemble_worker"
+GROW = "automl.models.mean_model_file:EnsembleWorker"
 MIN_PAUSE_SECONDS = 5.0
 """Shortest pause between two previews of the ensemble."""
 MAX_TIME_FRACTION = 0.05
@@ -265,7 +265,7 @@ def can_preview_ensemble(prepared: PreparedStudy) -> bool:
     if dataset is None or prepared.choice is None or prepared.plan.refit is not None:
         return False
     is_small = len(dataset.judged) * dataset.n_outputs <= MAX_NUMBERS
-    return is_small and prepared.config.study.ensemble is EnsembleSetting.auto
+    return is_small and prepared.config.study.ensemble is AutoSetting.auto
 
 
 def rebuild_wait_seconds(took_seconds: float) -> float:

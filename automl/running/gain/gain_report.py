@@ -15,6 +15,7 @@ from automl.measure.gain.gain_messages import TrainingTiming, TrainingWay
 from automl.objectives.training_plan import TrainingPlan
 from automl.record.texts import fit_line
 from automl.running.display.console import CommandConsole, open_console, params_text
+from automl.running.display.machine_output import write_answer
 from automl.running.gain.gain_advice import ParallelismLimits, advise, serial_share
 from automl.running.gain.gain_measurement import (
     HOST_DEVICE,
@@ -157,7 +158,9 @@ def print_gain_report(config: Config) -> None:
     _print(console, prepared.plan, rows, devices)
     if all(row.timing.step_seconds is None for row in rows):
         raise AutoMLError(f"gain: nothing could be timed: {rows[0].timing.trouble}.")
-    console.say(advise(rows, machine_of(config)).text)
+    advice = advise(rows, machine_of(config)).text
+    console.say(advice)
+    write_answer({"timings": rows, "advice": advice})
 
 
 def devices_of(config: DevicesConfig) -> tuple[TimedDevice, ...]:
@@ -198,7 +201,7 @@ def tasks_of(
 def machine_of(config: Config) -> ParallelismLimits:
     """Return the limits on how many trials run at once."""
     admission, study = config.admission, config.study
-    most = min(admission.max_concurrent_trials or study.total, study.total)
+    most = min(admission.max_concurrent_trials or study.decided_n_trials, study.decided_n_trials)
     return ParallelismLimits(usable_cores(), most, precision_stays=study.name is not None)
 
 

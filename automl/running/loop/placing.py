@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from automl.admission.accounting.account import DeviceAccount, visible_contexts
-from automl.admission.accounting.device_accounts import DeviceAccounts
+from automl.admission.accounting.device_table import DeviceTable
 from automl.admission.accounting.host_share import HostRooms
 from automl.admission.accounting.ledger import Ledger, LedgerChanges
 from automl.admission.backfill import PlacementSituation
@@ -118,7 +118,7 @@ class TrialPlacer:
     executions: Mapping[int, AdmittedExecution]
     """Executions that are not known to be over."""
     reading: DeviceReading | None = None
-    accounts: DeviceAccounts = field(default_factory=DeviceAccounts)
+    table: DeviceTable = field(default_factory=DeviceTable)
     governor: SharingGovernor | None = None
     """Limits the trials per device. None if the user has set the number, or if no pace can be
     measured."""
@@ -152,14 +152,14 @@ class TrialPlacer:
             if here.foreign_bytes == here.least_foreign_bytes
         )
         self._accounts()
-        if disturbed := self.accounts.disturbed:
+        if disturbed := self.table.disturbed:
             for execution in self.executions.values():
                 execution.disturbed |= not disturbed.isdisjoint(execution.placement.devices)
 
     def _note(self, reading: DeviceReading) -> None:
         """Note the contexts that the reading shows, on devices with news in the reading or the
         ledger."""
-        differing, ledger = self.accounts.differing(reading), self.ledger.snapshot()
+        differing, ledger = self.table.differing(reading), self.ledger.snapshot()
         changed = ledger.changes.since(self._noted)
         is_new = differing is None or changed is None
         on = {*ledger.pages} if is_new else {*(differing or ()), *(changed or ())}
@@ -186,14 +186,14 @@ class TrialPlacer:
     def is_disturbed(self, placement: Placement) -> bool:
         """Return whether others hold more of one of the devices than they ever did at the least."""
         self._accounts()
-        return not self.accounts.disturbed.isdisjoint(placement.devices)
+        return not self.table.disturbed.isdisjoint(placement.devices)
 
     def cap(self) -> None:
         """Cap each process at its reservation plus the memory reserved by no one. Caps that did not
         change are already in force."""
         if self.reading is not None and self.executions:
             accounts = self._accounts()
-            changed = memory_caps(accounts, self.ledger.snapshot(), self.accounts.take_news())
+            changed = memory_caps(accounts, self.ledger.snapshot(), self.table.take_news())
             self.ports.cap_memory(changed)
 
     def device_accounts(self) -> list[DeviceAccount]:
@@ -204,7 +204,7 @@ class TrialPlacer:
         if self.reading is None:
             return {}
         ledger = self.ledger.snapshot()
-        return self.accounts.update(self.reading, ledger, self.limits.headroom_bytes)
+        return self.table.update(self.reading, ledger, self.limits.headroom_bytes)
 
     def freed(self, devices: Iterable[DeviceId], now_seconds: float) -> None:
         """Note when an execution on these devices ended."""
@@ -257,7 +257,7 @@ class TrialPlacer:
     def _most(self, reading: DeviceReading, limits: AdmissionLimits) -> Callable[[DeviceId], int]:
         """Return how many trials each device takes. A host takes at least one once its GPUs have
         nothing to do."""
-        ledger, share_of = self.ledger.snapshot(), self.accounts.host_share
+        ledger, share_of = self.ledger.snapshot(), self.table.host_share
         hosts = HostRooms(reading, ledger, limits, share_of, idle={}, in_threads=True)
         return lambda device: max(min(1, limits.on(device)), hosts.most_trials(device))
 
@@ -295,7 +295,8 @@ class TrialPlacer:
         request = self.request(waiting)
         if request.source not in (RequestSource.UNKNOWN, RequestSource.PROBED):
             return request
-        return None if self.ports.is_surveying(waiting.trial) else self.request(waiting)
+        is_surveying = DeviceKind.GPU in self.kinds and self.ports.is_surveying(waiting.trial)
+        return None if is_surveying else self.request(waiting)
 
     def place(self, request: ResourceRequest, now_seconds: float) -> Placement | AdmissionRefusal:
         """Return where the request starts now, or why it does not."""
@@ -310,8 +311,18 @@ class TrialPlacer:
             now_seconds=now_seconds,
             process=self.process,
             idle=self.ports.idle(),
-            accounts=self.accounts,
+            table=self.table,
         )
+
+    def place_alone(
+        self, now_seconds: float, waiting: WaitingTrial
+    ) -> ExecutionStart | AdmissionRefusal:
+        """Return where the trial starts now by itself, or why it does not."""
+        request = self.request(waiting)
+        found = self.place(request, now_seconds)
+        if isinstance(found, AdmissionRefusal):
+            return found
+        return ExecutionStart([waiting], request, found)
 
     def agreed(
         self, decide: Callable[[], ExecutionStart | AdmissionRefusal], now_seconds: float
@@ -368,7 +379,7 @@ class TrialPlacer:
             self.process,
             self.ports.idle(),
             ends_seconds,
-            self.accounts,
+            self.table,
         )
 
     def make_room(self, refusal: AdmissionRefusal) -> None:

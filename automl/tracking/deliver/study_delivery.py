@@ -311,6 +311,7 @@ class EventLogDelivery:
                 self._share_view(study, experiment)
             self._values.sweeps.clear()
         self._values.deliver_ensemble(study, parent, write)
+        self._values.deliver_report(study, parent, write)
         self._values.deliver_evaluations(study, parent, find, write)
 
     # --- its trials ------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from automl.tracking.inside.running_trials import (
 )
 from automl.tracking.inside.runs import TrialRuns
 from automl.tracking.mlflow_loading import set_trial_environment
-from automl.trial.library_redirect import LoggingTrial
+from automl.trial.session_protocols import LoggingTrial
 
 _MLFLOW_METADATA = "lib/python3*/*-packages/mlflow*-*.dist-info"
 """Pattern of MLflow's metadata below an environment's folder; mlflow-skinny matches, too."""
@@ -139,7 +139,7 @@ def open_inside(config: InsideConfig) -> MlflowInside:
 
 
 class MlflowInside:
-    """A `LoggingRedirect` (`automl.trial.library_redirect`) for MLflow."""
+    """A `LoggingRedirect` (`automl.trial.session_protocols`) for MLflow."""
 
     def __init__(self, config: InsideConfig) -> None:
         self._redirect = config.redirect

@@ -30,7 +30,7 @@ from typing import Any
 from automl.errors import StorageError
 from automl.tracking.inside.runs import LoggedRun, TrialRuns
 from automl.trial import LoggedPoint, Params
-from automl.trial.library_redirect import LoggingTrial
+from automl.trial.session_protocols import LoggingTrial
 
 logger = logging.getLogger(__name__)
 

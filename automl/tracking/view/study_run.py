@@ -22,7 +22,13 @@ from pathlib import Path
 
 from automl.config import STUDY_NAME_PATTERN
 from automl.record.event_log import read_events
-from automl.record.study_files import CONFIG_FILE, PLOT_NAMES, PLOTS_FOLDER, StudyFiles
+from automl.record.study_files import (
+    CONFIG_FILE,
+    PLOT_NAMES,
+    PLOTS_FOLDER,
+    REPORT_FILE,
+    StudyFiles,
+)
 from automl.record.study_record import StudyRecord, fold_events
 from automl.record.trial_record import TrialRecord
 from automl.tracking.deliver.mlflow_runs import is_path_below
@@ -52,6 +58,7 @@ from automl.trial import (
     Event,
     ExportTuned,
     ModelsEvaluated,
+    ReportWritten,
     ScoreDifference,
     SweepEnded,
     SweepStarted,
@@ -220,9 +227,10 @@ _TAGS = {
     EnsembleBuilt: "automl.ensemble",
     ModelsEvaluated: "automl.evaluated",
     ExportTuned: "automl.export",
+    ReportWritten: "automl.report",
 }
 """The tag of each event: the ensemble's members with their weights; the rows of an evaluation, and
-how the other models compare; the runtime chosen for an export, and its model."""
+how the other models compare; the runtime chosen for an export, and its model; the page's name."""
 
 
 def ensemble_run_update(
@@ -302,7 +310,7 @@ def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
 
 
 def _study_update(
-    event: EnsembleBuilt | ModelsEvaluated | ExportTuned,
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten,
     study: StudyRef,
     text: str,
     points: Sequence[MetricPoint],
@@ -336,6 +344,8 @@ class StudyValues:
         self._evaluations: list[ModelsEvaluated | ExportTuned] = []
         self._ensemble: EnsembleBuilt | None = None
         """The newest ensemble that is not delivered yet."""
+        self._report: ReportWritten | None = None
+        """The newest report that is not delivered yet."""
 
     def take(self, event: Event) -> None:
         """Keep an event of the study itself; ignore events of trials."""
@@ -345,12 +355,14 @@ class StudyValues:
             self._evaluations.append(event)
         elif isinstance(event, EnsembleBuilt):
             self._ensemble = event
+        elif isinstance(event, ReportWritten):
+            self._report = event
 
     def clear(self) -> None:
         """Drop all values, as another sweep delivers them."""
         self.sweeps.clear()
         self._evaluations.clear()
-        self._ensemble = None
+        self._ensemble = self._report = None
 
     def sweeps_update(self, study: StudyRun) -> RunUpdate:
         """Return the update of the study's run by the sweeps' events; at least one is needed."""
@@ -362,6 +374,12 @@ class StudyValues:
             plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
             write(parent, ensemble_run_update(self._ensemble, study.ref, file, plots))
             self._ensemble = None
+
+    def deliver_report(self, study: StudyRun, parent: str, write: Write) -> None:
+        if self._report is not None:
+            update = _study_update(self._report, study.ref, REPORT_FILE, ())
+            write(parent, replace(update, files=self._own_file(self._files.report)))
+            self._report = None
 
     def deliver_evaluations(
         self,

@@ -23,7 +23,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
+from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.devices.host import n_oom_kills, usable_cores
 from automl.errors import ConfigError
 from automl.models.families.auto.family import AutoFamily

@@ -1,10 +1,8 @@
 """Runs a pack of trials, in which each trial keeps its own events, checkpoints and outcome.
 
 The lanes' reports of one epoch are sent together, so that lanes that reach a rung together are
-judged together. All else goes through the same `TrialContext` and `TrialReports` as outside packs.
-At an epoch's end a trial that has ended leaves its lane to the next trial of the feed. If the pack
-itself breaks, the checkpoints are written, and the trials end as
-`InterruptedOutcome(pack_dissolved=True)` and go on alone.
+judged together. A trial that has ended leaves its lane to the next trial of the feed. If the pack
+itself breaks, the trials end as `InterruptedOutcome(pack_dissolved=True)` and go on alone.
 """
 
 from __future__ import annotations
@@ -71,8 +69,9 @@ class PackSetup:
     trainer: TrialPackTrainer
     n_epochs: int
     params: Callable[[Params], TrainingParams]
-    best: Callable[[int], Mapping[str, Any]]
-    """Returns the content of `best.pt` for the present state of a trial."""
+    best: Callable[[int], Mapping[str, Any]] | None
+    """Returns the content of `best.pt` for the present state of a trial; None: the final report
+    has it."""
     final_report: Callable[[int], FinalReport | None] = lambda number: None
     """Returns the final report of a trial at its end; None means its best report."""
 
@@ -128,10 +127,7 @@ class PackRunner:
         self._peak_reporter = peak_reporter or PeakReporter()
 
     def run(self, feed: TrialSource) -> None:
-        """Train until no lane is taken and the feed has no trial.
-
-        Raises only the errors of `on_events`, and StorageError if no checkpoint can be written.
-        """
+        """Train until no lane is taken and the feed is empty. Raises what `on_events` raises."""
         try:
             while self._fill(feed):
                 self._end_epoch(self._run_epoch())
@@ -206,14 +202,14 @@ class PackRunner:
         if isinstance(metrics, DivergedError):
             raise metrics
         assert isinstance(lane.record.on_event, _EventRelay)
-        trainer, number = self._trainer, lane.trial.number
+        trainer, number, best = self._trainer, lane.trial.number, self._opened.best
         lane.record.on_event.verdict = verdict
         try:
             lane.trial.report(
                 lane.epoch,
                 metrics,
                 checkpoint=partial(trainer.state, number, lane.epoch),
-                best=lambda: self._opened.best(number),
+                best=None if best is None else partial(best, number),
                 scores=trainer.scores(number),
             )
         finally:
