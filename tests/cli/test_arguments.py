@@ -43,7 +43,7 @@ def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
         parse_command_line(["stauts"])
     with pytest.raises(
         ConfigError,
-        match="Commands: sweep, resume, status, devices, columns, gain, evaluate, ensemble, refit",
+        match="Commands: sweep, resume, status, report, devices, columns, gain, evaluate, ",
     ):
         parse_command_line(["fly"])
 

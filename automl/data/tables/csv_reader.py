@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 BLOCK_BYTES = 4 * 2**20
+_THREAD_BYTES = 2**20
 LONGEST_ROW_BYTES = 64 * 2**20
 """Longest row that is waited for: a quote that is never closed would else take the whole file into
 memory."""
@@ -157,6 +158,10 @@ class CsvReader:
         if not content.endswith(_NEWLINE):
             content += _NEWLINE
         content = _without_leading_spaces(content, self.layout.separator)
+        if is_utf8 and not self.names_rows:
+            table = self._valid_table(content)
+            if table is not None:
+                return CsvBlock(table, np.arange(len(table)), ())
         all_texts = dict.fromkeys(self.layout.names, pa.string())
         parsed_types = types if is_utf8 else all_texts
         try:
@@ -166,10 +171,9 @@ class CsvReader:
         lines, is_open = np.arange(len(table) + len(found)), False
         if len(lines) != content.count(_NEWLINE) + 1:
             is_open = not found or found[-1].text != self._last_row
-            if is_open or len(found) > 1 or self.names_rows:
-                has_all = parsed_types == all_texts
-                cells = table if has_all else self._arrow(content, all_texts)[0]
-                lines = _first_lines(cells, found, content)
+            has_all = parsed_types == all_texts
+            cells = table if has_all else self._arrow(content, all_texts)[0]
+            lines = _first_lines(cells, found, content)
         is_valid = np.ones(len(lines), dtype=bool)
         is_valid[[row.number - 1 for row in found]] = False
         invalid = [
@@ -198,8 +202,21 @@ class CsvReader:
         """
         return self.layout.separator * len(self.layout.names)
 
-    def _arrow(self, content: bytes, types: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """Return the valid rows of `content` and `_last_row`, and Arrow's invalid rows."""
+    def _valid_table(self, content: bytes) -> Any:
+        """Return the rows of `content`, parsed in threads; None where Arrow finds invalid ones."""
+        try:
+            table, found = self._arrow(content, self.types, _THREAD_BYTES)
+        except pa.ArrowInvalid:  # a row longer than a thread's part
+            return None
+        return table if [row.text for row in found] == [self._last_row] else None
+
+    def _arrow(
+        self, content: bytes, types: Mapping[str, Any], thread_bytes: int | None = None
+    ) -> tuple[Any, list[Any]]:
+        """Return the valid rows of `content` and `_last_row`, and Arrow's invalid rows.
+
+        With `thread_bytes`, threads parse so many bytes each; invalid rows then have no number.
+        """
         found: list[Any] = []
 
         def skip(row: Any) -> str:
@@ -210,7 +227,9 @@ class CsvReader:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(content),
             pyarrow.csv.ReadOptions(
-                use_threads=False, column_names=self.layout.names, block_size=len(content) + 1
+                use_threads=thread_bytes is not None,
+                column_names=self.layout.names,
+                block_size=thread_bytes or len(content) + 1,
             ),
             pyarrow.csv.ParseOptions(
                 delimiter=self.layout.separator,

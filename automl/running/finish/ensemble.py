@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from automl.config import AutoSetting, Config, ObjectiveKind, check_setting
@@ -33,7 +33,7 @@ from automl.running.display.view import EnsembleRow, FamilyRow
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
-from automl.trial import CheckpointKind, EnsembleBuilt, Params, ProcessEntry
+from automl.trial import CheckpointKind, EnsembleBuilt, ProcessEntry
 
 WRITE = "automl.models.mean_model_file:write_ensemble"
 MIN_ENSEMBLE_MODELS = 2
@@ -159,18 +159,11 @@ def _named(event: EnsembleBuilt, record: StudyRecord, choice: str | None) -> str
     first, *others = event.members
     if not others:
         return f"ensemble of trial {first} alone, which no other makes better"
-    kinds = Counter(_kind(record.trials[n].params, choice) for n in event.members)
-    of = "" if choice is None else f" ({_counted(kinds)})"
-    return f"ensemble of {len(event.members)} models{of}"
-
-
-def _kind(params: Params, choice: str | None) -> str:
-    return "" if choice is None else str(params.get(choice))
-
-
-def _counted(kinds: Mapping[str, int]) -> str:
-    named: Iterable[str] = (f"{n} {kind}" for kind, n in Counter(kinds).most_common())
-    return ", ".join(named)
+    text = f"ensemble of {len(event.members)} models"
+    if choice is None:
+        return text
+    kinds = Counter(record.trials[n].params.get(choice) for n in event.members)
+    return f"{text} ({', '.join(f'{n} {kind}' for kind, n in kinds.most_common())})"
 
 
 GROW = "automl.models.mean_model_file:EnsembleWorker"

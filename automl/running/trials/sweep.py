@@ -295,7 +295,7 @@ class SweepRunner:
         return TrialAsker(self, n_trials, n_asked, self._questions, others)
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
-        suggesting = self.parts.study.suggesting
+        suggesting = self.parts.study.suggester
         if suggesting is None:
             return NoParamQuestions()
         return ParamQuestions(self.parts.study, suggesting, self.display.say)

@@ -68,9 +68,9 @@ class Scene:
     """A trial that runs, and what it asks."""
 
     def __init__(self, study: Study) -> None:
-        assert study.suggesting is not None
+        assert study.suggester is not None
         self.said: list[str] = []
-        self.questions = ParamQuestions(study, study.suggesting, self.said.append)
+        self.questions = ParamQuestions(study, study.suggester, self.said.append)
         self.number = ask(study).number
         nothing = cast(Any, None)
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
@@ -117,8 +117,8 @@ def test_a_trial_waits_for_no_study_that_is_lost(study: Study) -> None:
 
 
 def test_what_was_found_is_told_once_and_again_at_the_end_if_it_grew(study: Study) -> None:
-    assert study.suggesting is not None
-    questions, told = ParamQuestions(study, study.suggesting, print), list[Sequence[str]]()
+    assert study.suggester is not None
+    questions, told = ParamQuestions(study, study.suggester, print), list[Sequence[str]]()
     for n in range(5):
         number = ask(study).number
         study.suggest(ParamQuestion(number, "lr", LR))
@@ -133,12 +133,12 @@ def test_what_was_found_is_told_once_and_again_at_the_end_if_it_grew(study: Stud
 
 
 def test_what_was_known_before_the_sweep_is_no_news(study: Study) -> None:
-    assert study.suggesting is not None
+    assert study.suggester is not None
     for _ in range(3):
         number = ask(study).number
         study.suggest(ParamQuestion(number, "lr", LR))
         study.tell(number, FinishedOutcome(number, 0.0, 1.0))
-    questions = ParamQuestions(study, study.suggesting, print)
+    questions = ParamQuestions(study, study.suggester, print)
     assert [*questions.found(), *questions.found(at_end=True)] == []
 
 
