@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from automl.config import StudyConfig
@@ -117,23 +117,32 @@ def render_page(
 ) -> str:
     """Return the text of a page. `trials`: columns and rows of the table of all trials, if a
     section has it."""
-    here = files("automl.report")
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    template = environment.from_string(here.joinpath("page.html.jinja").read_text("utf-8"))
     columns, rows = trials
-    return template.render(
+    return page_template("page.html.jinja").render(
         name=name,
+        has_anchors=True,
         made=time.strftime("%Y-%m-%d %H:%M", time.localtime()),
         is_running=is_running,
         sections=sections,
         safe=Markup,
-        style=Markup(here.joinpath("page.css").read_text("utf-8")),
-        script=Markup(here.joinpath("page.js").read_text("utf-8")),
+        style=Markup(page_file("page.css")),
+        script=Markup(page_file("page.js")),
         columns=columns,
         static_rows=[[_cell_text(cell) for cell in row] for row in rows[:N_STATIC]],
         n_rows=len(rows),
         trials=Markup(_script_json({"columns": columns, "rows": rows})),
     )
+
+
+def page_file(name: str) -> str:
+    """Return the text of a file that pages are made from."""
+    return files("automl.report").joinpath(name).read_text("utf-8")
+
+
+def page_template(name: str) -> Template:
+    """Return a template that escapes all text that is put into it."""
+    loader = FunctionLoader(page_file)
+    return Environment(autoescape=True, undefined=StrictUndefined, loader=loader).get_template(name)
 
 
 def _trial_rows(data: StudyData) -> tuple[list[str], list[list[ParamValue]]]:
