@@ -19,7 +19,6 @@ from automl.api.python_values import lines_of, lines_of_settings, refuse_unknown
 from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.api.sweep_call import run_composed_sweep, study_exists
 from automl.cli.compose import find_studies_folder
-from automl.cli.space_overrides import override_text
 from automl.errors import ConfigError
 from automl.record.disk import open_replacing
 from automl.record.studies import model_files, read_study
@@ -72,27 +71,17 @@ def fit(
         with _name_as_frame(None if isinstance(table, str | PathLike) else path):
             with COMPOSE_LOCK:
                 exists = name is not None and study_exists(name, typed_overrides)
-                lines = [
-                    f"study.name={override_text(study_name)}",
-                    *_limits(n_trials, timeout_seconds),
-                ]
-                lines += lines_of_settings({"metric": metric})
-                lines += [f"data.path={override_text(str(path))}"]
-                lines += [f"data.target={override_text(target)}"]  # the study's own, or refused
+                # An existing study has its own target, and another is refused.
+                settings = {"study.name": study_name, "data.path": path, "data.target": target}
+                if n_trials is not None or timeout_seconds is not None:
+                    settings["study.n_trials"] = n_trials
                 if not exists:
-                    lines.append("data=csv")
-                composed = compose_for_call(
-                    "resume" if exists else "sweep", [*lines, *typed_overrides]
-                )
+                    settings["data"] = "csv"
+                limits = {"timeout_seconds": timeout_seconds, "metric": metric}
+                lines = [*lines_of(settings), *lines_of_settings(limits), *typed_overrides]
+                composed = compose_for_call("resume" if exists else "sweep", lines)
             study = run_composed_sweep(composed, resume=exists, called_seconds=called_seconds)
             return FittedStudy(study.path)
-
-
-def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:
-    if n_trials is not None or timeout_seconds is not None:
-        yield f"study.n_trials={override_text(n_trials)}"
-    if timeout_seconds is not None:
-        yield f"study.timeout_seconds={timeout_seconds}"
 
 
 @contextlib.contextmanager
@@ -176,9 +165,7 @@ class FittedStudy(StudyHandle):
     def _own_rows(self) -> EvaluationRows:
         from automl.data.scoring.evaluation import open_evaluation
 
-        lines = [f"study.name={override_text(self.name)}"]
-        lines.append(f"study.dir={override_text(str(self.path.parent))}")
-        data = compose_for_call("evaluate", lines).config.data
+        data = compose_for_call("evaluate", self._place_overrides()).config.data
         return open_evaluation(data, read_study(self.path).settings.get("data.test_path"))
 
     def save(self, path: str | PathLike[str]) -> Path:

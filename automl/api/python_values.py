@@ -15,7 +15,8 @@ from pathlib import PurePath
 from typing import Any
 
 from automl.cli.command_registry import closest_word
-from automl.cli.schemas import keys_named, register_space
+from automl.cli.config_keys import keys_named
+from automl.cli.schemas import register_space
 from automl.cli.space_overrides import is_call, override_text
 from automl.errors import ConfigError
 

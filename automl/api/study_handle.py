@@ -1,8 +1,8 @@
 """The handle of a study: what is known of it now, read from its directory at any time.
 
 No lock is taken and nothing is kept: each question is answered from the event log as it stands, so
-that a study can be watched while it runs, from this process or another. Only `evaluate_models`
-writes.
+that a study can be watched while it runs, from this process or another. Only `evaluate` and
+`report` write.
 Command lines on behalf of Python callers, who may use several threads, are composed here, too.
 """
 
@@ -14,21 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from automl.api.python_values import lines_of
 from automl.cli.arguments import CommandLine
-from automl.cli.compose import ComposedConfig
-from automl.cli.shared_study_config import compose_or_join
+from automl.cli.compose import ComposedConfig, compose_or_join
 from automl.config import StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
-from automl.record.trial_record import TrialRecord
-from automl.trial import CheckpointKind, Params, TrialState
+from automl.record.trial_record import TRIAL_COLUMNS, trial_row
+from automl.trial import CheckpointKind, Params
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from os import PathLike
 
     from automl.data.tables.frames import Frame
+    from automl.report.fragment import StudyPicture
+    from automl.report.study_data import StudyData
 
 COMPOSE_LOCK = threading.RLock()
 """Lock held while Hydra composes: Hydra has one state for a whole process."""
@@ -41,9 +43,6 @@ def compose_for_call(
     settings that a Hydra application composed. Raises ConfigError."""
     with COMPOSE_LOCK:
         return compose_or_join(CommandLine(command, tuple(overrides)), application)
-
-
-_COLUMNS = ("trial", "state", "value")
 
 
 @dataclass(frozen=True)
@@ -107,8 +106,8 @@ class StudyHandle:
         and `cause` if the trial did not finish."""
         from automl.data.tables.frames import frame_from_records
 
-        rows = [_row(trial) for trial in read_study(self.path).trials.values()]
-        return frame_from_records(rows, _COLUMNS, index="trial")
+        rows = [trial_row(trial) for trial in read_study(self.path).trials.values()]
+        return frame_from_records(rows, TRIAL_COLUMNS, index="trial")
 
     def evaluate(
         self,
@@ -126,24 +125,47 @@ class StudyHandle:
         `difference_high`, and its `verdict`; `rows` says which rows were scored. `overrides` are
         given as to `automl.sweep`. Raises AutoMLError.
         """
-        from automl.api.python_values import lines_of
-        from automl.cli.space_overrides import override_text
         from automl.commands.evaluate import evaluate_models, score_records
         from automl.data.tables.frames import frame_from_records
 
-        lines = [f"study.name={override_text(self.name)}"]
-        lines.append(f"study.dir={override_text(str(self.path.parent))}")
-        lines.append(f"evaluate.trials={override_text(list(map(int, trials)))}")
+        settings: dict[str, Any] = {"evaluate.trials": [int(number) for number in trials]}
         if test_path is not None:
-            lines.append(f"data.test_path={override_text(str(test_path))}")
-        event = evaluate_models(
-            compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config,
-            lambda line: None,
-            show=False,
-        )
-        return frame_from_records(
-            score_records(event), ("metric", "model"), index=["metric", "model"]
-        )
+            settings["data.test_path"] = str(test_path)
+        lines = [*self._place_overrides(), *lines_of(settings)]
+        config = compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config
+        event = evaluate_models(config, lambda line: None, show=False)
+        columns = ["metric", "model"]
+        return frame_from_records(score_records(event), columns, index=columns)
+
+    def report(self) -> Path:
+        """Write the study's page `report.html` and return its path. Raises AutoMLError."""
+        from automl.running.finish.study_report import is_at_work, make_report
+
+        return make_report(self.path, is_running=is_at_work(self.path))
+
+    def plot(self, name: str) -> StudyPicture:
+        """Return a picture of the report, which a notebook shows as the value of a cell:
+        `progress`, `importances`, `path`, `parallel`, `curves` or `timeline`.
+
+        Raises ConfigError for another name.
+        """
+        from automl.report.fragment import study_picture
+
+        return study_picture(self._report_data(), name)
+
+    def _repr_html_(self) -> str:
+        from automl.report.fragment import summary_fragment
+
+        return summary_fragment(self._report_data())
+
+    def _report_data(self) -> StudyData:
+        from automl.running.finish.study_report import is_at_work, read_report_data
+
+        return read_report_data(self.path, is_running=is_at_work(self.path))
+
+    def _place_overrides(self) -> list[str]:
+        """Return the overrides that name this study to a command."""
+        return lines_of({"study.name": self.name, "study.dir": self.path.parent})
 
     def __repr__(self) -> str:
         from automl.running.display.rendering import best_text
@@ -164,23 +186,3 @@ def open_study(name: str, *, dir: str = StudyConfig.dir) -> StudyHandle:  # noqa
     Raises ConfigError where there is none.
     """
     return StudyHandle(Path(dir).absolute() / name)
-
-
-def _row(trial: TrialRecord) -> dict[str, Any]:
-    row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
-    row |= {f"params.{name}": value for name, value in trial.params.items()}
-    row |= {f"tags.{name}": text for name, text in trial.tags.items()}
-    return row | {
-        "best_step": trial.best_step,
-        "n_reports": trial.n_reports,
-        "started": trial.started,
-        "ended": trial.ended,
-        "device": trial.device,
-        "cause": trial.cause,
-    }
-
-
-def _value(trial: TrialRecord) -> float | None:
-    """Return the trial's value; while it has not ended, its best value so far."""
-    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
-    return trial.best_value if is_unfinished else trial.value

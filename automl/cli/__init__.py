@@ -24,37 +24,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     from automl.errors import AutoMLError, TrialsLeftBehindError
 
     _replace_unprintable()
+    words = sys.argv[1:] if argv is None else argv
+    as_json = "--json" in words
     try:
         from automl.cli.arguments import parse_command_line
         from automl.cli.command_dispatch import run
 
-        code = run(parse_command_line(sys.argv[1:] if argv is None else argv))
+        code = run(parse_command_line(words))
         sys.stdout.flush()  # at the exit of the interpreter it would fail with a traceback
         return code
     except TrialsLeftBehindError as left:
-        code = left.exit_code if left.__cause__ is None else _explain(left.__cause__)
+        code = left.exit_code
+        if left.__cause__ is not None:
+            code = _explain(left.__cause__, as_json=as_json)
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
     except (AutoMLError, OSError, KeyboardInterrupt) as error:
-        return _explain(error)
+        return _explain(error, as_json=as_json)
 
 
-def _explain(error: BaseException) -> int:
+def _explain(error: BaseException, *, as_json: bool) -> int:
     """Print what ended the command, and return the exit code."""
     from automl.errors import AutoMLError
-    from automl.running.display.display_failures import mute_stream
+    from automl.record.texts import mute_stream
 
     if isinstance(error, KeyboardInterrupt):
         return 130  # only before a sweep handles the signal, or after it
     if isinstance(error, BrokenPipeError):
         mute_stream(sys.stdout)
         return 128 + signal.SIGPIPE  # `| head -1` has read enough
+    exit_code = error.exit_code if isinstance(error, AutoMLError) else 1
     try:
+        if as_json:
+            sys.stdout.write(_error_json(error, exit_code))
         _print_error(error)
     except OSError:
         mute_stream(sys.stderr)
-    return error.exit_code if isinstance(error, AutoMLError) else 1
+    return exit_code
+
+
+def _error_json(error: BaseException, exit_code: int) -> str:
+    """Return the error as a line of JSON. `setting` and `value` are those that a message begins
+    with, `rule` is the rest of it with the remedy."""
+    import json
+    import re
+
+    message = _system_error_message(error) if isinstance(error, OSError) else str(error)
+    match = re.fullmatch(r"([\w.]+)=(.*?): (.+)", message, re.DOTALL)
+    setting, value, rule = match.groups() if match else (None, None, message)
+    plain = {"message": message, "setting": setting, "value": value, "rule": rule}
+    return json.dumps({"error": plain, "exit_code": exit_code}) + "\n"
 
 
 def _replace_unprintable() -> None:

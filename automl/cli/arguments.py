@@ -16,6 +16,9 @@ from typing import NoReturn
 from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
 from automl.errors import ConfigError
 
+COMPARE = "compare"
+"""The command whose words without `=` are names of studies."""
+
 
 @dataclass(frozen=True)
 class CommandLine:
@@ -28,6 +31,8 @@ class CommandLine:
     help: bool = False
     version: bool = False
     completion: bool = False
+    json: bool = False
+    """Whether the answer is one JSON object on stdout; lines for people then go to stderr."""
     hydra_options: tuple[str, ...] = ()
     """The options that only Hydra can answer (`--cfg job`, `--info`, …), in Hydra's form; empty:
     run the command."""
@@ -52,15 +57,19 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     if parsed.multirun:
         raise ConfigError(MULTIRUN)
     hydra_options: list[str] = []
-    if parsed.cfg:
-        hydra_options += ["--cfg", parsed.cfg]
-    if parsed.package:
-        hydra_options += ["--package", parsed.package]
-    if parsed.info:
-        hydra_options += ["--info", parsed.info]
+    for name in ("cfg", "package", "info"):
+        if value := getattr(parsed, name):
+            hydra_options += [f"--{name}", value]
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
+    if command == COMPARE:
+        parsed.overrides = _with_names(parsed.overrides)
+    is_answered = parsed.help or parsed.version or parsed.shell_completion
+    if not (is_answered or parsed.config_name or parsed.config_dir):  # these may have other groups
+        from automl.cli.config_keys import refuse_unknown_words
+
+        refuse_unknown_words(parsed.overrides)
     return CommandLine(
         command=command,
         overrides=tuple(parsed.overrides),
@@ -69,8 +78,16 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         help=parsed.help,
         version=parsed.version,
         completion=parsed.shell_completion,
+        json=parsed.json,
         hydra_options=tuple(hydra_options),
     )
+
+
+def _with_names(words: Sequence[str]) -> list[str]:
+    """Return the overrides, with the words that are none as the names of studies."""
+    names = [word for word in words if "=" not in word and not word.startswith("~")]
+    listed = ",".join("'{}'".format(name.replace("'", "\\'")) for name in names)
+    return [w for w in words if w not in names] + [f"compare.studies=[{listed}]"] * bool(names)
 
 
 def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -78,6 +95,10 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
         return DEFAULT_COMMAND, argv
     word = argv[0]
     if word not in COMMANDS:
+        from automl.cli.config_keys import missing_value_text
+
+        if missing := missing_value_text(word):
+            raise ConfigError(missing)
         raise ConfigError(
             f"{word}: there is no such command.{closest_word(word, COMMANDS)} "
             f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."
@@ -87,7 +108,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _unknown_option(word: str, words: Sequence[str], parser: argparse.ArgumentParser) -> str:
     """Return the refusal of an option: `--n_trials 8` is a setting in the form of other tools."""
-    from automl.cli.hydra_errors import as_setting, keys_meant  # loads Hydra
+    from automl.cli.config_keys import as_setting, keys_meant
 
     flag, _, value = word.partition("=")
     next_words = words[words.index(word) + 1 :][:1]
@@ -117,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--hydra-help", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--resolve", action="store_true")

@@ -7,63 +7,39 @@ Each import stands in its function, so that each answer loads only what it needs
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import inspect
-import re
+import io
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from enum import Enum
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import COMMANDS, conf_dir
-from automl.config import Config
+from automl.cli.command_registry import COMMANDS, conf_dir, default_options
+from automl.config import Config, StudyConfig
+from automl.errors import ConfigError
 from automl.models.family import load_families
 
-KEYS = (
-    "study.name",
-    "study.n_trials",
-    "study.timeout_seconds",
-    "study.metric",
-    "study.direction",
-    "study.seed",
-    "study.dir",
-    "data.path",
-    "data.target",
-    "data.task",
-    "data.test_path",
-    "data.test_fraction",
-    "data.folds",
-    "data.sweep_rows",
-    "evaluate.trials",
-    "data.source",
-    "model.target",
-    "objective.target",
-    "objective.command",
-    "objective.pattern",
-    "training.epochs",
-    "training.precision",
-    "training.schedule",
-    "training.patience_epochs",
-    "training.loss",
-    "devices.only",
-    "admission.request",
-    "admission.max_concurrent_trials",
-    "tracking.uri",
-    "tracking.checkpoints",
-    "refit.trial",
-    "refit.members",
-    "refit.rows",
-    "refit.n_seeds",
-    "export.format",
-    "register.name",
-    "predict.input",
-    "predict.output",
-    "predict.members",
-)
-"""The most used keys, which `--help` lists; `--cfg job` prints all of them."""
+KEYS = {
+    "study": "name n_trials timeout_seconds metric direction seed dir",
+    "data": "path target task test_path test_fraction folds sweep_rows source",
+    "evaluate": "trials",
+    "model": "target",
+    "objective": "target command pattern",
+    "training": "epochs precision schedule patience_epochs loss",
+    "devices": "only",
+    "admission": "request max_concurrent_trials",
+    "tracking": "uri checkpoints",
+    "refit": "trial members rows n_seeds",
+    "export": "format",
+    "register": "name",
+    "predict": "input output members",
+}
+"""The most used keys by part, which `--help` lists; `--cfg job` prints all of them."""
 
 HEAD = """\
 Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
@@ -118,7 +94,7 @@ def help_text(conf: Path, config_dir: Path | None) -> str:
 
 
 def _groups(conf: Path, config_dir: Path | None) -> Iterator[str]:
-    chosen = dict(re.findall(r"^  - (\w+): (\w+)", (conf / "sweep.yaml").read_text("utf-8"), re.M))
+    chosen = default_options()
     folders = [folder for folder in (conf, config_dir) if folder is not None]
     for group in chosen:
         names = [
@@ -129,19 +105,19 @@ def _groups(conf: Path, config_dir: Path | None) -> Iterator[str]:
 
 
 def _keys() -> Iterator[str]:
-    for key in KEYS:
-        part, name = key.split(".")
-        owner = _class_with_key(part, name)
-        value = next(field.default for field in fields(owner) if field.name == name)
-        default = _marked_names(value) if isinstance(value, Enum) else f"{value}"
-        shown = "" if value is None or value is MISSING else f" [{default}]"
-        yield f"  {key:32} {_docstrings_by_key(owner).get(name, '')}{shown}\n"
+    for part, names in KEYS.items():
+        for name in names.split():
+            owner = _class_with_key(part, name)
+            value = next(field.default for field in fields(owner) if field.name == name)
+            default = _marked_names(value) if isinstance(value, Enum) else f"{value}"
+            shown = "" if value is None or value is MISSING else f" [{default}]"
+            yield f"  {f'{part}.{name}':32} {_docstrings_by_key(owner).get(name, '')}{shown}\n"
 
 
-def _class_with_key(part: str, name: str) -> type[Any]:
+def _class_with_key(part: str, name: str) -> type:
     """Return the class that has the key: the class of the part, or of one of its options."""
     options = load_families().values() if part == "model" else ()
-    own: type[Any] = type(getattr(Config(), part))
+    own: type = type(getattr(Config(), part))
     return next((cls for cls in options if name in {f.name for f in fields(cls)}), own)
 
 
@@ -150,7 +126,8 @@ def _marked_names(value: Enum) -> str:
     return "|".join(member.name + "*" * (member is value) for member in type(value))
 
 
-def _docstrings_by_key(owner: type[Any]) -> dict[str, str]:
+@functools.cache
+def _docstrings_by_key(owner: type) -> dict[str, str]:
     """Return the docstring under each key of a config class, by the key's name."""
     (definition,) = ast.parse(inspect.getsource(owner)).body
     assert isinstance(definition, ast.ClassDef)
@@ -173,22 +150,99 @@ def run(arguments: CommandLine) -> int:
         sys.stdout.write(help_text(conf_dir(), extra))
         return 0
     if arguments.version:
+        from importlib import metadata
+
         sys.stdout.write(f"automl {metadata.version('automl-sweep')}\n")
         return 0
     if arguments.completion:
-        from automl.cli.hydra_options import complete_in_shell
-
-        return complete_in_shell(arguments)
+        return _complete_in_shell(arguments)
     if arguments.hydra_options:
-        from automl.cli.hydra_options import show_hydra_answer
+        return _show_hydra_answer(arguments)
+    from automl.cli.compose import compose_or_join
+    from automl.running.display.machine_output import machine_output
 
-        return show_hydra_answer(arguments)
-    return _command(arguments)
+    with machine_output() if arguments.json else contextlib.nullcontext():
+        composed = compose_or_join(arguments)
+        return COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
 
 
-def _command(arguments: CommandLine) -> int:
-    from automl.cli.shared_study_config import compose_or_join
+# --- answers that only Hydra can give -------------------------------------------------------------
 
-    composed = compose_or_join(arguments)
-    run_command = COMMANDS[composed.command].load()
-    return run_command(composed.config, composed.stored_config)
+
+def _show_hydra_answer(arguments: CommandLine) -> int:
+    """Let Hydra print what `--cfg`, `--info` or `--hydra-help` asks for. Raises ConfigError."""
+    from automl.cli.compose import compose_command, make_hydra_input
+    from automl.cli.hydra_errors import explain_errors
+    from automl.cli.space_overrides import override_text
+
+    decided: list[str] = []
+    if "--cfg" in arguments.hydra_options:
+        training = compose_command(arguments).config.training  # or refuses what cannot work
+        decided = [f"training.epochs={override_text(training.epochs)}"]
+    with explain_errors(arguments.overrides):
+        _, composition = make_hydra_input(arguments)
+        options = list(arguments.hydra_options)
+        if composition.config_dir is not None:
+            options += ["--config-dir", str(composition.config_dir)]
+        _hydra_main(composition.config_name, [*options, *composition.overrides, *decided])
+    return 0
+
+
+def _complete_in_shell(arguments: CommandLine) -> int:
+    """Print the shell function (`-sc install=bash`), or the candidates that it asks for at each Tab
+    (`-sc query=bash`). Hydra's query knows neither commands nor `python -m`."""
+    if Path(sys.argv[0]).suffix == ".py":
+        raise ConfigError(
+            'Completion is for the `automl` script: eval "$(automl -sc install=bash)"'
+        )
+    from hydra.errors import HydraException
+
+    from automl.cli.config_keys import SCHEMA_SUFFIX
+    from automl.cli.hydra_errors import explain_errors
+    from automl.cli.schemas import register_schemas
+    from automl.cli.stored_config import SWEEP_CONFIG
+
+    register_schemas()
+    words = ["--shell-completion", *arguments.overrides]
+    if not any(line.startswith("query=") for line in arguments.overrides):
+        with explain_errors(arguments.overrides):
+            _hydra_main(SWEEP_CONFIG, words)
+        return 0
+    os.environ["COMP_LINE"], ours = _split_line(os.environ.get("COMP_LINE", ""))
+    output = io.StringIO()
+    # A half-typed line that cannot be read has no candidates; a message would break the prompt.
+    with contextlib.suppress(HydraException), contextlib.redirect_stdout(output):
+        _hydra_main(SWEEP_CONFIG, words)
+    theirs = [word for word in output.getvalue().split() if not word.endswith(SCHEMA_SUFFIX)]
+    sys.stdout.write(" ".join([*ours, *theirs]) + "\n")
+    return 0
+
+
+def _split_line(line: str) -> tuple[str, list[str]]:
+    """Return the line without its command word, and the candidates that Hydra does not know."""
+    from automl.record.studies import study_names
+
+    words = line.split()
+    done = line.endswith(" ")
+    last = "" if done or not words else words[-1]
+    ours: list[str] = []
+    if len(words) < 2 or (len(words) == 2 and not done):
+        ours = [command for command in COMMANDS if command.startswith(last)]
+    elif words[1] in COMMANDS:
+        words.pop(1)
+    key = "study.name="
+    if last.startswith(key):
+        names = study_names(Path(StudyConfig.dir))
+        ours += [f"{key}{name}" for name in names if name.startswith(last.removeprefix(key))]
+    return " ".join(words) + (" " if done else ""), ours
+
+
+def _hydra_main(config_name: str, words: list[str]) -> None:
+    """Call `hydra.main` with a command line. The process ends with its answer, so what it reads,
+    `sys.argv` and the environment, is not put back."""
+    import hydra
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes it raise errors instead of printing them
+    sys.argv = [sys.argv[0], *words]
+    main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
+    main(lambda config: None)()

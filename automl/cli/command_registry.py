@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import difflib
 import enum
+import importlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -55,15 +56,13 @@ class Command:
     name: str
     does: str
     """The command's line in the text of `--help`."""
-    run: str
-    """The function that runs the command, as `module:function` of a `Run`."""
     stored: StoredPart = StoredPart.NOTHING
     which: StudyChoice = StudyChoice.NAMED
     """The study that is taken if none is named; without meaning if `stored` is NOTHING."""
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
-        run: Run = resolve_name(self.run)
+        run: Run = importlib.import_module(f"automl.commands.{self.name}").run
         return run
 
 
@@ -73,98 +72,94 @@ _ALL = (
     Command(
         "sweep",
         "run a study up to study.n_trials trials (the default command)",
-        "automl.commands.sweep:run",
     ),
     Command(
         "resume",
         "go on with study.name=NAME from its own stored config",
-        "automl.commands.resume:run",
         StoredPart.WHOLE,
     ),
     Command(
         "status",
         "show a study so far, from another process too (default: the newest)",
-        "automl.commands.status:run",
+    ),
+    Command(
+        "report",
+        "write one HTML page on a study, which opens without a server (default: the newest)",
+    ),
+    Command(
+        "compare",
+        "compare studies (compare A B): best values, progress, settings that differ; one HTML page",
+    ),
+    Command(
+        "trials",
+        "print the table of all trials, or write it to trials.output (default: the newest study)",
     ),
     Command(
         "devices",
         "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
-        "automl.commands.devices:run",
     ),
     Command(
         "columns",
         "show what each column of data.path (or of study.name's table) is taken for, and why",
-        "automl.commands.columns:run",
         StoredPart.WHOLE,
         StudyChoice.NAMED_IF_ANY,
     ),
     Command(
         "gain",
         "time small, middle and large trials by device, threads, precision, in packs: what to use",
-        "automl.commands.gain:run",
         StoredPart.WHOLE,
         StudyChoice.NAMED_IF_ANY,
     ),
     Command(
         "evaluate",
         "score the best of study.name=NAME, or evaluate.trials=[3,7], on rows no sweep saw",
-        "automl.commands.evaluate:run",
         StoredPart.WHOLE,
     ),
     Command(
         "ensemble",
         "make one model of those of study.name=NAME that are the best together",
-        "automl.commands.ensemble:run",
         StoredPart.WHOLE,
     ),
     Command(
         "refit",
         "train the best trial of study.name=NAME again, on more rows and all devices",
-        "automl.commands.refit:run",
         StoredPart.WHOLE,
     ),
     Command(
         "ui",
         "start the MLflow UI on this machine alone, on ui.port; opens study.name (the newest)",
-        "automl.commands.ui:run",
         StoredPart.TRACKING,
         StudyChoice.NEWEST_IF_ANY,
     ),
     Command(
         "sync",
         "give MLflow, and the database of a shared study, what they could not take while away",
-        "automl.commands.sync:run",
         StoredPart.STORES,
         StudyChoice.NEWEST,
     ),
     Command(
         "export",
         "write study.name's best model as export.format: onnx, torch, aoti, tensorrt",
-        "automl.commands.export:run",
         StoredPart.WHOLE,
     ),
     Command(
         "predict",
         "score predict.input, a table of any size, into predict.output by study.name's best model",
-        "automl.commands.predict:run",
         StoredPart.WHOLE,
     ),
     Command(
         "register",
         "make study.name's best model, or its refit, a version in MLflow's registry, to be served",
-        "automl.commands.register:run",
         StoredPart.WHOLE,
     ),
     Command(
         "release",
         "evaluate, refit, evaluate, export and register study.name's winner; again: goes on",
-        "automl.commands.release:run",
         StoredPart.WHOLE,
     ),
     Command(
         "list",
         "show the studies in study.dir: state, trials, best value, age; the newest first",
-        "automl.commands.list:run",
     ),
 )
 COMMANDS = {command.name: command for command in _ALL}
@@ -188,3 +183,9 @@ def conf_dir() -> Path:
     package = Path(__file__).resolve().parents[1]
     inner = package / "conf"
     return inner if inner.is_dir() else package.parent / "conf"
+
+
+def default_options() -> dict[str, str]:
+    """Return the options that the defaults list of `conf/sweep.yaml` names, by group."""
+    text = (conf_dir() / "sweep.yaml").read_text("utf-8")
+    return dict(re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE))

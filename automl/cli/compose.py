@@ -1,62 +1,50 @@
 """Composes a command line with Hydra into a checked `Config`; no other module composes.
 
-Hydra's `compose_command` is used, not `hydra.main`: it writes nothing, changes no directory and
+Hydra's compose API is used, not `hydra.main`: it writes nothing, changes no directory and
 configures no logging. Only the answers that Hydra alone can give (`--info`) go through
-`hydra.main`, in `hydra_options.py`.
+`hydra.main`, in `command_dispatch.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 
 import hydra
-from hydra.core.config_search_path import ConfigSearchPath
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
-from hydra.plugins.search_path_plugin import SearchPathPlugin
-from hydra.version import VersionBase
+from hydra.version import VersionBase, setbase
 from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import conf_dir
+from automl.cli.command_registry import DEFAULT_COMMAND, conf_dir
+from automl.cli.config_keys import DEFAULT_MODEL, config_groups, config_keys, unknown_key_text
 from automl.cli.hydra_application import application_base_config
-from automl.cli.hydra_errors import (
-    explain_errors,
-    refuse_hydra_overrides,
-    refuse_hydra_settings,
-    unknown_key_text,
+from automl.cli.hydra_errors import explain_errors, refuse_hydra_overrides
+from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options, register_schemas
+from automl.cli.space_overrides import (
+    canonical_space,
+    is_about_space,
+    quote_raw_texts,
+    rewrite_overrides,
 )
-from automl.cli.option_defaults import (
-    ChosenOptions,
-    added_options,
-    find_chosen_options,
-    other_options,
-)
-from automl.cli.schemas import (
-    DEFAULT_MODEL,
-    are_epochs_open,
-    config_groups,
-    config_keys,
-    register_schemas,
-)
-from automl.cli.space_overrides import canonical_space, quote_raw_texts, rewrite_overrides
 from automl.cli.stored_config import (
     SWEEP_CONFIG,
     ConfigBase,
     choose_base_config,
+    compare_with_stored,
     overrides_studies_folder,
     refuse_missing_keys,
     stored_config_text,
 )
 from automl.config import Config, DataKind
 from automl.errors import ConfigError
-from automl.record.study_files import StudyFiles
+from automl.record.texts import say_on_stdout
 
 
 @dataclass(frozen=True)
@@ -72,46 +60,51 @@ class HydraInput:
 class ComposedConfig:
     """A command line as a checked config, with the text that a study stores."""
 
-    command: str
     config: Config
     stored_config: str
     """The YAML that `resume` composes the same config from; it holds no credential."""
-    has_open_length: bool = False
-    """Whether no setting gives the length of a training; `config` then has the model's own
-    length."""
 
 
 def compose_command(arguments: CommandLine, application: object = None) -> ComposedConfig:
     """Compose and check a command line; with `application`, from the settings that a Hydra
     application composed as a part of its own. Raises ConfigError; writes nothing."""
     with explain_errors(arguments.overrides):
-        shows_hydra = arguments.hydra_options[:2] not in ((), ("--cfg", "job"))
-        if not shows_hydra:
+        if arguments.hydra_options[:2] in ((), ("--cfg", "job")):
             refuse_hydra_overrides(arguments.overrides)
         base, composition = make_hydra_input(arguments, application)
-        if not shows_hydra:
-            _refuse_hydra_settings(base, composition)
         composed = _compose(composition)
         _refuse_unknown(composed, composition.config_name)
         refuse_missing_keys(composed, base)
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
-        has_open_length = are_epochs_open(composed)
-        _decide(composed, config)
-        return ComposedConfig(
-            arguments.command, config, stored_config_text(composed), has_open_length
-        )
+        return ComposedConfig(config, stored_config_text(composed, config))
 
 
-def _decide(composed: DictConfig, config: Config) -> None:
-    """Write the split of the table and the length of a training into `composed` where they were
-    left open. A study keeps them, whatever later defaults are."""
-    if are_epochs_open(composed):
-        composed.training.epochs = config.training.epochs
-    for key in ("folds", "test_fraction"):
-        if composed.data[key] is None:
-            composed.data[key] = getattr(config.data, key)
+def compose_or_join(arguments: CommandLine, application: object = None) -> ComposedConfig:
+    """Compose a command line; a sweep that joins a shared study takes settings of the study, and
+    prints which.
+
+    Raises ConfigError, also for a database that refuses, and StorageError.
+    """
+    composed = compose_command(arguments, application)
+    study = composed.config.study
+    is_sweep = arguments.command == DEFAULT_COMMAND and application is None
+    if not is_sweep or not study.shared or study.name is None:
+        return composed
+    from automl.record.sharing.study_fetch import fetch_stored_config  # loads psycopg
+
+    stored = fetch_stored_config(study)
+    if stored is None:  # this sweep starts the study
+        return composed
+    overrides, notes = compare_with_stored(
+        study.name, stored, composed.stored_config, arguments.overrides
+    )
+    for note in notes:
+        say_on_stdout(note)
+    if not overrides:
+        return composed
+    return compose_command(replace(arguments, overrides=(*arguments.overrides, *overrides)))
 
 
 def find_studies_folder(overrides: Sequence[str]) -> Path:
@@ -150,48 +143,21 @@ def _compose(composition: HydraInput) -> DictConfig:
 
 @contextmanager
 def _initialized(config_dir: Path | None) -> Iterator[None]:
-    with (
-        _isolated_hydra(),
-        _searching(config_dir),
-        hydra.initialize_config_dir(str(conf_dir()), job_name="automl", version_base="1.3"),
-    ):
-        yield
-
-
-@contextmanager
-def _isolated_hydra() -> Iterator[None]:
-    """Empty Hydra's state within the block, and restore it afterwards. A Hydra application may run
-    in this process, which has one Hydra and one version that it is compatible with."""
+    """Let Hydra search `conf/` and `config_dir` within the block, and restore its state afterwards.
+    A Hydra application may run in this process, which has one Hydra and one version that it is
+    compatible with. (Hydra's own `initialize_config_dir` takes one folder.)"""
     instance, version_base = GlobalHydra.instance(), VersionBase.instance()
     own_hydra, version = instance.hydra, version_base.version_base
     instance.clear()
     try:
+        setbase("1.3")
+        search_path = create_config_search_path(str(conf_dir()))
+        if config_dir is not None:
+            search_path.prepend("command-line", f"file://{config_dir}", "schema")
+        Hydra.create_main_hydra2("automl", search_path)
         yield
     finally:
         instance.hydra, version_base.version_base = own_hydra, version
-        GlobalHydra.set_instance(instance)
-
-
-def _refuse_hydra_settings(base: ConfigBase, composition: HydraInput) -> None:
-    """Refuse settings of Hydra itself in config files. Files are searched for the word first:
-    comparing costs as much as composing."""
-    folders = [folder for folder in (conf_dir(), composition.config_dir) if folder is not None]
-    files = [f for folder in folders for depth in ("", "*/") for f in folder.glob(f"{depth}*.yaml")]
-    if base.study is not None:
-        files.append(StudyFiles(base.study).config)
-    if any(map(_mentions_hydra, files)):
-        with _initialized(composition.config_dir):
-            overrides = list(composition.overrides)
-            found = hydra.compose(composition.config_name, overrides, return_hydra_config=True)
-            default = hydra.compose(overrides=[], return_hydra_config=True)
-        refuse_hydra_settings(found.hydra, default.hydra)
-
-
-def _mentions_hydra(file: Path) -> bool:
-    try:
-        return b"hydra" in file.read_bytes()
-    except OSError:
-        return False  # if it is needed, Hydra says so
 
 
 def _with_added_options(composition: HydraInput) -> HydraInput:
@@ -204,12 +170,17 @@ def _with_added_options(composition: HydraInput) -> HydraInput:
     )
     added = added_options(chosen or _chosen(composition), composition.overrides)
     others = [line for line in composition.overrides if line != f"model={DEFAULT_MODEL}"]
-    return HydraInput(composition.config_name, (*added, *others), composition.config_dir)
+    return replace(composition, overrides=(*added, *others))
 
 
 def _chosen(composition: HydraInput) -> ChosenOptions:
     with _initialized(composition.config_dir):
-        lines = other_options(composition.overrides)
+        # Params and settings of a model may belong to an option that is yet to be chosen.
+        lines = [
+            line
+            for line in composition.overrides
+            if not (is_about_space(line) or line.lstrip("+~").startswith("model."))
+        ]
         composed = hydra.compose(composition.config_name, lines, return_hydra_config=True)
     names = composed.hydra.runtime.choices
     kind = OmegaConf.select(composed, "data.kind")
@@ -219,23 +190,18 @@ def _chosen(composition: HydraInput) -> ChosenOptions:
 
 
 def _without_inline_space(composition: HydraInput) -> HydraInput:
-    """Return the input with entries removed that a config wrote into `space:` itself; `~space`
-    alone removes only the file of the group.
-
-    No config of ours has such entries, and looking for them takes as long as composing: it is
-    skipped.
-    """
+    """Return the input with entries removed that a config of the user's has in `space:` itself;
+    `~space` alone removes the file of the group. Finding them costs one more composition."""
     ours_alone = composition.config_name == SWEEP_CONFIG and composition.config_dir is None
-    if "~space" not in composition.overrides or ours_alone:
+    overrides = list(composition.overrides)
+    if "~space" not in overrides or ours_alone:
         return composition
-    others = [line for line in composition.overrides if not line.lstrip("+").startswith("space.")]
-    inline = _compose(
-        HydraInput(composition.config_name, tuple(others), composition.config_dir)
-    ).space
-    at = composition.overrides.index("~space")
-    removed = tuple(f"~space.{name}" for name in inline)
-    overrides = (*composition.overrides[: at + 1], *removed, *composition.overrides[at + 1 :])
-    return HydraInput(composition.config_name, overrides, composition.config_dir)
+    others = tuple(line for line in overrides if not line.lstrip("+").startswith("space."))
+    at = overrides.index("~space") + 1
+    overrides[at:at] = [
+        f"~space.{n}" for n in _compose(replace(composition, overrides=others)).space
+    ]
+    return replace(composition, overrides=tuple(overrides))
 
 
 def _refuse_unknown(node: DictConfig, config_name: str) -> None:
@@ -263,49 +229,17 @@ def _refuse_extra_keys(node: DictConfig, prefix: str) -> None:
                 _refuse_extra_keys(inner, f"{name}.")
 
 
-# --- --config-dir, which `compose_command` does not know
-# --------------------------------------------------
-
-_extra_dir: ContextVar[Path | None] = ContextVar("_extra_dir", default=None)
-
-
-class ConfigDirSearchPath(SearchPathPlugin):
-    """Appends the folder of `--config-dir` to Hydra's search path while it composes."""
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        path = _extra_dir.get()
-        if path is not None:
-            search_path.append("command-line", f"file://{path}")
-
-
-@contextmanager
-def _searching(path: Path | None) -> Iterator[None]:
-    plugins = Plugins.instance()
-    if ConfigDirSearchPath not in plugins.discover(SearchPathPlugin):
-        plugins.register(ConfigDirSearchPath)
-    token = _extra_dir.set(path)
-    try:
-        yield
-    finally:
-        _extra_dir.reset(token)
-
-
 def _config_dir(text: str) -> Path:
+    """Return the folder of `--config-dir`. Raises ConfigError where there is none, or where a file
+    has the name of one of `conf/`, which would be taken instead."""
     path = Path(text).resolve()
     if not path.is_dir():
         raise ConfigError(f"--config-dir {text}: there is no such folder.")
-    for ours in _files(conf_dir()):
-        if path != conf_dir() and (path / ours).is_file():
-            raise ConfigError(
-                f"--config-dir {text}: {path / ours} has the name of a file of automl's own, which "
-                "would be taken instead; rename it."
-            )
+    for group in ("", *config_groups()) if path != conf_dir() else ():
+        for file in sorted((path / group).glob("*.yaml")):
+            if (conf_dir() / group / file.name).is_file():
+                raise ConfigError(
+                    f"--config-dir {text}: {file} has the name of a file of automl's own, which "
+                    "would be taken instead; rename it."
+                )
     return path
-
-
-def _files(folder: Path) -> Sequence[Path]:
-    return [
-        path.relative_to(folder)
-        for group in ("", *config_groups())
-        for path in sorted((folder / group).glob("*.yaml"))
-    ]

@@ -39,7 +39,7 @@ def refuse_foreign_study(study: Path, stored: object, overrides: Sequence[Overri
     given_keys = [override.key_or_group for override in overrides]
     to_repeat = {
         key.partition("[")[0]: value
-        for key, value in _texts(stored, "")
+        for key, value in nested_texts(stored)
         if _leaves_or_runs(key, value) and not _is_given(key.partition("[")[0], given_keys)
     }
     if to_repeat:
@@ -91,14 +91,14 @@ def _is_given(key: str, given_keys: Sequence[str]) -> bool:
     )
 
 
-def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+def nested_texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Yield each text in nested values, with its key."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _texts(inner, f"{key}.{name}" if key else str(name))
+            yield from nested_texts(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _texts(inner, f"{key}[{index}]")
+            yield from nested_texts(inner, f"{key}[{index}]")
     elif isinstance(value, str):
         yield key, value
 

@@ -24,14 +24,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from automl.cli.command_registry import conf_dir
+from automl.cli.config_keys import DEFAULT_MODEL, OPTIONS_BY_CLASS, DefaultModel
 from automl.cli.hydra_errors import explain_errors
-from automl.cli.option_defaults import ChosenOptions, added_options
 from automl.cli.schemas import (
-    DEFAULT_MODEL,
     DEFAULT_SPACE,
-    OPTIONS_BY_CLASS,
-    DefaultModel,
-    are_epochs_open,
+    ChosenOptions,
+    added_options,
+    is_length_open,
     register_schemas,
 )
 from automl.cli.stored_config import ConfigBase, add_defaults_list, replaced_sections
@@ -50,8 +49,14 @@ _MAX_STEPS = 10
 """The largest number of references that are followed one to the next."""
 
 
-def register_with_applications() -> None:
-    """Let the Hydra applications of this process compose `sweep` and our groups."""
+def register_configs() -> None:
+    """Let Hydra applications of this process compose our settings as a part of their own.
+
+    Call it before `@hydra.main` composes: at the top of the program, or just before `main()`. Then
+    `defaults: [/sweep@automl, _self_]` in the application's config puts all settings of a sweep,
+    checked by type, below its key `automl`, and `automl.sweep(cfg.automl)` runs it. May be called
+    again. Hydra programs that do not call it see nothing of ours.
+    """
     register_schemas()
     if ConfSearchPath not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(ConfSearchPath)
@@ -79,7 +84,7 @@ def application_base_config(app_config: object, overrides: Sequence[Override] = 
         replaced |= {"model"}  # none of its settings was changed
     if any(line.startswith("space=") for line in added):
         raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
-    if are_epochs_open(config):
+    if is_length_open(config):
         del raw["training"]["epochs"]  # an override may choose another model
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
     node = OmegaConf.create(add_defaults_list(config, plain))
@@ -212,15 +217,3 @@ def _text_at(root: Any, key: str) -> str:
         return f"${{{key}}}"  # resolving it raises the error
     values: Any = OmegaConf.to_container(holder, resolve=False)
     return f"${{{key}}}" if isinstance(values[last], dict | list) else str(values[last])
-
-
-def register_configs() -> None:
-    """Let Hydra applications of this process compose our settings as a part of their own.
-
-    Call it before `@hydra.main` composes: at the top of the program, or just before `main()`. Then
-    `defaults: [/sweep@automl, _self_]` in the application's config puts all settings of a sweep,
-    checked by type, below its key `automl`, and `automl.sweep(cfg.automl)` runs it. May be called
-    again. Hydra programs that do not call it see nothing of ours.
-    """
-
-    register_with_applications()

@@ -1,25 +1,21 @@
 """Errors of Hydra, OmegaConf and YAML as one ConfigError: key, value, rule, remedy.
 
-Settings of Hydra itself (`hydra.KEY=…`, `hydra/GROUP=…`, `hydra:` in a config file) are refused
-here, too. Hydra only composes in this program: it makes no folder, configures no logging, launches
-no jobs. `hydra.searchpath` concerns composing and is accepted; any other setting would be ignored,
-and is refused with the setting that has the effect here.
+Settings of Hydra itself on the command line (`hydra.KEY=…`, `hydra/GROUP=…`) are refused here, too.
+Hydra only composes in this program: it makes no folder, configures no logging, launches no jobs.
+`hydra.searchpath` concerns composing and is accepted; any other setting would be ignored, and is
+refused with the setting that has the effect here.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import Any
 
 import yaml
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -28,49 +24,17 @@ from omegaconf.errors import (
 )
 
 from automl.cli.command_registry import MULTIRUN, closest_word
-from automl.cli.schemas import (
-    OPTIONS_BY_CLASS,
+from automl.cli.config_keys import (
     SCHEMA_SUFFIX,
-    all_config_keys,
     config_groups,
-    config_keys,
-    keys_named,
+    missing_value_text,
+    unknown_key_text,
+    unknown_option_text,
 )
 from automl.cli.space_overrides import SPACE_FORMS_TEXT
-from automl.config import ModelConfig, PrunerConfig, SamplerConfig
 from automl.errors import ConfigError
 from automl.record.study_files import LOGS_FOLDER, SWEEP_LOG
 
-_PARTS_OF_COMMANDS = ("evaluate", "refit", "ui", "export", "predict", "register")
-"""Parts of the config that no sweep reads; their keys are not suggested for a word alone."""
-_MAX_SHOWN = 2
-"""The largest number of keys that a message lists, if several end in the word."""
-_MIN_SIMILARITY = 0.75
-"""The least similarity of a word and a key's last part (difflib's ratio) for a suggestion. At
-difflib's default, 0.6, `depth` would be a `path`."""
-_NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "sampler": {
-        "tpe": ("bayesian", "bayes", "bayesopt", "bo", "gp", "optuna", "hyperopt"),
-        "grid": ("gridsearch", "gridsampler", "bruteforce", "exhaustive"),
-        "random": ("randomsearch", "randomized", "randomizedsearch", "uniform"),
-        "cmaes": ("cma", "evolution", "evolutionary", "genetic"),
-        "qmc": ("sobol", "halton", "quasirandom"),
-    },
-    "pruner": {
-        "halving": ("asha", "hyperband", "successivehalving", "sha", "bohb"),
-        "median": ("medianstopping", "medianpruner"),
-        "none": ("off", "no", "nop", "nopruner"),
-    },
-    "model": {
-        "boosting": ("xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gbdt"),
-        "trees": ("randomforest", "rf", "forest", "extratrees", "decisiontree"),
-        "mlp": ("network", "neuralnetwork", "nn", "fnn"),
-        "linear": ("logisticregression", "lr", "ridge", "lasso"),
-        "kernel": ("svm", "svc", "svr", "gaussianprocess", "knn"),
-    },
-}
-"""Names that other tools have for our options, by group and option, in small letters without `_`
-and `-`."""
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 
@@ -89,57 +53,6 @@ def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
         raise ConfigError(_bad_yaml(error)) from error
     except (UnicodeDecodeError, OSError, ValueError) as error:
         raise ConfigError(f"A config file cannot be read: {error}") from error
-
-
-def unknown_key_text(key: str, owner: type | None, value: str = "") -> str:
-    """Return the refusal of a key, with the closest key and all keys of its part; `value` is the
-    value that was given for it."""
-    part, _, last = key.rpartition(".")
-    hint = closest_word(key, [k for k in all_config_keys() if k.count(".") == key.count(".")])
-    if not hint or keys_meant(key):
-        hint = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
-    options = [
-        name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in config_keys(cls)
-    ]
-    if owner in (ModelConfig, SamplerConfig, PrunerConfig):
-        schemas = (
-            ", ".join(name + SCHEMA_SUFFIX for name in options) or f"one ending in {SCHEMA_SUFFIX}"
-        )
-        return f"{key}: the option's file names no schema; start it with defaults: [{schemas}]."
-    if options:
-        return f"{key}: the chosen {part} has no such key; it belongs to {part}={options[0]}."
-    known_keys = config_keys(owner) if is_dataclass(owner) and isinstance(owner, type) else ()
-    listed = f" Keys{f' of {part}' if part else ''}: {', '.join(known_keys)}." if known_keys else ""
-    return f"{key}: there is no such key.{hint}{listed}"
-
-
-def as_setting(name: str, value: str) -> str:
-    """Return the sentence that says how a setting without its part is written: `n_trials` and `8`
-    → ` Write study.n_trials=8.`"""
-    name = name.replace("-", "_")
-    lines = [_typed(key, value) for key in (keys_meant(name) or _similar(name))]
-    if name in all_config_keys() or keys_meant(name):
-        return f" Write {' or '.join(lines[:_MAX_SHOWN])}."
-    hint = f" Did you mean {' or '.join(lines[:_MAX_SHOWN])}?" if lines else ""
-    return f"{hint} A param of the search space is written {_typed(f'space.{name}', value)}."
-
-
-def keys_meant(name: str) -> list[str]:
-    """Return the keys that a word may stand for: itself, or those of sweeps that end in it."""
-    if name in all_config_keys():
-        return [name]
-    return [key for key in keys_named(name) if key.partition(".")[0] not in _PARTS_OF_COMMANDS]
-
-
-def _similar(name: str) -> list[str]:
-    lasts = [key.rpartition(".")[2] for key in all_config_keys()]
-    longer = [last for last in lasts if last.startswith(f"{name}_")]
-    found = longer or difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
-    return [key for last in found[:1] for key in keys_meant(last)]
-
-
-def _typed(key: str, value: str) -> str:
-    return shlex.quote(f"{key}={value}") if value else f"{key}=…"
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -199,7 +112,8 @@ def _in_file(error: Exception) -> str:
 def _unreadable(error: OverrideParseException) -> str:
     line = error.override
     if "=" not in line:
-        return f"{line}: settings are written key=value; a command comes first on the line."
+        rule = "settings are written key=value; a command comes first on the line."
+        return missing_value_text(line) or f"{line}: {rule}"
     key, _, value = line.partition("=")
     if not _KEY.fullmatch(key):
         return f"{line}: {key or 'nothing'} is no key; a key is words joined by dots: study.seed=1."
@@ -229,26 +143,11 @@ def _missing_file(error: MissingConfigException) -> str:
     if options:
         where = _in_file(error)
         prefix = "" if where in ("", "sweep.yaml: ", "stored_config.yaml: ") else where
-        meant = _option_meant(group, name, options)
-        return (
-            f"{prefix}{group}={name}: there is no such option.{meant} "
-            f"Options of {group}: {', '.join(options)}."
-        )
+        return prefix + unknown_option_text(group, name, options)
     if group in config_groups():
         return f"{_in_file(error)}{missing}: there is no such file in conf/ nor in --config-dir."
     near = closest_word(group, config_groups())
     return f"{group}: there is no such group.{near} Groups: {_groups()}."
-
-
-def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
-    """Return the sentence with the option that does what `name` is called elsewhere."""
-    plain = name.lower().replace("_", "").replace("-", "")
-    for option, names in _NAMES_ELSEWHERE.get(group, {}).items():
-        if plain in names:
-            return f" Write {group}={option}."
-    if group == "data" and name.endswith((".csv", ".tsv", ".parquet")):
-        return f" Write data=csv data.path={name} data.target=COLUMN."
-    return closest_word(name, options)
 
 
 def _brief(text: str) -> str:
@@ -307,46 +206,13 @@ def refuse_hydra_overrides(overrides: Sequence[str]) -> None:
             raise ConfigError(_refusal(key, value, part))
 
 
-def refuse_hydra_settings(found: DictConfig, default: DictConfig) -> None:
-    """Raise ConfigError for the first setting of Hydra that config files change from `default`."""
-    chosen = _plain(default)["runtime"]["choices"]
-    for group, option in _plain(found)["runtime"]["choices"].items():
-        if group.startswith("hydra/") and chosen.get(group) != option:
-            raise ConfigError(_refusal(group, option, group.removeprefix("hydra/")))
-    known = dict(_flat("", _plain(default)))
-    for key, value in _flat("", _plain(found)):
-        if not _is_within(key, _ACCEPTED) and known.get(key) != value:
-            raise ConfigError(_refusal("hydra." + key, value, key))
-
-
-def _refusal(key: str, value: object, part: str) -> str:
+def _refusal(key: str, value: str, part: str) -> str:
     if part == "mode":
         return MULTIRUN
     remedy = next((r for name, r in _REMEDIES.items() if _is_within(part, (name,))), "leave it out")
-    setting = f"{key}={_written(value)}" if value != "" else key
+    setting = f"{key}={value}" if value else key
     return f"{setting}: has no effect here; {remedy}."
 
 
 def _is_within(key: str, parts: Sequence[str]) -> bool:
     return any(key == part or key.startswith(f"{part}.") for part in parts)
-
-
-def _written(value: object) -> str:
-    """Return a value as it is written on the command line."""
-    if isinstance(value, list):
-        return f"[{','.join(map(_written, value))}]"
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return str(value)
-
-
-def _plain(node: DictConfig) -> Any:
-    return OmegaConf.to_container(node, resolve=False, enum_to_str=True)
-
-
-def _flat(prefix: str, value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
-    else:
-        yield prefix, value

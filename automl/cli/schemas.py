@@ -1,81 +1,27 @@
-"""The config classes as Hydra's schemas, and the keys and groups that there are.
+"""The config classes as Hydra's schemas, and the defaults that follow from other settings.
 
-Two defaults depend on other settings. `DefaultModel` stands for the model while a config is
-composed in which none was chosen. The length of a training is a reference in the schema, which
-reads the model beside it: an explicit length, even one equal to the default, is told from a missing
-one, and a model that is chosen later brings its own length.
+Most defaults stand in the config classes, and `decide` (`automl/config/`) fills in those that are
+None. Two defaults are decided here, because they must be there while Hydra composes, also when an
+application composes our settings as a part of its own. Where nobody chose a model, the data and the
+objective choose it, and the model its space. Where nobody gave the length of a training, it is the
+model's own. None cannot stand for that: users give it, and a network then trains up to 200 epochs.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from automl.cli.command_registry import conf_dir
+from automl.cli.command_registry import conf_dir, default_options
+from automl.cli.config_keys import DEFAULT_MODEL, OPTIONS_BY_CLASS, SCHEMA_SUFFIX, DefaultModel
+from automl.cli.space_overrides import is_about_space
 from automl.config import Config, TrainingConfig
-from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import Family, load_families
-from automl.search.pruners import pruners
-from automl.search.samplers import samplers
-
-DEFAULT_MODEL = "default"
-"""The option of `model` that the defaults list of `conf/sweep.yaml` names."""
-
-
-@dataclass
-class DefaultModel(MLPFamily):
-    """The schema of the default option, with the keys of the model that most data get."""
-
-
-def default_model_option(data: str, objective: str) -> str:
-    """Return the model that replaces the default, by the kinds of data and objective."""
-    return "auto" if objective == "builtin" and data == "csv" else "mlp"
-
-
-KEY, REFERENCE = "training.epochs", "${automl.own_length:}"
-
-
-def register_epochs_default(root: DictConfig) -> None:
-    """Make the length of a training in the schema at `root` a reference to the model's own length;
-    the resolver is registered for this process."""
-    OmegaConf.register_new_resolver("automl.own_length", _default_epochs, replace=True)
-    OmegaConf.update(root, KEY, REFERENCE)
-
-
-def are_epochs_open(config: DictConfig) -> bool:
-    """Return whether no setting gives the length of a training; `config` is composed from our
-    schemas."""
-    plain: Any = OmegaConf.to_container(config, resolve=False)
-    return bool(plain["training"]["epochs"] == REFERENCE)
-
-
-def epochs_override(training: TrainingConfig) -> str:
-    """Return the length of a training as an override."""
-    return f"{KEY}={'null' if training.epochs is None else training.epochs}"
-
-
-def _default_epochs(*, _parent_: DictConfig) -> int | None:
-    """Return the length that the model beside the section `training` takes; `_parent_` is that
-    section."""
-    config = _parent_._get_parent()
-    if not isinstance(config, DictConfig) or "model" not in config:
-        return TrainingConfig.epochs  # the section has no model beside it
-    family = OmegaConf.get_type(config, "model")
-    if family is DefaultModel:
-        family = load_families()[
-            default_model_option(config.data.kind.name, config.objective.kind.name)
-        ]
-    has_own_length = isinstance(family, type) and issubclass(family, Family) and family.says_length
-    return None if has_own_length else TrainingConfig.epochs
-
-
-SCHEMA_SUFFIX = "_schema"
-"""The end of the names of schemas among a group's options; users are not shown these options."""
 
 GIVEN_SPACE = "given_space" + SCHEMA_SUFFIX
 """The option of `space` that holds a space given in Python (`api/python_values.py`)."""
@@ -84,27 +30,17 @@ DEFAULT_SPACE = "mlp"
 """The option of `space` that the defaults list of `conf/sweep.yaml` names: the built-in
 network's."""
 
-OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
-    "model": {**load_families(), DEFAULT_MODEL: DefaultModel},
-    "sampler": samplers(),
-    "pruner": pruners(),
-}
-"""Groups whose options differ in their keys: a class, and so a schema, per option."""
-
-
-@functools.cache
-def config_groups() -> tuple[str, ...]:
-    """Return the groups of `conf/`, in the order of the fields of `Config`."""
-    names = {path.name for path in conf_dir().iterdir() if path.is_dir()}
-    return tuple(key.name for key in fields(Config) if key.name in names)
+_OWN_LENGTH = "${automl.own_length:${..model},${..data.kind},${..objective.kind}}"
+"""The length of a training in the schema: a reference to what the model beside it takes."""
 
 
 @functools.cache
 def register_schemas() -> None:
     """Register every key with its type and default in Hydra's store; done once per process."""
+    OmegaConf.register_new_resolver("automl.own_length", _own_length, replace=True)
     store = ConfigStore.instance()
     root = OmegaConf.structured(Config)
-    register_epochs_default(root)
+    OmegaConf.update(root, "training.epochs", _OWN_LENGTH)
     for group, classes in OPTIONS_BY_CLASS.items():
         root[group] = MISSING  # else an option would be merged into the default option's keys
         for name, cls in classes.items():
@@ -120,28 +56,77 @@ def register_space(entries: Mapping[str, Any]) -> str:
     return f"space={GIVEN_SPACE}"
 
 
-def config_keys(cls: type) -> tuple[str, ...]:
-    """Return the keys that a config class has."""
-    return tuple(key.name for key in fields(cls))
+def is_length_open(config: DictConfig) -> bool:
+    """Return whether no setting gives the length of a training; `config` is composed from our
+    schemas."""
+    plain: Any = OmegaConf.to_container(config, resolve=False)
+    return bool(plain["training"]["epochs"] == _OWN_LENGTH)
 
 
-@functools.cache
-def all_config_keys() -> tuple[str, ...]:
-    """Return every dotted key (`study.n_trials`) and part (`study`), options of all kinds
-    included."""
-    return tuple(dict.fromkeys(_walk(Config, "")))
+def _own_length(model: DictConfig, data: Any, objective: Any) -> int | None:
+    family = OmegaConf.get_type(model)
+    if family is DefaultModel:
+        family = load_families()[_default_model(data.name, objective.name)]
+    has_own_length = (
+        isinstance(family, type) and issubclass(family, Family) and family.has_own_length
+    )
+    return None if has_own_length else TrainingConfig.epochs
 
 
-def keys_named(name: str) -> tuple[str, ...]:
-    """Return the dotted keys that end in `name`: `n_trials` → study.n_trials."""
-    return tuple(key for key in all_config_keys() if key.rpartition(".")[2] == name)
+# --- options that follow from chosen ones ---------------------------------------------------------
 
 
-def _walk(cls: type, prefix: str) -> Iterator[str]:
-    hints = get_type_hints(cls)
-    for key in config_keys(cls):
-        name = f"{prefix}{key}"
-        yield name
-        for kind in OPTIONS_BY_CLASS.get(key, {"": hints[key]}).values():
-            if is_dataclass(kind) and isinstance(kind, type):
-                yield from _walk(kind, f"{name}.")
+@dataclass(frozen=True)
+class ChosenOptions:
+    """The options that a config chooses, by name; "" where none is chosen."""
+
+    data: str
+    """The kind of the data, whichever option has it."""
+    model: str
+    objective: str
+    space: str
+
+
+def find_chosen_options(lines: Sequence[str]) -> ChosenOptions | None:
+    """Return the options that `conf/sweep.yaml` and the overrides choose. None: it has to be
+    composed, since a line does more than to name options of ours, which choose no others."""
+    options = default_options()
+    chosen = {group: options[group] for group in ("data", "model", "objective", "space")}
+    for line in lines:
+        key, _, value = line.partition("=")
+        group, _, setting = key.lstrip("+~").partition(".")
+        is_new_space = is_about_space(line) and key != "space"  # changes params, names no option
+        if group not in chosen or (setting and setting != "kind") or is_new_space:
+            continue
+        is_file = (conf_dir() / group / f"{value}.yaml").is_file()
+        if key != group or not (is_file or value == GIVEN_SPACE):
+            return None
+        chosen[group] = value
+    return ChosenOptions(**chosen)
+
+
+def added_options(chosen: ChosenOptions, lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the options to choose in addition, as overrides."""
+    model, added = chosen.model, []
+    if model == DEFAULT_MODEL:
+        model = _default_model(chosen.data, chosen.objective)
+        added = [f"model={model}"]
+    space = _space_for(chosen.objective, model)
+    is_space_given = any(line == "~space" or line.startswith("space=") for line in lines)
+    if chosen.space == DEFAULT_SPACE != space and not is_space_given:
+        added.append(f"space={space}")
+    return tuple(added)
+
+
+def _default_model(data: str, objective: str) -> str:
+    """Return the model that replaces the default, by the kinds of data and objective."""
+    return "auto" if objective == "builtin" and data == "csv" else "mlp"
+
+
+def _space_for(objective: str, model: str) -> str:
+    """Return the option of `space` for an objective and a model; the space of a model has its name.
+    `objective=optuna` needs no space."""
+    if objective == "optuna":
+        return "empty"
+    has_own_space = (conf_dir() / "space" / f"{model}.yaml").is_file()
+    return model if objective == "builtin" and has_own_space else DEFAULT_SPACE

@@ -35,7 +35,7 @@ from hydra.core.override_parser.types import (
 from hydra.errors import HydraException
 
 from automl.cli.command_registry import closest_word
-from automl.cli.schemas import all_config_keys
+from automl.cli.config_keys import all_config_keys
 from automl.errors import ConfigError
 
 _CALL = re.compile(

@@ -21,19 +21,18 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
-from automl.cli.foreign_study import refuse_foreign_study
-from automl.cli.schemas import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_groups, config_keys
+from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_groups, config_keys
+from automl.cli.foreign_study import nested_texts, refuse_foreign_study
+from automl.cli.schemas import is_length_open
 from automl.cli.space_overrides import canonical_space, override_text
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.secrets import carries_credential
-from automl.record.studies import study_names
 from automl.record.study_files import StudyFiles
-from automl.tracking.tracking_uri import DEFAULT_URI, TRACKING_URI_VARIABLE
 
 _FILES = ("data.path", "data.test_path")
 _STORES = ("tracking.uri", "study.storage")
@@ -53,7 +52,8 @@ def absolute_stored_paths(
     begun_in = settings.get("relative_to")
     if begun_in is None or Path(begun_in) == here:
         return {}
-    if _was_moved(study, Path(begun_in, str(settings.get("dir", "")))):
+    folder = Path(begun_in, str(settings.get("dir", ""))).resolve()
+    if not study.resolve().is_relative_to(folder):  # was moved; a refit is in a deeper folder
         return {}
     absolute_paths = {
         key: path for key, path in _absolute(stored, Path(begun_in)) if key not in given
@@ -67,14 +67,10 @@ def absolute_stored_paths(
     return absolute_paths
 
 
-def _was_moved(study: Path, previous_folder: Path) -> bool:
-    """Return whether the study was moved since its last sweep, when it was in the folder
-    `stood_in`. Renaming it is no move, and a refit is in a deeper folder. `place.json` tells where
-    the study is, and not which folder its paths count from."""
-    return not study.resolve().is_relative_to(previous_folder.resolve())
-
-
 def _absolute(stored: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str]]:
+    # loads importlib.metadata, which costs 15 ms
+    from automl.tracking.tracking_uri import DEFAULT_URI, TRACKING_URI_VARIABLE
+
     for key in _FILES:
         path = _value(stored, key)
         if path is not None and not Path(path).expanduser().is_absolute():
@@ -106,7 +102,6 @@ HEADER = """\
 # The settings of this study as composed; `python -m automl resume study.name=…` goes on from them.
 """
 
-
 SWEEP_CONFIG = "sweep"
 """The config that is composed where no other is named: conf/sweep.yaml."""
 
@@ -125,15 +120,22 @@ class ConfigBase:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def stored_config_text(config: DictConfig) -> str:
-    """Return the composed config as YAML that composes to the same; references stay references."""
-    plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+def stored_config_text(composed: DictConfig, config: Config) -> str:
+    """Return what was composed as YAML that composes to the same; references stay references. The
+    length of a training and the split of a table are stored as `config` has them decided: a study
+    keeps them, whatever later defaults are."""
+    plain: Any = OmegaConf.to_container(composed, resolve=False, enum_to_str=True)
+    if is_length_open(composed):
+        plain["training"]["epochs"] = config.training.epochs
+    for key in ("folds", "test_fraction"):
+        if plain["data"][key] is None:
+            plain["data"][key] = getattr(config.data, key)
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
     plain["study"]["copy"] = None  # answers a question about one folder
     plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # the split is written once
-    whole = add_defaults_list(config, _drop_credentials(plain))
+    whole = add_defaults_list(composed, _drop_credentials(plain))
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
 
 
@@ -201,6 +203,8 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
     ConfigError."""
     if command.stored is StoredPart.NOTHING:
         return None
+    from automl.record.studies import study_names  # loads the event log
+
     folder = overrides_studies_folder(overrides)
     name = _value_of("study.name", overrides)
     names = study_names(folder)
@@ -232,24 +236,15 @@ def refuse_missing_keys(config: DictConfig, base: ConfigBase) -> None:
         if key in config_groups():
             raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
         raise ConfigError(f"{key}: must be given: {key}=…")
-    for key in _not_stored(OmegaConf.to_container(config, resolve=False)):
+    for key, text in nested_texts(_plain(config)):
+        if text != NOT_STORED_TEXT:
+            continue
         study = "a study" if base.study is None else f"study {base.study.name}"
         raise ConfigError(
             f"{key} is not stored with {study}, because it carries a credential. Give it again, "
             f"best as a reference, which is stored: {key}='${{oc.env:NAME}}' takes it from the "
             "environment variable NAME."
         )
-
-
-def _not_stored(value: object, key: str = "") -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _not_stored(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _not_stored(inner, f"{key}[{index}]")
-    elif value == NOT_STORED_TEXT:
-        yield key
 
 
 def _register_stored(study: Path, overrides: Sequence[Override], stored_part: StoredPart) -> None:
@@ -265,14 +260,14 @@ def _register_stored(study: Path, overrides: Sequence[Override], stored_part: St
         _choose_model(stored, "mlp")  # no model is used; any other needs its settings
     kept_keys = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
     given_keys = [override.key_or_group for override in overrides]
-    plain: Any = OmegaConf.to_container(stored, resolve=False)
+    plain = _plain(stored)
     for key, path in absolute_stored_paths(study, plain, given_keys, Path.cwd()).items():
         OmegaConf.update(stored, key, path)
     node = OmegaConf.masked_copy(stored, [key for key in kept_keys if key not in replaced])
     storage = (plain.get("study") or {}).get("storage")
     if stored_part is StoredPart.STORES and storage not in (None, NOT_STORED_TEXT):
         node["study"] = OmegaConf.masked_copy(stored["study"], ["storage"])
-    refuse_foreign_study(study, OmegaConf.to_container(node, resolve=False), overrides)
+    refuse_foreign_study(study, _plain(node), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
@@ -301,7 +296,7 @@ def _is_ours(stored: DictConfig) -> bool:
     other
     file."""
     keys = {*config_keys(Config), "defaults"}
-    plain: Any = OmegaConf.to_container(stored, resolve=False)
+    plain = _plain(stored)
     defaults = plain.get("defaults")
     return set(plain) <= keys and isinstance(defaults, list) and all(map(_names_schemas, defaults))
 
@@ -339,3 +334,67 @@ def _list_studies(folder: Path, names: Sequence[str]) -> str:
     if names:
         return f"Studies in {folder}: {', '.join(names)}."
     return f"The folder {folder} holds none; study.dir=… names another."
+
+
+# --- joining a shared study -----------------------------------------------------------------------
+
+_SHARED_GROUPS = ("sampler", "pruner")
+_SHARED_KEY = "study.checkpoints"
+
+
+def compare_with_stored(
+    name: str, stored_text: str, own_text: str, given: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the overrides by which a sweep takes settings of the shared study `name`, and a note
+    on each setting that differs. Those that are given on the command line are not taken.
+
+    The settings that define the trials must be the same (`search/study_identity.py` compares them),
+    and the devices are each sweep's own. Those between, how the study searches and where its
+    checkpoints are kept, should not differ by chance, where machines have other config files or
+    another version.
+    """
+    stored, own = (_plain(OmegaConf.create(text)) for text in (stored_text, own_text))
+    overrides: list[str] = []
+    notes: list[str] = []
+    for key, lines in _differences(stored, own):
+        text = " ".join(lines)
+        own_lines = [line for line in given if _gives_key(key, line)]
+        if own_lines:
+            own_text = " ".join(own_lines)
+            notes.append(f"study {name} was begun with {text}; this sweep has {own_text}")
+        else:
+            overrides += lines
+            notes.append(f"{text}: as study {name} was begun, which this sweep joins")
+    return overrides, notes
+
+
+def _differences(stored: Any, own: Any) -> Iterator[tuple[str, list[str]]]:
+    """Yield each group or key that differs here, and the overrides that give it the study's
+    value."""
+    for group in _SHARED_GROUPS:
+        option, *values = _group_overrides(group, stored)
+        own_lines = _group_overrides(group, own)
+        changed = [line for line in values if line not in own_lines]
+        if changed or option not in own_lines:
+            yield group, [option, *changed]
+    section, _, key = _SHARED_KEY.partition(".")
+    kept, own_value = stored[section].get(key), own[section].get(key)
+    if kept not in (None, own_value, NOT_STORED_TEXT):
+        yield _SHARED_KEY, [f"{_SHARED_KEY}={override_text(kept)}"]
+
+
+def _group_overrides(group: str, config: Mapping[str, Any]) -> list[str]:
+    """Return the option of a group and each of its values, as overrides."""
+    schema = next(entry[group] for entry in config["defaults"] if group in entry)
+    values = config[group] or {}
+    option = f"{group}={str(schema).removesuffix(SCHEMA_SUFFIX)}"
+    return [option, *(f"{group}.{key}={override_text(values[key])}" for key in values)]
+
+
+def _gives_key(key: str, line: str) -> bool:
+    given_key = line.lstrip("+~").partition("=")[0].partition("@")[0]
+    return given_key == key or given_key.startswith(f"{key}.")
+
+
+def _plain(node: DictConfig | ListConfig) -> Any:
+    return OmegaConf.to_container(node, resolve=False)

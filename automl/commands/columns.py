@@ -10,6 +10,7 @@ from automl.config import Config, DataKind
 from automl.errors import ConfigError
 from automl.record.texts import fit_line
 from automl.running.display.console import open_console
+from automl.running.display.machine_output import wants_answer, write_answer
 from automl.tracking.long_step import long_step
 
 COLUMNS = ("column", "taken as", "why", "features")
@@ -27,6 +28,9 @@ def run(config: Config, stored_config: str) -> int:
     console = open_console()
     with long_step(f"reading {config.data.path}"):
         rows, lines = describe_columns(config.data)
+    if wants_answer():
+        write_answer({"columns": rows, "notes": lines})
+        return 0
     table = [(fit_line(r.name), r.kind, fit_line(r.why), str(r.n_features)) for r in rows]
     console.table(COLUMNS, table, n_left=3)
     for line in lines:

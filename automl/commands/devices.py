@@ -53,6 +53,7 @@ from automl.running.display.devices_view import (
     show_once,
     show_until_stopped,
 )
+from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.view import SweepView, device_row, load_view
 from automl.trial import LOCAL_NODE
 
@@ -271,12 +272,36 @@ def print_nodes(node_readings: Sequence[NodeReading], config: Config) -> None:
 
 def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
     """Print a row for each device, and a row for each process on it."""
+    if wants_answer():
+        write_answer({"devices": [_answer(account) for account in accounts]})
+        return
     rows = [row for device in accounts for row in _rows(device)]
     n_optional = COLUMNS.index("device")
     shown = [n for n in range(len(COLUMNS)) if n >= n_optional or any(row[n] for row in rows)]
     columns = [COLUMNS[index] for index in shown]
     n_left = columns.index("device") + 1
     open_console().table(columns, [[row[index] for index in shown] for row in rows], n_left=n_left)
+
+
+def _answer(a: DeviceAccount) -> dict[str, object]:
+    device = a.device
+    return {
+        "node": device.address.node,
+        "uuid": device.address.uuid,
+        "name": device.name,
+        "cuda_number": device.cuda_number,
+        "nvml_number": device.nvml_number,
+        "total_bytes": device.total_bytes,
+        "free_bytes": device.free_bytes,
+        "foreign_bytes": a.foreign_bytes,
+        "reserved_bytes": a.hold_bytes,
+        "room_bytes": max(0, a.room_bytes),
+        "load": device.utilisation,
+        "processes": [
+            {"pid": p.pid, "name": p.name, "user": p.user, "used_bytes": p.used_bytes}
+            for p in device.processes
+        ],
+    }
 
 
 def _rows(a: DeviceAccount) -> Iterator[tuple[str, ...]]:

@@ -11,8 +11,7 @@ from automl.commands.models.study_opening import deliver_evaluation, open_event_
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import StudyDirectory, study_command
-from automl.record.study_place import settle_place_unlocked
+from automl.record.study_directory import StudyDirectory, settle_place_unlocked, study_command
 from automl.record.texts import say_on_stdout
 from automl.running.finish.ensemble import ensemble_lines, make_ensemble, refuse_user_models
 from automl.running.setup.preparation import prepare_study

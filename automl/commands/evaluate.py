@@ -37,12 +37,12 @@ from automl.config import Config
 from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import study_command
-from automl.record.study_place import settle_place_unlocked
+from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, fit_line, say_on_stdout
 from automl.record.trial_record import TrialRecord
 from automl.running.display.console import open_console
+from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import long_step
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, TrialState, refit_name, trial_name
 
@@ -227,7 +227,8 @@ def _interval_text(low: float, high: float, figure: Callable[[float], str]) -> s
 
 def run(config: Config, stored_config: str) -> int:
     """Score the models, print the scores and keep them. Raises AutoMLError."""
-    evaluate_models(config, say_on_stdout)
+    event = evaluate_models(config, say_on_stdout)
+    write_answer({"evaluation": event, "rows": event.rows, "models": event.models})
     return 0
 
 

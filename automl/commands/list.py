@@ -11,13 +11,14 @@ import os
 import time
 from pathlib import Path
 
-from automl.config import Config
+from automl.config import UNLIMITED_N_TRIALS, Config
 from automl.errors import ConfigError
 from automl.record.studies import no_study_text, study_names, unreadable_text
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import CONFIG_FILE, STATUS_FILE, StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import open_console
+from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.view import SweepView, load_view
 
 COLUMNS = ("study", "state", "trials", "failed", "best", "age")
@@ -37,6 +38,9 @@ def run(config: Config, stored_config: str) -> int:
     if not names:
         raise ConfigError(no_study_text(folder))
     now = time.time()
+    if wants_answer():
+        write_answer({"studies": [_answer(folder / name, now) for name in names]})
+        return 0
     open_console().table(COLUMNS, [_row(folder / name, now) for name in names], n_left=2)
     return 0
 
@@ -59,6 +63,21 @@ def _row(path: Path, now: float) -> tuple[str, ...]:
         best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value:.5g}"
     state, n_failed = fit_line(_state(path, view), _MAX_WORD), view.counts.get("failed", 0)
     return name, state, view.progress, str(n_failed), best, age_text(now - view.time)
+
+
+def _answer(path: Path, now: float) -> dict[str, object]:
+    view = _view(path)
+    if isinstance(view, str):
+        return {"name": path.name, "state": view}
+    return {
+        "name": path.name,
+        "state": _state(path, view),
+        "counts": view.counts,
+        "n_trials": view.n_trials if view.n_trials < UNLIMITED_N_TRIALS else None,
+        "metric": view.metric,
+        "best": view.best,
+        "age_seconds": now - view.time,
+    }
 
 
 def _view(path: Path) -> SweepView | str:

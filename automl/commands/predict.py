@@ -9,10 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
-from functools import partial
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -119,7 +118,7 @@ def _score(
 ) -> Path | None:
     """Write the scores, and beside them a file of the rows that have none, whose path is returned;
     None if every row has scores. Both files appear only when they are complete."""
-    from automl.data.tables.scored_rows import open_scores_writer
+    from automl.data.tables.chunked_table import open_scores_writer
     from automl.models.mean_model import leave_one_core
 
     numbers = predictor.columns.plain_numbers
@@ -134,10 +133,12 @@ def _score(
                 *(file, classes, kept_columns), parquet=parquet, threshold=predictor.threshold
             )
         )
-        with leave_one_core(), BackgroundThread("writing") as writing:
-            verbatim = predictor.columns.verbatim
-            for chunk in read_ahead(table.chunks(numbers, categories, verbatim)):
-                writing.do(partial(writer.write, chunk, scorer(chunk)))
+        verbatim = predictor.columns.verbatim
+        chunks = read_ahead(table.chunks(numbers, categories, verbatim))
+        scored = ((chunk, scorer(chunk)) for chunk in chunks)
+        written = write_behind(scored, lambda chunk_and_scores: writer.write(*chunk_and_scores))
+        with leave_one_core(), closing(written):
+            for chunk, _ in written:
                 unread.write(chunk.unread)
                 step.at(progress.after(chunk))
         progress.check(table)
@@ -212,28 +213,6 @@ class PredictProgress:
         return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
 
 
-class BackgroundThread(AbstractContextManager["BackgroundThread"]):
-    """Runs one function after the other in a thread; at most one is unfinished. An exception is
-    raised by the next call, or at the end."""
-
-    def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(1, name)
-        self._last: Future[None] | None = None
-
-    def do(self, work: Callable[[], None]) -> None:
-        self._wait()
-        self._last = self._pool.submit(work)
-
-    def _wait(self) -> None:
-        if self._last is not None:
-            self._last.result()
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._pool.shutdown()
-        if error is None:
-            self._wait()
-
-
 def read_ahead(items: Iterator[T]) -> Iterator[T]:
     """Yield the same items; the next one is made in a thread while one is in use."""
     with ThreadPoolExecutor(1, "reading") as pool:
@@ -242,3 +221,19 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
         while (item := next_item.result()) is not ended:
             next_item = pool.submit(next, items, ended)
             yield item  # type: ignore[misc]  # the mark of the end never gets here
+
+
+def write_behind(items: Iterable[T], write: Callable[[T], None]) -> Generator[T]:
+    """Yield the same items; each one is written in a thread while the next one is made.
+
+    Raises an error of the writing with the next item, or at the end.
+    """
+    with ThreadPoolExecutor(1, "writing") as pool:
+        writing: Future[None] | None = None
+        for item in items:
+            if writing is not None:
+                writing.result()
+            writing = pool.submit(write, item)
+            yield item
+        if writing is not None:
+            writing.result()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import find_model_trial
@@ -18,18 +16,19 @@ from automl.config import Config
 from automl.record.studies import read_study, study_path
 from automl.record.study_record import StudyRecord
 
-if TYPE_CHECKING:
-    from automl.running.refit.refit_settings import RefitTask
-
 
 def run(config: Config, stored_config: str) -> int:
     """Train the winner again and write `refit.pt` into the study. The same command resumes an
     interrupted refit. Raises AutoMLError."""
-    from automl.running.refit.refit_settings import refuse_unfit_settings
+    from automl.running.refit.refit_task import make_refit_task, refuse_unfit_settings
 
     refuse_unfit_settings(config)
     path = study_path(config.study).absolute()  # an objective may change the directory
-    task = _refit_task(config, path)
+    fetch_shared_study(config.study)
+    record = read_study(path)
+    config = as_searched(config, record)
+    winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
+    task = make_refit_task(config, path, record, winner)
     with ExitStack() as warm:
         with loading("Optuna, PyTorch and MLflow"):
             from automl.running.setup.warm_start import warm_up_processes
@@ -46,14 +45,3 @@ def as_searched(config: Config, record: StudyRecord) -> Config:
     if record.settings.get("data.test_path") is not None:
         return config
     return replace(config, data=replace(config.data, test_path=None))
-
-
-def _refit_task(config: Config, path: Path) -> RefitTask:
-    """Return the task that says what is trained again. Raises ConfigError."""
-    from automl.running.refit.member_studies import make_refit_task
-
-    fetch_shared_study(config.study)
-    record = read_study(path)
-    config = as_searched(config, record)
-    winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
-    return make_refit_task(config, path, record, winner)

@@ -8,19 +8,20 @@ same digest. Which alias the version gets is decided in `models/champion.py`.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from automl.commands.export import make_package, refuse_unservable_format
 from automl.commands.models.champion import (
     ChampionComparison,
     ModelAlias,
     choose_alias,
     model_description,
 )
-from automl.commands.models.model_package import make_package, refuse_unservable_format
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import (
     TableModel,
@@ -31,16 +32,20 @@ from automl.commands.models.which_model import (
 from automl.config import Config, TrackingConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import (
+    StudyDirectory,
+    StudyPlace,
+    read_study_place,
+    settle_place_unlocked,
+)
 from automl.record.study_files import EVENTS_FILE, StudyFiles
-from automl.record.study_place import StudyPlace, read_study_place, settle_place_unlocked
 from automl.record.texts import Say, redact_text, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import is_fully_delivered, read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
-from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.tracking.long_step import long_step
+from automl.tracking.mlflow_loading import set_mlflow_defaults
 from automl.tracking.registry.model_versions import CHAMPION, NewModel, RegisteredVersion, RunRef
-from automl.tracking.registry.registry_opening import open_registry
 from automl.tracking.tracking_uri import resolve_uri
 from automl.tracking.view.run_update import StudyRef
 
@@ -150,11 +155,17 @@ def register_model(config: Config, say: Say) -> RegistrationResult:
     owner = record.uuid if place is None else place.study_uuid
     shared = config.register.name is not None
     with long_step(f"loading MLflow, PyTorch and {choice.file.name}", say):
+        set_mlflow_defaults(os.environ)
+        from automl.tracking.registry.registry import open_registry
+
         registry = open_registry(config.tracking, config.register.name or directory.name)
         registry.refuse_taken(owner, shared=shared)
 
-        from automl.commands.models.model_upload import make_new_model
-        from automl.commands.models.unseen_rows import compare_with_champion, rows_unseen_by
+        from automl.commands.models.new_version import (
+            compare_with_champion,
+            make_new_model,
+            rows_unseen_by,
+        )
         from automl.data.scoring.evaluation import open_evaluation
 
         model = open_model(config, choice)
@@ -196,7 +207,7 @@ def _put_version(
     new: NewModel,
     choose_for: Callable[[RegisteredVersion | None], ModelAlias],
 ) -> tuple[RegisteredVersion, ModelAlias]:
-    from automl.commands.models.model_upload import put_model
+    from automl.commands.models.new_version import put_model
 
     versions = registry.versions()
     champion_number = registry.alias(CHAMPION)

@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from automl.commands import refit
-from automl.commands.models.champion import judged_metric, shown_score
-from automl.commands.models.evaluation_scores import JudgedRowsCache, KnownRowsError
-from automl.commands.models.model_package import (
+from automl.commands.export import (
     file_sha256,
     find_package,
     make_package,
     package_folder,
     refuse_unservable_format,
 )
+from automl.commands.models.champion import judged_metric, shown_score
+from automl.commands.models.evaluation_scores import JudgedRowsCache, KnownRowsError
 from automl.commands.models.study_opening import deliver_evaluation
 from automl.commands.models.which_model import (
     best_checkpoint_file,
@@ -47,12 +47,11 @@ from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import write_durably
 from automl.record.studies import read_study, study_path
-from automl.record.study_directory import study_command
+from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
-from automl.record.study_place import settle_place_unlocked
 from automl.record.texts import say_on_stdout
 from automl.running.display.console import open_console
-from automl.running.refit.refit_settings import ensemble_to_refit
+from automl.running.refit.refit_task import ensemble_to_refit
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
 
 

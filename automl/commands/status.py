@@ -10,20 +10,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import Config, StudyConfig
+from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
 from automl.record.study_directory import is_study_held, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
-from automl.running.display.console import duration_text, open_console
-from automl.running.display.failures import FailureCounts
+from automl.record.trial_record import trial_row
+from automl.running.display.console import duration_text, open_console, value_text
+from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.rendering import failure_lines, render_view
+from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import BestRow, SweepView, read_view
 from automl.running.setup.resume_command import resume_command_from_settings
 from automl.trial import TrialState
@@ -36,6 +39,9 @@ def run(config: Config, stored_config: str) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
     fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
+    if config.status.trial is not None:
+        show_trial(path, config.status.trial)
+        return 0
     # Asked first: after the lock is released nothing more is written.
     is_running = _is_running(path)
     record = read_study(path)
@@ -55,7 +61,7 @@ def run(config: Config, stored_config: str) -> int:
     if is_open and note is None and fetched is not None:  # the view has only this sweep's trials
         note = _where_at_work(fetched)
     print_view(view, note)
-    for line in () if is_open else _ensemble(record, path):
+    for line in () if is_open or wants_answer() else _ensemble(record, path):
         open_console().say(line)
     return 0
 
@@ -104,8 +110,37 @@ def _where_at_work(fetched: FetchedStudy) -> str | None:
     return f"trials that run: {fetched.where_at_work}" if fetched.at_work else None
 
 
+def show_trial(path: Path, number: int) -> None:
+    """Print one trial with its curve. Raises ConfigError if there is none of that number."""
+    record = read_study(path, keep_reports=True)
+    trial = record.trials.get(number)
+    if trial is None:
+        raise ConfigError(
+            f"status.trial={number}: study {path.name} has no trial of this number; it has "
+            f"{len(record.trials):,}, from 0 on."
+        )
+    reports = sorted((trial.reports or {}).items())
+    if wants_answer():
+        curve = [{"step": step, **metrics} for step, metrics in reports]
+        write_answer({"study": path.name, **trial_row(trial), "curve": curve})
+        return
+    console = open_console()
+    shown = {key: value for key, value in trial_row(trial).items() if value not in (None, "")}
+    for key, value in shown.items():
+        is_time = key in ("started", "ended")
+        text = time.strftime("%F %T", time.localtime(value)) if is_time else value_text(value)
+        console.say(f"{key:20} {text}")
+    names = list(dict.fromkeys(name for _, metrics in reports for name in metrics))
+    rows = [(str(step), *(f"{m[n]:.6g}" if n in m else "" for n in names)) for step, m in reports]
+    if rows:
+        console.table(("step", *map(fit_line, names)), rows, n_left=0)
+
+
 def print_view(view: SweepView, note: str | None) -> None:
     """Print the whole view, the failures by cause, and how the sweep ended, else the note."""
+    if wants_answer():
+        write_answer({**asdict(view), "note": note})
+        return
     console = open_console()
     console.print(render_view(view))
     for line in failure_lines(view):

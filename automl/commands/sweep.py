@@ -17,7 +17,7 @@ from automl.objectives.function_call import CalledFunction
 from automl.running.setup.resume_command import refuse_missing_function, refuse_refit_folder
 
 if TYPE_CHECKING:
-    from automl.running.refit.refit_settings import RefitTask
+    from automl.running.refit.refit_task import RefitTask
     from automl.running.setup.prepared_config import PreparedStudy
 
 
@@ -76,7 +76,7 @@ def load_and_run_sweep(
 @contextmanager
 def loading(what: str) -> Iterator[None]:
     """Print that libraries are loaded, which takes some seconds."""
-    from automl.running.display.display_failures import say_unfailing
+    from automl.record.texts import say_unfailing
     from automl.tracking.long_step import long_step
 
     with long_step(f"loading {what}", say_unfailing):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import Config
 from automl.record.studies import study_path
-from automl.record.study_place import settle_place_unlocked
+from automl.record.study_directory import settle_place_unlocked
 from automl.tracking.deliver.delivery import deliver_study
-from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.tracking.view.run_update import StudyRef
 
 

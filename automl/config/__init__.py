@@ -14,6 +14,7 @@ from typing import Any
 
 from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
 from automl.config.commands import (
+    CompareConfig,
     EvaluateConfig,
     ExportConfig,
     ExportFormat,
@@ -22,18 +23,23 @@ from automl.config.commands import (
     RefitConfig,
     RefitMembers,
     RegisterConfig,
+    StatusConfig,
+    TableFormat,
+    TrialsConfig,
     UIConfig,
     WhichModel,
 )
 from automl.config.data import ColumnKind, DataConfig, DataKind, Task
-from automl.config.devices import (
+from automl.config.execution import (
     AdmissionConfig,
     ChooseDevice,
     DevicesConfig,
     DevicesKind,
+    ExecutionConfig,
+    ExecutionKind,
+    RayConfig,
     SurveyKind,
 )
-from automl.config.execution import ExecutionConfig, ExecutionKind, RayConfig
 from automl.config.metrics import LOSSES, metric_direction
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.option_bases import ModelConfig, PrunerConfig, SamplerConfig
@@ -41,13 +47,12 @@ from automl.config.study import (
     DEFAULT_N_TRIALS,
     STUDY_NAME_PATTERN,
     UNLIMITED_N_TRIALS,
-    EnsembleSetting,
-    PlotsSetting,
-    PortfolioSetting,
-    RefitSetting,
+    AutoSetting,
+    KeepCheckpoints,
     StudyConfig,
+    TrackingConfig,
+    TrackingStore,
 )
-from automl.config.tracking import KeepCheckpoints, TrackingConfig, TrackingStore
 from automl.config.training import LearningRateSchedule, Precision, TrainingConfig
 from automl.trial import Direction
 
@@ -56,14 +61,15 @@ __all__ = [
     "STUDY_NAME_PATTERN",
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
+    "AutoSetting",
     "ChooseDevice",
     "ColumnKind",
+    "CompareConfig",
     "Config",
     "DataConfig",
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
-    "EnsembleSetting",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
@@ -75,23 +81,23 @@ __all__ = [
     "ObjectiveConfig",
     "ObjectiveKind",
     "ParallelKind",
-    "PlotsSetting",
-    "PortfolioSetting",
     "Precision",
     "PredictConfig",
     "PrunerConfig",
     "RayConfig",
     "RefitConfig",
     "RefitMembers",
-    "RefitSetting",
     "RegisterConfig",
     "SamplerConfig",
+    "StatusConfig",
     "StudyConfig",
     "SurveyKind",
+    "TableFormat",
     "Task",
     "TrackingConfig",
     "TrackingStore",
     "TrainingConfig",
+    "TrialsConfig",
     "UIConfig",
     "WhichModel",
     "check_function_target",
@@ -126,25 +132,14 @@ class Config:
     export: ExportConfig = field(default_factory=ExportConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)
     register: RegisterConfig = field(default_factory=RegisterConfig)
+    status: StatusConfig = field(default_factory=StatusConfig)
+    compare: CompareConfig = field(default_factory=CompareConfig)
+    trials: TrialsConfig = field(default_factory=TrialsConfig)
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
 
     def __post_init__(self) -> None:
-        """Decide the settings that are left open.
-
-        `study.direction` follows from the metric's name, where the metric is the built-in
-        training's. The split of a table and the number of trials follow from the model.
-        """
-        if self.study.direction is None:
-            ours = self.objective.kind is ObjectiveKind.builtin
-            found = metric_direction(self.study.metric) if ours else Direction.minimize
-            self.study = replace(self.study, direction=found)
-        of_any_family = self.model.choice is not None
-        self.data = self.data.split_for(of_any_family=of_any_family)
-        if self.study.n_trials is None:
-            timed = self.study.timeout_seconds is not None and self.data.kind is DataKind.csv
-            n_trials = UNLIMITED_N_TRIALS if timed and of_any_family else DEFAULT_N_TRIALS
-            self.study = replace(self.study, n_trials=n_trials)
+        decide(self)
 
     @property
     def may_survey(self) -> bool:
@@ -155,3 +150,32 @@ class Config:
             and self.admission.devices_per_trial == 1  # a survey cannot see memory of other ranks
             and self.execution.kind is not ExecutionKind.inline
         )
+
+
+def decide(config: Config) -> None:
+    """Fill in the settings that are left open (None) and follow from other settings.
+
+    A built-in training's metric has a direction. A table for which models of any family are tried
+    wastes no row: its trials train folds, and no test part is split off; they are as many as a time
+    limit allows.
+    """
+    study, data = config.study, config.data
+    is_any_family = config.model.choice is not None and data.kind is DataKind.csv
+    direction, n_trials, folds, test_fraction = (
+        study.direction,
+        study.n_trials,
+        data.folds,
+        data.test_fraction,
+    )
+    if direction is None:
+        is_builtin = config.objective.kind is ObjectiveKind.builtin
+        direction = metric_direction(study.metric) if is_builtin else Direction.minimize
+    if n_trials is None:
+        is_timed = is_any_family and study.timeout_seconds is not None
+        n_trials = UNLIMITED_N_TRIALS if is_timed else DEFAULT_N_TRIALS
+    if folds is None:
+        folds = "auto" if is_any_family and data.sweep_rows is None else 1
+    if test_fraction is None:
+        test_fraction = 0.0 if is_any_family else 0.2
+    config.study = replace(study, direction=direction, n_trials=n_trials)
+    config.data = replace(data, folds=folds, test_fraction=test_fraction)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
@@ -36,6 +37,20 @@ def check_setting(holds: bool, key: str, value: object, rule: str) -> None:
     """Raise ConfigError naming key, value and rule unless the rule holds."""
     if not holds:
         raise ConfigError(f"{key}={value}: {rule}")
+
+
+def checker(section: str, settings: object) -> Callable[[str, bool, str], None]:
+    """Return a function `check(name, holds, rule)`, which checks a setting of a section."""
+
+    def check(name: str, holds: bool, rule: str) -> None:
+        check_setting(holds, f"{section}.{name}", getattr(settings, name), rule)
+
+    return check
+
+
+def is_count(value: object, minimum: int = 1) -> bool:
+    """Return whether a value of any type is a whole number from `minimum`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
 def check_positive(key: str, value: float | None) -> None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.config.checks import check_setting
+from automl.config.checks import check_setting, checker, is_count
 
 TRAIN_ROWS, TRAIN_VALIDATION_ROWS, ALL_ROWS = "train", "train+validation", "all"
 REFIT_ROWS = (TRAIN_ROWS, TRAIN_VALIDATION_ROWS, ALL_ROWS)
@@ -69,41 +69,16 @@ class RefitConfig:
     """Set by `refit` itself: the study whose winner is trained."""
 
     def __post_init__(self) -> None:
-        check_setting(
-            self.trial is None or self.trial >= 0,
-            "refit.trial",
-            self.trial,
-            "must be the number of a trial.",
-        )
-        check_setting(
-            self.rows in REFIT_ROWS,
-            "refit.rows",
-            self.rows,
-            f"must be one of {', '.join(REFIT_ROWS)}.",
-        )
-        check_setting(
-            self.hold_out is None or 0 < self.hold_out < 1,
-            "refit.hold_out",
-            self.hold_out,
-            "must be between 0 and 1.",
-        )
-        check_setting(self.n_seeds >= 1, "refit.n_seeds", self.n_seeds, "must be at least 1.")
-        check_setting(
-            self.batch_size in (None, "auto") or _is_count(self.batch_size),
-            "refit.batch_size",
-            self.batch_size,
-            "must be auto or a whole number of rows from 1.",
-        )
-        check_setting(
-            self.devices == "all" or _is_count(self.devices),
-            "refit.devices",
-            self.devices,
-            "must be all or a whole number from 1.",
-        )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        check = checker("refit", self)
+        check("trial", self.trial is None or self.trial >= 0, "must be the number of a trial.")
+        check("rows", self.rows in REFIT_ROWS, f"must be one of {', '.join(REFIT_ROWS)}.")
+        is_share = self.hold_out is None or 0 < self.hold_out < 1
+        check("hold_out", is_share, "must be between 0 and 1.")
+        check("n_seeds", self.n_seeds >= 1, "must be at least 1.")
+        is_size = self.batch_size in (None, "auto") or is_count(self.batch_size)
+        check("batch_size", is_size, "must be auto or a whole number of rows from 1.")
+        is_number = self.devices == "all" or is_count(self.devices)
+        check("devices", is_number, "must be all or a whole number from 1.")
 
 
 class WhichModel(enum.Enum):
@@ -132,12 +107,11 @@ class EvaluateConfig:
     """Number of bootstrap samples that the intervals are computed from."""
 
     def __post_init__(self) -> None:
-        rule = "names a trial twice: name each once."
-        check_setting(
-            len(set(self.trials)) == len(self.trials), "evaluate.trials", self.trials, rule
-        )
+        check = checker("evaluate", self)
+        are_different = len(set(self.trials)) == len(self.trials)
+        check("trials", are_different, "names a trial twice: name each once.")
         rule = "must be at least 100: the ends of a 95 % interval are seldom samples."
-        check_setting(self.n_resamples >= 100, "evaluate.n_resamples", self.n_resamples, rule)
+        check("n_resamples", self.n_resamples >= 100, rule)
 
 
 class ExportFormat(enum.Enum):
@@ -169,16 +143,10 @@ class ExportConfig:
     `exports/refit-…`."""
 
     def __post_init__(self) -> None:
-        check_setting(
-            self.trial is None or self.trial >= 0, "export.trial", self.trial, "must be ≥ 0."
-        )
-        check_setting(
-            0 <= self.tolerance < math.inf,
-            "export.tolerance",
-            self.tolerance,
-            "must be ≥ 0, finite.",
-        )
-        check_setting(self.to != "", "export.to", self.to, "must name a folder.")
+        check = checker("export", self)
+        check("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
+        check("tolerance", 0 <= self.tolerance < math.inf, "must be ≥ 0, finite.")
+        check("to", self.to != "", "must name a folder.")
 
 
 @dataclass
@@ -202,21 +170,11 @@ class PredictConfig:
     """Columns of the table that are copied beside the scores, such as an id."""
 
     def __post_init__(self) -> None:
-        check_setting(
-            re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device) is not None,
-            "predict.device",
-            self.device,
-            "must be auto, cpu, cuda or cuda:NUMBER.",
-        )
-        check_setting(
-            self.trial is None or self.trial >= 0, "predict.trial", self.trial, "must be ≥ 0."
-        )
-        check_setting(
-            self.members is None or self.members >= 1,
-            "predict.members",
-            self.members,
-            "must be at least 1.",
-        )
+        check = checker("predict", self)
+        is_device = re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device) is not None
+        check("device", is_device, "must be auto, cpu, cuda or cuda:NUMBER.")
+        check("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
+        check("members", self.members is None or self.members >= 1, "must be at least 1.")
 
 
 _NAME = re.compile(r"[^/:'\"\\\x00-\x1f]{1,200}")
@@ -236,15 +194,55 @@ class RegisterConfig:
     ensemble, else the best trial."""
 
     def __post_init__(self) -> None:
-        check_setting(
-            self.trial is None or self.trial >= 0, "register.trial", self.trial, "must be ≥ 0."
-        )
-        check_setting(
-            self.name is None or bool(_NAME.fullmatch(self.name) and self.name.strip()),
-            "register.name",
-            self.name,
-            "must be 1 to 200 characters without slashes, colons, quotes and line ends.",
-        )
+        check = checker("register", self)
+        check("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
+        is_name = self.name is None or bool(_NAME.fullmatch(self.name) and self.name.strip())
+        rule = "must be 1 to 200 characters without slashes, colons, quotes and line ends."
+        check("name", is_name, rule)
+
+
+@dataclass
+class StatusConfig:
+    """The part of a study that `status` shows."""
+
+    trial: int | None = None
+    """Number of the trial to show, with its curve; none: the whole study."""
+
+    def __post_init__(self) -> None:
+        checker("status", self)("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
+
+
+@dataclass
+class CompareConfig:
+    """The studies that `compare` compares; `compare A B` names them, too."""
+
+    studies: list[str] = field(default_factory=list)
+    """Names of two or more studies of study.dir."""
+
+    def __post_init__(self) -> None:
+        rule = "names a study twice: name each once."
+        checker("compare", self)("studies", len({*self.studies}) == len(self.studies), rule)
+
+
+class TableFormat(enum.Enum):
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+@dataclass
+class TrialsConfig:
+    """The table of all trials that `trials` writes."""
+
+    format: TableFormat = TableFormat.csv
+    """The format of the table."""
+    output: str | None = None
+    """The file to write; none: the table is printed."""
+
+    def __post_init__(self) -> None:
+        is_text = self.output is not None or self.format is not TableFormat.parquet
+        rule = "is no text, so it needs trials.output=FILE."
+        check_setting(is_text, "trials.format", self.format.name, rule)
 
 
 @dataclass

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from automl.config.checks import check_setting, is_function_target
+from automl.config.checks import check_setting, checker, is_count, is_function_target
 
 
 class DataKind(enum.Enum):
@@ -91,80 +91,46 @@ class DataConfig:
     """Number of validation points (kind disc)."""
 
     def __post_init__(self) -> None:
-        held_out = self.held_out(has_folds=False)
-        check_setting(
-            0 < held_out < 1, "data.validation_fraction", held_out, "must be between 0 and 1."
-        )
-        value = self.test_fraction or 0.0
-        check_setting(
-            0 <= value < 1, "data.test_fraction", value, "must be from 0 (no test) to below 1."
-        )
+        check = checker("data", self)
+        held_out, test_fraction = self.held_out(has_folds=False), self.test_fraction or 0.0
+        check("validation_fraction", 0 < held_out < 1, "must be between 0 and 1.")
+        check("test_fraction", 0 <= test_fraction < 1, "must be from 0 (no test) to below 1.")
         self._check_folds()
         check_setting(
-            held_out + value < 1,
+            held_out + test_fraction < 1,
             "data.validation_fraction + data.test_fraction",
-            held_out + value,
+            held_out + test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
-        check_setting(
-            0 <= self.split_seed < 2**32,
-            "data.split_seed",
-            self.split_seed,
-            "must be from 0 to 4294967295.",
-        )
+        check("split_seed", 0 <= self.split_seed < 2**32, "must be from 0 to 4294967295.")
         if self.sweep_rows is not None:
-            share, count = (
-                0 < self.sweep_rows < 1,
-                self.sweep_rows >= 2 and self.sweep_rows % 1 == 0,
-            )
+            is_number = self.sweep_rows >= 2 and self.sweep_rows % 1 == 0
             rule = "must be a number of rows (2 or more) or a share of them (above 0, below 1)."
-            check_setting(share or count, "data.sweep_rows", self.sweep_rows, rule)
-        check_setting(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
-        check_setting(
-            self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1."
-        )
+            check("sweep_rows", is_number or 0 < self.sweep_rows < 1, rule)
+        check("n_train", self.n_train >= 1, "must be at least 1.")
+        check("n_validation", self.n_validation >= 1, "must be at least 1.")
+        self._check_kind()
+
+    def _check_kind(self) -> None:
+        """Raise ConfigError for a setting of another kind of data, or one that the kind needs."""
+        check = checker("data", self)
         if self.kind is DataKind.python:
-            check_setting(
-                self.source is not None and is_function_target(self.source),
-                "data.source",
-                self.source,
-                "data=python needs data.source=module:function, or file.py:function.",
-            )
+            is_target = self.source is not None and is_function_target(self.source)
+            rule = "data=python needs data.source=module:function, or file.py:function."
+            check("source", is_target, rule)
         else:
-            check_setting(
-                self.source is None, "data.source", self.source, "is for data=python: add it."
-            )
+            check("source", self.source is None, "is for data=python: add it.")
         kinds = [kind.value for kind in ColumnKind]
+        rule = f"must be one of {', '.join(kinds)}."
         for name, kind in self.columns.items():
-            check_setting(
-                kind in kinds, f"data.columns.{name}", kind, f"must be one of {', '.join(kinds)}."
-            )
-        check_setting(
-            self.kind is DataKind.csv or not self.columns,
-            "data.columns",
-            ", ".join(self.columns),
-            "is for a table of yours: add data=csv, or leave it out.",
-        )
+            check_setting(kind in kinds, f"data.columns.{name}", kind, rule)
         if self.kind is DataKind.csv:
-            check_setting(
-                self.path is not None, "data.path", None, "data=csv needs data.path=FILE."
-            )
-            check_setting(
-                self.target is not None, "data.target", None, "data=csv needs data.target=COLUMN."
-            )
-
-    def split_for(self, *, of_any_family: bool) -> DataConfig:
-        """Return the settings with folds and test part decided, where they are left open.
-
-        A table on which models `of_any_family` are tried wastes no row.
-        """
-        whole = of_any_family and self.kind is DataKind.csv
-        folds, test_fraction = self.folds, self.test_fraction
-        if folds is None:
-            folds = "auto" if whole and self.sweep_rows is None else 1
-        if test_fraction is None:
-            test_fraction = 0.0 if whole else 0.2
-        return replace(self, folds=folds, test_fraction=test_fraction)
+            check("path", self.path is not None, "data=csv needs data.path=FILE.")
+            check("target", self.target is not None, "data=csv needs data.target=COLUMN.")
+        else:
+            names = ", ".join(self.columns)
+            rule = "is for a table of yours: add data=csv, or leave it out."
+            check_setting(not names, "data.columns", names, rule)
 
     def held_out(self, *, has_folds: bool) -> float:
         """Return the share of the rows that choose among trials, with or without folds."""
@@ -174,34 +140,16 @@ class DataConfig:
         return FRACTION_OF_MANY if many_rows else VALIDATION_FRACTION
 
     def _check_folds(self) -> None:
-        whole = isinstance(self.folds, int) and not isinstance(self.folds, bool)
-        check_setting(
-            self.folds in (None, "auto") or (whole and self.folds >= 1),
-            "data.folds",
-            self.folds,
-            "must be auto, or the number of models that a trial trains (a whole number from 1).",
-        )
-        check_setting(
-            self.folds in (None, 1) or self.sweep_rows is None,
-            "data.sweep_rows",
-            self.sweep_rows,
-            "trials with folds (data.folds) train on all rows but the test part: leave it out.",
-        )
-        check_setting(
-            self.group is None or self.time is None,
-            "data.time",
-            self.time,
-            "with data.group rows are either kept together or in order: leave one of them out.",
-        )
-        for_tables = (
-            ("folds", 1, self.folds or 1),
-            ("group", None, self.group),
-            ("time", None, self.time),
-        )
-        for key, default, value in for_tables:
-            check_setting(
-                value == default or self.kind is not DataKind.python,
-                f"data.{key}",
-                value,
-                "is for tables; the parts of data=python are your function's: leave it out.",
-            )
+        check = checker("data", self)
+        rule = "must be auto, or the number of models that a trial trains (a whole number from 1)."
+        check("folds", self.folds in (None, "auto") or is_count(self.folds), rule)
+        is_whole = self.folds in (None, 1) or self.sweep_rows is None
+        rule = "trials with folds (data.folds) train on all rows but the test part: leave it out."
+        check("sweep_rows", is_whole, rule)
+        rule = "with data.group rows are either kept together or in order: leave one of them out."
+        check("time", self.group is None or self.time is None, rule)
+        if self.kind is DataKind.python:
+            rule = "is for tables; the parts of data=python are your function's: leave it out."
+            check("folds", self.folds in (None, 1), rule)
+            check("group", self.group is None, rule)
+            check("time", self.time is None, rule)

@@ -1,13 +1,100 @@
-"""Settings of execution: the thread, process or Ray cluster in which trials run."""
+"""Settings of devices, admission and execution: which devices trials may use, when a trial may
+start, and the thread, process or Ray cluster in which it runs."""
 
 from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.config.checks import check_positive, check_setting, parse_bytes
+from automl.config.checks import check_positive, checker, is_count, parse_bytes
+
+
+class SurveyKind(enum.Enum):
+    auto = "auto"
+    off = "off"
+
+
+@dataclass
+class AdmissionConfig:
+    """The rules by which a trial may start: memory, and numbers of trials and devices."""
+
+    request: str | None = None
+    """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
+    headroom: str = "256MiB"
+    """Memory kept free on every device."""
+    devices_per_trial: int = 1
+    """Number of GPUs that each trial gets, all at once; on the host a trial has the host. More than
+    1 is only for a function of the user's, which finds them in `trial.devices`."""
+    survey: SurveyKind = SurveyKind.auto
+    """Whether an objective or network of the user's is run once on fake tensors, to see what memory
+    its trials will take of a GPU; auto: where nothing is declared."""
+    max_concurrent_trials: int | None = None
+    """Largest number of trials at once over all devices; none: as many as fit, on the host one per
+    core."""
+    max_trials_per_device: int | None = None
+    """Largest number of trials at once on one GPU, however much memory is left of it; none: as many
+    as are faster together, which is found from their pace, at most 16."""
+    lookahead: Any = "auto"
+    """Number of trials behind the first waiting one that may start before it, where that does not
+    delay it. auto: 4 for samplers that learn, else 16; 0: none."""
+    stale_seconds: float = 5.0
+    """A reading of devices older than this admits no trial."""
+
+    def __post_init__(self) -> None:
+        check = checker("admission", self)
+        if self.request is not None:
+            check("request", (self.request_bytes or 0) > 0, "must be greater than 0.")
+        parse_bytes("admission.headroom", self.headroom)
+        for name in ("devices_per_trial", "max_concurrent_trials", "max_trials_per_device"):
+            value = getattr(self, name)
+            check(name, value is None or value >= 1, "must be at least 1.")
+        is_number = self.lookahead == "auto" or is_count(self.lookahead, 0)
+        check("lookahead", is_number, "must be auto or a whole number, 0 for none.")
+        check_positive("admission.stale_seconds", self.stale_seconds)
+
+    @property
+    def request_bytes(self) -> int | None:
+        return None if self.request is None else parse_bytes("admission.request", self.request)
+
+    @property
+    def headroom_bytes(self) -> int:
+        return parse_bytes("admission.headroom", self.headroom)
+
+
+class DevicesKind(enum.Enum):
+    auto = "auto"
+    host = "host"
+    nvml = "nvml"
+
+
+class ChooseDevice(enum.Enum):
+    auto = "auto"
+    gpu = "gpu"
+    all = "all"
+
+
+@dataclass
+class DevicesConfig:
+    """The devices that trials may use, and the time between readings of them."""
+
+    kind: DevicesKind = DevicesKind.auto
+    """auto: the GPUs that both NVML and torch see, else the host; nvml: the GPUs that NVML sees."""
+    only: Any = field(default_factory=list)
+    """The GPUs to use: numbers in CUDA's order, UUIDs or their beginnings, one or a list; empty:
+    all."""
+    choose: ChooseDevice = ChooseDevice.auto
+    """The devices that a trial may go to where there are GPUs. auto: the built-in network also to
+    the CPU, where it ends first there; gpu: GPUs alone; all: a function or network of yours, too.
+    """
+    interval_seconds: float = 0.5
+    """Time from one reading to the next."""
+
+    def __post_init__(self) -> None:
+        names = self.only if isinstance(self.only, list | tuple) else [self.only]
+        self.only = ["" if name is None else str(name) for name in names]
+        check_positive("devices.interval_seconds", self.interval_seconds)
 
 
 class ExecutionKind(enum.Enum):
@@ -42,26 +129,16 @@ class ExecutionConfig:
     def __post_init__(self) -> None:
         if self.pack is False or self.pack == 1:  # YAML reads a bare `off` as false
             self.pack = "off"
-        whole = isinstance(self.pack, int) and not isinstance(self.pack, bool)
-        check_setting(
-            self.pack in ("auto", "off") or (whole and self.pack >= 2),
-            "execution.pack",
-            self.pack,
-            "must be auto, off, or the most trials in a pack (a whole number from 2).",
-        )
-        for key in ("threads_per_trial", "recycle_after_trials"):
-            check_setting(
-                getattr(self, key) >= 1, f"execution.{key}", getattr(self, key), "must be ≥ 1."
-            )
-        for key in ("trial_timeout_seconds", "silence_timeout_seconds"):
-            value = getattr(self, key)
-            check_positive(f"execution.{key}", value)
-            check_setting(
-                value is None or self.kind is not ExecutionKind.inline,
-                f"execution.{key}",
-                value,
-                "a trial in a thread cannot be ended; use execution=workers.",
-            )
+        check = checker("execution", self)
+        rule = "must be auto, off, or the most trials in a pack (a whole number from 2)."
+        check("pack", self.pack in ("auto", "off") or is_count(self.pack, 2), rule)
+        for name in ("threads_per_trial", "recycle_after_trials"):
+            check(name, getattr(self, name) >= 1, "must be ≥ 1.")
+        for name in ("trial_timeout_seconds", "silence_timeout_seconds"):
+            value = getattr(self, name)
+            check_positive(f"execution.{name}", value)
+            may_end = value is None or self.kind is not ExecutionKind.inline
+            check(name, may_end, "a trial in a thread cannot be ended; use execution=workers.")
         parse_bytes("execution.recycle_growth", self.recycle_growth)
 
     @property
@@ -101,25 +178,18 @@ class RayConfig:
     """A larger working directory is not sent to the nodes; Ray itself sends no more than 500."""
 
     def __post_init__(self) -> None:
-        check_setting(
+        check = checker("ray", self)
+        check(
+            "address",
             not self.address.startswith("ray://"),
-            "ray.address",
-            self.address,
             "every report would pass through one more server. Start the sweep on the head node: "
             "ssh HEAD, there python -m automl execution=ray ray.address=auto …",
         )
-        check_setting(
-            self.address in (AUTO_ADDRESS, LOCAL_ADDRESS) or is_host_and_port(self.address),
-            "ray.address",
-            self.address,
-            "must be auto (the cluster of this machine), local (one of its own) or HOST:PORT.",
-        )
-        check_setting(
-            0 < self.max_code_bytes <= _MOST_CODE_BYTES,
-            "ray.max_code",
-            self.max_code,
-            "must be above 0 and at most 500MiB: Ray sends no more.",
-        )
+        is_known = self.address in (AUTO_ADDRESS, LOCAL_ADDRESS) or is_host_and_port(self.address)
+        rule = "must be auto (the cluster of this machine), local (one of its own) or HOST:PORT."
+        check("address", is_known, rule)
+        can_be_sent = 0 < self.max_code_bytes <= _MOST_CODE_BYTES
+        check("max_code", can_be_sent, "must be above 0 and at most 500MiB: Ray sends no more.")
 
     @property
     def max_code_bytes(self) -> int:

@@ -1,4 +1,5 @@
-"""Settings of the study: its name, its goal, its end, and the places where it is kept."""
+"""Settings of the study and of tracking: its name, goal and end, where it is kept, and what shows
+its results."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from automl.config.checks import check_positive, check_setting
+from automl.config.checks import check_positive, check_setting, checker
 from automl.trial import Direction
 
 STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -20,29 +21,8 @@ UNLIMITED_N_TRIALS = 100_000
 """Number of trials of a study that only a time limit ends."""
 
 
-class PortfolioSetting(enum.Enum):
-    """Whether params that did well elsewhere go first."""
-
-    auto = "auto"
-    none = "none"
-
-
-class EnsembleSetting(enum.Enum):
-    """Whether a sweep ends with an ensemble of its trials' models."""
-
-    auto = "auto"
-    none = "none"
-
-
-class RefitSetting(enum.Enum):
-    """Whether a sweep ends by training its result again on all rows."""
-
-    auto = "auto"
-    none = "none"
-
-
-class PlotsSetting(enum.Enum):
-    """Whether pictures are drawn of what an ensemble found."""
+class AutoSetting(enum.Enum):
+    """Whether a sweep does something by itself, where its setting says that it suits."""
 
     auto = "auto"
     none = "none"
@@ -86,41 +66,32 @@ class StudyConfig:
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
 
-    portfolio: PortfolioSetting = PortfolioSetting.auto
+    portfolio: AutoSetting = AutoSetting.auto
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
-    ensemble: EnsembleSetting = EnsembleSetting.auto
+    ensemble: AutoSetting = AutoSetting.auto
     """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
     does not (`python -m automl ensemble` makes one of any study of a table)."""
-    refit: RefitSetting = RefitSetting.auto
+    refit: AutoSetting = AutoSetting.auto
     """auto: with model=auto and one hold-out of a table (data=csv), a sweep that makes an ensemble
     trains its members again on all rows but the test part, as `refit` does; none: it does not."""
-    plots: PlotsSetting = PlotsSetting.auto
+    plots: AutoSetting = AutoSetting.auto
     """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
     draw what it found (columns that matter, errors by class, calibration, predicted against true)
     as pictures on the study's run in MLflow; none: nothing is drawn."""
 
     def __post_init__(self) -> None:
-        if self.name is not None:
-            check_setting(
-                STUDY_NAME_PATTERN.fullmatch(self.name) is not None,
-                "study.name",
-                self.name,
-                "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
-                "letter or digit.",
-            )
-        enough = self.n_trials is None or self.n_trials >= 1
-        check_setting(enough, "study.n_trials", self.n_trials, "must be at least 1.")
+        check = checker("study", self)
+        check(
+            "name",
+            self.name is None or STUDY_NAME_PATTERN.fullmatch(self.name) is not None,
+            "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a letter "
+            "or digit.",
+        )
+        check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
-        check_setting(
-            math.isfinite(self.grace_seconds) and self.grace_seconds >= 0,
-            "study.grace_seconds",
-            self.grace_seconds,
-            "must be 0 or more.",
-        )
-        check_setting(
-            0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295."
-        )
-        check_setting(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+        check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
+        check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
+        check("dir", bool(self.dir), "must name a folder.")
         self._check_checkpoints()
 
     def _check_checkpoints(self) -> None:
@@ -146,8 +117,8 @@ class StudyConfig:
         )
 
     @property
-    def total(self) -> int:
-        """Return the number of trials in all, which a `Config` decides if it is left open."""
+    def decided_n_trials(self) -> int:
+        """Return the number of trials in all. A `Config` decides it where it is left open."""
         return DEFAULT_N_TRIALS if self.n_trials is None else self.n_trials
 
     @property
@@ -159,6 +130,44 @@ class StudyConfig:
         return (self.storage or "").startswith(("postgresql://", "postgres://"))
 
     @property
-    def towards(self) -> Direction:
-        """Return the direction, which a `Config` decides by the metric if it is left open."""
+    def decided_direction(self) -> Direction:
+        """Return the direction. A `Config` decides it where it is left open."""
         return self.direction or Direction.minimize
+
+
+class KeepCheckpoints(enum.Enum):
+    """The checkpoints that become artifacts in MLflow."""
+
+    all = "all"
+    best = "best"
+    none = "none"
+
+
+class TrackingInside(enum.Enum):
+    """The way to treat an objective that logs to an MLflow address that it sets itself."""
+
+    follow = "follow"
+    redirect = "redirect"
+
+
+class TrackingStore(enum.Enum):
+    """The store that shows results."""
+
+    mlflow = "mlflow"
+    none = "none"
+
+
+@dataclass
+class TrackingConfig:
+    """The store that shows results, and the artifacts that it gets."""
+
+    store: TrackingStore = TrackingStore.mlflow
+    """mlflow, or none: the study keeps everything, and `sync` gives it to MLflow later."""
+    uri: str | None = None
+    """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
+    checkpoints: KeepCheckpoints = KeepCheckpoints.all
+    """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
+    inside: TrackingInside = TrackingInside.follow
+    """Values that an objective logs through MLflow go to its trial's run. If it sets an address
+    itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
+    address, or are redirected to the trial's run."""

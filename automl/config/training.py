@@ -6,7 +6,7 @@ import enum
 import math
 from dataclasses import dataclass
 
-from automl.config.checks import check_setting, is_function_target
+from automl.config.checks import checker, is_function_target
 from automl.config.metrics import LOSSES, VALUE_LOSSES, ValueLoss
 
 
@@ -28,9 +28,8 @@ class TrainingConfig:
 
     epochs: int | None = 20
     """Passes over the training part; null: as many as the family takes by itself, a network up to
-    200 with `patience_steps=1000`, others 20. If nobody sets it, families of which the trials
-    choose
-    (`model=auto`) get null (`cli/schemas.py`)."""
+    200 with `patience_steps=1000`, others 20. If nobody sets it, `model=auto` and `model=tabm` get
+    null (`cli/schemas.py`)."""
     precision: Precision = Precision.float32
     """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
     this name in the space takes precedence, as for the other settings down to `accumulate_steps`.
@@ -62,59 +61,21 @@ class TrainingConfig:
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
     def __post_init__(self) -> None:
-        check_setting(
-            self.epochs is None or self.epochs >= 1,
-            "training.epochs",
-            self.epochs,
-            "must be at least 1, or null.",
-        )
-        check_setting(
-            0 <= self.ema_decay < 1,
-            "training.ema_decay",
-            self.ema_decay,
-            "must be from 0 (no average) to below 1.",
-        )
-        for name in ("patience_epochs", "patience_steps"):
+        check = checker("training", self)
+        for name in ("epochs", "patience_epochs", "patience_steps"):
             value = getattr(self, name)
-            check_setting(
-                value is None or value >= 1,
-                f"training.{name}",
-                value,
-                "must be at least 1, or null.",
-            )
-        check_setting(
-            self.accumulate_steps >= 1,
-            "training.accumulate_steps",
-            self.accumulate_steps,
-            "must be at least 1.",
-        )
-        check_setting(
-            self.loss in LOSSES or is_function_target(self.loss),
-            "training.loss",
-            self.loss,
-            f"must be {', '.join(LOSSES)}, or module:function or file.py:function.",
-        )
-        check_setting(
-            0 < self.quantile < 1, "training.quantile", self.quantile, "must be between 0 and 1."
-        )
-        check_setting(
-            self.quantile == 0.5 or self.loss == "quantile",
-            "training.quantile",
-            self.quantile,
-            "is for training.loss=quantile: add it, or leave this out.",
-        )
-        check_setting(
-            self.loader_workers >= 0,
-            "training.loader_workers",
-            self.loader_workers,
-            "must be at least 0.",
-        )
-        check_setting(
-            math.isfinite(self.checkpoint_every_seconds) and self.checkpoint_every_seconds >= 0,
-            "training.checkpoint_every_seconds",
-            self.checkpoint_every_seconds,
-            "must be 0 (every epoch) or more.",
-        )
+            check(name, value is None or value >= 1, "must be at least 1, or null.")
+        check("ema_decay", 0 <= self.ema_decay < 1, "must be from 0 (no average) to below 1.")
+        check("accumulate_steps", self.accumulate_steps >= 1, "must be at least 1.")
+        is_loss = self.loss in LOSSES or is_function_target(self.loss)
+        rule = f"must be {', '.join(LOSSES)}, or module:function or file.py:function."
+        check("loss", is_loss, rule)
+        check("quantile", 0 < self.quantile < 1, "must be between 0 and 1.")
+        is_used = self.quantile == 0.5 or self.loss == "quantile"
+        check("quantile", is_used, "is for training.loss=quantile: add it, or leave this out.")
+        check("loader_workers", self.loader_workers >= 0, "must be at least 0.")
+        is_time = 0 <= self.checkpoint_every_seconds < math.inf
+        check("checkpoint_every_seconds", is_time, "must be 0 (every epoch) or more.")
 
     @property
     def n_epochs(self) -> int:

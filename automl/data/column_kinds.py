@@ -26,6 +26,7 @@ from automl.data.columns import (
     MAX_CATEGORIES,
     MAX_COUNTED_CATEGORIES,
     N_WORD_BUCKETS,
+    PLAIN_NUMBERS_REASON,
     DateReading,
     FrequencyReading,
     NumberReading,
@@ -181,8 +182,6 @@ def _weighed(counts: Any, idf: Floats) -> Any:
     return normalize(weighed)
 
 
-PLAIN_NUMBERS_REASON = "numbers"
-"""The reason for the kind of a column that holds plain numbers alone."""
 MAX_TRIED = 300
 """Largest number of different cells of a column that are looked at, evenly over the table."""
 _NEARLY_ALL = 0.95
@@ -275,9 +274,9 @@ def _detected_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnR
     texts, n_different = try_reading(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
-        (has_digits and _date(name, texts))
-        or (has_digits and not verbatim and _number(name, texts, n_different))
-        or (not (has_digits and verbatim) and _text(name, column, texts, n_different))
+        (has_digits and _detect_date(name, texts))
+        or (has_digits and not verbatim and _detect_number(name, texts, n_different))
+        or (not (has_digits and verbatim) and _detect_text(name, column, texts, n_different))
         or (_codes(name, column) if verbatim else _category(name, column, n_different))
     )
 
@@ -296,7 +295,7 @@ def try_reading(values: Sequence[Any]) -> tuple[list[str], int]:
     return [str(values[place]) for place in places], len(values)
 
 
-def _date(name: str, texts: list[str]) -> ColumnReading | None:
+def _detect_date(name: str, texts: list[str]) -> ColumnReading | None:
     form, share = detect_date_style(texts)
     if share < _NEARLY_ALL or len(texts) < 3:
         return None
@@ -304,7 +303,7 @@ def _date(name: str, texts: list[str]) -> ColumnReading | None:
     return ColumnReading(name, ColumnKind.date, why, DateReading(name, form), is_new=True)
 
 
-def _number(name: str, texts: list[str], n_different: int) -> ColumnReading | None:
+def _detect_number(name: str, texts: list[str], n_different: int) -> ColumnReading | None:
     mark, unit, share = detect_number_style(texts)
     if share < _MOSTLY or (share < 1 and n_different <= _MIN_NUMBERS):
         return None
@@ -317,7 +316,7 @@ def _number(name: str, texts: list[str], n_different: int) -> ColumnReading | No
     return ColumnReading(name, ColumnKind.number, why, NumberReading(name, mark, unit), is_new=True)
 
 
-def _text(
+def _detect_text(
     name: str, column: pd.Series[Any], texts: list[str], n_different: int
 ) -> ColumnReading | None:
     n_words = float(np.mean([len(text[:1000].split()) for text in texts])) if texts else 0.0

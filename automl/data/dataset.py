@@ -1,14 +1,19 @@
 """The data set that a training sees: numpy arrays and plain values. No pandas, no scikit-learn.
 
 The table is kept unencoded: numbers with NaN for missing cells, and the place of each category. A
-family of models encodes its own view of the table once per process; `features.py` makes one.
+family of models encodes its own view of the table once per process; `features.py` makes one. The
+generated set, the disc, is made here, too. Of `data=python`, the file has the facts that a
+user's function gives; `objectives/user_data/` reads the data.
 """
 
 from __future__ import annotations
 
+import enum
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +21,7 @@ import numpy.typing as npt
 from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
 from automl.data.columns import NumberReading, TableColumns
-
-if TYPE_CHECKING:
-    from automl.data.column_overview import ColumnRow
+from automl.data.tables.frames import Frame
 
 Label: TypeAlias = "str | int | float | bool"
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
@@ -57,7 +60,7 @@ class TableRows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def taking(self, places: npt.NDArray[np.integer]) -> TableRows:
+    def take(self, places: npt.NDArray[np.integer]) -> TableRows:
         """Return the rows at these places."""
         return TableRows(self.numbers[places], self.codes[places])
 
@@ -80,9 +83,9 @@ class DatasetPart:
     def __len__(self) -> int:
         return len(self.y)
 
-    def taking(self, places: npt.NDArray[np.integer]) -> DatasetPart:
+    def take(self, places: npt.NDArray[np.integer]) -> DatasetPart:
         """Return the rows at these places, with their targets."""
-        return DatasetPart(self.rows.taking(places), self.y[places])
+        return DatasetPart(self.rows.take(places), self.y[places])
 
 
 def join_parts(*parts: DatasetPart) -> DatasetPart:
@@ -107,6 +110,19 @@ class RowFold:
     """The rows that the model never sees, and by which it is judged."""
     repeat: int = 0
     """The number, from 0, of the division of the rows that this fold belongs to."""
+
+
+class ColumnRow(NamedTuple):
+    """A column of the table, as people see it."""
+
+    name: str
+    kind: str
+    n_features: int
+    """Number of features that a network gets from the column."""
+    why: str
+    """The reason for the kind, in words."""
+    is_plain: bool = False
+    """Whether the column simply holds numbers, so that there is nothing more to say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,10 +194,10 @@ class Dataset:
     @property
     def judged(self) -> DatasetPart:
         """Return the rows by which a trial is judged; no model that predicts a row has seen it."""
-        return self.train.taking(self.judged_places) if self.folds else self.validation
+        return self.train.take(self.judged_places) if self.folds else self.validation
 
     @property
-    def of_one_model(self) -> Dataset:
+    def first_fold(self) -> Dataset:
         """Return the data set that the first of a trial's models trains on."""
         return self.fold(0) if self.folds else self
 
@@ -192,7 +208,7 @@ class Dataset:
         """
         if number not in self._folds:
             fold = self.folds[number]
-            train, judged = self.train.taking(fold.train), self.train.taking(fold.judged)
+            train, judged = self.train.take(fold.train), self.train.take(fold.judged)
             self._folds[number] = replace(
                 self, train=train, validation=judged, folds=(), whole=self
             )
@@ -227,3 +243,103 @@ class Dataset:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_views": {}, "_folds": {}, "whole": None, "column_rows": ()}
+
+
+RADIUS = math.sqrt(2 / math.pi)
+"""The circle around the origin has half the area of the square [-1, 1]²."""
+DISC_COLUMNS = ("x1", "x2")
+DISC_CLASSES = (0, 1)
+
+
+class PointPurpose(IntEnum):
+    """The part that points are drawn for.
+
+    Each part has a random stream of its own, so that more training points change no validation
+    point.
+    """
+
+    train = 0
+    validation = 1
+    test = 2
+
+
+def make_disc(n_points: int, seed: int, purpose: PointPurpose) -> DatasetPart:
+    """Return (N, 2) points uniform in [-1, 1]², with label 1 for points inside the circle."""
+    points = np.random.default_rng([seed, purpose]).uniform(-1, 1, (n_points, 2))
+    inside = np.square(points).sum(axis=1) <= RADIUS**2
+    # Networks get float32, so each point is rounded to it here.
+    numbers = points.astype(np.float32).astype(np.float64)
+    return DatasetPart(
+        TableRows(numbers, np.empty((n_points, 0), np.int32)), inside.astype(np.int64)
+    )
+
+
+def disc_frame(points: DatasetPart) -> Frame:
+    """Return the points as a table with a column for each coordinate, without labels."""
+    import pandas as pd
+
+    return pd.DataFrame(points.rows.numbers, columns=pd.Index(DISC_COLUMNS))
+
+
+Size: TypeAlias = "int | tuple[int, ...]"
+"""The size of a row: a number of columns, or a shape of several dimensions."""
+
+
+STAYS_SHARE = 0.5
+"""The largest share of a GPU's memory for a trial that its data may take: the rest is for
+training."""
+
+
+class NetworkOutputs(enum.Enum):
+    """The kind of output that a network gives for a row; its loss decides which."""
+
+    SCORES = "scores"
+    """A score for each class: (B, C), or (B, C, …) for several targets of a row."""
+    NUMBERS = "numbers"
+    """Predicted numbers: (B, 1), or the shape of a row's targets."""
+    ANY = "any"
+    """Whatever the user's own loss takes."""
+
+
+@dataclass(frozen=True)
+class UserDataFacts:
+    """Sizes and digest of the training and validation parts, found by calling the function.
+
+    Instances can be pickled.
+    """
+
+    name: str
+    task: Task
+    outputs: NetworkOutputs
+    n_train: int
+    n_validation: int
+    n_inputs: Size
+    n_outputs: Size
+    takes_integers: bool
+    """Whether rows are whole numbers (tokens, bytes), which a network gets unchanged."""
+    size_bytes: int | None
+    """Bytes of both parts in float32; None: they are not tensors, and their size is not known."""
+    digest: str
+    """SHA-256 over the content of tensors; for torch Datasets over lengths and shapes alone."""
+    notes: tuple[str, ...]
+    loss: ValueLoss = SQUARED_ERROR
+    """The loss by which predicted numbers are judged, like `Dataset.loss`."""
+
+    def stays(self, room_bytes: int | None) -> bool:
+        """Return whether both parts stay on a device with this much memory for a trial.
+
+        None stands for main memory, where the parts are already.
+        """
+        if self.size_bytes is None:
+            return False
+        return room_bytes is None or self.size_bytes <= STAYS_SHARE * room_bytes
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of the metrics that a training on this data reports."""
+        by_outputs = {
+            NetworkOutputs.SCORES: ("val_error",),
+            NetworkOutputs.NUMBERS: ("val_rmse",),
+            NetworkOutputs.ANY: (),
+        }
+        return ("train_loss", "val_loss", *by_outputs[self.outputs])

@@ -18,16 +18,26 @@ import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import make_divided_columns
-from automl.data.dataset import Dataset, DatasetPart, RefitRows, RowFold, join_parts
+from automl.data.dataset import (
+    DISC_CLASSES,
+    DISC_COLUMNS,
+    Dataset,
+    DatasetPart,
+    PointPurpose,
+    RefitRows,
+    RowFold,
+    disc_frame,
+    join_parts,
+    make_disc,
+)
 from automl.data.dataset_notes import dataset_notes, folds_note
 from automl.data.folds import decide_n_folds, decide_n_repeats, folds_at_random
-from automl.data.generated import DISC_CLASSES, DISC_COLUMNS, PointPurpose, disc_frame, make_disc
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from automl.data.column_overview import ColumnRow
+    from automl.data.dataset import ColumnRow
     from automl.data.preprocessing import Preprocessing
     from automl.data.split import Rows, RowSplit
     from automl.data.tables.frames import Frame
@@ -103,7 +113,7 @@ def _column_rows(
     """
     if source.preprocessing is not None:
         return [], []
-    from automl.data.column_overview import column_overviews
+    from automl.data.dataset_notes import column_overviews
     from automl.data.scoring.model_findings import find_giveaways
 
     giveaways = find_giveaways(preprocessing.columns, train)
@@ -266,7 +276,7 @@ def _disc_folds(
         for fold in folds_at_random(whole.y.astype(np.int64), n_folds, config.split_seed + repeat)
     ]
     no_rows = np.zeros(0, np.int64)
-    return whole, whole.taking(no_rows), folds
+    return whole, whole.take(no_rows), folds
 
 
 def _disc_for_refit(
@@ -282,7 +292,7 @@ def _disc_for_refit(
     first, second, third = np.split(np.arange(len(whole)), ends)
     split = RowSplit(first, second, third, first[:0], stratified=False)
     split = regroup_rows(split, whole.y, refit, config.split_seed)
-    return whole.taking(split.train), whole.taking(split.validation)
+    return whole.take(split.train), whole.take(split.validation)
 
 
 def _check_settings(config: DataConfig) -> None:

@@ -207,14 +207,14 @@ def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> Targe
     Raises ConfigError where some texts say no number.
     """
     values = cells.distinct_cells(column)[1]
-    if any(_number(value, reading) is None for value in values):
+    if any(_target_number(value, reading) is None for value in values):
         raise _not_numbers(column, name, reading)
     example = next((value for value in values if isinstance(value, str)), values[0])
     taken_as = f"{name}: numbers in texts such as {example!r}, taken as regression{_AS_CLASSES}"
     return TargetColumn(name, Task.regression, (), taken_as, reading)
 
 
-def _number(value: object, reading: NumberReading | None) -> float | None:
+def _target_number(value: object, reading: NumberReading | None) -> float | None:
     """Return the number that a cell of a target says; None for other cells and truth values."""
     if isinstance(value, bool | np.bool_):
         return None
@@ -276,7 +276,7 @@ def _check_few(column: pd.Series[Any], target: TargetColumn) -> None:
 def _are_amounts(column: pd.Series[Any], reading: NumberReading | None = None) -> bool:
     """Return whether nearly all cells are numbers, more different ones than classes would be."""
     codes, values = cells.distinct_cells(column)
-    numeric = np.array([_number(value, reading) is not None for value in values], dtype=bool)
+    numeric = np.array([_target_number(value, reading) is not None for value in values], dtype=bool)
     n_rows = int((codes >= 0).sum())
     n_different, share = int(numeric.sum()), numeric[codes[codes >= 0]].sum() / max(1, n_rows)
     return n_different > MAX_INTEGER_CLASSES and share >= _MOSTLY
@@ -286,7 +286,7 @@ def _not_numbers(
     column: pd.Series[Any], name: str, reading: NumberReading | None = None
 ) -> ConfigError:
     codes, values = cells.distinct_cells(column)
-    wrong = [i for i, v in enumerate(values) if _number(v, reading) is None]
+    wrong = [i for i, v in enumerate(values) if _target_number(v, reading) is None]
     places = column.index.to_numpy()[np.isin(codes, wrong)]
     n_all = f"{len(column):,} rows"
     n_rows = f"{len(places):,} of {n_all} hold" if len(places) > 1 else f"1 of {n_all} holds"

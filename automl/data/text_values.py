@@ -60,7 +60,7 @@ def parse_text_number(text: str, mark: str, unit: str) -> float | None:
     `mark` stands before the decimals. Beside the number there is nothing, or `unit`, which is given
     in lower case.
     """
-    found = _number(text, mark)
+    found = _parse_number(text, mark)
     return None if found is None or found[1] not in ("", unit) else found[0]
 
 
@@ -69,7 +69,7 @@ def detect_number_style(texts: Sequence[str]) -> tuple[str, str, float]:
     texts that are."""
     best = ".", "", 0.0
     for mark in _NUMBERS:
-        units = [found[1] for text in texts if (found := _number(text, mark)) is not None]
+        units = [found[1] for text in texts if (found := _parse_number(text, mark)) is not None]
         unit_counts = Counter(unit for unit in units if unit)
         unit = unit_counts.most_common(1)[0][0] if unit_counts else ""
         share = sum(own in ("", unit) for own in units) / max(1, len(texts))
@@ -78,7 +78,7 @@ def detect_number_style(texts: Sequence[str]) -> tuple[str, str, float]:
     return best
 
 
-def _number(text: str, mark: str) -> tuple[float, str] | None:
+def _parse_number(text: str, mark: str) -> tuple[float, str] | None:
     """Return the number that a text says, and the unit or currency beside it, in lower case."""
     text = text.strip()
     found = _NUMBERS[mark].fullmatch(text) if len(text) <= LONGEST else None

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -143,27 +143,23 @@ class ProcessConfinement:
     """Environment variables to change in the process; None unsets one."""
 
 
-def run_confined(confinement: ProcessConfinement, run: Callable[[], None]) -> NoReturn:
+def _run_confined(confinement: ProcessConfinement, run: Callable[[], None]) -> NoReturn:
     """Call `run` in a child of this process, end all that it started, and exit with its status."""
     die_with_parent()
     ignore_stop_signals()
     adopt_orphans()
     pid = os.fork()
     if pid == 0:
-        _run(confinement, run)
+        status = 1
+        try:
+            _confine(confinement)
+            run()
+            status = 0
+        finally:
+            os._exit(status)  # without waiting for threads, and without calling exit hooks
     status = _wait_for(pid)
     kill_descendants(os.getpid())
     os._exit(status)
-
-
-def _run(confinement: ProcessConfinement, run: Callable[[], None]) -> NoReturn:
-    status = 1
-    try:
-        _confine(confinement)
-        run()
-        status = 0
-    finally:
-        os._exit(status)  # without waiting for threads, and without calling exit hooks
 
 
 def _wait_for(pid: int) -> int:
@@ -257,17 +253,8 @@ def call_confined(
     here. AutoMLError also tells how the process ended, which limit it exceeded, or that nobody
     waits for the answer any more: `is_over` is called ten times a second.
     """
-    ours, theirs = FORK_SERVER_CONTEXT.Pipe(duplex=False)
-    child = start_forked_child("automl-confined", _answer_confined, entry, confinement, theirs)
-    theirs.close()
-    try:
-        answer = _wait_for_item(ours, child, confinement, is_over)
-    finally:
-        _end(child)
-        ours.close()
-    if isinstance(answer, AutoMLError):
-        raise answer
-    return answer
+    with closing(_confined_items(entry, confinement, is_over)) as items:
+        return next(items)
 
 
 def stream_confined(
@@ -280,13 +267,28 @@ def stream_confined(
     Limits and errors are the same as for `call_confined`, except that the time limit counts from
     one item to the next. Close the generator, or use it up: its process lives until then.
     """
+    return _confined_items(entry, confinement, is_over, streams=True)
+
+
+def _confined_items(
+    entry: ProcessEntry,
+    confinement: ProcessConfinement,
+    is_over: Callable[[], bool],
+    *,
+    streams: bool = False,
+) -> Generator[object, None, None]:
+    """Yield what a confined process sends; the process ends with the generator."""
     ours, theirs = FORK_SERVER_CONTEXT.Pipe(duplex=False)
-    child = start_forked_child("automl-confined", _stream_confined, entry, confinement, theirs)
+    run = partial(_answer, entry, theirs, streams=streams)
+    child = start_forked_child("automl-confined", _run_confined, confinement, run)
     theirs.close()
     try:
-        while (item := _wait_for_item(ours, child, confinement, is_over)) is not None:
+        while True:
+            item = _wait_for_item(ours, child, confinement, is_over)
             if isinstance(item, AutoMLError):
                 raise item
+            if streams and item is None:
+                return
             yield item
     finally:
         _end(child)
@@ -335,18 +337,6 @@ def _end(child: ForkServerProcess) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     child.kill()
     child.join()
-
-
-def _answer_confined(
-    entry: ProcessEntry, confinement: ProcessConfinement, pipe: Connection
-) -> None:
-    run_confined(confinement, partial(_answer, entry, pipe))
-
-
-def _stream_confined(
-    entry: ProcessEntry, confinement: ProcessConfinement, pipe: Connection
-) -> None:
-    run_confined(confinement, partial(_answer, entry, pipe, streams=True))
 
 
 def _answer(entry: ProcessEntry, pipe: Connection, *, streams: bool = False) -> None:

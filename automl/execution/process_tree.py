@@ -1,6 +1,7 @@
-"""Finds, adopts and kills the descendants of a process, and ties a worker's life to its parent's.
+"""Finds, names and ends the descendants of a process, and ties a worker's life to its parent's.
 
-Descendants are found on Linux only; elsewhere no more than a process group can be ended.
+Descendants are found on Linux only; elsewhere no more than a process group can be ended. psutil is
+not used: it reads every process of the machine, which takes a thousand times as long.
 
 A worker must not outlive the sweep, even a sweep killed by `kill -9`. The worker's parent is the
 fork server, so `PR_SET_PDEATHSIG` would watch the wrong process. The kernel watches instead the
@@ -20,21 +21,50 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
+
+from automl.record.texts import fit_line
 
 _PR_SET_CHILD_SUBREAPER = 36
 """The operation's number in <linux/prctl.h>."""
-_N_ROUNDS = 1000
-_ROUND_SECONDS = 0.002
-"""Pause between rounds of killing: a killed process takes a moment to end, and may have started
-another one meanwhile."""
+_F_SETSIG = 10
+"""The command's number in <fcntl.h>; Python's fcntl module does not name it."""
+_KILL_SECONDS = 2.0
+_POLL_SECONDS = 0.002
+_OUTLIVING_GRACE_SECONDS = 1.0
+_N_CHARACTERS = 80
+_TRACKER = "resource_tracker import main"
+"""Part of the command of the helpers of multiprocessing and loky that remove what a process leaves
+in shared memory after it has ended, and must outlive the process for that."""
+_COMPILER = "/torch/_inductor/compile_worker/"
+"""Part of the command of processes of torch's compiler, which wait for their next use."""
 
 
 def find_descendants(pid: int) -> list[int]:
     """Return the living descendants of a process, parents first."""
-    found = [child for child in _children(pid) if _is_alive(child)]
-    return [p for child in found for p in (child, *find_descendants(child))]
+    found: list[int] = []
+    with suppress(OSError):  # the process has ended
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read_text(f"/proc/{pid}/task/{task}/children").split())
+    alive = [child for child in found if _start_ticks(child)]
+    return [p for child in alive for p in (child, *find_descendants(child))]
+
+
+def find_left_descendants() -> Sequence[int]:
+    """Return the living descendants of this process without the helpers that must outlive it."""
+    return [pid for pid in _own_descendants() if _TRACKER not in _command(pid)]
+
+
+def find_working_descendants() -> Sequence[int]:
+    """Return the living descendants of this process that do not wait for their next use.
+
+    Children of multiprocessing's fork server, such as a DataLoader's workers, do not wait.
+    """
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    server_pid = getattr(server, "_forkserver_pid", None)
+    left = (pid for pid in find_left_descendants() if pid != server_pid)
+    return [pid for pid in left if _COMPILER not in _command(pid)]
 
 
 def adopt_orphans() -> None:
@@ -44,18 +74,50 @@ def adopt_orphans() -> None:
 
 
 def kill_descendants(pid: int) -> None:
-    """Kill all descendants of a process, and wait until they are gone, about two seconds at most.
+    """Kill all descendants of a process, which must not start others meanwhile."""
+    kill_found_processes(lambda: find_descendants(pid))
 
-    The process itself must not start others meanwhile.
+
+def kill_found_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
+    """Kill the processes that `find` returns until it returns none; return their programs.
+
+    A killed process takes a moment to end, and may have started another one meanwhile. Processes
+    that cannot be killed are left alone after two seconds.
     """
-    for _ in range(_N_ROUNDS):
-        found = find_descendants(pid)
-        if not found:
-            return
-        for child in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(child, signal.SIGKILL)
-        time.sleep(_ROUND_SECONDS)
+    programs: dict[int, str] = {}
+    deadline = time.monotonic() + _KILL_SECONDS
+    while (found := find()) and time.monotonic() < deadline:
+        for pid in found:
+            programs.setdefault(pid, _program(pid))
+            _kill(pid)
+        time.sleep(_POLL_SECONDS)
+    return [*dict.fromkeys(programs.values())]
+
+
+class OutlivingProcesses:
+    """Remembers the descendants of one worker that may outlive it, and kills them.
+
+    Any thread may `note`; one thread calls `end`.
+    """
+
+    def __init__(self) -> None:
+        self._start_ticks: dict[int, str] = {}
+        """Start of each process by its id; it tells the process from a later one of the same id."""
+
+    def note(self, pid: int) -> None:
+        """Note the descendants of a worker, before it is killed."""
+        found = {child: _start_ticks(child) for child in find_descendants(pid)}
+        self._start_ticks |= {child: ticks for child, ticks in found.items() if ticks}
+
+    def end(self) -> Sequence[str]:
+        """Kill the noted processes that outlive the killed worker; return their programs."""
+        deadline = time.monotonic() + _OUTLIVING_GRACE_SECONDS
+        while (rest := self._living()) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return kill_found_processes(self._living) if rest else ()
+
+    def _living(self) -> Sequence[int]:
+        return [pid for pid, ticks in self._start_ticks.items() if _start_ticks(pid) == ticks]
 
 
 def process_tree_bytes(pid: int) -> int:
@@ -64,37 +126,6 @@ def process_tree_bytes(pid: int) -> int:
     Memory that several processes share is divided among them.
     """
     return sum(_proportional_bytes(p) for p in (pid, *find_descendants(pid)))
-
-
-def _children(pid: int) -> list[int]:
-    """Return the children of a process; none if it has ended, even during the reading."""
-    found: list[int] = []
-    with suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError):
-                children = Path(f"/proc/{pid}/task/{task}/children").read_text()
-                found.extend(map(int, children.split()))
-    return found
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def _proportional_bytes(pid: int) -> int:
-    with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-_F_SETSIG = 10
-"""The command's number in <fcntl.h>; Python's fcntl module does not name it."""
 
 
 def die_with_parent() -> None:
@@ -121,3 +152,50 @@ def kill_own_group() -> None:
 def _watch(sentinel: int) -> None:
     select.select([sentinel], [], [])
     kill_own_group()
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _own_descendants() -> Sequence[int]:
+    try:  # takes a microsecond where this process has no child
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return ()
+    return find_descendants(os.getpid())
+
+
+def _start_ticks(pid: int) -> str:
+    """Return when a process started, in ticks of the clock; empty where it has ended."""
+    fields = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if fields and fields[0] not in "ZX" else ""
+
+
+def _proportional_bytes(pid: int) -> int:
+    for line in _read_text(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _program(pid: int) -> str:
+    """Describe, for people to read, the program that a process runs."""
+    command = _command(pid)
+    if command == _command(os.getpid()):
+        return "a fork of the trial's process"
+    return fit_line(command, _N_CHARACTERS) or f"process {pid}"
+
+
+def _command(pid: int) -> str:
+    return _read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+
+
+def _read_text(path: str) -> str:
+    """Return the text of a file below /proc; empty where the process has ended."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

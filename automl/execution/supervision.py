@@ -81,7 +81,7 @@ class ExecutionSupervisor:
         """Start (monotonic) of each trial without an outcome; infinity before it has begun."""
         self._heard = math.inf
         """When a trial last sent a message (monotonic); infinity before the first has begun."""
-        self._following: ToParent | None = None
+        self._next_message: ToParent | None = None
         """A message that was read already, to be handled next."""
         self._next_check = 0.0
         """When deadlines are checked next, whether or not messages come."""
@@ -121,20 +121,20 @@ class ExecutionSupervisor:
         self._output = output
         self._began[first.number] = math.inf
         self.worker.begin(CarryOutTrial(first, placement, str(output), self._feed.n_lanes))
-        while self._follow(self._receive()):
+        while self._act_on(self._receive()):
             pass
         assert not self._began, f"trials {self.live} have no outcome"
         with suppress(FileNotFoundError):
             if output.stat().st_size == 0:  # most trials print nothing
                 output.unlink()
 
-    def _follow(self, message: ToParent | None) -> bool:
+    def _act_on(self, message: ToParent | None) -> bool:
         """Act on the worker's message (None: it died); return whether more messages are to come."""
         match message:
             case None:
                 self._all_died()
-            case WorkerIdle(spent=spent):
-                self.worker.spent = spent
+            case WorkerIdle(is_reusable=is_reusable):
+                self.worker.is_reusable = is_reusable
                 self.worker.idle = self._end_of is None and not self._device_failed
             case ObjectiveUnavailable(cause=cause, details=details):
                 self._all_failed(cause, details)
@@ -167,17 +167,17 @@ class ExecutionSupervisor:
 
         Returns None when the worker has ended and its pipe is read to the end.
         """
-        message, self._following = self._following or self._read(), None
+        message, self._next_message = self._next_message or self._read(), None
         while isinstance(message, Sequence) and len(message) < _N_TOGETHER:
             if not self.worker.pipe.poll():
                 break
-            following = self._read()
-            if isinstance(following, EventsForVerdict):
-                return EventsForVerdict([*message, *following.events])
-            if not isinstance(following, Sequence):  # at the pipe's end None is read again
-                self._following = following
+            second = self._read()
+            if isinstance(second, EventsForVerdict):
+                return EventsForVerdict([*message, *second.events])
+            if not isinstance(second, Sequence):  # at the pipe's end None is read again
+                self._next_message = second
                 break
-            message = [*message, *following]
+            message = [*message, *second]
         return message
 
     def _read(self) -> ToParent | None:
@@ -221,7 +221,7 @@ class ExecutionSupervisor:
 
     def _all_died(self) -> None:
         if not self._began:
-            if self._end_of is None and not self.worker.slot.has_ended:
+            if self._end_of is None and not self.worker.numbers.counters.lease_has_ended:
                 self._warn(
                     f"worker {self.worker.pid} ended after its last trial: {self._how_it_died()}; "
                     "the next trial gets another"
@@ -248,7 +248,7 @@ class ExecutionSupervisor:
 
     def _died(self, number: int) -> TrialOutcome:
         cause, now = self._how_it_died(), time.time()
-        if self.worker.slot.has_ended:
+        if self.worker.numbers.counters.lease_has_ended:
             return InterruptedOutcome(number, now, _LEASE_ENDED, lease_ended=True)
         if self._is_pack:
             return self._dissolved(number, cause)

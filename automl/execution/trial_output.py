@@ -22,8 +22,11 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from automl.execution.isolation.leftover_processes import kill_found_processes, started_processes
-from automl.execution.process_tree import adopt_orphans
+from automl.execution.process_tree import (
+    adopt_orphans,
+    find_left_descendants,
+    kill_found_processes,
+)
 from automl.record.disk import public_file_opener
 from automl.record.texts import fit_text
 from automl.trial import FailedOutcome
@@ -75,7 +78,7 @@ class StandardStreams:
         """Append the output of this process and its children to a file from now on."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         for stream in (sys.stdout, sys.stderr, *self._own):
-            flush_streams(stream)
+            flush_stream(stream)
         # Before the descriptors are set: a stream that is dropped may close its descriptor.
         sys.stdout, sys.stderr = self._own
         _fill_gaps()
@@ -92,7 +95,7 @@ def end_process_with_error() -> None:
 
     Returning would wait for every thread that a user's objective left behind.
     """
-    flush_streams(sys.stdout)
+    flush_stream(sys.stdout)
     with suppress(OSError):
         os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
     os._exit(1)
@@ -105,7 +108,7 @@ def _fill_gaps() -> None:
     os.close(fd)
 
 
-def flush_streams(stream: TextIO | None) -> bool:
+def flush_stream(stream: TextIO | None) -> bool:
     """Flush a stream; return whether it works. None, a closed or a user's stream may not."""
     try:
         stream.flush()  # type: ignore[union-attr]  # the except clause is the check
@@ -115,7 +118,7 @@ def flush_streams(stream: TextIO | None) -> bool:
 
 
 def _usable(stream: TextIO, fd: int) -> TextIO:
-    if flush_streams(stream):
+    if flush_stream(stream):
         return stream
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
@@ -133,7 +136,7 @@ def begin_worker_life() -> None:
         inherited.atexit = False
     atexit._clear()
     atexit.register(util._exit_function)  # type: ignore[attr-defined]  # as multiprocessing does where it calls hooks
-    atexit.register(kill_found_processes, started_processes)
+    atexit.register(kill_found_processes, find_left_descendants)
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # ours was cleared
 
@@ -143,7 +146,7 @@ def end_worker_life() -> NoReturn:
     _dismiss_compiler(sys.modules.get("torch._inductor.async_compile"))
     atexit._run_exitfuncs()  # prints what a hook raises, and calls the next
     for stream in (sys.stdout, sys.stderr):
-        flush_streams(stream)
+        flush_stream(stream)
     os._exit(0)
 
 

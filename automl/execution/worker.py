@@ -19,13 +19,14 @@ from multiprocessing.connection import Connection
 
 from automl.errors import StorageError
 from automl.execution.executor import open_session
-from automl.execution.isolation.trial_isolation import WorkerIsolation
 from automl.execution.process_tree import die_with_parent, kill_own_group
+from automl.execution.trial_isolation import WorkerIsolation
 from automl.execution.trial_output import (
     StandardStreams,
     begin_worker_life,
     end_process_with_error,
     end_worker_life,
+    flush_stream,
 )
 from automl.execution.worker_messages import (
     CarryOutTrial,
@@ -35,10 +36,11 @@ from automl.execution.worker_messages import (
     NextTrialAsked,
     NextTrialFed,
     ObjectiveUnavailable,
-    SharedSlot,
+    SharedNumbers,
     ToParent,
     ToWorker,
     VerdictsAnswered,
+    WorkerCounters,
     WorkerIdle,
     WorkerReady,
     WorkerSetup,
@@ -65,8 +67,8 @@ from automl.trial import (
 
 _POLL_SECONDS = 0.001  # `Connection.poll` counts in milliseconds
 _GATHER_SECONDS = 0.02
-_SLOT_SECONDS = 0.1
-"""Pause between two updates of the shared slot."""
+_UPDATE_SECONDS = 0.1
+"""Pause between two updates of the shared numbers."""
 _LEASE_CHECK_SECONDS = 1.0
 _PATIENCE = 0.05
 """Fraction of the time between two reports that a trial waits for the verdict on a report."""
@@ -90,11 +92,11 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Carry out work until the parent ends it, or no trial can run here any more."""
     gpus = [device.uuid for device in setup.devices if not device.on_host]
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for trials placed on the host
-    threading.Thread(target=_end_with_lease, args=(setup.slot,), daemon=True).start()
+    threading.Thread(target=_end_with_lease, args=(setup.numbers,), daemon=True).start()
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = WorkerOutbox(pipe, bell)
     logging.getLogger("automl").addHandler(_WorkerWarningHandler(outbox))
-    reporter = WorkerReporter(pipe, outbox, setup.slot, setup.judging)
+    reporter = WorkerReporter(pipe, outbox, setup.numbers.counters, setup.judging)
     streams = StandardStreams()
     session: ObjectiveSession | None = None
     isolation: WorkerIsolation | None = None
@@ -108,19 +110,22 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
                 outbox.ring(ObjectiveUnavailable(cause, fit_text(traceback.format_exc())))
                 return
             streams.keep()
-            _update_slot_in_thread(session, setup.slot, outbox)
+            _update_numbers_in_thread(session, setup.numbers, outbox)
             isolation = WorkerIsolation()  # changes by the user's module itself stay
             session.keep_apart(isolation)
         outbox.put(WorkerReady())
-        session.cap_memory(setup.slot.caps_bytes)
+        session.cap_memory([*setup.numbers.caps_bytes])
         try:
-            _carry_out(session, work, reporter)
+            if work.n_lanes == 1:
+                session.run(work.spec, work.placement, single_event_handler(reporter), reporter)
+            else:
+                session.run_pack(reporter, work.placement, reporter)
         except StorageError as error:
             outbox.ring(CheckpointUnwritable(str(error)))
             return
         session.give_back_memory()
-        setup.slot.write(session.held_bytes())
-        outbox.ring(WorkerIdle(isolation.spent))
+        setup.numbers.write_held(session.held_bytes())
+        outbox.ring(WorkerIdle(isolation.process_is_reusable))
 
 
 class WorkerOutbox:
@@ -179,8 +184,8 @@ class _WorkerWarningHandler(logging.Handler):
         self._outbox.put(WorkerWarning(fit_line(record.getMessage())))
 
 
-def _update_slot_in_thread(
-    session: ObjectiveSession, slot: SharedSlot, outbox: WorkerOutbox
+def _update_numbers_in_thread(
+    session: ObjectiveSession, numbers: SharedNumbers, outbox: WorkerOutbox
 ) -> None:
     """Start a thread that exchanges numbers with the parent until the process ends.
 
@@ -191,37 +196,33 @@ def _update_slot_in_thread(
     def update() -> None:
         never = threading.Event()
         with suppress(OSError):  # the parent has ended, and so will this process
-            while not never.wait(_SLOT_SECONDS):
-                session.cap_memory(slot.caps_bytes)
-                slot.write(session.held_bytes())
-                slot.write_steps(session.n_steps)
-                slot.write_programs(session.programs_bytes)
+            while not never.wait(_UPDATE_SECONDS):
+                session.cap_memory([*numbers.caps_bytes])
+                numbers.write_held(session.held_bytes())
+                numbers.counters.n_steps = session.n_steps
+                numbers.counters.programs_bytes = session.programs_bytes
                 outbox.flush()
 
     threading.Thread(target=update, name="telling", daemon=True).start()
 
 
-def _end_with_lease(slot: SharedSlot) -> None:
+def _end_with_lease(numbers: SharedNumbers) -> None:
     """Wait until the lease is over, then kill this process and its children.
 
     The supervisor of this process is then cut off or stopped, and the trial may go on elsewhere.
     This needs a thread of its own, since the other threads may wait at a full pipe by then.
     """
-    while not slot.is_over:
+    while not numbers.lease_is_over:
         time.sleep(_LEASE_CHECK_SECONDS)
-    slot.end()
+    numbers.counters.lease_has_ended = True
     kill_own_group()
-
-
-def _carry_out(session: ObjectiveSession, work: CarryOutTrial, reporter: WorkerReporter) -> None:
-    if work.n_lanes == 1:
-        session.run(work.spec, work.placement, single_event_handler(reporter), reporter)
-    else:
-        session.run_pack(PipeTrialSource(work, reporter), work.placement, reporter)
 
 
 class WorkerReporter:
     """The worker's end of the pipe, which takes work, sends events and receives verdicts.
+
+    It feeds a pack its trials: the one that the pack begins with, then the parent's (an
+    `automl.trial.TrialSource`).
 
     A trial waits for the verdict on a judged report no longer than a wasted epoch is worth: a
     fraction of the time since the last report, and not at all where that is less than a millisecond
@@ -239,12 +240,15 @@ class WorkerReporter:
         self,
         pipe: Connection,
         outbox: WorkerOutbox,
-        slot: SharedSlot,
+        counters: WorkerCounters,
         judging: JudgedReports | None,
     ) -> None:
-        self._pipe, self._outbox, self._slot = pipe, outbox, slot
+        self._pipe, self._outbox, self._counters = pipe, outbox, counters
         self._judging = judging
         self._lock = threading.RLock()  # a signal handler may report while its thread does
+        self.n_lanes = 1
+        self._first: TrialSpec | None = None
+        """The trial that a pack begins with, until it is taken."""
         self._last_steps: dict[int, int] = {}
         """Last reported step of each trial, as the study's record has it."""
         self._n_taken = 0
@@ -260,6 +264,8 @@ class WorkerReporter:
         while not isinstance(message := self._receive(), CarryOutTrial | None):
             pass
         self._verdicts, self._last_steps = {}, {}
+        if message is not None:
+            self._first, self.n_lanes = message.spec, message.n_lanes
         return message
 
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
@@ -270,14 +276,18 @@ class WorkerReporter:
             elif isinstance(events[0], ValuesLogged | TrialTagged):
                 self._outbox.gather(events)
             elif not isinstance(events[0], StillRunning):
-                _flush_streams()  # the parent reads a trial's output once it knows the outcome
+                flush_stream(sys.stdout)  # the parent reads the output once it knows the outcome
+                flush_stream(sys.stderr)
                 self._outbox.put(events)
             self._take_sent()
             return self._verdicts
 
     def next(self) -> TrialSpec | None:
-        """Ask the parent for another trial of the pack; None if there is none."""
+        """Return a pack's first trial, then ask the parent for another; None if none is left."""
         with self._lock:
+            first, self._first = self._first, None
+            if first is not None:
+                return first
             self._outbox.ring(NextTrialAsked())
             while not isinstance(message := self._receive(), NextTrialFed):
                 pass
@@ -327,10 +337,10 @@ class WorkerReporter:
         return bool(self._judging.rungs(last_step, report.step))
 
     def _waits(self) -> bool:
-        return self._slot.n_answered < self._n_for_verdict
+        return self._counters.n_answered < self._n_for_verdict
 
     def _take_sent(self) -> None:
-        while self._n_taken < self._slot.n_sent:
+        while self._n_taken < self._counters.n_sent:
             self._take()
 
     def _take_within(self, seconds: float) -> None:
@@ -347,22 +357,3 @@ class WorkerReporter:
         if isinstance(message, VerdictsAnswered):
             self._verdicts |= message.verdicts
         return message
-
-
-class PipeTrialSource:
-    """Feeds a pack its trials: the trial it begins with, then the parent's (a `TrialSource`)."""
-
-    def __init__(self, work: CarryOutTrial, reporter: WorkerReporter) -> None:
-        self._first: TrialSpec | None = work.spec
-        self._reporter = reporter
-        self.n_lanes = work.n_lanes
-
-    def next(self) -> TrialSpec | None:
-        spec, self._first = self._first, None
-        return spec if spec is not None else self._reporter.next()
-
-
-def _flush_streams() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed or replaced by the objective
-            stream.flush()

@@ -12,10 +12,11 @@ whether the parent has sent anything since: asking its pipe would cost as much a
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.sharedctypes import RawArray
-from typing import TYPE_CHECKING, TypeAlias
+from multiprocessing.sharedctypes import RawArray, RawValue
+from typing import TypeAlias
 
 from automl.record.lease import lease_seconds
 from automl.trial import (
@@ -29,123 +30,59 @@ from automl.trial import (
     Verdict,
 )
 
-if TYPE_CHECKING:
-    from ctypes import Array, c_longlong
 
-Numbers: TypeAlias = "Array[c_longlong]"
-"""The numbers of all workers. They travel to a process as it starts; a kill leaves no file."""
-_ANSWERED, _SENT, _STEPS, _PROGRAMS, _LEASE, _ENDED, _HELD = range(7)
+class WorkerCounters(ctypes.Structure):
+    """The shared numbers of a worker that do not belong to one of its devices."""
+
+    n_answered: int
+    """Number of questions for a verdict that the parent has answered."""
+    n_sent: int
+    """Number of messages that the parent has sent."""
+    lease_milliseconds: int
+    """End of the worker's lease, by `lease_seconds()`, set by the parent; 0 means no end."""
+    lease_has_ended: bool
+    """Whether the worker ended because its lease was over. The note stays valid if the lease is
+    renewed before the parent reads it."""
+    n_steps: int
+    """Number of training steps that the worker has taken in its life."""
+    programs_bytes: int
+    """Main memory held by programs that the worker has started."""
+
+    _fields_ = [
+        (name, ctypes.c_longlong)
+        for name in (
+            *("n_answered", "n_sent", "lease_milliseconds"),
+            *("lease_has_ended", "n_steps", "programs_bytes"),
+        )
+    ]
 
 
-@dataclass(frozen=True)
-class SharedSlot:
-    """The shared numbers of one worker, with a held size and a cap for each of its devices."""
+class SharedNumbers:
+    """The numbers that one worker shares with its parent: counters, and two for each device.
 
-    numbers: Numbers
-    number: int
-    n_devices: int
+    They travel to the worker's process as it starts; a kill leaves no file.
+    """
 
-    @property
-    def first(self) -> int:
-        """Index of the slot's first number in `numbers`."""
-        return self.number * _size(self.n_devices)
-
-    def clear(self) -> None:
-        """Set all numbers to zero, before a new worker takes the slot."""
-        for index in range(_size(self.n_devices)):
-            self.numbers[self.first + index] = 0
-
-    # --- the parent's side ---
-
-    def held_bytes(self, device: int) -> int:
-        """Return the bytes that the worker held of one of its devices when it last wrote."""
-        return self.numbers[self.first + _HELD + device]
-
-    @property
-    def n_steps(self) -> int:
-        """Steps of training that the worker had taken when it last wrote."""
-        return self.numbers[self.first + _STEPS]
-
-    @property
-    def programs_bytes(self) -> int:
-        """Main memory held by programs that the worker had started, when it last wrote."""
-        return self.numbers[self.first + _PROGRAMS]
-
-    def cap(self, caps_bytes: Sequence[int]) -> None:
-        """Set how many bytes the worker may take of its devices, in their order; 0 is no cap."""
-        for device, size in enumerate(caps_bytes[: self.n_devices]):
-            self.numbers[self.first + _HELD + self.n_devices + device] = size
+    def __init__(self, n_devices: int) -> None:
+        self.counters: WorkerCounters = RawValue(WorkerCounters)
+        self.held_bytes = RawArray("q", n_devices)
+        """Bytes that the worker held of its devices, in their order, when it last wrote."""
+        self.caps_bytes = RawArray("q", n_devices)
+        """Bytes that the worker may take of its devices, set by the parent; 0 is no cap."""
 
     def lease(self, until_seconds: float) -> None:
         """Set when the worker's lease ends, by `lease_seconds()`; the worker then ends itself."""
-        self.numbers[self.first + _LEASE] = int(1000 * until_seconds)
+        self.counters.lease_milliseconds = int(1000 * until_seconds)
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the worker ended because its lease was over."""
-        return self.numbers[self.first + _ENDED] != 0
+    def lease_is_over(self) -> bool:
+        """Whether the worker has a lease that is over."""
+        return 0 < self.counters.lease_milliseconds < 1000 * lease_seconds()
 
-    def answer(self) -> None:
-        """Count the worker's oldest unanswered question as answered. One thread at a time."""
-        self.numbers[self.first + _ANSWERED] += 1
-
-    def sent(self) -> None:
-        """Count one more message in the worker's pipe. One thread at a time."""
-        self.numbers[self.first + _SENT] += 1
-
-    # --- the worker's side ---
-
-    @property
-    def n_answered(self) -> int:
-        """Number of questions for a verdict that were answered."""
-        return self.numbers[self.first + _ANSWERED]
-
-    @property
-    def n_sent(self) -> int:
-        """Number of messages that the parent sent."""
-        return self.numbers[self.first + _SENT]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether this process has a lease that is over."""
-        until = self.numbers[self.first + _LEASE]
-        return 0 < until < 1000 * lease_seconds()
-
-    def end(self) -> None:
-        """Note that this process ends because its lease is over.
-
-        The note stays valid if the lease is renewed before the parent reads it.
-        """
-        self.numbers[self.first + _ENDED] = 1
-
-    @property
-    def caps_bytes(self) -> Sequence[int]:
-        """Bytes that this process may take of its devices, in their order; 0 is no cap."""
-        first = self.first + _HELD + self.n_devices
-        return self.numbers[first : first + self.n_devices]
-
-    def write(self, held_bytes: Sequence[int]) -> None:
-        """Write the bytes that this process holds of its devices, in their order."""
-        for device, size in enumerate(held_bytes[: self.n_devices]):
-            self.numbers[self.first + _HELD + device] = size
-
-    def write_programs(self, held_bytes: int) -> None:
-        """Write the main memory that programs hold which this process has started."""
-        self.numbers[self.first + _PROGRAMS] = held_bytes
-
-    def write_steps(self, n_steps: int) -> None:
-        """Write how many training steps this process has taken in its life."""
-        self.numbers[self.first + _STEPS] = n_steps
-
-
-def make_worker_slots(n_slots: int, n_devices: int = 1) -> list[SharedSlot]:
-    """Return shared slots for at most `n_slots` workers of at most `n_devices` devices each."""
-    numbers: Numbers = RawArray("q", n_slots * _size(n_devices))
-    return [SharedSlot(numbers, number, n_devices) for number in range(n_slots)]
-
-
-def _size(n_devices: int) -> int:
-    return _HELD + 2 * n_devices
+    def write_held(self, held_bytes: Sequence[int]) -> None:
+        """Write the bytes that the worker holds of its devices; others than its own count not."""
+        own = held_bytes[: len(self.held_bytes)]
+        self.held_bytes[: len(own)] = own
 
 
 @dataclass(frozen=True)
@@ -164,7 +101,7 @@ class WorkerSetup:
 
     entry: ProcessEntry
     devices: tuple[DeviceId, ...]
-    slot: SharedSlot
+    numbers: SharedNumbers
     judging: JudgedReports | None
     """The reports that can end their trial; None if no report can."""
 
@@ -197,7 +134,7 @@ class VerdictsAnswered:
     """Carries the study's verdicts by trial; trials that go on may be left out.
 
     It answers `EventsForVerdict`, or comes unasked when the sweep stops. Where all trials go on no
-    message is sent; the question is only counted as answered (`SharedSlot.answer`).
+    message is sent; the question is only counted as answered (`WorkerCounters.n_answered`).
     """
 
     verdicts: Mapping[int, Verdict]
@@ -239,8 +176,8 @@ class NextTrialAsked:
 class WorkerIdle:
     """Reports that the work is over, and its memory given back."""
 
-    spent: bool = False
-    """Whether the process can take no other trial, since changes cannot be put back."""
+    is_reusable: bool
+    """Whether the process can take another trial: all that a trial changed is put back."""
 
 
 @dataclass(frozen=True)

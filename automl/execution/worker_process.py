@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -32,8 +32,7 @@ from typing import Any
 from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
-from automl.execution.isolation.leftover_processes import program_of
-from automl.execution.process_tree import find_descendants
+from automl.execution.process_tree import OutlivingProcesses
 from automl.execution.worker_messages import (
     CarryOutTrial,
     JudgedReports,
@@ -45,49 +44,6 @@ from automl.execution.worker_messages import (
 from automl.record.stop_signals import STOP_SIGNALS
 from automl.record.texts import exit_status_text
 from automl.trial import ProcessId, Reply, TrialSpec, Verdict
-
-_GRACE_SECONDS = 1.0
-_GRACE_POLL_SECONDS = 0.005
-
-
-class OutlivingProcesses:
-    """Remembers the descendants of one worker that may outlive it, and kills them.
-
-    Any thread may `note`; one thread calls `end`.
-    """
-
-    def __init__(self) -> None:
-        self._start_ticks: dict[int, str] = {}
-        """Start of each process by its id; it tells the process from a later one of the same id."""
-
-    def note(self, pid: int) -> None:
-        """Note the descendants of a worker, before it is killed."""
-        found = {child: _start_ticks(child) for child in find_descendants(pid)}
-        self._start_ticks |= {child: ticks for child, ticks in found.items() if ticks}
-
-    def end(self) -> Sequence[str]:
-        """Kill the noted processes that outlive the killed worker; return their programs."""
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while (rest := self._living()) and time.monotonic() < deadline:
-            time.sleep(_GRACE_POLL_SECONDS)
-        names = [*dict.fromkeys(map(program_of, rest))]
-        for pid in rest:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        return names
-
-    def _living(self) -> Sequence[int]:
-        return [pid for pid, ticks in self._start_ticks.items() if _start_ticks(pid) == ticks]
-
-
-def _start_ticks(pid: int) -> str:
-    """Return when a process started, in ticks of the clock; empty where it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
-
 
 logger = logging.getLogger(__name__)
 
@@ -206,8 +162,6 @@ class WorkerLimits:
     """Sets when a trial or a worker is ended, and how many workers there may be."""
 
     max_workers: int
-    max_devices: int = 1
-    """Largest number of devices that a trial may have."""
     trial_timeout_seconds: float | None = None
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = _EXECUTION.recycle_after_trials
@@ -229,21 +183,19 @@ class WorkerProcess:
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
-        self.devices, self.slot = setup.devices, setup.slot
+        self.devices, self.numbers = setup.devices, setup.numbers
         self.idle = True
         """Whether the worker is ready; false from `begin` until it reports that it is idle again.
         """
-        self.spent = False
-        """Whether the worker has reported that it can take no other trial."""
+        self.is_reusable = True
+        """Whether the worker can take another trial, as far as it has reported."""
         self._n_trials = 0
         self._first_memory_bytes: int | None = None
         self._sending = threading.Lock()
         self._outliving = OutlivingProcesses()
         self.pipe, theirs = FORK_SERVER_CONTEXT.Pipe()
         self._bell, their_bell = FORK_SERVER_CONTEXT.Pipe(duplex=False)
-        self.process = start_forked_child(
-            f"automl-worker-{setup.slot.number}", worker.main, setup, theirs, their_bell
-        )
+        self.process = start_forked_child("automl-worker", worker.main, setup, theirs, their_bell)
         theirs.close()
         their_bell.close()
         assert self.process.pid is not None
@@ -277,7 +229,7 @@ class WorkerProcess:
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             self._send(VerdictsAnswered(verdicts))
         if waits:
-            self.slot.answer()
+            self.numbers.counters.n_answered += 1
 
     def reply(self, reply: Reply) -> None:
         """Send the reply to a question of the worker's trial, which waits for it."""
@@ -340,8 +292,8 @@ class WorkerProcess:
         return exit_status_text(code)
 
     def is_worn(self, limits: WorkerLimits) -> bool:
-        """Return whether the worker has run enough trials, has grown too much, or is spent."""
-        if self.spent:
+        """Return whether the worker has run enough trials, has grown too much, or stays changed."""
+        if not self.is_reusable:
             return True
         memory = _resident_bytes(self.pid)
         if self._first_memory_bytes is None:
@@ -353,7 +305,7 @@ class WorkerProcess:
         # A dead worker fails the send; the thread that waits for its messages finds out.
         with self._sending, suppress(OSError):
             self.pipe.send(message)
-            self.slot.sent()  # only now, so that a counted message is in the pipe
+            self.numbers.counters.n_sent += 1  # only now, so that a counted message is in the pipe
 
 
 def _resident_bytes(pid: int) -> int:

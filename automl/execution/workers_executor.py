@@ -17,7 +17,7 @@ from pathlib import Path
 
 from automl.execution.executor import ExecutorCapabilities
 from automl.execution.supervision import ExecutionSupervisor
-from automl.execution.worker_messages import SharedSlot, WorkerSetup, make_worker_slots
+from automl.execution.worker_messages import SharedNumbers, WorkerSetup
 from automl.execution.worker_process import WorkerLimits, WorkerProcess
 from automl.record.lease import lease_seconds
 from automl.record.study_files import trial_log_name
@@ -46,8 +46,8 @@ class WorkersExecutor:
         self._lock = threading.Lock()  # guards all below
         self._warnings: set[str] = set()
         """Warnings of workers that were given already."""
-        self._slots = make_worker_slots(limits.max_workers, limits.max_devices)
-        self._free_slots = [*self._slots]
+        self._n_free = limits.max_workers
+        """Number of workers that may be started besides those that live."""
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, ExecutionSupervisor | None] = {}
         self._caps: dict[int, Mapping[DeviceId, int]] = {}
@@ -99,21 +99,22 @@ class WorkersExecutor:
         with self._lock:
             workers = [*self._idle, *self._busy]
             on_gpus = {
-                (device, w.address): w.slot.held_bytes(number)
+                (device, w.address): w.numbers.held_bytes[number]
                 for w in workers
                 for number, device in enumerate(w.devices)
                 if not device.on_host
             }
             return on_gpus | {
                 (DeviceId(w.address.node, HOST_UUID), w.address): (
-                    w.grown_bytes + w.slot.programs_bytes
+                    w.grown_bytes + w.numbers.counters.programs_bytes
                 )
                 for w in workers
             }
 
     def n_steps(self) -> Mapping[int, int]:
         with self._lock:
-            return {s.key: s.worker.slot.n_steps for s in self._busy.values() if s is not None}
+            running = [s for s in self._busy.values() if s is not None]
+            return {s.key: s.worker.numbers.counters.n_steps for s in running}
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
         """Cap the memory of executions; workers read caps ten times a second and before a trial."""
@@ -128,8 +129,8 @@ class WorkersExecutor:
         with self._lock:
             was_over = 0 < self._lease_until < lease_seconds()
             self._lease_until = until_seconds
-            for slot in self._slots:
-                slot.lease(until_seconds)
+            for worker in (*self._idle, *self._busy):
+                worker.numbers.lease(until_seconds)
         if was_over:
             self._drop_dead()
 
@@ -178,7 +179,7 @@ class WorkersExecutor:
         for worker in ending:
             worker.end()
             with self._lock:
-                self._free_slots.append(worker.slot)
+                self._n_free += 1
 
     def close(self) -> None:
         with self._lock:
@@ -190,7 +191,7 @@ class WorkersExecutor:
 
     def _cap(self, supervision: ExecutionSupervisor) -> None:
         own, worker = self._caps.get(supervision.key, {}), supervision.worker
-        worker.slot.cap([own.get(device, 0) for device in worker.devices])
+        worker.numbers.caps_bytes[:] = [own.get(device, 0) for device in worker.devices]
 
     def _warn_once(self, text: str) -> None:
         """Log a warning unless it was logged before: every worker gives the same warnings."""
@@ -210,13 +211,13 @@ class WorkersExecutor:
             self._put_back(worker)
 
     def _drop_dead(self) -> None:
-        """Remove idle workers that have ended by themselves, and free their slots."""
+        """Remove idle workers that have ended by themselves, and make room for others."""
         with self._lock:
             dead = [worker for worker in self._idle if not worker.is_alive]
             self._idle = [worker for worker in self._idle if worker not in dead]
             for worker in dead:
                 worker.end()
-                self._free_slots.append(worker.slot)
+                self._n_free += 1
 
     def _take_idle(self, devices: tuple[DeviceId, ...]) -> WorkerProcess | None:
         self._drop_dead()
@@ -230,26 +231,26 @@ class WorkersExecutor:
             return worker
 
     def _start(self, devices: tuple[DeviceId, ...]) -> WorkerProcess:
-        slot = self._take_slot()
-        with self._lock:
-            slot.clear()
-            slot.lease(self._lease_until)
-        worker = WorkerProcess(WorkerSetup(self._entry, devices, slot, self._limits.judging))
+        self._make_room()
+        numbers = SharedNumbers(len(devices))
+        numbers.lease(self._lease_until)
+        worker = WorkerProcess(WorkerSetup(self._entry, devices, numbers, self._limits.judging))
         with self._lock:
             self._busy[worker] = None
+            numbers.lease(self._lease_until)  # it may have been extended meanwhile
         return worker
 
-    def _take_slot(self) -> SharedSlot:
-        """Return a free slot, or free the slot of an idle worker of other devices by ending it.
+    def _make_room(self) -> None:
+        """Count one more worker, in the place of an idle one of other devices if it must be.
 
-        There are as many slots as pool threads, so that one of the two always exists.
+        As many workers may live as there are pool threads, so that there is room or an idle one.
         """
         with self._lock:
-            if self._free_slots:
-                return self._free_slots.pop()
+            if self._n_free:
+                self._n_free -= 1
+                return
             retired = self._idle.pop(0)
         retired.end()
-        return retired.slot
 
     def _put_back(self, worker: WorkerProcess) -> None:
         fit = worker.idle and not worker.is_worn(self._limits)
@@ -260,4 +261,4 @@ class WorkersExecutor:
         if not fit:
             worker.end()
             with self._lock:
-                self._free_slots.append(worker.slot)
+                self._n_free += 1

@@ -135,7 +135,7 @@ class ScoringModule(nn.Module):
 
 def weighted_models(predictor: Predictor) -> Sequence[tuple[TrainedModel, float]]:
     """Return the models of a mean, each with its weight; a single model has the weight 1."""
-    model = predictor.trained
+    model = predictor.trained_model
     if not isinstance(model, MeanModel):
         return [(model, 1.0)]
     return list(zip(model.members, model.weights, strict=True))

@@ -55,7 +55,7 @@ N_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
-class TunedExportFile:
+class TunedFile:
     """The file of the fastest way of running a model, which replaces the file of a format."""
 
     file: Path
@@ -88,7 +88,7 @@ def export_model(
     kind: ExportFormat,
     about: Mapping[str, Any],
     *,
-    tuned: TunedExportFile | None = None,
+    tuned: TunedFile | None = None,
 ) -> ExportResult:
     """Write the model to the folder `to`, and return the result of its comparison.
 
@@ -98,7 +98,7 @@ def export_model(
     """
     _refuse_other_content(to)
     form = EXPORT_FORMATS[kind]
-    form.writer()  # reports missing libraries before anything is computed
+    form.check()  # reports missing libraries before anything is computed
     columns = predictor.columns
     _refuse_texts(columns)
     proof = ExportProof.of(predictor, rows)
@@ -141,9 +141,8 @@ def _write(
     predictor: Predictor, kind: ExportFormat, example: Mapping[str, Any], file: Path
 ) -> None:
     if is_network_predictor(predictor):
-        EXPORT_FORMATS[kind].writer().write(
-            trace_module(make_scoring_module(predictor), example), example, file
-        )
+        program = trace_module(make_scoring_module(predictor), example)
+        EXPORT_FORMATS[kind].write(program, example, file)
         return
     assert kind is ExportFormat.onnx, "other families export to ONNX only"
     from automl.export import table_file  # imports onnx, which may be missing
@@ -151,7 +150,7 @@ def _write(
     table_file.write(predictor, example, file)
 
 
-def _copy_tuned(tuned: TunedExportFile, folder: Path, form: ExportFormatSpec) -> None:
+def _copy_tuned(tuned: TunedFile, folder: Path, form: ExportFormatSpec) -> None:
     shutil.copyfile(tuned.file, folder / form.file)
     for name, content in tuned.beside.items():
         (folder / name).write_bytes(content)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 
 from automl.errors import ConfigError
-from automl.export import onnx_file
+from automl.export import formats
 from automl.export.network_graph import ScoringModule, weighted_models
 from automl.export.table_graph import OnnxDrawable, TableGraph, estimate_file_bytes
 from automl.export.tracing import trace_module
@@ -21,7 +21,7 @@ from automl.models.predictor import Predictor
 
 
 def write(predictor: Predictor, example: Mapping[str, npt.NDArray[Any]], file: Path) -> None:
-    """Raises ConfigError where there is no such graph."""
+    """Write the graph of a model. Raises ConfigError where there is none."""
     members = weighted_models(predictor)
     _check_bytes(members)
     task, graph = predictor.task, TableGraph(predictor.columns)
@@ -35,7 +35,9 @@ def write(predictor: Predictor, example: Mapping[str, npt.NDArray[Any]], file: P
     if networks:
         answers.append(graph.take_in(_of_networks(predictor, networks, example)))
     answer = answers[0] if len(answers) == 1 else graph.add("Sum", *answers)
-    file.write_bytes(graph.model(answer, task, predictor.trained.n_outputs).SerializeToString())
+    file.write_bytes(
+        graph.model(answer, task, predictor.trained_model.n_outputs).SerializeToString()
+    )
 
 
 def _times(graph: TableGraph, answer: str, weight: float) -> str:
@@ -47,7 +49,7 @@ def _of_networks(
     networks: Sequence[tuple[NetworkModel, float]],
     example: Mapping[str, npt.NDArray[Any]],
 ) -> onnx.ModelProto:
-    """Their part of the mean."""
+    """Return the networks' part of the mean."""
     graph = ScoringModule(
         predictor.columns,
         [network for network, _ in networks],
@@ -55,15 +57,15 @@ def _of_networks(
         task=predictor.task,
         unit=predictor.unit,
     )
-    return onnx_file.make_onnx_model(trace_module(graph.eval(), example))
+    return formats.make_onnx_model(trace_module(graph.eval(), example))
 
 
 def _check_bytes(members: Sequence[tuple[Any, float]]) -> None:
-    """Raises ConfigError for trees that fill more than a file."""
+    """Raise ConfigError for trees that fill more than a file."""
     kinds = (ForestModel, BoostingModel)
     trees = [model.trees for model, _ in members if isinstance(model, kinds)]
     n_bytes = sum(estimate_file_bytes(some) for some in trees if some is not None)
-    if n_bytes > onnx_file.MAX_ONNX_BYTES:
+    if n_bytes > formats.MAX_ONNX_BYTES:
         raise ConfigError(
             f"export.format=onnx: an ONNX file holds 2 GiB at most, and the trees take {n_bytes:,} "
             "bytes: export a single trial (export.model=trial export.trial=N), or train with a "

@@ -26,7 +26,7 @@ from automl.config import Task
 from automl.data.cells import LARGEST_NUMBER as MISSING_BEYOND
 from automl.data.columns import TableColumns
 from automl.data.features import STANDARDISED_LIMIT
-from automl.models.class_scores import ClassScoreLayout
+from automl.models.families.table_estimator import ClassScoreLayout
 from automl.models.families.table_family import spread_categories
 from automl.models.families.tree_arrays import (
     LARGEST_TREE_NUMBER,

@@ -13,52 +13,39 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs
-from automl.data.dataset import Label
+from automl.data.dataset import Label, NetworkOutputs
 from automl.data.scoring.metrics import make_predictions
 from automl.errors import AutoMLError
-from automl.models import model_file
+from automl.models.mean_model import class_probabilities
+from automl.models.model_file import LoadedModel, check_content
 from automl.models.networks.network import NetworkModel
 from automl.objectives.user_data.parts import holds_whole_numbers, to_tensor
-from automl.record.study_files import study_around
 
 _ROWS_AT_ONCE = 256
 
 
-class ArrayPredictor:
-    """A trained network that predicts classes or numbers for arrays of rows like its training's."""
+class ArrayPredictor(LoadedModel):
+    """A trained network that predicts classes or numbers for arrays of rows like its training's.
+
+    For a training loss of your own, and in files of earlier versions, `value_loss` is the squared
+    error.
+    """
+
+    _model: NetworkModel
 
     def __init__(self, content: Mapping[str, Any], path: Path, model: object) -> None:
-        """Read the `content` of the model file at `path`. A file of unknown origin may raise any
-        exception."""
-        state = content["state"]
-        model_file.check_content(isinstance(model, NetworkModel), "no network", type(model))
+        """Read the model file at `path`. A file of unknown origin may raise any exception."""
+        check_content(isinstance(model, NetworkModel), "no network", type(model))
         assert isinstance(model, NetworkModel)
-        self.task: Task = model_file.parse_task(state)
-        self.params = model_file.parse_params(content["params"])
-        """The hyperparameters that the network was trained with."""
-        self.metrics = model_file.parse_metrics(content.get("metrics", {}))
-        """Metrics of its trial's best report, such as `val_loss`."""
-        self.refitted = model_file.parse_refitted(content)
-        """The `trial` that was trained again, and its `rows`, if the file is a `refit.pt`; else
-        None."""
-        self.path = path
-        """The file that the model was loaded from."""
-        self.value_loss = model_file.parse_loss(state)
-        """The training loss, if the network predicts numbers. Squared errors stand for a loss of
-        your own, and for files of earlier versions."""
-        self._model = model
-        names = [outputs.value for outputs in NetworkOutputs]
-        model_file.check_content(state["outputs"] in names, "no kind of outputs", state["outputs"])
+        super().__init__(content, path, model)
+        state, names = content["state"], [outputs.value for outputs in NetworkOutputs]
+        check_content(state["outputs"] in names, "no kind of outputs", state["outputs"])
         self._output_kind = NetworkOutputs(state["outputs"])
         self._takes_integers = state["takes_integers"] is True
-        self.data_digest = model_file.parse_text(state, "data")
-        """Digest of the training data, in hex; empty: unknown."""
         n_outputs = model.sizes[1]
         has_classes = self._output_kind is NetworkOutputs.SCORES and isinstance(n_outputs, int)
         self.classes: tuple[Label, ...] = tuple(range(model.n_outputs)) if has_classes else ()
-        """Class numbers, in the order of `predict_probabilities`' columns; empty if there are
-        none."""
+        """Class numbers, in the order of `predict_probabilities`; empty if there are none."""
 
     def predict(self, rows: Any) -> npt.NDArray[Any]:
         """Return class numbers (N, …), or numbers in the unit of the targets (N, …).
@@ -74,10 +61,7 @@ class ArrayPredictor:
         """Return class probabilities (N, C, …). Raises AutoMLError if the network gives none."""
         if self._output_kind is not NetworkOutputs.SCORES:
             raise AutoMLError("This model gives no scores of classes: use predict(rows).")
-        out = self.outputs(rows)
-        shares = np.exp(out - out.max(axis=1, keepdims=True))
-        probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
-        return probabilities
+        return class_probabilities(self.outputs(rows))
 
     def score(self, rows: Any, y: Any) -> dict[str, float]:
         """Return every metric of the task, the same as `evaluate` (`config.metrics.METRICS`).
@@ -98,21 +82,6 @@ class ArrayPredictor:
         y_true = single.astype(np.int64) if is_class else single.astype(np.float32)
         values = out.reshape(len(out), -1)
         return make_predictions(self.task, values, y_true, 0.0, 1.0, self.value_loss).scored()
-
-    @property
-    def model(self) -> Any:
-        """The network as a `torch.nn.Module`."""
-        return self._model.module
-
-    def to(self, device: str) -> ArrayPredictor:
-        """Move the model to a device, named as in torch (`cuda:0`), and return it."""
-        self._model.to(device)
-        return self
-
-    @property
-    def study(self) -> str | None:
-        """Name of the study whose folder contains the model file; None: no study does."""
-        return study_around(self.path)
 
     def outputs(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return the outputs of the network, as float64. Raises AutoMLError for rows of another

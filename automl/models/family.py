@@ -1,9 +1,8 @@
 """Declares what a family of models is: one kind of model, in one folder of `families/`.
 
-A family has a light side and a heavy one. The light side is a class whose fields are the settings
-of `model=NAME`; the parent process asks it by names and arithmetic, and loads no torch for that.
-The heavy side is a module that the worker imports by its name. A new family is a new folder with a
-`family.py`, and `conf/model/NAME.yaml`.
+The light side is a class whose fields are the settings of `model=NAME`; the parent process asks it
+by names and arithmetic, without torch. The heavy side is a module that the worker imports by its
+name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, c
 from automl.config import Config, ExportFormat, ModelConfig, TrainingConfig
 from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
+from automl.objectives.goal import MIN_LOSS_GOAL, StudyGoal
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from automl.data.columns import TableColumns
     from automl.data.dataset import Dataset, TableRows
-    from automl.objectives.goal import FinalReport, StudyGoal
+    from automl.objectives.goal import FinalReport
     from automl.objectives.trial_context import TrialContext
 
 OWN_EPOCHS = 20
@@ -41,8 +41,7 @@ NetworkBuilder: TypeAlias = Callable[..., Any]
 
 
 class PackKey(Protocol):
-    """A key of trials. Trials of one study with equal keys can train together on one kind of
-    device."""
+    """A key of trials: those of a study with equal keys can train together on a kind of device."""
 
     @property
     def n_lanes(self) -> int:
@@ -59,9 +58,9 @@ class Family(ModelConfig, ABC):
     """The light side of a family: its settings, and what they say of a trial before it runs."""
 
     @property
-    @abstractmethod
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user; None: no setting does."""
+        return None
 
     @abstractmethod
     def param_names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
@@ -74,7 +73,6 @@ class Family(ModelConfig, ABC):
     def check_value(self, name: str, value: ParamValue) -> None:
         """Raise ValueError if the family cannot take this value of the param `name`."""
 
-    @abstractmethod
     def check_space(self, names: tuple[str, ...]) -> None:
         """Raise ConfigError if the params of a space do not go together."""
 
@@ -100,15 +98,15 @@ class Family(ModelConfig, ABC):
         """
         return None
 
-    @abstractmethod
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
     ) -> PackKey | None:
         """Return the key of the trials that this one can train with; None: it trains alone."""
+        return None
 
-    @abstractmethod
     def identity(self) -> Mapping[str, Any]:
         """Return the settings that may not change while a study lasts, as JSON values."""
+        return {"family": family_name(self), **asdict(self)}
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raise ConfigError for a training setting that the family cannot use."""
@@ -126,9 +124,8 @@ class Family(ModelConfig, ABC):
                 f"that do: {', '.join(capable)}."
             )
 
-    says_length: ClassVar[bool] = False
-    """Whether `with_length` says the length of a training that the settings leave open; else it is
-    20 epochs."""
+    has_own_length: ClassVar[bool] = False
+    """Whether `with_length` says the length that settings leave open; else it is 20 epochs."""
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings with the length of a trial of this family, if they say none."""
@@ -143,15 +140,11 @@ class Family(ModelConfig, ABC):
         return 1
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
-        """Return after how many reports without a better value a trial ends; None: at its length.
-
-        `n_rows` is the number of rows of an epoch.
-        """
+        """Return the reports without a better value that end a trial; None: no number does."""
         return training.patience_epochs
 
-    most_rows: ClassVar[int | None] = None
-    """Number of rows above which `model=auto` leaves the family out, unless `model.families` is
-    set; None: no limit."""
+    max_auto_rows: ClassVar[int | None] = None
+    """Number of rows above which `model=auto` leaves the family out; None: no limit."""
 
     library: ClassVar[str] = "torch"
     """Name of the library that trains. A process that trains only families of other libraries never
@@ -182,14 +175,11 @@ class Family(ModelConfig, ABC):
         """Return the family of a trial, and its params under that family's names."""
         return self, params
 
-    def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
-        """Return a trial's params with its family's params `own` in their places.
-
-        It inverts `of_trial`.
-        """
+    def with_family_params(self, params: Params, own: Params) -> dict[str, ParamValue]:
+        """Invert `of_trial`: return a trial's params with its family's params `own` in place."""
         return {**params, **own}
 
-    def whole_space(
+    def searched_space(
         self, entries: Mapping[str, Any], n_rows: int | None = None
     ) -> Mapping[str, Any]:
         """Return the space that is searched, for the `entries` that were written.
@@ -199,7 +189,7 @@ class Family(ModelConfig, ABC):
         return entries
 
     def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return lines for people about what `whole_space` makes of these entries."""
+        """Return lines for people about what `searched_space` makes of these entries."""
         return ()
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
@@ -220,25 +210,26 @@ class Family(ModelConfig, ABC):
     """Name of the module whose `SIDE` is the `HeavySide`; imported only where it is needed."""
 
 
+@dataclass(frozen=True)
+class EstimatorSetup:
+    """What an estimator trains, and on which data."""
+
+    family: Any
+    dataset: Any
+    """A `Dataset`; networks train on `UserTensors`, too."""
+    training: TrainingConfig
+    goal: StudyGoal = MIN_LOSS_GOAL
+    """The study's goal, by which training may end early."""
+    packs_large: bool = False
+    """Trials may train together even if they are too large to gain by it."""
+    n_threads: int = 1
+    """Number of CPU threads of a trial; torch is already set to it."""
+
+
 class HeavySide(Protocol):
     """The heavy side of a family: makes what trains, and reads models to predict with."""
 
-    def open_estimator(
-        self,
-        family: Any,
-        dataset: Any,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        *,
-        packs_large: bool,
-        n_threads: int,
-    ) -> TrialEstimator:
-        """Return what trains on a `Dataset`; networks train on `UserTensors`, too.
-
-        `goal` is the study's, by which training may end early.
-        `packs_large`: trials may train together even if they are too large to gain by it.
-        `n_threads`: number of CPU threads of a trial; torch is already set to it.
-        """
+    def open_estimator(self, setup: EstimatorSetup) -> TrialEstimator: ...
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None
@@ -259,10 +250,7 @@ class TrialEstimator(Protocol):
         """Train a trial to its end, from its checkpoint if there is one, and report to it."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:
-        """Return a pack (`packs.pack.PackSetup`) without trials yet.
-
-        Raises an exception of any kind if trials with this key must train alone.
-        """
+        """Return an empty pack (`packs.pack.PackSetup`), or raise if trials must train alone."""
 
 
 class TrainedModel(Protocol):
@@ -283,8 +271,7 @@ class TrainedModel(Protocol):
         """Raise ValueError if the model was not trained on columns like these."""
 
     def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        """Return scores (N, C) whose softmax is the classes' probabilities, or scaled targets
-        (N, 1)."""
+        """Return scores (N, C), whose softmax are probabilities, or scaled targets (N, 1)."""
 
 
 @functools.cache

@@ -36,10 +36,7 @@ THRESHOLD_METRIC = "val_f1"
 
 @dataclass(frozen=True, eq=False)
 class JudgedTargets:
-    """Targets of the rows that judge a trial, with the metric of the study.
-
-    A family passes its outputs for these rows, and gets metrics.
-    """
+    """Targets of the rows that judge a trial, with the metric of the study."""
 
     task: Task
     y: Targets
@@ -51,52 +48,38 @@ class JudgedTargets:
     loss: ValueLoss = SQUARED_ERROR
 
     @classmethod
-    def of(cls, dataset: Dataset, metric: str) -> JudgedTargets:
-        """Return the targets of the validation part."""
-        return cls.of_part(dataset, dataset.validation, metric)
-
-    @classmethod
-    def of_part(cls, dataset: Dataset, part: DatasetPart, metric: str) -> JudgedTargets:
+    def from_part(cls, dataset: Dataset, part: DatasetPart, metric: str) -> JudgedTargets:
         """Return the targets of a part of the data set."""
         unit = dataset.target_mean, dataset.target_scale
         return cls(dataset.task, part.y, *unit, metric, dataset.loss)
 
     @property
     def wants_metric(self) -> bool:
-        """Whether the study's metric needs the outputs, because it is no sum over rows that each
-        epoch has anyway."""
+        """Whether the metric needs the outputs, and is no sum that each epoch has anyway."""
         name = self.metric.removeprefix(JUDGED_PREFIX)
         known = self.metric.startswith(JUDGED_PREFIX) and name in prediction_metrics(
             self.task, self.loss
         )
         return known and self.metric not in EPOCH_METRICS[self.task] and len(self.y) > 0
 
-    def metric_of(self, outputs: Floats) -> dict[str, float]:
-        """Return the study's metric for outputs (N, C) of `family.TrainedModel.outputs`.
-
-        The metric is NaN if the rows do not determine it.
-        """
+    def study_metric(self, outputs: Floats) -> dict[str, float]:
+        """Return the study's metric for outputs (N, C); NaN if the rows do not determine it."""
         names = [self.metric.removeprefix(JUDGED_PREFIX)]
         return self._scored(outputs, [*names, "error"] if self._has_threshold(outputs) else names)
 
     def each_epoch(self, outputs: Floats) -> dict[str, float]:
-        """Return the metrics of an epoch's report: the loss, the metrics that people read, and the
-        study's metric. The caller adds `train_loss`."""
+        """Return the metrics of an epoch's report, without `train_loss`."""
         names = [*EPOCH_METRICS[self.task], self.metric] if self.wants_metric else []
         names = names or list(EPOCH_METRICS[self.task])
         return self._scored(outputs, [n.removeprefix(JUDGED_PREFIX) for n in names])
 
-    def every(self, outputs: Floats) -> dict[str, float]:
+    def all_metrics(self, outputs: Floats) -> dict[str, float]:
         """Return all metrics that the rows determine."""
         found = self._scored(outputs, prediction_metrics(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
-    def beside(self, outputs: Floats) -> dict[str, float]:
-        """Return what a model file holds besides the model, from the model's outputs for the rows.
-
-        It is the probability from which on a row gets the second of two classes, if the study's
-        metric is F1; else nothing.
-        """
+    def threshold_entry(self, outputs: Floats) -> dict[str, float]:
+        """Return the label threshold for a model file, if the study's metric is F1."""
         if not (len(self.y) and self._has_threshold(outputs)):
             return {}
         return {
@@ -130,7 +113,15 @@ class ReportScores:
     """Returns the outputs (N, C) for the judged rows."""
 
     def __call__(self) -> dict[str, float]:
-        return self.judged.every(self.get_outputs())
+        return self.judged.all_metrics(self.get_outputs())
+
+    def study_metric(self) -> dict[str, float]:
+        """Return the study's metric if it needs the outputs; else nothing."""
+        return self.judged.study_metric(self.get_outputs()) if self.judged.wants_metric else {}
+
+    def threshold_entry(self) -> dict[str, float]:
+        """Return `JudgedTargets.threshold_entry` by the outputs."""
+        return self.judged.threshold_entry(self.get_outputs())
 
 
 def join_judged(parts: Sequence[JudgedTargets]) -> JudgedTargets:
@@ -139,10 +130,7 @@ def join_judged(parts: Sequence[JudgedTargets]) -> JudgedTargets:
 
 
 def class_weights(dataset: Dataset) -> tuple[float, ...]:
-    """Return the weight of a row of each class that makes all classes count the same.
-
-    The mean weight over the training part is 1. Regression has no weights.
-    """
+    """Return the weights that make all classes count the same; regression has none."""
     if not dataset.classes:
         return ()
     counts = np.bincount(dataset.train.y, minlength=len(dataset.classes))

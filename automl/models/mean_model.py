@@ -1,7 +1,7 @@
 """Averages several models into one (Lakshminarayanan et al., 2017, https://arxiv.org/abs/1612.01474),
 and computes outputs of models with all cores that the process may use.
 
-It chooses no members; `ensemble/` does.
+It chooses no members; `mean_model_file.py` does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.data.columns import TableColumns
-from automl.data.dataset import TableRows
+from automl.data.dataset import Dataset, TableRows
 from automl.models.family import TrainedModel
 from automl.models.model_file import check_content
 
@@ -67,10 +67,7 @@ class MeanModel:
             model.check_columns(columns)
 
     def of_heaviest(self, n: int) -> MeanModel:
-        """Return the mean of the `n` trials of the largest weight, with all their members.
-
-        Of trials with equal weights the first ones are taken.
-        """
+        """Return the mean of the `n` trials of the largest weight, with all their members."""
         ends = list(accumulate(self._sizes))
         groups = [range(end - size, end) for end, size in zip(ends, self._sizes, strict=True)]
         group_weights = [sum(self.weights[i] for i in group) for group in groups]
@@ -105,6 +102,45 @@ def mean_outputs(
     log_shares = np.log(shares)[:, None, None]
     scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p + log_shares, axis=0)
     return scores
+
+
+def judged_outputs(model: TrainedModel, dataset: Dataset) -> npt.NDArray[np.float64]:
+    """Return the outputs (N, C) for the rows of `dataset.judged`, as `TrainedModel.outputs`.
+
+    In a trial with folds each row gets the mean output of the models that never saw it, one per
+    division of the rows. An ensemble of trials with folds returns the weighted mean of the trials'
+    outputs. Raises ValueError for a model that was not trained on these folds.
+    """
+    if not dataset.folds:
+        return model.outputs(dataset.columns, dataset.validation.rows)
+    members, n_folds = (model.members if isinstance(model, MeanModel) else ()), len(dataset.folds)
+    if not members or len(members) % n_folds:
+        raise ValueError(f"{max(1, len(members))} models for {n_folds} folds")
+    begins = range(0, len(members), n_folds)
+    by_trial = [_outputs_of_trial(members[begin : begin + n_folds], dataset) for begin in begins]
+    if len(by_trial) == 1:
+        return by_trial[0]
+    assert isinstance(model, MeanModel), "it has members"
+    weights = [sum(model.weights[begin : begin + n_folds]) for begin in begins]
+    return mean_outputs(np.stack(by_trial), dataset.task, weights)
+
+
+def _outputs_of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.NDArray[np.float64]:
+    """Return the outputs (N, C) of one trial's models, one model per fold."""
+    n_repeats = max(fold.repeat for fold in dataset.folds) + 1
+    outputs = np.empty((n_repeats, len(dataset.train), dataset.n_outputs))
+    for fold, member in zip(dataset.folds, members, strict=True):
+        rows = dataset.train.rows.take(fold.judged)
+        outputs[fold.repeat, fold.judged] = member.outputs(dataset.columns, rows)
+    judged = outputs[:, dataset.judged_places]  # the same in each division
+    return mean_outputs(judged, dataset.task)
+
+
+def class_probabilities(outputs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the probabilities (N, C, …) of the classes with these scores (N, C, …)."""
+    shares = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
+    probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def usable_threads() -> int:

@@ -1,26 +1,26 @@
 """Names what a model file holds besides the model, and checks it before anything is made of it.
 
-The author of a `best.pt` or `refit.pt` may be a stranger. What passes the checks agrees with
-itself, and nothing much larger than the file is ever made of it. Names in a file are shown, never
-imported. Weights of networks are checked in `networks/network.py`. No torch: processes without it
-write these files.
+The author of a file may be a stranger. What passes the checks agrees with itself, and nothing much
+larger than the file is made of it. Names in a file are shown, never imported. The jobs of the
+processes that write files are defined here, too, because the asking processes load no models.
 """
 
 from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Self, cast
 
 from automl.config import Task
 from automl.config.commands import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
-from automl.models.family import Family, family_name
+from automl.data.dataset import Dataset, UserDataFacts
+from automl.models.family import Family, TrainedModel, family_name
+from automl.record.study_files import study_around
 from automl.trial import ParamValue
 
 MODEL_FORMAT = "automl-model-2"
@@ -29,8 +29,7 @@ ARRAY_MODEL_FORMAT = "automl-model-arrays-1"
 """Format of each `best.pt` of a model that was trained on arrays of a user."""
 
 THRESHOLD_KEY = "threshold"
-"""Key of the probability from which on a row gets the second of two classes. Without it, the
-likelier class is predicted."""
+"""Key of the probability from which on a row gets the second of two classes."""
 
 SHARED_KEYS = frozenset(
     (
@@ -47,8 +46,7 @@ SHARED_KEYS = frozenset(
         "value_loss",
     )
 )
-"""Keys that `make_model_state` adds to the model. Their values are the same for all models of a
-table."""
+"""Keys that `make_model_state` adds to the model, the same for all models of a table."""
 
 
 def make_model_state(
@@ -100,8 +98,7 @@ class RefitFacts:
     """Name of the rows that were trained on, one of `config.commands.REFIT_ROWS`."""
     n_seeds: int
     data: str
-    """Digest of the table and split of the study's search, in hex; empty: the training has rows of
-    its own."""
+    """Digest of the table and split of the search, in hex; empty: the training has its own rows."""
     members: tuple[int, ...] = ()
     """Trials of an ensemble, each of which was trained again, the heaviest first."""
 
@@ -116,8 +113,7 @@ class RefitFileJob:
     study: str
     refitted: RefitFacts
     searched_model: str | None = None
-    """The `best.pt` of the searched trial, whose label threshold is kept: a refit has no rows to
-    find one with."""
+    """The `best.pt` of the searched trial, whose label threshold the refit keeps."""
     weights: Mapping[int, float] = field(default_factory=dict)
     """Weights of an ensemble by trial, in the order of `seeds`; empty for a single trial."""
 
@@ -176,8 +172,7 @@ def parse_target_reading(state: Mapping[str, Any]) -> NumberReading | None:
     plain = state.get("target_reading")
     if plain is None:
         return None
-    check_content(isinstance(plain, Mapping), "no reading", plain)
-    reading = reading_from_plain(plain)
+    reading = reading_from_plain(parse_mapping(plain, "no reading"))
     check_content(isinstance(reading, NumberReading), "no reading of numbers", plain)
     assert isinstance(reading, NumberReading)
     return reading
@@ -198,32 +193,39 @@ def parse_text(state: Mapping[str, Any], key: str) -> str:
     return str(value)
 
 
+def parse_mapping(plain: object, what: str) -> Mapping[str, Any]:
+    """Return a mapping by names; else raise ValueError with `what`."""
+    check_content(
+        isinstance(plain, Mapping) and all(isinstance(n, str) for n in plain), what, plain
+    )
+    return cast(Mapping[str, Any], plain)
+
+
+def parse_list(plain: object, what: str, is_item: Callable[[Any], bool]) -> list[Any]:
+    """Return a list or tuple whose items pass `is_item`; else raise ValueError with `what`."""
+    check_content(isinstance(plain, list | tuple) and all(map(is_item, plain)), what, plain)
+    return list(cast(Sequence[Any], plain))
+
+
 def parse_metrics(plain: object) -> dict[str, float]:
     """Return metrics by name. Raises ValueError for anything but names and numbers."""
-    check_content(isinstance(plain, Mapping), "no metrics", plain)
-    assert isinstance(plain, Mapping)
-    for name, value in plain.items():
-        check_content(isinstance(name, str), "a metric without a name", name)
+    metrics = parse_mapping(plain, "no metrics")
+    for name, value in metrics.items():
         check_content(type(value) in (int, float), f"the metric {name[:50]!r}", value)
-    return {name: float(value) for name, value in plain.items()}
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def parse_params(plain: object) -> dict[str, ParamValue]:
     """Return params of a trial, or arguments of a network: names and single values."""
-    check_content(isinstance(plain, Mapping), "no params", plain)
-    assert isinstance(plain, Mapping)
-    for name, value in plain.items():
-        check_content(isinstance(name, str), "a param without a name", name)
+    params = parse_mapping(plain, "no params")
+    for name, value in params.items():
         check_content(value is None or _is_label(value), f"the param {name[:50]!r}", value)
-    return dict(plain)
+    return dict(params)
 
 
 def parse_classes(state: Mapping[str, Any], task: Task, n_outputs: int) -> tuple[ParamValue, ...]:
     """Return the class labels; none for regression."""
-    plain = state["classes"]
-    check_content(
-        isinstance(plain, list | tuple) and all(map(_is_label, plain)), "no labels", plain
-    )
+    plain = parse_list(state["classes"], "no labels", _is_label)
     n_expected = 0 if task is Task.regression else n_outputs
     check_content(len(plain) == n_expected, f"not {n_expected} labels", plain)
     check_content(task is not Task.regression or n_outputs == 1, "not one output", n_outputs)
@@ -237,11 +239,8 @@ def parse_refitted(content: Mapping[str, Any]) -> RefitFacts | None:
     plain = content.get(REFITTED_KEY)
     if plain is None:
         return None
-    check_content(isinstance(plain, Mapping), "no refit", plain)
-    members = plain.get("members", [])
-    check_content(
-        isinstance(members, list | tuple) and all(map(_is_trial, members)), "no trials", members
-    )
+    plain = parse_mapping(plain, "no refit")
+    members = parse_list(plain.get("members", []), "no trials", _is_trial)
     rows, data = parse_text(plain, "rows"), parse_text(plain, "data")
     found = RefitFacts(plain["trial"], rows, plain["n_seeds"], data, tuple(members))
     check_content(_is_trial(found.trial), "no trial", found.trial)
@@ -257,27 +256,24 @@ def _is_label(value: object) -> bool:
     return type(value) in (str, int, float, bool)
 
 
-def parse_shares(plain: object, n: int) -> list[float]:
-    """Return `n` weights, checked to be above 0 and to sum to 1."""
-    check_content(isinstance(plain, list | tuple) and len(plain) == n, f"not {n} weights", plain)
-    assert isinstance(plain, list | tuple)
-    check_content(
-        all(type(x) is float and 0 < x <= 1 for x in plain), "no weights of models", plain
-    )
-    check_content(
-        math.isclose(math.fsum(plain), 1, rel_tol=1e-6), "weights that do not sum to 1", plain
-    )
-    return list(plain)
+def parse_shares(plain: object, n: int) -> list[float] | None:
+    """Return `n` weights, checked to be above 0 and to sum to 1; None if there are none."""
+    if plain is None:
+        return None
+    shares = parse_list(plain, "no weights of models", lambda x: type(x) is float and 0 < x <= 1)
+    check_content(len(shares) == n, f"not {n} weights", plain)
+    sums_to_1 = math.isclose(math.fsum(shares), 1, rel_tol=1e-6)
+    check_content(sums_to_1, "weights that do not sum to 1", plain)
+    return shares
 
 
-def parse_sizes(plain: object, n: int) -> list[int]:
-    """Return group sizes, checked to be whole numbers from 1 that sum to `n`."""
-    check_content(
-        isinstance(plain, list | tuple) and all(map(is_positive_size, plain)), "no numbers", plain
-    )
-    assert isinstance(plain, list | tuple)
-    check_content(sum(plain) == n, f"not {n} models", plain)
-    return list(plain)
+def parse_sizes(plain: object, n: int) -> list[int] | None:
+    """Return group sizes, whole numbers from 1 that sum to `n`; None if there are none."""
+    if plain is None:
+        return None
+    sizes = parse_list(plain, "no numbers", is_positive_size)
+    check_content(sum(sizes) == n, f"not {n} models", plain)
+    return sizes
 
 
 def check_unpacked_size(members: Sequence[Mapping[str, Any]], file_bytes: int) -> None:
@@ -320,3 +316,102 @@ def short_error_text(error: BaseException) -> str:
     text = " ".join(str(error)[:2000].split()) or type(error).__name__
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= 300 else f"{text[:299]}…"
+
+
+class LoadedModel:
+    """What `load` returns: a trained model, on the CPU until it is moved with `to`."""
+
+    def __init__(self, content: Mapping[str, Any], path: Path, model: TrainedModel) -> None:
+        state, self._model = content["state"], model
+        self.task: Task = parse_task(state)
+        self.params = parse_params(content["params"])
+        """The hyperparameters that the model was trained with."""
+        self.metrics = parse_metrics(content.get("metrics", {}))
+        """Metrics of its trial's best report, such as `val_loss`. A mean of several models has
+        none."""
+        self.refitted = parse_refitted(content)
+        """The `trial` that was trained again, its `rows` and `n_seeds`, if the file is a
+        `refit.pt`; else None."""
+        self.path = path
+        """The file that the model was loaded from."""
+        self.data_digest = parse_text(state, "data")
+        """Digest of the data and split of the training, in hex; empty: unknown."""
+        self.value_loss = parse_loss(state)
+        """The training loss, if the model predicts numbers."""
+
+    @property
+    def model(self) -> Any:
+        """The `torch.nn.Module`, which takes the encoded columns; a list of modules for the mean of
+        several models; None for a model that is no network."""
+        return self._model.module
+
+    def to(self, device: str) -> Self:
+        """Move the model to a device, named as in torch (`cuda:0`), and return it."""
+        self._model.to(device)
+        return self
+
+    @property
+    def study(self) -> str | None:
+        """Name of the study whose folder contains the model file; None: no study does."""
+        return study_around(self.path)
+
+
+@dataclass(frozen=True)
+class EnsembleFileJob:
+    """Describes an `ensemble.pt` to write, and the models to choose from. Picklable."""
+
+    path: str
+    """Path of the file to write."""
+    models: Mapping[int, str]
+    """The `best.pt` of each trial, the best first."""
+    dataset: Dataset
+    study: str
+    build: str | None = None
+    """Target (`module:function`) that builds a network of the user; None: there is none."""
+    plots: str | None = None
+    """Folder for pictures of the findings; None: none are drawn."""
+
+
+@dataclass(frozen=True)
+class EnsembleFileResult:
+    """Describes the ensemble that was written."""
+
+    members: Mapping[int, float]
+    """Weights of the members by trial, the heaviest first."""
+    scores: Mapping[str, float]
+    """Metrics of the ensemble on the rows by which its members were chosen."""
+    best_trial_scores: Mapping[int, Mapping[str, float]]
+    """Metrics of the best trial by itself on the same rows, by trial."""
+    rows_per_second: Mapping[int, float]
+    """How many rows each model that could be chosen predicts per second, by trial."""
+    not_drawn: str = ""
+    """Pictures that were asked for and not drawn, with the reason; empty: all were drawn."""
+
+
+@dataclass(frozen=True)
+class EnsembleWorkerSetup:
+    """Starts the process that previews an ensemble during a sweep, and writes it at the end."""
+
+    dataset: Dataset
+    build: str | None = None
+    """Target (`module:function`) that builds a network of the user; None: there is none."""
+
+
+@dataclass(frozen=True)
+class EnsembleQuery:
+    """Asks how good an ensemble of these models is."""
+
+    models: Mapping[int, str]
+    """The `best.pt` of each trial, the best first."""
+
+
+@dataclass(frozen=True)
+class EnsembleQueryResult:
+    """Answers an `EnsembleQuery` with the members that were chosen."""
+
+    members: Mapping[int, float]
+    """Weights of the members by trial, the heaviest first; empty if no model gives numbers."""
+    scores: Mapping[str, float]
+    """Metrics of the ensemble on the rows by which its members were chosen."""
+    seconds: float
+    """Time that the choice of the members took."""

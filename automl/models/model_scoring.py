@@ -13,7 +13,7 @@ from pathlib import Path
 from automl.config import DataConfig, Task
 from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_dataset_with_test
-from automl.data.scoring.baselines import simplest_baseline
+from automl.data.scoring.evaluation import simplest_baseline
 from automl.data.scoring.metrics import Floats, make_predictions
 from automl.data.tables.frames import Frame
 from automl.errors import AutoMLError
@@ -60,8 +60,6 @@ class HeldOutScores:
 
 def score(job: HeldOutScoringJob) -> HeldOutScores:
     """Score the models of a job. Raises AutoMLError for a table or a file that cannot be used."""
-    from automl.models.predictor import load_table_model
-
     loaded = load_dataset_with_test(job.data, job.data.test_path)
     data, part = loaded.dataset, loaded.test
     models = {name: load_table_model(path) for name, path in job.paths.items()}

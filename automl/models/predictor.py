@@ -28,16 +28,11 @@ from automl.models.family import (
     load_families,
     load_heavy_side,
 )
-from automl.models.mean_model import MeanModel, outputs_by_threads
-from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT
+from automl.models.mean_model import MeanModel, class_probabilities, outputs_by_threads
+from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT, LoadedModel
 from automl.objectives.checkpoints import plain_checkpoint
 from automl.record.studies import model_files
-from automl.record.study_files import (
-    BEST_CHECKPOINT_FILE,
-    LAST_CHECKPOINT_FILE,
-    StudyFiles,
-    study_around,
-)
+from automl.record.study_files import BEST_CHECKPOINT_FILE, LAST_CHECKPOINT_FILE, StudyFiles
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -48,55 +43,29 @@ MEMBERS_KEY = "members"
 MEMBER_WEIGHTS_KEY = "member_weights"
 """Key of the members' weights, as in an `ensemble.pt`; without it, all are the same."""
 MEMBER_SIZES_KEY = "member_sizes"
-"""Key of how many consecutive members are folds or seeds of one trial; without it, each member is a
-trial of its own."""
+"""Key of how many consecutive members belong to one trial each; without it, one each."""
 _FAMILY_BY_OLD_FORMAT = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Family of the files that do not name theirs, by their format: earlier versions wrote them."""
 
 
-class Predictor:
-    """A trained model with its table's preprocessing, which predicts labels or values for raw rows.
-
-    It computes on the CPU until it is moved with `to`.
-    """
+class Predictor(LoadedModel):
+    """A trained model that predicts labels or values for raw rows of a table."""
 
     def __init__(
-        self,
-        content: Mapping[str, Any],
-        path: Path,
-        file_bytes: int,
-        build: NetworkBuilder | None,
+        self, content: Mapping[str, Any], path: Path, file_bytes: int, build: NetworkBuilder | None
     ) -> None:
-        """Read the `content` of the model file at `path`, which has `file_bytes`.
-
-        A file of unknown origin may raise any exception.
-        """
+        """Read the model file at `path`. A file of unknown origin may raise any exception."""
         state = content["state"]
-        self.task = model_file.parse_task(state)
-        self._model = _read_model(state, file_bytes, build)
+        super().__init__(content, path, _read_model(state, file_bytes, build))
         self.export_formats = _export_formats(state)
         """File formats that `export` can write of the model."""
         self.classes = model_file.parse_classes(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
-        self.params = model_file.parse_params(content["params"])
-        """The hyperparameters that the model was trained with."""
-        self.metrics = model_file.parse_metrics(content.get("metrics", {}))
-        """Metrics of its trial's best report, such as `val_loss`. A mean of several models has
-        none."""
-        self.refitted = model_file.parse_refitted(content)
-        """The `trial` that was trained again, its `rows` and `n_seeds`, if the file is a
-        `refit.pt`; else None."""
-        self.path = path
-        """The file that the model was loaded from."""
         self.target = model_file.parse_text(state, "target")
         """Name of the column that the model predicts; empty: unknown."""
         self._target_reading = model_file.parse_target_reading(state)
-        self.data_digest = model_file.parse_text(state, "data")
-        """Digest of the table and split of the training, in hex; empty: unknown."""
         self._mean = model_file.parse_number(state, "target_mean")
         self._scale = model_file.parse_number(state, "target_scale")
-        self.value_loss = model_file.parse_loss(state)
-        """The training loss, if the model predicts numbers."""
         self.threshold = model_file.parse_threshold(state, self._model.n_outputs)
         """Probability from which on a row gets the second of two classes (`study.metric=val_f1`);
         None: the likelier class is predicted."""
@@ -115,18 +84,17 @@ class Predictor:
         out = self.outputs(self.read(frame))
         if self.task is Task.regression:
             return np.asarray(out[:, 0] * self._scale + self._mean)
-        scores = out if self.threshold is None else _shares(out)
+        scores = out if self.threshold is None else class_probabilities(out)
         return np.asarray(np.array(self.classes)[predict_labels(scores, self.threshold)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
-        """Return probabilities (N, C), in the order of `classes`. Raises AutoMLError for
-        regression."""
+        """Return probabilities (N, C) as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
-        return _shares(self.outputs(self.read(frame)))
+        return class_probabilities(self.outputs(self.read(frame)))
 
     @property
-    def trained(self) -> TrainedModel:
+    def trained_model(self) -> TrainedModel:
         """The model without the preprocessing of its table."""
         return self._model
 
@@ -163,26 +131,12 @@ class Predictor:
         return permutation_importances(self.columns, rows, loss, n_repeats=n_repeats, seed=seed)
 
     @property
-    def model(self) -> Any:
-        """The `torch.nn.Module`, which takes the encoded columns; a list of modules for the mean of
-        several models; None for a model that is no network."""
-        return self._model.module
-
-    def to(self, device: str) -> Predictor:
-        """Move the model to a device, named as in torch (`cuda:0`), and return it."""
-        self._model.to(device)
-        return self
-
-    @property
     def has_network(self) -> bool:
         """Whether the model is a network, or has one as a member; networks can compute on a GPU."""
         return any(model.module is not None for model in self._members)
 
     def copied_to(self, device: str) -> Predictor:
-        """Return a copy that computes on a device, independent of this model.
-
-        Members that are no networks are shared.
-        """
+        """Return a copy that computes on a device; members that are no networks are shared."""
         copied = copy.copy(self)
         shared = {id(model): model for model in self._members if model.module is None}
         copied._model = copy.deepcopy(self._model, shared)
@@ -194,11 +148,6 @@ class Predictor:
         return self._model.members if isinstance(self._model, MeanModel) else (self._model,)
 
     @property
-    def study(self) -> str | None:
-        """Name of the study whose folder contains the model file; None: no study does."""
-        return study_around(self.path)
-
-    @property
     def columns(self) -> TableColumns:
         """What the preprocessing learned of each column that the model takes."""
         return self._preprocessing.columns
@@ -208,8 +157,7 @@ class Predictor:
         return self._preprocessing.read(frame)
 
     def outputs(self, rows: TableRows) -> npt.NDArray[np.float64]:
-        """Return scores (N, C) whose softmax is the classes' probabilities, or scaled targets
-        (N, 1)."""
+        """Return scores (N, C), whose softmax are probabilities, or scaled targets (N, 1)."""
         return outputs_by_threads(self._model, self.columns, rows)
 
     def of_heaviest(self, n: int) -> Predictor:
@@ -243,12 +191,6 @@ class Predictor:
         )
 
 
-def _shares(outputs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    shares = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
-    probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
-    return probabilities
-
-
 def _read_model(
     state: Mapping[str, Any], file_bytes: int, build: NetworkBuilder | None
 ) -> TrainedModel:
@@ -257,29 +199,18 @@ def _read_model(
         return load_heavy_side(_family_class(state)).read_model(
             state, file_bytes=file_bytes, build=build
         )
-    members = state[MEMBERS_KEY]
-    model_file.check_content(
-        isinstance(members, list | tuple) and len(members) > 0, "no models", members
+    members = model_file.parse_list(
+        state[MEMBERS_KEY], "no models", lambda member: isinstance(member, Mapping)
     )
-    model_file.check_content(
-        all(isinstance(member, Mapping) for member in members), "no models", members
-    )
+    model_file.check_content(len(members) > 0, "no models", members)
     model_file.check_unpacked_size(members, file_bytes)
     models = []
     shared = {name: value for name, value in state.items() if name != MEMBERS_KEY}
     for member in ({**shared, **own} for own in members):
         side = load_heavy_side(_family_class(member))
         models.append(side.read_model(member, file_bytes=file_bytes, build=build))
-    weights = (
-        model_file.parse_shares(state[MEMBER_WEIGHTS_KEY], len(models))
-        if MEMBER_WEIGHTS_KEY in state
-        else None
-    )
-    sizes = (
-        model_file.parse_sizes(state[MEMBER_SIZES_KEY], len(models))
-        if MEMBER_SIZES_KEY in state
-        else None
-    )
+    weights = model_file.parse_shares(state.get(MEMBER_WEIGHTS_KEY), len(models))
+    sizes = model_file.parse_sizes(state.get(MEMBER_SIZES_KEY), len(models))
     return MeanModel(models, model_file.parse_task(state), weights, sizes)
 
 
@@ -349,10 +280,7 @@ def load_table_model(
 
 
 def load_user_state(path: str | PathLike[str]) -> Any:
-    """Return the state that a user's objective gave for a `best.pt`; None: `load` reads the file.
-
-    Raises AutoMLError for a file that is missing or no checkpoint.
-    """
+    """Return the state that a user's objective gave; None for a model. Raises AutoMLError."""
     state = _read_content(path).get("state")
     return None if isinstance(state, Mapping) and is_model_state(state) else state
 
@@ -400,10 +328,7 @@ def _no_file_message(path: Path) -> str:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint file holds, whether torch wrote it or not.
-
-    Raises FileNotFoundError or ValueError.
-    """
+    """Return the content of a checkpoint of either format. Raises FileNotFoundError, ValueError."""
     if plain_checkpoint.is_plain_checkpoint(path):
         return plain_checkpoint.load(path)
     from automl.objectives.checkpoints import torch_checkpoint  # loads torch
@@ -417,10 +342,7 @@ def is_model_state(state: Mapping[str, Any]) -> bool:
 
 
 def _how_to_build(path: str | PathLike[str], target: str) -> str:
-    """Return a message with the call that works.
-
-    If the file's target is no name of a function, the message says `module:function` in its place.
-    """
+    """Return a message with the call that works."""
     name = r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}"
     if re.fullmatch(f"{name}:{name}", target, re.ASCII) is None:
         target = "module:function"

@@ -28,6 +28,9 @@ class StudyGoal:
     trial has no value."""
 
 
+MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)
+
+
 @dataclass(frozen=True)
 class FinalReport:
     """A trial's value and model, returned by an estimator if `StudyGoal.value_at_end` is set."""
@@ -42,8 +45,7 @@ class FinalReport:
 
 @dataclass(frozen=True)
 class Patience:
-    """The best value of a trial so far and the epochs since, for early stopping; without a limit
-    it is never over."""
+    """The best value of a trial and the epochs since; without a limit it is never over."""
 
     goal: StudyGoal
     limit_epochs: int | None

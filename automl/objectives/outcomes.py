@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from automl.models.networks.parallel.messages import RankDiedError
 from automl.objectives.reports.report_values import plain_number
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import (
@@ -39,16 +38,17 @@ from automl.trial import (
 )
 
 
+class RankDiedError(TrialInterrupted):
+    """Raised when one process of a trial that trains in several has died; all are then ended."""
+
+
 class PrunedWithoutReports(TrialPruned):
     """Raised when an objective raises `optuna.TrialPruned` before it reports anything. Optuna takes
     this to mean that the trial is known to be bad."""
 
 
 def is_optuna_pruning(error: BaseException) -> bool:
-    """Return whether the error is `optuna.TrialPruned`.
-
-    Optuna is not imported here: the code that raised the error has imported it.
-    """
+    """Return whether the error is `optuna.TrialPruned`, without importing Optuna."""
     pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
     return isinstance(pruned, type) and isinstance(error, pruned)
 
@@ -143,10 +143,7 @@ def _may_be_ctrl_c(record: TrialReports) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the device or the host was out of memory.
-
-    torch has an exception for it, but does not raise that everywhere.
-    """
+    """Return whether memory ran out, which torch does not always say by its own exception."""
     if isinstance(error, MemoryError) or _is_torch_type(error, "OutOfMemoryError"):
         return True
     return isinstance(error, RuntimeError) and mentions_out_of_memory(_exception_text(error))
@@ -168,18 +165,12 @@ def mentions_device_failure(text: str) -> bool:
 
 
 def is_pruning(error: BaseException) -> bool:
-    """Return whether the error ends a trial as pruned.
-
-    Both `automl.TrialPruned` and Optuna's, raised by an objective written for Optuna, do.
-    """
+    """Return whether the error ends a trial as pruned; Optuna's exception does, too."""
     return isinstance(error, TrialPruned) or is_optuna_pruning(error)
 
 
 def _is_torch_type(value: Any, name: str) -> bool:
-    """Return whether a value is of torch's class `name`.
-
-    torch is not imported here: the code that made such a value has imported it.
-    """
+    """Return whether a value is of torch's class `name`, without importing torch."""
     kind = getattr(sys.modules.get("torch"), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
@@ -224,10 +215,7 @@ def _no_value(record: TrialReports) -> str:
 
 
 def _hint(error: BaseException, params: Params) -> str:
-    """Return the names of the trial's params if a missing or unknown one may be the cause.
-
-    Returns an empty text otherwise.
-    """
+    """Return the trial's params if a missing or unknown one may be the cause, else nothing."""
     key: Any = error.args[0] if error.args else None
     missing_key = (isinstance(error, KeyError) and not isinstance(error, MissingParamError)) and (
         isinstance(key, str) and key not in params

@@ -35,7 +35,7 @@ def check_space(declaration: ObjectiveDeclaration, names: Iterable[str], metric:
     space = tuple(names)
     if declaration.params is not None:
         for name in space:
-            _check_known(f"space.{name}", name, declaration.params, "the objective takes")
+            _check_known(f"space.{name}", name, declaration.params, "the objective takes", space)
     missing = [name for name in declaration.required if name not in space]
     if missing:
         raise ConfigError(
@@ -58,10 +58,7 @@ def check_conditions(declaration: ObjectiveDeclaration, conditional: Iterable[st
 
 
 def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]]) -> None:
-    """Raise ConfigError if the built-in objective cannot take a bound or choice of the space.
-
-    `values` holds the values to check, for each param. A user's objective takes any value.
-    """
+    """Raise ConfigError if the built-in objective cannot take one of a param's `values`."""
     if plan.objective.kind is not ObjectiveKind.builtin:
         return
     for name, candidates in values.items():
@@ -162,9 +159,20 @@ def check_batch(name: str, n_train: int, smallest: int) -> None:
         )
 
 
-def _check_known(what: str, name: str, known: tuple[str, ...], rule: str) -> None:
+_DEFAULT_SPACE = frozenset(("depth", "width", "lr", "batch_size"))
+"""The params of conf/space/mlp.yaml, which a command line has that names no space."""
+
+
+def _check_known(
+    what: str, name: str, known: tuple[str, ...], rule: str, space: tuple[str, ...] = ()
+) -> None:
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=1)
     guess = f" Did you mean {near[0]}?" if near else ""
+    if name in _DEFAULT_SPACE.intersection(space) == _DEFAULT_SPACE:
+        guess = (
+            " It is a param of the built-in network's space, the default, to which space.NAME=… "
+            "adds. Give the space whole: space='{NAME: …}'"
+        )
     raise ConfigError(f"{what}: unknown here; {rule}: {', '.join(known) or 'nothing'}.{guess}")

@@ -20,8 +20,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.config.metrics import reported_metric
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset, RefitRows
+from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
     CalledFunction,
@@ -56,8 +55,8 @@ class WarmUp:
 
 
 @dataclass(frozen=True)
-class MemberPlan:
-    """The final training of one member of an ensemble."""
+class MemberTraining:
+    """The final training of one member of an ensemble, or of the one trial that is refitted."""
 
     params: Params
     """The params of the member, under the names that its study uses."""
@@ -70,8 +69,8 @@ class MemberPlan:
 
 
 @dataclass(frozen=True)
-class RefitPlan:
-    """The differences between the final training of a study's winner and a trial of the search."""
+class RefitTraining:
+    """Says how the trials of a refit train where that differs from a trial of the search."""
 
     keeps_last: bool = False
     """The last report counts as the best, because no rows are left to find a better one by."""
@@ -82,7 +81,7 @@ class RefitPlan:
     """One process uses all GPUs of the trial."""
     own_rows: RefitRows | None = None
     """The rows to train on, if a user's function returns the data (data=python)."""
-    members: tuple[MemberPlan, ...] = ()
+    members: tuple[MemberTraining, ...] = ()
     """The members of an ensemble, the heaviest first."""
     member_of_trial: tuple[int, ...] = ()
     """The place in `members` of each trial of the refit, by the trial's number."""
@@ -113,10 +112,7 @@ class RefitPlan:
         return self.members[self.member_of_trial[number]].at_own_length(training)
 
     def training_of(self, params: Params, training: TrainingConfig) -> TrainingConfig:
-        """Return the training settings of a trial with these params.
-
-        If several members have these params, the longest training is returned.
-        """
+        """Return the training of a trial with these params; among several members, the longest."""
         alike = [member for member in self.members if member.params == params]
         longest = max(alike, key=lambda member: member.epochs, default=None)
         return training if longest is None else longest.at_own_length(training)
@@ -134,14 +130,14 @@ class TrainingPlan:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space, so that errors can list them."""
-    refit: RefitPlan | None = None
+    refit: RefitTraining | None = None
     """The plan of a final training; None: the trials are those of a search."""
     n_models: int = 1
     """Number of models that a trial trains, one for each fold."""
 
     @classmethod
     def from_config(
-        cls, config: Config, space: tuple[str, ...] = (), refit: RefitPlan | None = None
+        cls, config: Config, space: tuple[str, ...] = (), refit: RefitTraining | None = None
     ) -> TrainingPlan:
         """Return the plan that the settings describe."""
         model_family = family_of(config)
@@ -151,7 +147,7 @@ class TrainingPlan:
             family=model_family,
             training=model_family.with_length(config.training),
             metric=config.study.metric,
-            direction=config.study.towards,
+            direction=config.study.decided_direction,
             space=space,
             refit=refit,
         )
@@ -180,10 +176,7 @@ class TrainingPlan:
 
     @property
     def users_code(self) -> tuple[tuple[str, str], ...]:
-        """Key and value of each setting that names a user's function.
-
-        A process without torch calls none of these functions.
-        """
+        """Key and value of each setting that names a user's function, for processes with torch."""
         if self.objective.kind is ObjectiveKind.command:
             return ()
         found = [] if self.users_target is None else [self.users_target]
@@ -194,10 +187,7 @@ class TrainingPlan:
 
     @property
     def uses_torch(self) -> bool:
-        """Whether a training process loads torch.
-
-        A user's function may need it; a program loads for itself what it needs.
-        """
+        """Whether a training process loads torch, which a user's function may need."""
         if self.objective.kind is ObjectiveKind.builtin:
             return self.family.uses_torch
         return self.objective.kind is not ObjectiveKind.command
@@ -217,7 +207,7 @@ class TrainingPlan:
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN_REQUEST
         training = self.training_of(params)
-        request = self.family.request(params, dataset.of_one_model, training)
+        request = self.family.request(params, dataset.first_fold, training)
         if request.memory_bytes is None:
             return request
         return replace(request, memory_bytes=self.n_models * request.memory_bytes)
@@ -226,7 +216,7 @@ class TrainingPlan:
         """Return what a whole trial has to compute; None: arithmetic cannot tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return None
-        work = self.family.work(params, dataset.of_one_model, self.training_of(params))
+        work = self.family.work(params, dataset.first_fold, self.training_of(params))
         return None if work is None else replace(work, n_steps=self.n_models * work.n_steps)
 
     @property
@@ -244,10 +234,7 @@ class TrainingPlan:
         return family.n_reports(family.with_length(self.training_of(params)))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
-        """Return the key of the trials that a trial can train together with.
-
-        Returns None if it trains alone: a user's function, or params that cannot be trained at all.
-        """
+        """Return the key of the trials that a trial can train with; None: it trains alone."""
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
         if self.refit is not None and self.refit.trains_alone:
@@ -271,10 +258,9 @@ class SessionSetup:
     """Memory that a trial needs, as the user declared it, in bytes."""
     packs_large: bool = False
     """A user's networks train together even if they are too large to gain by it."""
-    inside: ProcessEntry | None = None
-    """Makes the stand-ins for libraries that the objective logs through
-    (`trial/library_redirect.py`); None: it logs through none."""
-    called: CalledFunction | None = None
+    redirect: ProcessEntry | None = None
+    """Makes stand-ins for libraries that the objective logs through; None: it logs through none."""
+    function: CalledFunction | None = None
     """The function that the user passed to `automl.sweep` (objective.kind called)."""
 
 
@@ -312,7 +298,7 @@ def declare_objective(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveD
 
 def declare_users(setup: SessionSetup) -> ObjectiveDeclaration:
     """Call `declare_objective` without data, in a process that may import the user's module."""
-    with open_inside(setup.inside).importing():
+    with open_inside(setup.redirect).importing():
         return declare_objective(setup.plan, None)
 
 

@@ -23,7 +23,7 @@ from automl.objectives.goal import FinalReport
 from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
 from automl.objectives.reports import step_counter
 from automl.objectives.reports.logged_values import LoggedSide
-from automl.objectives.reports.memory_peaks import MemoryCaps, MemoryPeakMeter, PeakReporter
+from automl.objectives.reports.memory_peaks import MemoryPeakMeter, PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
@@ -44,7 +44,7 @@ from automl.trial import (
     Verdict,
     single_event_handler,
 )
-from automl.trial.library_redirect import LoggingRedirect, NoLoggingRedirect
+from automl.trial.session_protocols import LoggingRedirect, NoLoggingRedirect
 
 if TYPE_CHECKING:
     from automl.models.networks.network_estimator import NetworkEstimator
@@ -57,7 +57,7 @@ def open_session(setup: SessionSetup) -> TrainingSession:
     """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
     if setup.plan.uses_torch:
         _prepare_torch(setup.n_threads)
-    inside = open_inside(setup.inside)
+    inside = open_inside(setup.redirect)
     with inside.importing():
         objective = open_objective(setup)
     return TrainingSession(setup.plan, objective, inside)
@@ -71,10 +71,7 @@ def _prepare_torch(n_threads: int) -> None:
 
 
 def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
-    """Return the callable that runs each trial: a user's function, or an estimator.
-
-    Raises ConfigError.
-    """
+    """Return what runs each trial: a user's function, or an estimator. Raises ConfigError."""
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         if plan.refit is not None and plan.refit.n_ranks > 1:
@@ -98,7 +95,7 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
             networks.data_parallel = plan.refit.data_parallel
         return estimator
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
-    called, target = setup.called, plan.objective.target
+    called, target = setup.function, plan.objective.target
     function = resolve_objective(target) if called is None else called.load(target)
     if plan.objective.kind is ObjectiveKind.optuna:
         return OptunaObjective(function)
@@ -106,10 +103,7 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
 
 
 class TrainingSession:
-    """An `automl.trial.ObjectiveSession` for Python objectives and the built-in training.
-
-    `run` may be called from many threads at once.
-    """
+    """An `ObjectiveSession` for Python objectives and the built-in training, for many threads."""
 
     def __init__(
         self,
@@ -172,7 +166,7 @@ class TrainingSession:
         spec = feed.next()
         while spec is not None:
             self.run(spec, placement, single_event_handler(on_events))
-            spec = None if self._isolation.spent else feed.next()
+            spec = feed.next() if self._isolation.process_is_reusable else None
 
     def _run_together(
         self, key: PackKey, feed: TrialSource, placement: Placement, on_events: OnEvents
@@ -210,10 +204,7 @@ class TrainingSession:
             return None
 
     def held_bytes(self) -> Sequence[int]:
-        """Return the memory that torch holds on each of its devices, in bytes, caches included.
-
-        Any thread may call it.
-        """
+        """Return the bytes that torch holds on each device, caches included, in any thread."""
         if not self._uses_cuda():
             return ()
         import torch
@@ -231,10 +222,7 @@ class TrainingSession:
         return 0
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
-        """Limit the memory that torch may take on each of its devices, once it uses them.
-
-        Any thread may call it.
-        """
+        """Limit the memory that torch may take on each of its devices, in any thread."""
         if self._uses_cuda():
             import torch
 
@@ -314,7 +302,7 @@ class TrainingSession:
 class _NoIsolation:
     """A `TrialIsolation` for trials that need none."""
 
-    spent = False
+    process_is_reusable = True
 
     def __call__(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -367,3 +355,36 @@ class _TorchDevices:
                 share.device_name,
                 share.device.uuid,
             )
+
+
+def _set_fraction(share: float, device: int) -> None:
+    import torch  # a process with a GPU to cap has loaded it
+
+    torch.cuda.set_per_process_memory_fraction(share, device)
+
+
+def _total_bytes(device: int) -> int:
+    import torch
+
+    total: int = torch.cuda.get_device_properties(device).total_memory
+    return total
+
+
+class MemoryCaps:
+    """Sets torch's own limit on each device; a trial beyond it gets torch's out-of-memory error."""
+
+    def __init__(
+        self,
+        set_fraction: Callable[[float, int], None] = _set_fraction,
+        total_bytes: Callable[[int], int] = _total_bytes,
+    ) -> None:
+        self._set_fraction, self._total_bytes = set_fraction, total_bytes
+        self._set: dict[int, int] = {}
+
+    def apply(self, caps_bytes: Sequence[int]) -> None:
+        """Set the caps of the devices, in their order; 0 means no cap. An unchanged cap is free."""
+        for device, cap in enumerate(caps_bytes):
+            if cap != self._set.get(device, 0):
+                share = cap / self._total_bytes(device) if cap else 1.0
+                self._set_fraction(min(1.0, share), device)
+                self._set[device] = cap

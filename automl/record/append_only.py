@@ -11,15 +11,11 @@ disk when `flush` returns, or soon after `flush_soon`; many appends share one fl
 `seal_line` turns `{"n":1}` into `{"n":1,"crc":"…"}`, so that `is_line_damaged` finds a flipped bit.
 Readers that do not know the checksum see one more key. A line without a checksum (from an earlier
 version or another program) counts as undamaged.
-
-This module does not interpret the lines. The event log and the journal, which are built on it,
-decide what a line says and when it must be flushed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import threading
@@ -27,7 +23,7 @@ import zlib
 from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
-from automl.record.disk import flush_folder, public_file_opener
+from automl.record.disk import flush_folder, public_file_opener, take_lock
 
 FLUSH_SECONDS = 0.05
 """A line is on disk at most this long after `flush_soon`; one flush serves all lines until then."""
@@ -78,10 +74,7 @@ class AppendOnlyFile:
         return cls(path, fd)
 
     def append(self, lines: bytes) -> int:
-        """Write whole lines and return a number for `flush`.
-
-        Raises StorageError when the lines cannot be written, and at every later call.
-        """
+        """Write whole lines; return a number for `flush`. Raises StorageError, then always."""
         with self._write_lock:
             self.check()
             self._write(lines)
@@ -111,10 +104,7 @@ class AppendOnlyFile:
             raise StorageError(self._failure)
 
     def fail(self, failure: str) -> StorageError:
-        """Refuse everything from now on; return the error for the caller to raise.
-
-        Every later call raises the same error.
-        """
+        """Refuse everything from now on; return the error, which every later call raises."""
         self._failure = failure
         return StorageError(failure)
 
@@ -150,10 +140,7 @@ class AppendOnlyFile:
             raise self.fail(file_error_text(self._path, "written", error)) from error
 
     def _flush(self, append_number: int) -> bool:
-        """Flush if needed; return whether everything up to this append is on disk.
-
-        Callers that come at the same time share one flush.
-        """
+        """Flush if needed, once for many callers; return whether this append is on disk."""
         with self._sync_lock:
             if self._n_synced < append_number:
                 with self._write_lock:
@@ -191,12 +178,10 @@ def file_error_text(path: Path, verb: str, error: OSError) -> str:
 
 
 def _lock_and_mend(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not take_lock(fd):
         raise StudyInUseError(
             f"{path}: another process writes this study; wait for it, or stop it."
-        ) from None
+        )
     _cut_torn_tail(fd, path)
     flush_folder(path.parent)  # the file's name, too, is on disk from now on
 

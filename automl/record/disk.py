@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import BinaryIO
 
 _MODE = 0o644
 """Mode of every file, reduced by the umask: a colleague may read a study, but not change it."""
+_LOCK_POLL_SECONDS = 0.005
 
 
 def public_file_opener(path: str | Path, flags: int) -> int:
@@ -26,18 +29,25 @@ def public_file_opener(path: str | Path, flags: int) -> int:
 
 
 def nonblocking_opener(path: str, flags: int) -> int:
-    """Open a file for `open(…, opener=open_at_once)` without waiting, even if it is a pipe.
-
-    The path may have been made by anybody.
-    """
+    """Open a stranger's file for `open(…, opener=…)` without waiting, even if it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the file at `path`; readers see the old or the new one, whole.
+def take_lock(fd: int, wait_seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file for this process, while it is open; return whether that worked in time."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_POLL_SECONDS)
 
-    A power cut may leave neither.
-    """
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the file at `path`, whole; a power cut may leave neither the old nor the new one."""
     with _replacing(path) as file:
         file.write(text.encode())
 
@@ -84,10 +94,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _has_name(path: Path, file: os.stat_result) -> bool:
-    """Return whether the open file still has the name `path`.
-
-    Another process that writes a file of this name at the same time may have put its own there.
-    """
+    """Return whether the open file is still at `path`, where another process may write, too."""
     try:
         return os.path.samestat(path.stat(), file)
     except FileNotFoundError:

@@ -12,15 +12,17 @@ added is ignored; a field that it left out takes its default.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
 import json
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType
-from typing import Any
+from types import UnionType
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from automl.errors import StorageError
 from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
@@ -36,58 +38,29 @@ from automl.record.texts import (
     redact_settings,
     redact_tag,
 )
-from automl.trial import (
-    CheckpointKind,
-    CheckpointWritten,
-    DeviceKind,
-    EnsembleBuilt,
-    Event,
-    ExportTuned,
-    FailedOutcome,
-    FinishedOutcome,
-    InterruptedOutcome,
-    LoggedPoint,
-    MemoryPeakMeasured,
-    MetricsReported,
-    ModelsEvaluated,
-    OutOfMemoryOutcome,
-    PaceMeasured,
-    ParamsSuggested,
-    PrunedOutcome,
-    RequestSource,
-    RowsKind,
-    ScoreDifference,
-    ScoreInterval,
-    SweepEnded,
-    SweepStarted,
-    TooLargeOutcome,
-    TrialOutcome,
-    TrialStarted,
-    TrialState,
-    TrialTagged,
-    ValuesLogged,
-)
+from automl.trial import Event, events
 
 EVENT_KINDS: dict[str, type[Any]] = {
-    "Started": TrialStarted,
-    "Suggested": ParamsSuggested,
-    "Reported": MetricsReported,
-    "Tagged": TrialTagged,
-    "Logged": ValuesLogged,
-    "Checkpointed": CheckpointWritten,
-    "MemoryPeak": MemoryPeakMeasured,
-    "Finished": FinishedOutcome,
-    "Pruned": PrunedOutcome,
-    "TooLarge": TooLargeOutcome,
-    "Interrupted": InterruptedOutcome,
-    "Failed": FailedOutcome,
-    "OutOfMemory": OutOfMemoryOutcome,
-    "SweepStarted": SweepStarted,
-    "SweepEnded": SweepEnded,
-    "Paced": PaceMeasured,
-    "Evaluated": ModelsEvaluated,
-    "Ensembled": EnsembleBuilt,
-    "Tuned": ExportTuned,
+    "Started": events.TrialStarted,
+    "Suggested": events.ParamsSuggested,
+    "Reported": events.MetricsReported,
+    "Tagged": events.TrialTagged,
+    "Logged": events.ValuesLogged,
+    "Checkpointed": events.CheckpointWritten,
+    "MemoryPeak": events.MemoryPeakMeasured,
+    "Finished": events.FinishedOutcome,
+    "Pruned": events.PrunedOutcome,
+    "TooLarge": events.TooLargeOutcome,
+    "Interrupted": events.InterruptedOutcome,
+    "Failed": events.FailedOutcome,
+    "OutOfMemory": events.OutOfMemoryOutcome,
+    "SweepStarted": events.SweepStarted,
+    "SweepEnded": events.SweepEnded,
+    "Paced": events.PaceMeasured,
+    "Evaluated": events.ModelsEvaluated,
+    "Ensembled": events.EnsembleBuilt,
+    "Tuned": events.ExportTuned,
+    "ReportPage": events.ReportWritten,
 }
 """The class of each event by its name in event logs. Logs of earlier versions have the same names,
 so a class may be renamed and a name here may not."""
@@ -95,24 +68,11 @@ EVENT_NAMES = {kind: name for name, kind in EVENT_KINDS.items()}
 _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in EVENT_KINDS.values()
 }
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes", "n_rows"), int),
-    "allocated_bytes": int,
-    "predicted_bytes": (int, NoneType),
-    "execution": (int, NoneType),
-    "refit_of": (int, NoneType),
-    **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
-    **dict.fromkeys(("params", "metrics", "settings", "scores", "members", "figures"), dict),
-    **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),
-    **dict.fromkeys(("model", "chosen"), str),
-}
-"""The type that each field must have, whichever program wrote it: folding events relies on it."""
-_TYPED = {
-    kind: tuple((name, _TYPES[name]) for name in names if name in _TYPES)
-    for kind, names in _FIELDS.items()
-}
 # `json.dumps` with separators builds an encoder per call, which doubles its time.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode = json.JSONEncoder(
+    separators=(",", ":"),
+    default=lambda value: value.value if isinstance(value, enum.Enum) else dict(value),
+).encode
 
 
 class UnreadableLineError(ValueError):
@@ -120,38 +80,27 @@ class UnreadableLineError(ValueError):
 
 
 def encode_event(event: Event, attempt: int | None = None) -> bytes:
-    """Return the line of `event` in ASCII, newline included; its texts are cut and masked.
-
-    `attempt` is the current attempt of the trial, in a study that several sweeps may work on.
-    """
+    """Return the line of `event`, its texts cut and masked, with the trial's current attempt."""
     kind = type(event)
     fields: dict[str, object] = {"event": EVENT_NAMES[kind]}
     for name in _FIELDS[kind]:
         fields[name] = getattr(event, name)
     match event:
-        case MetricsReported():
+        case events.MetricsReported():
             fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
-        case TrialTagged():
+        case events.TrialTagged():
             fields |= redact_tag(event.name, event.text)
-        case ValuesLogged():
+        case events.ValuesLogged():
             fields["params"] = redact_settings(event.params)
-        case TrialStarted() | ParamsSuggested():
-            fields["params"] = dict(event.params)
-        case CheckpointWritten():
-            fields["kind"] = event.kind.value
-        case MemoryPeakMeasured():
-            fields["source"] = None if event.source is None else event.source.value
-        case FailedOutcome():
+        case events.FailedOutcome():
             fields |= {"cause": fit_line(event.cause), "details": fit_text(event.details)}
-        case InterruptedOutcome() | OutOfMemoryOutcome() | TooLargeOutcome():
+        case events.InterruptedOutcome() | events.OutOfMemoryOutcome() | events.TooLargeOutcome():
             fields["cause"] = fit_line(event.cause)
-        case SweepStarted():
+        case events.SweepStarted():
             fields["settings"] = redact_settings(event.settings)
-        case ExportTuned():
+        case events.ExportTuned():
             fields["model"] = fit_line(event.model)
-        case PaceMeasured() | ModelsEvaluated():
-            fields["kind"] = event.kind.value
-        case SweepEnded():
+        case events.SweepEnded():
             fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
     if attempt is not None:
         fields["attempt"] = attempt
@@ -164,88 +113,74 @@ def decode_event(line: bytes) -> Event:
         raise UnreadableLineError("it is not what its checksum was made of")
     try:
         fields = json.loads(line)
-        kind = EVENT_KINDS[fields["event"]]
-        event: Event = kind(**_values(kind, fields))
+        name = fields["event"]
+        event: Event = EVENT_KINDS[name](**_values(name, fields))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UnreadableLineError(f"{type(error).__name__}: {error}") from error
     return event
 
 
-def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
-    for name, expected_type in _TYPED[kind]:
-        if name in values and not isinstance(values[name], expected_type):
-            raise TypeError(f"{name} is a {type(values[name]).__name__}")
+def _values(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    readers = _readers(kind).items()
+    values = {name: read(fields[name]) for name, read in readers if name in fields}
     if "cause" in values:  # earlier versions wrote texts of any length
         values["cause"] = cut_text(values["cause"], MAX_CAUSE_CHARACTERS)
     if "details" in values:
         values["details"] = cut_text_middle(values["details"], MAX_TEXT_CHARACTERS)
-    if kind is MetricsReported:
-        values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
-    elif kind is ValuesLogged:
-        values["points"] = tuple(LoggedPoint(*point) for point in values.get("points", ()))
-        _check_logged(values["points"], values.get("params", {}))
-    elif kind is CheckpointWritten:
-        values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
-    elif kind is MemoryPeakMeasured:
-        if values.get("source") is not None:
-            values["source"] = RequestSource(values["source"])
-        values["on_each_bytes"] = tuple(map(int, values.get("on_each_bytes", ())))
-    elif kind is PaceMeasured:
-        values["kind"] = DeviceKind(values["kind"])
-    elif kind is ModelsEvaluated:
-        differences = values.get("differences", {}).items()
-        values |= {
-            "kind": RowsKind(values["kind"]),
-            "trials": tuple(map(int, values["trials"])),
-            "scores": {model: _scores(metrics) for model, metrics in values["scores"].items()},
-            "differences": {model: _differences(metrics) for model, metrics in differences},
-        }
-    elif kind is ExportTuned:
-        values["figures"] = {
-            variant: {name: float(value) for name, value in figures.items()}
-            for variant, figures in values["figures"].items()
-        }
-    elif kind is EnsembleBuilt:
-        values |= {
-            "members": {int(n): float(weight) for n, weight in values["members"].items()},
-            "scores": {name: float(value) for name, value in values["scores"].items()},
-            "rows_per_second": {
-                int(n): float(speed) for n, speed in values.get("rows_per_second", {}).items()
-            },
-            "alone": {
-                int(n): {name: float(value) for name, value in scores.items()}
-                for n, scores in values.get("alone", {}).items()
-            },
-        }
-    elif kind is SweepEnded:
-        n_by_state = values["n_by_state"].items()
-        values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}
     return values
 
 
-def _scores(metrics: Mapping[str, Any]) -> dict[str, ScoreInterval]:
-    return {name: ScoreInterval(*map(float, bounds)) for name, bounds in metrics.items()}
+_Reader: TypeAlias = Callable[[Any], Any]
 
 
-def _differences(metrics: Mapping[str, Any]) -> dict[str, ScoreDifference]:
-    return {
-        name: ScoreDifference(float(value), float(low), float(high), str(verdict))
-        for name, (value, low, high, verdict) in metrics.items()
-    }
+@functools.cache
+def _readers(kind: str) -> Mapping[str, _Reader]:
+    """Return for each field of a kind of event a function that reads its value from JSON.
+
+    The function raises TypeError or ValueError for a value of another type, whichever program wrote
+    it: folding events relies on the types.
+    """
+    hints = get_type_hints(EVENT_KINDS[kind])
+    return {name: _reader(hints[name]) for name in _FIELDS[EVENT_KINDS[kind]]}
 
 
-def _check_logged(points: Iterable[LoggedPoint], params: Mapping[str, Any]) -> None:
-    """Raise TypeError for points or params of the wrong types: a stranger may have written them."""
-    for point in points:
-        numbers = isinstance(point.value, int | float) and isinstance(point.step, int)
-        if not (isinstance(point.name, str) and numbers and isinstance(point.time_ms, int)):
-            raise TypeError(f"{point} is no value of a metric")
-    if not all(isinstance(text, str) for text in params.values()):
-        raise TypeError("a param that was logged is text")
+def _reader(expected: Any) -> _Reader:
+    origin, arguments = get_origin(expected), get_args(expected)
+    if expected is float:
+        return _number
+    if origin is Mapping:
+        read_value = _reader(arguments[1])
+        if arguments[0] is str:
+            return lambda values: {key: read_value(value) for key, value in values.items()}
+        read_key = arguments[0]  # an integer or an enum, which JSON has as text
+        return lambda values: {read_key(key): read_value(value) for key, value in values.items()}
+    if origin is tuple:
+        read = _reader(arguments[0])
+        return lambda values: tuple(map(read, values))
+    if origin is UnionType and len(arguments) > 2:  # a param
+        return lambda value: value
+    if origin is UnionType:
+        read = _reader(arguments[0])
+        return lambda value: None if value is None else read(value)
+    if issubclass(expected, enum.Enum):
+        return lambda value: expected(value)
+    if issubclass(expected, tuple):
+        readers = [*map(_reader, get_type_hints(expected).values())]
+        return lambda values: expected(*(r(v) for r, v in zip(readers, values, strict=True)))
+    return functools.partial(_instance, expected)
 
 
-_FLUSHED_AT_ONCE = (TrialOutcome, SweepStarted, SweepEnded)
+def _number(value: Any) -> float:
+    return float(_instance((int, float), value))
+
+
+def _instance(expected: type[Any] | tuple[type[Any], ...], value: Any) -> Any:
+    if not isinstance(value, expected):
+        raise TypeError(f"{value!r:.100} is no {expected}")
+    return value
+
+
+_FLUSHED_AT_ONCE = (events.TrialOutcome, events.SweepStarted, events.SweepEnded)
 
 logger = logging.getLogger(__name__)
 
@@ -332,10 +267,7 @@ class EventLog:
         return 0
 
     def close(self) -> None:
-        """Flush and close the file; a second call does nothing.
-
-        Raises StorageError when a flush failed and no call has raised the failure yet.
-        """
+        """Flush and close the file. Raises StorageError for a failure that no call has raised."""
         self._file.close()
 
     def __enter__(self) -> EventLog:
@@ -349,7 +281,7 @@ class EventLog:
 
     def _with_relative_path(self, event: Event) -> Event:
         """Return `event` with a checkpoint's path relative to the study, which may move."""
-        if not isinstance(event, CheckpointWritten):
+        if not isinstance(event, events.CheckpointWritten):
             return event
         path, folder = Path(event.path), self._path.parent
         inside = path.is_relative_to(folder)

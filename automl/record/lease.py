@@ -92,10 +92,7 @@ class TrialHolder:
         return cls(**json.loads(text))
 
     def is_gone(self, here: str) -> bool:
-        """Return whether the process has surely ended, as seen from `here` (see `this_boot`).
-
-        A process of another machine or another namespace may be alive.
-        """
+        """Return whether the process has surely ended, as seen from this boot and namespace."""
         return self.boot == here and _start_ticks(self.pid) != self.started
 
 

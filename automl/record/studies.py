@@ -37,10 +37,7 @@ def find_study(study: StudyConfig) -> Path:
 
 
 def study_names(folder: Path) -> list[str]:
-    """Return the names of the studies in `folder`, the most recently active first.
-
-    A study that this user may not read is left out; the others are still listed.
-    """
+    """Return the studies in `folder` that this user may read, the most recently active first."""
     last_seconds = {path.name: _last_seconds(path) for path in folder.glob("*")}
     studies = {name: seconds for name, seconds in last_seconds.items() if seconds is not None}
     return sorted(studies, key=studies.__getitem__, reverse=True)
@@ -81,10 +78,7 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
 
 
 def model_files(directory: Path) -> list[Path]:
-    """Return the existing files of the study's models, the best one first.
-
-    The order is: the refit, the ensemble, the best trial.
-    """
+    """Return the existing models of the study, best first: refit, ensemble, best trial."""
     files = StudyFiles(directory)
     model_paths = [files.refit, files.ensemble]
     if (best := read_study(directory).best()) is not None:

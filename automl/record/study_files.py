@@ -5,6 +5,7 @@
     events.log        every event, once                                              append-only
     place.json        the uuid of the study, and its last path                       durable
     status.json       the view of its sweep, about once a second                     may be lost
+    report.html       the page of its report, made when it ends or by `report`       may be lost
     events.delivered  how far MLflow has taken the events                            may be lost
     delivery.log      errors of the delivery                                         may be lost
     sweep.log         the package's own log lines                                    may be lost
@@ -41,6 +42,7 @@ JOURNAL = "journal.log"
 EVENTS_FILE = "events.log"
 PLACE = "place.json"
 STATUS_FILE = "status.json"
+REPORT_FILE = "report.html"
 DELIVERED = "events.delivered"
 DELIVERY_LOG = "delivery.log"
 SWEEP_LOG = "sweep.log"
@@ -77,77 +79,38 @@ def trial_log_name(number: int) -> str:
     return f"{trial_name(number)}.log"
 
 
+class _Below:
+    """The path of a file or folder of a study, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, files: StudyFiles, owner: type) -> Path:
+        return files.path / self._name
+
+
 @dataclass(frozen=True)
 class StudyFiles:
     """The paths of the study at `path`, for any process; opens nothing and needs no lock."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / CONFIG_FILE
-
-    @property
-    def journal(self) -> Path:
-        return self.path / JOURNAL
-
-    @property
-    def events(self) -> Path:
-        return self.path / EVENTS_FILE
-
-    @property
-    def place(self) -> Path:
-        return self.path / PLACE
-
-    @property
-    def status(self) -> Path:
-        return self.path / STATUS_FILE
-
-    @property
-    def delivered(self) -> Path:
-        return self.path / DELIVERED
-
-    @property
-    def delivery_log(self) -> Path:
-        return self.path / DELIVERY_LOG
-
-    @property
-    def sweep_log(self) -> Path:
-        return self.path / SWEEP_LOG
-
-    @property
-    def ensemble(self) -> Path:
-        """The file of the weighted mean of the study's models."""
-        return self.path / ENSEMBLE
-
-    @property
-    def plots(self) -> Path:
-        """The folder of the pictures of its ensemble (`PLOT_NAMES`)."""
-        return self.path / PLOTS_FOLDER
-
-    @property
-    def refit(self) -> Path:
-        """The file of the model of the last refit."""
-        return self.path / REFIT_MODEL_FILE
-
-    @property
-    def refits(self) -> Path:
-        """The folder of refits, each of which is a study by itself."""
-        return self.path / REFITS_FOLDER
-
-    @property
-    def release(self) -> Path:
-        """The file of the finished steps of a release."""
-        return self.path / RELEASE
-
-    @property
-    def lock(self) -> Path:
-        return self.path / LOCK
-
-    @property
-    def logs(self) -> Path:
-        """The folder of the output of trials."""
-        return self.path / LOGS_FOLDER
+    config = _Below(CONFIG_FILE)
+    journal = _Below(JOURNAL)
+    events = _Below(EVENTS_FILE)
+    place = _Below(PLACE)
+    status = _Below(STATUS_FILE)
+    report = _Below(REPORT_FILE)
+    delivered = _Below(DELIVERED)
+    delivery_log = _Below(DELIVERY_LOG)
+    sweep_log = _Below(SWEEP_LOG)
+    ensemble = _Below(ENSEMBLE)
+    plots = _Below(PLOTS_FOLDER)
+    refit = _Below(REFIT_MODEL_FILE)
+    refits = _Below(REFITS_FOLDER)
+    release = _Below(RELEASE)
+    lock = _Below(LOCK)
+    logs = _Below(LOGS_FOLDER)
 
     def log(self, number: int) -> Path:
         """Return the file of a trial's output and the cause of its failure."""

@@ -97,7 +97,13 @@ class StudyRecord:
 
     def ranking(self) -> tuple[TrialRecord, ...]:
         """Return the trials that ended with a value, the best first."""
-        ranked = [trial for trial in self.trials.values() if _has_rank(trial)]
+        ranked = [
+            trial
+            for trial in self.trials.values()
+            if trial.state in RANKED_STATES
+            and trial.value is not None
+            and math.isfinite(trial.value)
+        ]
         returned = self._returned
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
@@ -141,15 +147,8 @@ class StudyRecord:
         return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
 
 
-def _has_rank(trial: TrialRecord) -> bool:
-    return trial.state in RANKED_STATES and trial.value is not None and math.isfinite(trial.value)
-
-
 class LoggedHistory:
-    """Remembers what the log has of each trial, so that nothing is logged twice.
-
-    A metric of a step is logged once, and nothing of a trial after its end.
-    """
+    """Remembers what the log has of each trial, so that no value of a step is logged twice."""
 
     def __init__(self) -> None:
         self._known: defaultdict[int, _TrialLogged] = defaultdict(_TrialLogged)
@@ -284,7 +283,7 @@ class StudyFold:
         fold = self._trials.get(event.trial)
         if fold is None:
             reports: dict[int, Mapping[str, float]] | None = {} if self._keep_reports else None
-            fold = TrialFold(event.trial, event.time, self._metric, reports)
+            fold = TrialFold(event.trial, event.time, reports, metric=self._metric)
             self._trials[event.trial] = fold
         return fold
 

@@ -10,11 +10,13 @@ masked here; `secrets.py` finds credentials inside a text.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from contextlib import suppress
+from typing import TextIO, TypeAlias
 
 from automl.record.secrets import MASK, mask_credentials, mask_urls
 
@@ -123,3 +125,19 @@ def say_on_stdout(line: str) -> None:
     """Write a line to standard output, and flush it."""
     sys.stdout.write(f"{fit_text(line)}\n")
     sys.stdout.flush()
+
+
+def say_unfailing(line: str) -> None:
+    """Write a line to stdout at once. If stdout has no reader any more, the work goes on."""
+    try:
+        say_on_stdout(line)
+    except OSError:
+        mute_stream(sys.stdout)
+
+
+def mute_stream(stream: TextIO) -> None:
+    """Discard what is written to the stream from now on, and what waits in its buffer."""
+    with suppress(OSError, ValueError):  # closed, or no file at all: there is nothing to mute
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from automl.config import StudyConfig, Task
 from automl.config.metrics import reported_metric
@@ -91,52 +91,52 @@ _NO_DEVICE = "none"
 """The device that is logged for a trial that ended before it ran."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TrialRecord:
-    """All that the events of a trial tell about it; made by `TrialFold`."""
+    """All that the events of a trial tell about it; made by `TrialFold`, and not changed after."""
 
     number: int
-    params: Params
-    outcome: TrialOutcome | None
-    """How the last execution ended, without a traceback; None: it ran at the last event."""
-    device: str
-    """The label of the device where the trial ran last."""
     started: float
     """When the trial was first started (Unix seconds)."""
-    n_starts: int
-    n_deaths: int
-    """The number of executions that ended because their process died."""
-    n_out_of_memory: int
-    """The number of executions that ended because the device had no memory left."""
-    peaks: Mapping[int, int]
-    """Peak memory (bytes) on a device, by the number of trials that trained together there, with
-    this one; 1: it trained alone."""
-    predicted_bytes: int | None
-    """Memory that the trial asked for when it was last measured alone; None: the size was unknown,
-    or the trial was not measured."""
-    predicted_by: RequestSource | None
-    """The source of `predicted_bytes`."""
-    best_value: float | None
-    """The best finite value of the study's metric among the trial's reports."""
-    best_step: int | None
-    """The step of `best_value`."""
-    n_reports: int
-    last_step: int
-    """The largest reported step that a store can hold; 0 before the first report."""
-    checkpoints: Mapping[CheckpointKind, str]
-    """Paths as the log has them, relative to the study; a stranger may have written them."""
-    reports: Mapping[int, Mapping[str, float]] | None
+    reports: dict[int, Mapping[str, float]] | None = None
     """Metrics by step, including values logged through another library; None: the fold keeps no
     reports."""
-    tags: Mapping[str, str]
+    params: Params = field(default_factory=dict)
+    outcome: TrialOutcome | None = None
+    """How the last execution ended, without a traceback; None: it ran at the last event."""
+    device: str = ""
+    """The label of the device where the trial ran last."""
+    n_starts: int = 0
+    n_deaths: int = 0
+    """The number of executions that ended because their process died."""
+    n_out_of_memory: int = 0
+    """The number of executions that ended because the device had no memory left."""
+    peaks: dict[int, int] = field(default_factory=dict)
+    """Peak memory (bytes) on a device, by the number of trials that trained together there, with
+    this one; 1: it trained alone."""
+    predicted_bytes: int | None = None
+    """Memory that the trial asked for when it was last measured alone; None: the size was unknown,
+    or the trial was not measured."""
+    predicted_by: RequestSource | None = None
+    """The source of `predicted_bytes`."""
+    best_value: float | None = None
+    """The best finite value of the study's metric among the trial's reports."""
+    best_step: int | None = None
+    """The step of `best_value`."""
+    n_reports: int = 0
+    last_step: int = 0
+    """The largest reported step that a store can hold; 0 before the first report."""
+    checkpoints: dict[CheckpointKind, str] = field(default_factory=dict)
+    """Paths as the log has them, relative to the study; a stranger may have written them."""
+    tags: dict[str, str] = field(default_factory=dict)
     """Texts that the objective tagged the trial with, by name."""
-    best_metrics: Mapping[str, float] = field(default_factory=dict)
+    best_metrics: dict[str, float] = field(default_factory=dict)
     """Metrics of the best report that the built-in training knows (`config.metrics`), by name."""
 
     @property
     def state(self) -> TrialState:
         """The state of the trial; RUNNING also if its sweep was killed: the log does not tell."""
-        return _state(self.outcome)
+        return TrialState.RUNNING if self.outcome is None else self.outcome.state
 
     @property
     def kind(self) -> DeviceKind | None:
@@ -180,35 +180,11 @@ class TrialRecord:
 
 
 @dataclass(slots=True)
-class TrialFold:
+class TrialFold(TrialRecord):
     """Folds the events of a trial, one after another, into a `TrialRecord`."""
 
-    number: int
-    started: float
     metric: StudyMetric = field(default_factory=StudyMetric)
-    reports: dict[int, Mapping[str, float]] | None = None
-    """The reports by step; None: they are not kept."""
-    params: Params = field(default_factory=dict)
-    outcome: TrialOutcome | None = None
-    device: str = ""
-    n_starts: int = 0
-    n_deaths: int = 0
-    n_out_of_memory: int = 0
-    peaks: dict[int, int] = field(default_factory=dict)
-    predicted_bytes: int | None = None
-    predicted_by: RequestSource | None = None
-    best_value: float | None = None
-    best_step: int | None = None
-    n_reports: int = 0
-    last_step: int = 0
-    checkpoints: dict[CheckpointKind, str] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
-    best_metrics: dict[str, float] = field(default_factory=dict)
     _newest_step: int | None = None
-
-    @property
-    def state(self) -> TrialState:
-        return _state(self.outcome)
 
     def take(self, event: TrialEvent) -> None:
         """Update the fold with the next event."""
@@ -233,27 +209,10 @@ class TrialFold:
 
     def record(self) -> TrialRecord:
         """Return the record of the trial after all events taken so far."""
-        return TrialRecord(
-            number=self.number,
-            params=self.params,
-            outcome=self.outcome,
-            device=self.device,
-            started=self.started,
-            n_starts=self.n_starts,
-            n_deaths=self.n_deaths,
-            n_out_of_memory=self.n_out_of_memory,
-            peaks=dict(self.peaks),
-            predicted_bytes=self.predicted_bytes,
-            predicted_by=self.predicted_by,
-            best_value=self.best_value,
-            best_step=self.best_step,
-            n_reports=self.n_reports,
-            last_step=self.last_step,
-            checkpoints=dict(self.checkpoints),
-            reports=None if self.reports is None else dict(self.reports),
-            tags=dict(self.tags),
-            best_metrics=dict(self.best_metrics),
-        )
+        values: dict[str, Any] = {name: getattr(self, name) for name in TrialRecord.__slots__}
+        for name, value in values.items():
+            values[name] = dict(value) if isinstance(value, dict) else value
+        return TrialRecord(**values)
 
     def _take_report(self, event: MetricsReported) -> None:
         self.n_reports += event.step != self._newest_step  # a later part of the same report
@@ -298,5 +257,26 @@ class TrialFold:
         self.n_out_of_memory += isinstance(event, OutOfMemoryOutcome)
 
 
-def _state(outcome: TrialOutcome | None) -> TrialState:
-    return TrialState.RUNNING if outcome is None else outcome.state
+TRIAL_COLUMNS = ("trial", "state", "value")
+"""First columns of a table of trials."""
+
+
+def trial_row(trial: TrialRecord) -> dict[str, Any]:
+    """Return the row of a trial in a table of trials, by the names of its columns."""
+    row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
+    row |= {f"params.{name}": value for name, value in trial.params.items()}
+    row |= {f"tags.{name}": text for name, text in trial.tags.items()}
+    return row | {
+        "best_step": trial.best_step,
+        "n_reports": trial.n_reports,
+        "started": trial.started,
+        "ended": trial.ended,
+        "device": trial.device,
+        "cause": trial.cause,
+    }
+
+
+def _value(trial: TrialRecord) -> float | None:
+    """Return the trial's value; while it has not ended, its best value so far."""
+    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
+    return trial.best_value if is_unfinished else trial.value

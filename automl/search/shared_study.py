@@ -169,9 +169,9 @@ class SharedStudy(Study):
         stored = self._shared.stored_study
         if stored is not None:
             attribute = {"uuid": stored.uuid, "identity": stored.identity}
-            create_study(self._storage, self.stored_name, config.towards, attribute)
+            create_study(self._storage, self.stored_name, config.decided_direction, attribute)
         self._study_id, self.uuid = find_or_create_study(
-            self._storage, self.stored_name, config.towards, identity, self._opened.where
+            self._storage, self.stored_name, config.decided_direction, identity, self._opened.where
         )
 
     def _take_trials(self, trials: Iterable[tuple[int, Mapping[str, Any]]]) -> None:

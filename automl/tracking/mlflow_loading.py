@@ -75,10 +75,7 @@ def set_delivery_environment(environ: MutableMapping[str, str]) -> None:
 
 
 def set_trial_environment(environ: MutableMapping[str, str], uri: str) -> Sequence[str]:
-    """Set the variables of an objective whose MLflow calls go to `uri`.
-
-    Return the names of all variables that this may change.
-    """
+    """Set the variables of an objective that logs to `uri`; return the names of all of them."""
     for name in _TRIAL_DEFAULTS:
         environ.setdefault(name, _DEFAULTS[name])
     environ.pop("MLFLOW_RUN_ID", None)  # set in the shell that started the sweep
@@ -146,10 +143,7 @@ class QuickHttpsConnection(HTTPSConnection):
 
 
 def quicken_answers() -> None:
-    """Make all HTTP connections of this process quick from now on.
-
-    The change is global, as MLflow makes its sessions where no caller can reach them.
-    """
+    """Make all HTTP connections of this process quick, as MLflow's sessions cannot be reached."""
     HTTPConnectionPool.ConnectionCls = QuickConnection
     HTTPSConnectionPool.ConnectionCls = QuickHttpsConnection
 

@@ -22,8 +22,17 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from automl.errors import ConfigError
+from automl.record.event_log import read_events
 from automl.record.texts import redact_text
+from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.view.shared_view import (
+    VIEW_TAG,
+    minimizes_metric,
+    runs_by_value_address,
+    runs_view_address,
+)
+from automl.trial import SweepStarted
 
 CONNECT_SECONDS = 5.0
 _AUTHENTICATION_CODES = ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED", "PERMISSION_DENIED")
@@ -82,6 +91,31 @@ def explain_error(error: BaseException, uri: TrackingUri) -> str:
         inner = inner.__cause__ or inner.__context__
     text = " ".join(redact_text(str(root), uri.secrets).split()) or type(root).__name__
     return text if len(text) <= 500 else f"{text[:400]} … {text[-90:]}"
+
+
+def study_runs_address(server: TrackingUri, log: Path) -> str | None:
+    """Return the part of an address that opens the runs of the study with the event log `log`.
+
+    Return None if the server has no such runs: `events.delivered` may be about another store. Raise
+    ConfigError when the server does not answer.
+    """
+    known = read_delivered_runs(log)
+    if known is None:
+        return None
+    client = open_client(server)
+    try:
+        # The experiment is found by its run, whose id is unique in any store; an experiment's id is
+        # a small number.
+        experiment = client.get_experiment(client.get_run(known.parent).info.experiment_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise ConfigError(f"{server}: {explain_error(error, server)}") from error
+    if VIEW_TAG in experiment.tags:
+        return runs_view_address(experiment.experiment_id)
+    first = next((event for event, _ in read_events(log) if isinstance(event, SweepStarted)), None)
+    settings = {} if first is None else first.settings
+    return runs_by_value_address(experiment.experiment_id, minimizes=minimizes_metric(settings))
 
 
 def make_mlflow_database(path: Path) -> None:
@@ -185,10 +219,7 @@ def translate_errors(uri: TrackingUri) -> Iterator[None]:
 
 
 def _has_store_failed(error: MlflowException) -> bool:
-    """Return whether the store was reached and failed by itself.
-
-    Failures of transport, locks and time-outs do not count.
-    """
+    """Return whether the store was reached and failed; transport, locks, time-outs do not count."""
     if error.error_code != "INTERNAL_ERROR":
         return False
     if "too many 500 error responses" in str(error):  # the client's words after its last try

@@ -59,10 +59,7 @@ class TrackingUri:
 
     @property
     def is_database(self) -> bool:
-        """Return whether this package writes to the database itself.
-
-        The artifacts then lie where the runs in the database say.
-        """
+        """Return whether this package writes to the database and to its runs' artifacts itself."""
         return _scheme(self.text) in _DATABASE_SCHEMES
 
     @property
@@ -74,10 +71,7 @@ class TrackingUri:
 
     @property
     def absolute(self) -> TrackingUri:
-        """Return the same store by a URI that holds in any working directory.
-
-        MLflow remembers stores by the text of their URI.
-        """
+        """Return the store by a URI that holds in any folder: MLflow compares its text."""
         path = self.sqlite_path
         if path is None:
             return self
@@ -116,10 +110,7 @@ def resolve_uri(config: TrackingConfig, environ: Mapping[str, str] = os.environ)
 
 
 def _scheme(text: str) -> str:
-    """Return the scheme of a URI: `postgresql` for `postgresql+psycopg2://…`.
-
-    A bare name such as `databricks` is its own scheme.
-    """
+    """Return the scheme of a URI, as `postgresql` of `postgresql+psycopg2://…`."""
     head, colon, _ = text.partition(":")
     return head.partition("+")[0].lower() if colon or head in _DATABRICKS_SCHEMES else ""
 

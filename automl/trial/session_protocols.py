@@ -2,22 +2,26 @@
 needs.
 
 These are protocols and plain messages. `automl/execution/` and `automl/objectives/` implement them.
+
+Between a running trial and a logging library that its objective uses, such as MLflow, the code that
+runs the trial offers a `LoggingTrial`. The code that replaces the library (a `LoggingRedirect`)
+passes on what is logged, and closes what the objective leaves open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from automl.trial.events import TrialEvent
+from automl.trial.events import LoggedPoint, TrialEvent
 from automl.trial.placement import Placement
-from automl.trial.trial_spec import ParamValue, SpaceEntry, TrialSpec, Verdict
+from automl.trial.trial_spec import Params, ParamValue, SpaceEntry, TrialSpec, Verdict
 
 OnEvent: TypeAlias = Callable[[TrialEvent], Verdict]
-"""Takes an event of a trial, in the trial's own thread; returns the verdict that is known by
-then."""
+"""Takes an event of a trial, in the trial's own thread; returns the verdict known by then."""
 
 
 OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
@@ -35,8 +39,7 @@ def single_event_handler(on_events: OnEvents) -> OnEvent:
 
 @dataclass(frozen=True)
 class ParamQuestion:
-    """Asks for a value of a param that the trial does not have yet; sent by an objective written
-    for Optuna."""
+    """Asks for a param that the trial does not have yet, for an objective written for Optuna."""
 
     trial: int
     name: str
@@ -56,8 +59,7 @@ Question: TypeAlias = "ParamQuestion | ParamsNotSuggested"
 
 @dataclass(frozen=True)
 class ParamAnswer:
-    """The value of a param. The trial gets the same value whenever it asks again, in another
-    process too."""
+    """The value of a param, which stays the same whenever the trial asks again."""
 
     value: ParamValue = None
 
@@ -105,20 +107,18 @@ class AnsweringTrialSource(TrialSource, Protocol):
         """Return the trials that `next` will return, as far as they are known."""
 
     def answer(self, question: Question) -> Reply:
-        """Return the answer to a question, from any thread. Wait for the main thread, which alone
-        draws params."""
+        """Return the answer to a question, after the main thread has given it. For any thread."""
 
 
 class TrialIsolation(Protocol):
     """Separates what runs user code from what runs in the same process after it."""
 
     @property
-    def spent(self) -> bool:
-        """Whether the process is fit for no other trial."""
+    def process_is_reusable(self) -> bool:
+        """Whether the process is fit for another trial: all that a trial changed is put back."""
 
     def __call__(self) -> AbstractContextManager[None]:
-        """Isolate a trial, or a pack, that runs inside this context in its own thread. Raises
-        nothing of its own."""
+        """Isolate a trial, or a pack, that runs inside in its own thread. Raises nothing itself."""
 
 
 class ObjectiveSession(Protocol):
@@ -168,15 +168,14 @@ class ObjectiveSession(Protocol):
     def keep_apart(self, apart: TrialIsolation) -> None:
         """Enter `apart` from now on around each trial, or pack, that runs user code here.
 
-        Once it is spent, no further trial is started.
+        Once the process is not reusable, no further trial is started.
         """
 
     def give_back_memory(self) -> None:
         """Empty the caches between trials."""
 
     def close(self) -> None:
-        """Release what the session holds. No trial runs any more in this process, which itself goes
-        on."""
+        """Release what the session holds. The process goes on, and runs no trial any more."""
 
 
 @dataclass(frozen=True)
@@ -189,3 +188,63 @@ class ProcessEntry:
 
     target: str
     config: object = field(default=None)
+
+
+class LoggingTrial(Protocol):
+    """A running trial, as the library sees it; any thread of its process may use it."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def params(self) -> Params:
+        """Return the trial's params, which are values from the search space."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder for artifacts; the first writer creates it."""
+
+    def log(
+        self,
+        points: Sequence[LoggedPoint] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take what one call logs. Raise `TrialStopped` in the trial's own thread when the trial
+        need not go on; other threads never get this exception."""
+
+
+class LoggingRedirect(Protocol):
+    """Replaces a logging library in a process that runs trials."""
+
+    def importing(self) -> AbstractContextManager[None]:
+        """Redirect the library while the user's code is imported."""
+
+    def trial(self, side: LoggingTrial) -> AbstractContextManager[None]:
+        """Redirect the library while an objective runs in this thread. Raises nothing itself."""
+
+    def program(
+        self, side: LoggingTrial, elsewhere: Path | None, ask: Callable[[], None]
+    ) -> AbstractContextManager[Mapping[str, str]]:
+        """Redirect the library while a program runs as the objective, and yield environment
+        variables for it.
+
+        `elsewhere` is the path of the program's environment, if that is another one: it lacks this
+        package, and its library may not understand every variable. `ask` is called meanwhile, and
+        may raise `TrialStopped`.
+        """
+
+
+class NoLoggingRedirect:
+    """A `LoggingRedirect` that redirects nothing, for the package's own objectives."""
+
+    def importing(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def trial(self, side: LoggingTrial) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def program(
+        self, side: LoggingTrial, elsewhere: Path | None, ask: Callable[[], None]
+    ) -> AbstractContextManager[Mapping[str, str]]:
+        return nullcontext({})

@@ -99,7 +99,7 @@ def open_bench(device: str) -> Bench:
         SIDE,
         Precision.float32,
     )
-    return Bench(problem, DataOnDevices(dataset).on(device, problem.dtype), device)
+    return Bench(problem, DataOnDevices(dataset).tensors(device, problem.dtype), device)
 
 
 def row(bench: Bench, width: int, lanes: Sequence[int], deadline: float) -> list[str]:

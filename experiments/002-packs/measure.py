@@ -158,7 +158,7 @@ def main() -> None:
         SIDE,
         Precision.float32,
     )
-    data = DataOnDevices(dataset).on("cpu", problem.dtype)
+    data = DataOnDevices(dataset).tensors("cpu", problem.dtype)
     measure(problem, data, draw(MIXES[0], 8), None)  # first calls load libraries
     for mix in MIXES:
         for n_lanes in args.lanes or [None]:

@@ -41,7 +41,7 @@ class Case:
         )
 
     def params(self) -> ModuleParams:
-        return ModuleParams.of({"width": self.width, "batch_size": self.batch_size})
+        return ModuleParams.from_params({"width": self.width, "batch_size": self.batch_size})
 
 
 CASES = (

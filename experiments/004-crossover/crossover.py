@@ -150,7 +150,7 @@ def the_disc(device: str) -> tuple[TrainingProblem, DataTensors]:
     problem = TrainingProblem(
         Task.classification, n_inputs, n_classes, 1.0, FAMILY, SIDE, Precision.float32
     )
-    return problem, DataOnDevices(dataset).on(device, problem.dtype)
+    return problem, DataOnDevices(dataset).tensors(device, problem.dtype)
 
 
 def n_weights(depth: int) -> int:

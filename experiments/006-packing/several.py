@@ -25,6 +25,7 @@ from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
@@ -145,18 +146,18 @@ class Sweep(PlainPorts):
         number, self._n_asked = self._n_asked, self._n_asked + 1
         return PlannedTrial(number, {"n": number})
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        (number,) = (trial.number for trial in trials)
+    def submit(self, start: ExecutionStart) -> None:
+        number = start.key
         trial = self.trials[number]
-        assert len(placement.devices) == trial.n_devices, "all or none"
+        assert len(start.placement.devices) == trial.n_devices, "all or none"
         self.began[number] = self.now
-        for share in placement.shares:
+        for share in start.placement.shares:
             here = self.on[share.device]
             here[number] = share.reservation_bytes
             assert sum(here.values()) <= TOTAL_BYTES, "more is promised than there is"
         self.ledger.assign(number, ProcessId(LOCAL_NODE, 100 + number))
         self.ledger.context_up(number, self.now)
-        self._at(trial.seconds, partial(self._end, number, placement))
+        self._at(trial.seconds, partial(self._end, number, start.placement))
 
     # --- what is known, and what happens ---
 
@@ -191,8 +192,8 @@ class Sweep(PlainPorts):
 
     def _handle(self, message: LoopMessage) -> None:
         self.loop.handle(message, self.now)
-        if self.loop.waiting:
-            self.headed.setdefault(self.loop.waiting[0].trial.number, self.now)
+        if self.loop.queue.queued:
+            self.headed.setdefault(self.loop.queue.queued[0].trial.number, self.now)
 
 
 POLICIES = {

@@ -22,10 +22,10 @@ from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
-    RunningTrial,
     TrialEnded,
     TrialMemoryMeasured,
     TrialSurveyed,
@@ -36,11 +36,11 @@ from automl.running.loop.packing import TrialDurations
 from automl.trial import (
     UNKNOWN_REQUEST,
     DeviceId,
+    DeviceKind,
     FinishedOutcome,
     MemoryPeakMeasured,
     OutOfMemoryOutcome,
     Params,
-    Placement,
     RequestSource,
     ResourceRequest,
     TrialOutcome,
@@ -63,8 +63,8 @@ class Exact(TrialDurations):
     def of(self, waiting: WaitingTrial, share: float = 0.5) -> float:
         return self._trials[waiting.trial.number].seconds
 
-    def left(self, running: RunningTrial, now_seconds: float) -> float:
-        return running.since_seconds + self.of(running.waiting) - now_seconds
+    def left(self, waiting: WaitingTrial, kind: DeviceKind, so_far: float) -> float:
+        return self.of(waiting) - so_far
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Sweep(Machine, PlainPorts):
     @property
     def n_lost(self) -> int:
         """Failed, or left to a next sweep."""
-        return self.n_failed + len(self.loop.held_back)
+        return self.n_failed + len(self.loop.queue.deferred)
 
     # --- ports ---
 
@@ -130,8 +130,8 @@ class Sweep(Machine, PlainPorts):
         number, self._n_asked = self._n_asked, self._n_asked + 1
         return PlannedTrial(number, {"n": number})
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        (number,), (device,) = [t.number for t in trials], placement.devices
+    def submit(self, start: ExecutionStart) -> None:
+        number, (device,) = start.key, start.placement.devices
         if (promised := self._promises.pop(number, None)) is not None:
             self.delayed_seconds.append(max(0.0, self.now - promised))
         again = RAN_OUT_SECONDS if number in self._ran_out else 0.0
@@ -196,7 +196,7 @@ class Sweep(Machine, PlainPorts):
     def _is_over_committed(self, device: DeviceId) -> bool:
         """By the machine's own books: promises, or what is held where that is more; all contexts
         and caches; strangers as they were read; and the headroom."""
-        reading = self.loop.reading
+        reading = self.loop._placing.reading
         assert reading is not None
         (read,) = (d for d in reading.devices if d.address == device)
         taken = min(self.foreign[device], read.total_bytes - read.free_bytes)
@@ -259,8 +259,8 @@ class Sweep(Machine, PlainPorts):
         self.loop.handle(message, self.now)
         lookahead = self.loop._lookahead
         promised = lookahead.promised
-        if self.loop.waiting and promised is not None:
-            head = self.loop.waiting[0].trial.number
+        if self.loop.queue.queued and promised is not None:
+            head = self.loop.queue.queued[0].trial.number
             if lookahead._head == head:
                 n_readings = 1 if promised.at_once else 2  # the second shows who had to end
                 shown = lookahead.until_seconds + n_readings * READ_AFTER_SECONDS

@@ -27,6 +27,7 @@ from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     CpuProbed,
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
@@ -42,7 +43,6 @@ from automl.trial import (
     DeviceKind,
     FinishedOutcome,
     Params,
-    Placement,
     ProcessId,
     RequestSource,
     ResourceRequest,
@@ -196,10 +196,10 @@ class Sweep(PlainPorts):
             return None
         return max(4, self._n_ended // 4)
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        (number,) = (trial.number for trial in trials)
-        seconds = self.trials[number].seconds[placement.kind]
-        self.where[number] = placement.kind
+    def submit(self, start: ExecutionStart) -> None:
+        number = start.key
+        seconds = self.trials[number].seconds[start.placement.kind]
+        self.where[number] = start.placement.kind
         self._runs[number] = self.now, seconds
         self.ledger.assign(number, ProcessId(LOCAL_NODE, next(self._pids)))
         self._at(seconds, partial(self._end, number))

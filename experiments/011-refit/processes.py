@@ -20,9 +20,8 @@ from torch import nn
 from automl.config import Precision, Task
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup, TorchRankGroup
 from automl.models.networks.tensors import DataTensors, PartTensors
-from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
+from automl.models.networks.trainer import NetworkTrainer, RankGroup, TrainingProblem
 from automl.objectives.goal import StudyGoal
 from automl.trial import Direction
 
@@ -50,7 +49,7 @@ WAYS = (
 )
 
 
-class OnlySums(TorchRankGroup):
+class OnlySums(RankGroup):
     """For gradients that torch has summed already."""
 
     def add(self, numbers: torch.Tensor) -> None:
@@ -116,11 +115,10 @@ class Team:
 
 def serve(way: Way, rank: int, n_rows: int, batch: int, meeting: str, pipe: Connection) -> None:
     torch.set_num_threads(way.n_threads)
-    ranks: RankGroup = SINGLE_RANK
+    ranks = (OnlySums if way.by_torch else RankGroup)(rank, way.n_processes)
     if way.n_processes > 1:
         where = f"file://{meeting}"
         dist.init_process_group("gloo", init_method=where, rank=rank, world_size=way.n_processes)
-        ranks = OnlySums() if way.by_torch else TorchRankGroup()
     found = trainer(n_rows, batch, ranks)
     if way.by_torch:
         found._forward = nn.parallel.DistributedDataParallel(found.model)
@@ -181,11 +179,10 @@ def tell_losses(
     pipe: Connection,
 ) -> None:
     torch.set_num_threads(1)
-    ranks: RankGroup = SINGLE_RANK
+    ranks = RankGroup(rank, n_processes)
     if n_processes > 1:
         where = f"file://{meeting}"
         dist.init_process_group("gloo", init_method=where, rank=rank, world_size=n_processes)
-        ranks = TorchRankGroup()
     found = trainer(n_rows, batch, ranks, Precision.float64, optimizer)
     pipe.send([[*found.run_epoch(epoch).values()] for epoch in range(N_EPOCHS)])
     pipe.recv()  # until all have been heard

@@ -22,12 +22,12 @@ from automl.admission.accounting.idle_processes import Idle
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot, HostState
 from automl.running.loop.messages import (
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
-    PlannedTrial,
     ReservationReleased,
     TrialEnded,
 )
-from automl.trial import DeviceId, InterruptedOutcome, Placement, ProcessId, host_device_of
+from automl.trial import DeviceId, InterruptedOutcome, ProcessId, host_device_of
 
 N_GPUS, N_CORES = 8, 128
 """Of a node."""
@@ -187,9 +187,9 @@ class ClusterSweep(Sweep):
 
     # --- ports ---
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
+    def submit(self, start: ExecutionStart) -> None:
         begun = time.thread_time()
-        super().submit(trials, placement, n_lanes)
+        super().submit(start)
         self.last_start_seconds = self.now
         self.costs.n_decisions += 1
         self._ports_seconds += time.thread_time() - begun
@@ -215,7 +215,7 @@ class ClusterSweep(Sweep):
 
     def _tick(self) -> None:
         self._read()
-        is_over = not self.loop.waiting and self.loop.asking.n_asked == len(self.trials)
+        is_over = not self.loop.queue.queued and self.loop.asking.n_asked == len(self.trials)
         self.at(READ_SECONDS if is_over else self._every_seconds, self._tick)
 
     def _read_soon(self) -> None:
@@ -287,7 +287,7 @@ class ClusterSweep(Sweep):
             self.costs.readings_seconds += seconds
         else:
             self.costs.n_decisions += (
-                bool(self.loop.waiting) or self.loop.asking.refusal is not None
+                bool(self.loop.queue.queued) or self.loop.asking.refusal is not None
             )
             self.costs.decisions_seconds += seconds
 

@@ -74,7 +74,7 @@ def measured(folder: Path, path: Path, name: str, epochs: int) -> tuple[str, flo
         family,
         replace(training, epochs=epochs),
         StudyConfig().metric,
-        StudyConfig().towards,
+        StudyConfig().decided_direction,
     )
     session = open_session(SessionSetup(plan, dataset))
     spec = TrialSpec(0, PARAMS[name], str(folder / f"{path.stem}-{name}"), 0)

@@ -23,7 +23,7 @@ from automl.cli.compose import ComposedConfig, compose_command
 from automl.cli.hydra_application import (
     application_base_config,
     application_study_name,
-    register_with_applications,
+    register_configs,
 )
 from automl.cli.schemas import DEFAULT_SPACE
 from automl.errors import ConfigError
@@ -44,7 +44,7 @@ def application(folder: Path) -> Iterator[Application]:
     (folder / "conf" / "data").mkdir(parents=True)
     (folder / "conf" / "data" / "mine.yaml").write_text("rows: 7\n")
     (folder / "conf" / "own.yaml").write_text(OWN)
-    register_with_applications()
+    register_configs()
 
     def composed(*overrides: str) -> DictConfig:
         return hydra.compose("own", list(overrides))
@@ -96,30 +96,27 @@ def test_the_default_space_is_the_one_of_the_table_of_contents() -> None:
     assert {"space": DEFAULT_SPACE} in entries
 
 
-ONE_OF_EACH = [
-    Path(f"{option}.yaml")
-    for option in (
-        *("data/csv", "devices/nvml", "execution/inline", "model/python", "objective/command"),
-        *("objective/optuna", "pruner/median", "sampler/random", "space/mlp_full"),
-    )
-]
-
-
-@pytest.mark.parametrize("file", ONE_OF_EACH, ids=str)
+@pytest.mark.parametrize(
+    ("options", "space"),
+    [
+        (("data/csv", "devices/nvml", "execution/inline", "objective/command"), "space=empty"),
+        (("model/python", "pruner/median", "sampler/random"), "space=mlp_full"),
+        (("objective/optuna",), "~space"),
+    ],
+)
 def test_what_was_composed_below_a_package_is_what_the_command_line_makes(
-    application: Application, file: Path
+    application: Application, options: Sequence[str], space: str
 ) -> None:
-    group, name = file.parent.name, file.stem
-    option, settings = f"{group}={name}", NEEDED.get(f"{group}/{name}", [])
-    space = "~space" if option == "objective=optuna" else "space=empty"
-    chosen = [] if group == "space" else ["space@tuning.automl.space=empty"]
+    pairs = [option.split("/") for option in options]
+    settings = [setting for option in options for setting in NEEDED.get(option, [])]
     below = application(
-        f"{group}@tuning.automl.{group}={name}", *chosen, *(f"tuning.automl.{s}" for s in settings)
+        *(f"{group}@tuning.automl.{group}={name}" for group, name in pairs),
+        f"space@tuning.automl.space={'empty' if space == '~space' else space.split('=')[1]}",
+        *(f"tuning.automl.{setting}" for setting in settings),
     )
     made = given(below.tuning.automl)
-    alone = compose_command(
-        parse_command_line([option, *settings, *([] if group == "space" else [space])])
-    )
+    chosen = [f"{group}={name}" for group, name in pairs]
+    alone = compose_command(parse_command_line([*chosen, *settings, space]))
     assert made.config == alone.config
     assert made.stored_config == alone.stored_config
 
@@ -272,9 +269,8 @@ def test_a_table_gets_any_family_where_the_application_chose_no_model(
     assert again.training.epochs is None, "each family's own length"
     longer = application(*TABLE, "tuning.automl.training.epochs=50").tuning.automl
     assert given(longer).config.training.epochs == 50
-    assert given(longer, "training.epochs=7").config.training.epochs == 7
-    whole = application(*TABLE).tuning.automl
-    assert given(whole, "training.epochs=7").config.training.epochs == 7
+    open_length = application(*TABLE).tuning.automl
+    assert given(open_length, "training.epochs=7").config.training.epochs == 7
 
 
 def test_a_model_that_the_application_chose_brings_its_space_and_its_length(

@@ -41,11 +41,22 @@ def test_hydras_own_options_are_passed_on() -> None:
 def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
     with pytest.raises(ConfigError, match=r"stauts: .*Did you mean status\?"):
         parse_command_line(["stauts"])
-    with pytest.raises(
-        ConfigError,
-        match="Commands: sweep, resume, status, devices, columns, gain, evaluate, ensemble, refit",
-    ):
+    with pytest.raises(ConfigError, match=f"Commands: {', '.join(COMMANDS)}\\."):
         parse_command_line(["fly"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["study.n_trials"], "study.n_trials: the value is missing: study.n_trials=…"),
+        (["n_trials"], "n_trials: the value is missing: study.n_trials=…"),
+        (["sampler"], "sampler: the value is missing: sampler=…"),
+    ],
+)
+def test_a_key_without_a_value_is_no_unknown_command(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_command_line(words)
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("flag", ["-m", "--multirun"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from automl.cli.option_defaults import find_chosen_options
+from automl.cli.schemas import find_chosen_options
 from automl.config import UNLIMITED_N_TRIALS, Config
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.mlp.family import MLPFamily

@@ -152,7 +152,8 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ("ray.max_code=600MiB", "ray.max_code=600MiB: must be above 0 and at most 500MiB"),
         ("ui.port=0", "ui.port=0: must be from 1 to 65535"),
         ("data.path=a(b).csv", "\"data.path='a(b).csv'\""),
-        ("study.seed=1 study.name", "study.name: settings are written key=value"),
+        ("study.seed=1 study.name", "study.name: the value is missing: study.name=…"),
+        ("data=digits fly", "fly: settings are written key=value"),
         ("=3", "settings are written key=value"),
         ("study..seed=3", "study..seed is no key"),
         ("tracking.uri=${oc.env:AUTOML_NOWHERE}", "'AUTOML_NOWHERE' not found. Define it"),
@@ -206,30 +207,11 @@ def test_what_hydra_would_do_and_we_do_not_is_refused(
     assert said in refused("status", words)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("hydra: {run: {dir: out}}\n", "hydra.run.dir=out: has no effect here; give study.dir="),
-        ("hydra: {verbose: true}\n", "AUTOML_DEBUG=1"),
-    ],
-)
-def test_a_config_file_says_it_no_better(
-    refused: Refuse, folder: Path, text: str, said: str
-) -> None:
-    (folder / "own.yaml").write_text(f"defaults: [sweep, _self_]\n{text}")
-    assert said in refused("--config-dir", ".", "--config-name", "own")
-    (folder / "own.yaml").write_text("defaults: [sweep, override hydra/job_logging: none]\n")
-    assert "hydra/job_logging=none" in refused("--config-dir", ".", "--config-name", "own")
-    (folder / "data").mkdir()
-    (folder / "data" / "mine.yaml").write_text(f"# @package _global_\n{text}data: {{kind: disc}}\n")
-    assert said in refused("--config-dir", ".", "data=mine")
-
-
 def test_what_hydra_does_here_is_taken(composed: Compose, folder: Path) -> None:
     (folder / "more" / "data").mkdir(parents=True)
     (folder / "more" / "data" / "mine.yaml").write_text("kind: digits\n")
     path = f"hydra.searchpath=[file://{folder / 'more'}]"
-    assert composed(path, "data=mine").config.data.kind is DataKind.digits
+    assert composed("data=mine", path).config.data.kind is DataKind.digits
     (folder / "own.yaml").write_text(
         "defaults: [sweep, _self_]\n"
         f"hydra: {{verbose: false, searchpath: ['file://{folder / 'more'}']}}\n"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from automl.cli.command_registry import conf_dir
-from automl.cli.schemas import OPTIONS_BY_CLASS
+from automl.cli.config_keys import OPTIONS_BY_CLASS
 from automl.config import Config
 from automl.running.setup.identity_settings import to_plain_values
 from tests.cli.conftest import Compose, Refuse

@@ -60,11 +60,11 @@ def test_a_refusal_is_one_message_and_exit_2(words: list[str], folder: Path) -> 
 
 
 def test_the_traceback_is_for_those_who_ask() -> None:
-    done = run("study.n_trialz=3", AUTOML_DEBUG="1")
+    done = run("sampler.trialz=3", AUTOML_DEBUG="1")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert "ConfigAttributeError" in done.stderr
-    assert done.stderr.strip().split("\n")[-1].startswith("automl: study.n_trialz: ")
+    assert done.stderr.strip().split("\n")[-1].startswith("automl: sampler.trialz: ")
 
 
 def test_a_credential_is_not_echoed() -> None:
@@ -121,13 +121,14 @@ json.dump([codes, [name for name in {HEAVY!r} if name in sys.modules]], sys.stdo
     assert json.loads(done.stdout) == [[2, 2, 2], []]
 
 
-def test_help_and_a_wrong_command_do_without_hydra() -> None:
+def test_help_and_a_wrong_word_are_answered_without_hydra() -> None:
     code = """
 import contextlib, io, sys
 from automl.cli import main
 with contextlib.redirect_stdout(io.StringIO()):
     main(["--help"])
-main(["fly"])
+for words in ("fly", "study.n_trials", "lr=0.1", "study.seeed=1", "sampler=bayes"):
+    assert main([words]) == 2
 sys.exit(any(name in sys.modules for name in ("hydra", "omegaconf", "yaml")))
 """
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
@@ -162,6 +163,7 @@ def test_completion(
     store(folder, "one", composed().stored_config)
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *QUERY])
     monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # which completion sets
     assert main(QUERY) == 0
     out, err = capsys.readouterr()
     assert (out.split(), err) == (found, "")

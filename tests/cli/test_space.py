@@ -161,13 +161,14 @@ def test_a_model_takes_the_space_of_its_name(composed: Compose, model: str) -> N
     own = composed(f"model={model}").config.space
     assert own == composed("model=mlp", f"space={model}").config.space
     assert "depth" not in own
-    (name, *_) = own
-    assert composed(f"model={model}", f"space.{name}=0.5").config.space == {**own, name: 0.5}
-    left = {other: entry for other, entry in own.items() if other != name}
-    assert composed(f"model={model}", f"~space.{name}").config.space == left
-    assert composed(f"model={model}", "space={x: 1}").config.space == {"x": 1}
-    assert "dropout" in composed(f"model={model}", "space=mlp_full").config.space
-    assert "depth" in composed(f"model={model}", "space=mlp").config.space
+
+
+def test_the_space_of_a_model_is_changed_or_replaced_as_any(composed: Compose) -> None:
+    own = composed("model=trees").config.space
+    changed = composed("model=trees", "space.max_features=0.5", "~space.kind").config.space
+    assert changed == {**{name: own[name] for name in own if name != "kind"}, "max_features": 0.5}
+    assert composed("model=trees", "space={x: 1}").config.space == {"x": 1}
+    assert "depth" in composed("model=trees", "space=mlp").config.space
 
 
 def test_a_network_of_the_users_takes_that_of_the_default(composed: Compose) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from automl.config import (
+    AutoSetting,
     DataKind,
-    RefitSetting,
 )
 from automl.record.studies import study_names
 from automl.running.setup.identity_settings import flat_settings
@@ -51,13 +51,13 @@ def study(composed: Compose, folder: Path) -> Path:
 def test_a_study_of_before_sweeps_ended_with_a_refit_ends_as_it_did(
     composed: Compose, study: Path
 ) -> None:
-    assert composed("resume", "study.name=a").config.study.refit is RefitSetting.auto
+    assert composed("resume", "study.name=a").config.study.refit is AutoSetting.auto
     text = study.read_text()
     study.write_text(text.replace("  refit: auto\n", ""))
     assert study.read_text() != text
-    assert composed("resume", "study.name=a").config.study.refit is RefitSetting.none
+    assert composed("resume", "study.name=a").config.study.refit is AutoSetting.none
     wanted = composed("resume", "study.name=a", "study.refit=auto").config
-    assert wanted.study.refit is RefitSetting.auto
+    assert wanted.study.refit is AutoSetting.auto
 
 
 def test_nothing_to_retype(composed: Compose, study: Path) -> None:

@@ -1,40 +1,36 @@
-"""What `predict` does behind its own back: one thing at a time, in order, and no error is lost."""
+"""Scores are written one after the other while others are computed, and no error is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import pytest
 
-from automl.commands.predict import BackgroundThread
+from automl.commands.predict import write_behind
 
 
-def fail() -> None:
+def fail(_: int) -> None:
     raise ValueError("no room")
 
 
-def test_what_is_done_behind_is_done_in_order_and_to_the_end() -> None:
-    done: list[int] = []
-    with BackgroundThread("writing") as behind:
-        for number in range(50):
-            behind.do(partial(done.append, number))
-    assert done == list(range(50))
+def test_all_are_written_in_order() -> None:
+    written: list[int] = []
+    assert list(write_behind(range(50), written.append)) == list(range(50))
+    assert written == list(range(50))
 
 
-def do_behind(*works: Callable[[], None]) -> None:
-    with BackgroundThread("writing") as behind:
-        for work in works:
-            behind.do(work)
-
-
-def test_what_the_last_raises_is_raised() -> None:
+@pytest.mark.parametrize("n_items", [1, 2])
+def test_an_error_of_the_writing_is_raised(n_items: int) -> None:
     with pytest.raises(ValueError, match="no room"):
-        do_behind(fail)
+        list(write_behind(range(n_items), fail))
 
 
-def test_what_one_raises_the_next_call_raises() -> None:
-    done: list[int] = []
+def test_nothing_is_written_after_an_error() -> None:
+    written: list[int] = []
+
+    def write(number: int) -> None:
+        if number == 0:
+            fail(number)
+        written.append(number)
+
     with pytest.raises(ValueError, match="no room"):
-        do_behind(fail, partial(done.append, 1))
-    assert done == []
+        list(write_behind(range(3), write))
+    assert written == []

@@ -102,13 +102,14 @@ def test_headers_that_repeat(table: WriteTable, header: str) -> None:
 def test_rows_longer_than_the_header(table: WriteTable) -> None:
     message = refusal(table("a,y", "1,u,3", "2,v,4"))
     assert "its first row has 3 cells and its header 2 names" in message
-    assert "is no proper CSV (Expected 2 fields in line 3, saw 3)" in refusal(
+    assert "is no proper CSV (line 3: cells: 3, and 2 columns): mend that place" in refusal(
         table("a,y", "1,u", "2,v,4")
     )
 
 
 def test_a_quote_that_is_never_closed(table: WriteTable) -> None:
-    assert "is no proper CSV (EOF inside string" in refusal(table("a,y", '1,"u', "2,v"))
+    message = refusal(table("a,y", '1,"u', "2,v"))
+    assert "is no proper CSV (line 2: has a quote that is never closed): mend" in message
 
 
 def test_too_few_rows_to_split(table: WriteTable) -> None:

@@ -38,9 +38,9 @@ def test_cells_that_repeat_make_fewer_bins_and_missing_ones_none() -> None:
     few, same, mostly = bin_edges(columns, rows)
     assert len(few) == 3, "two bins between three values"
     assert same == ()
-    whole = bin_edges(columns, rows.taking(np.flatnonzero(~np.isnan(rows.numbers[:, 2]))))
+    whole = bin_edges(columns, rows.take(np.flatnonzero(~np.isnan(rows.numbers[:, 2]))))
     assert mostly == whole[2], "what stands for missing cells is no quantile"
-    assert [len(edges) for edges in bin_edges(columns, rows.taking(np.array([1])))][1:] == [0, 0]
+    assert [len(edges) for edges in bin_edges(columns, rows.take(np.array([1])))][1:] == [0, 0]
 
 
 def test_edges_differ_as_float32_numbers() -> None:

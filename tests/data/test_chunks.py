@@ -77,6 +77,12 @@ def test_a_bad_row_costs_no_other(body: list[str], block_bytes: int) -> None:
         assert reason == f"cells: {len(next(csv.reader([line])))}, and 3 columns"
 
 
+def test_spaces_before_cells_are_skipped_outside_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a, b,c\n1, "x, y", z\n" 1",2,"q, ""r"""\n')
+    assert rows_of(chunks_of(path)) == [("1", "x, y", "z"), (" 1", "2", 'q, "r"')]
+
+
 def test_a_line_is_counted_with_the_newlines_in_cells(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('a,b,c\n"1\n1",2,3\n\n1,2\n', "utf-8")
@@ -136,6 +142,14 @@ def test_a_quote_that_is_never_closed_is_named(
     assert [row[0] for row in rows_of(chunks)] == [before.split(",")[0], "1", "y,z"]
 
 
+def test_a_row_of_several_lines_with_a_cell_too_many_is_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a,b,c\n4,5,6\n1,"x\ny",2,3\n')
+    chunks = chunks_of(path)
+    assert unread_of(chunks) == [("line 3", "cells: 4, and 3 columns")]
+    assert rows_of(chunks) == [("4", "5", "6")]
+
+
 def test_a_quote_that_is_never_closed_does_not_take_the_rest(tmp_path: Path) -> None:
     """However long the file is: Python's csv gives up after 131,072 letters."""
     body = ["1,2,3"] * 40_000
@@ -157,7 +171,7 @@ texts = st.one_of(
 def test_a_cell_means_the_same_however_its_block_is_parsed(
     rows: list[tuple[str, str, str]], block_bytes: int
 ) -> None:
-    """By Arrow, or, where a column is one of no kind that it is told, by pandas."""
+    """As a type of Arrow's, or, where a cell of the block has another type, as a text."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv"
         path.write_text("\n".join(["a,b,c", *map(",".join, rows), ""]), "utf-8")

@@ -13,8 +13,13 @@ import pytest
 from automl.config import DataConfig, DataKind, Task
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
-from automl.data.scoring.baselines import MAX_ROWS, baseline_predictions
-from automl.data.scoring.evaluation import open_evaluation, score_predictions, take_training_share
+from automl.data.scoring.evaluation import (
+    MAX_LINEAR_ROWS,
+    baseline_predictions,
+    open_evaluation,
+    score_predictions,
+    take_training_share,
+)
 from automl.data.scoring.metrics import make_predictions
 from automl.errors import ConfigError
 from automl.trial import RowsKind
@@ -190,18 +195,18 @@ def test_a_linear_model_of_several_classes() -> None:
 def test_classes_that_the_rows_lack_are_improbable_and_not_impossible(table: WriteTable) -> None:
     rows = [f"{i},{'uvw'[min(i % 40, 2)]}" for i in range(200)]
     data = load_dataset(table("a,y", *rows))
-    few = replace(data, train=data.train.taking(np.flatnonzero(data.train.y != 0)))
+    few = replace(data, train=data.train.take(np.flatnonzero(data.train.y != 0)))
     for name in ("linear", "majority"):
         outputs = baseline_predictions(few, few.validation.rows)[name]
         assert outputs.shape == (len(few.validation), 3)
         assert np.isfinite(outputs).all()
         assert (outputs.argmax(axis=1) != 0).all()
-    one = replace(data, train=data.train.taking(np.flatnonzero(data.train.y == 2)))
+    one = replace(data, train=data.train.take(np.flatnonzero(data.train.y == 2)))
     assert (baseline_predictions(one, one.validation.rows)["linear"].argmax(axis=1) == 2).all()
 
 
 def test_a_linear_model_learns_from_so_many_rows_at_most() -> None:
-    data = load_dataset(DataConfig(n_train=MAX_ROWS + 500, n_validation=10))
+    data = load_dataset(DataConfig(n_train=MAX_LINEAR_ROWS + 500, n_validation=10))
     outputs = baseline_predictions(data, data.validation.rows)["linear"]
     assert outputs.shape == (10, 2)
 

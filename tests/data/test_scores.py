@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-import automl.data.scoring.baselines
+import automl.data.scoring.evaluation
 from automl.config import Task
 from automl.config.metrics import METRICS_OF_TASK
-from automl.data.scoring.baselines import (
+from automl.data.scoring.evaluation import (
     bootstrap_difference,
     bootstrap_interval,
     bootstrap_metrics,
@@ -186,7 +186,7 @@ def test_samples_are_the_same_for_all_and_in_each_call() -> None:
 def test_many_rows_are_sampled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = np.arange(100.0)
     whole = bootstrap_metrics({"a": values(errors)}, 700, 0)["a"]["mae"]
-    monkeypatch.setattr(automl.data.scoring.baselines, "_CELLS_AT_ONCE", 900)
+    monkeypatch.setattr(automl.data.scoring.evaluation, "_CELLS_AT_ONCE", 900)
     pieces = bootstrap_metrics({"a": values(errors)}, 700, 0)["a"]["mae"]
     assert pieces.shape == (700,)
     assert len(np.unique(pieces)) > 300, "each piece is drawn anew"

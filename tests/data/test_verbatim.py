@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from automl.config import ColumnKind, DataConfig, Task
-from automl.data.cells import are_verbatim, may_hold_codes
+from automl.data.cells import are_verbatim
 from automl.data.column_kinds import read_columns
 from automl.data.columns import TableColumns
 from automl.data.load import load_dataset
@@ -55,17 +55,19 @@ def test_an_exponent_among_hexadecimal_texts_is_a_code() -> None:
 @pytest.mark.parametrize("text", [*CODES[:5], "+4930123456"])
 def test_codes_are_found_in_a_file(tmp_path: Path, before: str, text: str) -> None:
     path = tmp_path / "table.csv"
-    rest = "0.05,-0.5e-05,10,0\n2024-01-05 08:30,01.02.2024,100.01,-0\n" * 3
-    path.write_text(f"a,b,c,d\n{rest}")
-    assert not may_hold_codes(path, ",")
-    for content in (
-        f"a,b,c,d\n{before.format(text)}{rest}",
-        f"a,b,c,d\n{rest}{before.format(text)}",
-    ):
-        path.write_text(content)
-        assert may_hold_codes(path, ",")
-        path.write_text(content.rstrip().replace(",", ";").replace("\n", "\r\n"))
-        assert may_hold_codes(path, ";")
+    rest = "0.05,-0.5e-05,10,0\n2024,01.02,100.01,-0\n" * 3
+
+    def n_text_columns(rows: str) -> int:
+        path.write_text(rows)
+        frame = TableFile.at("data.path", str(path)).read("a", detect_verbatim=True)
+        return sum(dtype.kind not in "iuf" for dtype in frame.dtypes)
+
+    assert n_text_columns(f"a,b,c,d\n{rest}") == 0
+    for rows in (f"{before.format(text)}{rest}", f"{rest}{before.format(text)}"):
+        content = f"a,b,c,d\n{rows}"
+        assert n_text_columns(content) == 1
+        windows = content.rstrip().replace(",", ";").replace("\n", "\r\n")
+        assert n_text_columns(windows) == 1
 
 
 def test_labels_with_leading_zeros_stay_distinct(table: WriteTable) -> None:

@@ -54,8 +54,8 @@ def test_the_fastest_way_is_measured_and_written(
     stored: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
-    monkeypatch.setattr("automl.measure.tuning.choice.ONE_ROW_SECONDS", 0.01)
-    monkeypatch.setattr("automl.measure.tuning.choice.BATCH_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.measurement.ONE_ROW_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.measurement.BATCH_SECONDS", 0.01)
     from torch._inductor import config
 
     # Inductor's own way, since monkeypatch would leave the option deleted in this process.
@@ -86,8 +86,8 @@ def test_ctrl_c_before_any_file_was_measured_is_no_failure(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("automl.measure.tuning.choice.ONE_ROW_SECONDS", 0.01)
-    monkeypatch.setattr("automl.measure.tuning.choice.BATCH_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.measurement.ONE_ROW_SECONDS", 0.01)
+    monkeypatch.setattr("automl.measure.tuning.measurement.BATCH_SECONDS", 0.01)
     monkeypatch.setattr("torch.export.export", interrupted)  # the first way that makes a file
     done = call("export", "study.name=table", "export.tune=true", "export.to=out")
     assert (done.code, done.stderr) == (130, "")

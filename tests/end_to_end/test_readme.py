@@ -12,7 +12,7 @@ from automl.cli.arguments import parse_command_line
 from automl.cli.command_dispatch import run
 from automl.cli.command_registry import COMMANDS
 from automl.cli.compose import compose_command
-from automl.cli.schemas import all_config_keys
+from automl.cli.config_keys import all_config_keys
 from tests.manuals import MANUALS, ROOT, section, text
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

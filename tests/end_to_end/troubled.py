@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import automl
 from automl.cli import main
 from automl.errors import StorageError
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import InlineExecutor
 from automl.record.study_directory import is_study_held
 from automl.search.storage import LockedJournal
 

@@ -14,8 +14,7 @@ import pytest
 
 from automl.execution.cluster.nodes import ClusterNodes
 from automl.execution.cluster.nodes_executor import NodesExecutor
-from automl.execution.executor import Executor, TrialFeed
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import Executor, InlineExecutor, TrialFeed
 from automl.execution.worker_messages import JudgedReports
 from automl.execution.worker_process import WorkerLimits
 from automl.execution.workers_executor import WorkersExecutor

@@ -12,8 +12,7 @@ import pytest
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
 from automl.execution.checkpoint_store import CheckpointStore
-from automl.execution.executor import TrialFeed
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import InlineExecutor, TrialFeed
 from automl.trial import (
     CheckpointWritten,
     FinishedOutcome,

@@ -175,27 +175,6 @@ def test_a_warm_worker_serves_one_execution_at_a_time(tmp_path: Path) -> None:
     assert pids[0] == pids[1] != pids[2]
 
 
-def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
-    """Its slot is that of one which held memory to the last. Main memory it has some."""
-    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=1))
-    held: list[int] = []
-    on_host: list[bool] = []
-
-    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        if isinstance(new[0], ProcessHosted):
-            for (device, _), size in executor.held_bytes().items():
-                on_host.append(device.on_host)
-                held.extend([] if device.on_host else [size])
-        return {}
-
-    gpu = placed("GPU-a", 0)
-    for number, act in enumerate(["hold_memory", "finish"]):
-        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), gpu, on_events)
-    executor.close()
-    assert held == [0, 0]
-    assert on_host == [False, True] * 2
-
-
 def test_a_worker_learns_its_caps_at_its_begin_and_while_it_runs(tmp_path: Path) -> None:
     """Those of another trial are none of its own, though it is in the same process."""
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(1))

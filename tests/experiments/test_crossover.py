@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from automl.config import Precision, Task
 from automl.models.families.mlp.family import MLPParams
 from automl.models.families.mlp.heavy import SIDE
+from automl.models.networks.trainer import TrainingProblem
 
 
 @pytest.fixture
@@ -21,7 +23,10 @@ def crossover(script: Callable[[str], Any]) -> Any:
 
 @pytest.mark.parametrize("depth", [0, 2, 7])
 def test_the_stated_size_is_that_of_the_network(crossover: Any, depth: int) -> None:
-    network = SIDE.network(crossover.FAMILY, MLPParams(depth=depth), 2, 2)
+    problem = TrainingProblem(
+        Task.classification, 2, 2, 1.0, crossover.FAMILY, SIDE, Precision.float32
+    )
+    network = problem.network(MLPParams(depth=depth))
     model = network.build(torch.float32, torch.device("cpu"), 0)
     assert crossover.n_weights(depth) == sum(p.numel() for p in model.parameters())
 

@@ -53,7 +53,7 @@ def test_it_says_what_predict_says(
         np.array(codes, dtype=np.int32).reshape(n_rows, -1),
     )
     predictor = predictor_of(columns, dtype=dtype)
-    said = predictor.trained.outputs(columns, rows)
+    said = predictor.trained_model.outputs(columns, rows)
     ours = np.exp(said) / np.exp(said).sum(1, keepdims=True)
     theirs = _run(make_scoring_module(predictor), graph_inputs(columns, rows))
     assert np.abs(theirs - ours).max() < 1e-12
@@ -99,7 +99,7 @@ def test_members_count_by_their_weights(columns: TableColumns) -> None:
                 weight.mul_(-2)
         return network
 
-    networks = [predictor_of(columns, build).trained for build in (linear, steeper)]
+    networks = [predictor_of(columns, build).trained_model for build in (linear, steeper)]
     weights, task = (0.75, 0.25), Task.classification
     rows = TableRows(np.ones((2, 3)), np.zeros((2, 2), dtype=np.int32))
     said = MeanModel(networks, task, weights).outputs(columns, rows)

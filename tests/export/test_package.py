@@ -148,10 +148,13 @@ def test_texts_are_refused_with_the_key_that_drops_them(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # compiles C++
 def test_a_package_that_was_compiled_is_bound_to_this_cpu(
-    columns: TableColumns, tmp_path: Path
+    columns: TableColumns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.aot_inductor, "compile_wrapper_opt_level", "O0")
     try:
-        EXPORT_FORMATS[ExportFormat.aoti].writer()
+        EXPORT_FORMATS[ExportFormat.aoti].check()
     except ConfigError as error:
         pytest.skip(str(error))
     predictor = predictor_of(columns, nn.Linear)
@@ -162,10 +165,7 @@ def test_a_package_that_was_compiled_is_bound_to_this_cpu(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "build",
-    [networks.normed, networks.Recurrent, networks.dropping, networks.Secret],
-)
+@pytest.mark.parametrize("build", [networks.Recurrent, networks.dropping, networks.Secret])
 def test_a_network_of_the_users_goes_the_same_way(
     columns: TableColumns, tmp_path: Path, build: Any
 ) -> None:
@@ -258,26 +258,18 @@ def test_a_format_whose_libraries_are_missing_names_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ConfigError, match=r"needs onnxscript.*'automl-sweep\[export\]'"):
-        EXPORT_FORMATS[ExportFormat.onnx].writer()
+        EXPORT_FORMATS[ExportFormat.onnx].check()
     monkeypatch.setitem(sys.modules, "torch_tensorrt", None)
     with pytest.raises(ConfigError, match=r"needs torch_tensorrt.*'automl-sweep\[tensorrt\]'"):
-        EXPORT_FORMATS[ExportFormat.tensorrt].writer()
+        EXPORT_FORMATS[ExportFormat.tensorrt].check()
 
 
-@pytest.mark.slow
-def test_without_a_compiler_it_is_said_what_to_install(tmp_path: Path) -> None:
-    program = (
-        "from automl.errors import ConfigError\n"
-        "from automl.export import aoti_file\n"
-        "try: aoti_file.check()\n"
-        "except ConfigError as error: print(error)"
-    )
-    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
-    )
-    assert "there is no compiler: install one" in ran.stdout
-    assert "apt install g++" in ran.stdout
+def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
+    with pytest.raises(ConfigError, match=r"there is no compiler: install one .*apt install g\+\+"):
+        EXPORT_FORMATS[ExportFormat.aoti].check()
 
 
 def test_one_row_is_enough(tmp_path: Path) -> None:

@@ -16,16 +16,16 @@ from automl.data.columns import NumberColumn, TableColumns
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import ConfigError
-from automl.export import onnx_file, table_graph
+from automl.export import formats, table_graph
 from automl.export.package import ExportProof, export_model, open_export_reader
 from automl.export.parity import N_BORDERS, border_rows
-from automl.measure.tuning import choice
+from automl.measure.tuning import measurement
 from automl.measure.tuning.measurement import AccuracyCheck, measure_ways
 from automl.measure.tuning.ways import ways_here
 from automl.models.families.tree_arrays import tree_view
+from automl.models.mean_model_file import join_states, read_model_file
 from automl.models.model_file import MODEL_FORMAT
 from automl.models.predictor import Predictor
-from automl.models.refit_file import join_states, read_model_file
 from tests.export.conftest import linear, predictor_of, scores_of
 from tests.models.tables import TARGET, mixed, mixed_frame
 from tests.models.test_table_families import FAMILIES, trained
@@ -74,7 +74,7 @@ def trained_on(data: Dataset, classes: list[int]) -> Dataset:
     """Return the data set with only the training rows of these classes."""
     places = np.flatnonzero(np.isin(data.train.y, classes))
     return replace(
-        data, train=replace(data.train, rows=data.train.rows.taking(places), y=data.train.y[places])
+        data, train=replace(data.train, rows=data.train.rows.take(places), y=data.train.y[places])
     )
 
 
@@ -154,7 +154,7 @@ def test_a_forest_takes_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(table_graph, "_VALUES_AT_ONCE", 7)
     predictor, _ = trained(tmp_path, "trees", mixed(tmp_path, 3), epochs=10)
     check_export(predictor, tmp_path / "out")
-    n_nodes = len(predictor.trained.trees.column)  # type: ignore[attr-defined]
+    n_nodes = len(predictor.trained_model.trees.column)  # type: ignore[attr-defined]
     assert (tmp_path / "out" / "model.onnx").stat().st_size < 20 * n_nodes
 
 
@@ -164,7 +164,7 @@ def test_a_forest_takes_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["trees", "boosting"])
 def test_rows_lie_on_thresholds_and_beside_them(name: str, table: Dataset, tmp_path: Path) -> None:
     predictor, _ = trained(tmp_path, name, table)
-    model, columns = predictor.trained, predictor.columns
+    model, columns = predictor.trained_model, predictor.columns
     at, thresholds = model.borders()  # type: ignore[attr-defined]
     laid = list(border_rows(columns, rows_of(), (at, thresholds)))
     view = tree_view(columns, predictor.read(pd.DataFrame([row for _, row in laid])))
@@ -215,7 +215,7 @@ def test_trees_that_fill_more_than_a_file_are_refused(
     export_model(predictor, rows_of(), tmp_path / "out", ONNX, {})
     size = (tmp_path / "out" / "model.onnx").stat().st_size
     monkeypatch.setattr(
-        onnx_file, "MAX_ONNX_BYTES", size - 10_000
+        formats, "MAX_ONNX_BYTES", size - 10_000
     )  # beside the trees there is little
     with pytest.raises(ConfigError, match=r"2 GiB at most, and the trees take [\d,]+ bytes"):
         export_model(predictor, rows_of(), tmp_path / "more", ONNX, {})
@@ -226,15 +226,15 @@ def test_what_torch_would_run_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ONE_ROW_SECONDS", "BATCH_SECONDS"):
-        monkeypatch.setattr(choice, name, 0.0)
-    monkeypatch.setattr(choice, "BATCH_SIZES", (1, 16))
+        monkeypatch.setattr(measurement, name, 0.0)
+    monkeypatch.setattr(measurement, "BATCH_SIZES", (1, 16))
     data = mixed(tmp_path, 2)
     predictor, _ = trained(tmp_path, "boosting", data)
     assert data.task is Task.classification
     validation = AccuracyCheck.of(predictor, data.validation, 0.0)
     seen = measure_ways(predictor, validation, ways_here(predictor), tmp_path, lambda *_: None)
     assert {one.name for one in seen.ways if one.timing} == {"onnx"}
-    assert all(one.within and one.is_file for one in seen.ways if one.timing)
+    assert all(one.is_accurate and one.is_file for one in seen.ways if one.timing)
     why = {one.name: one.why_not for one in seen.ways}
     assert why["torch, eager"] == why["onnx, int8"]
     assert "by ONNX Runtime alone" in why["aoti"]

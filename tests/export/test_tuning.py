@@ -16,31 +16,30 @@ from automl.config import ExportFormat
 from automl.data.columns import TableColumns
 from automl.data.dataset import DatasetPart
 from automl.export import reader
-from automl.export.package import TunedExportFile, export_model, open_export_reader
+from automl.export.package import TunedFile, export_model, open_export_reader
 from automl.export.parity import ParityError
-from automl.measure.tuning import choice
-from automl.measure.tuning.choice import (
+from automl.measure.tuning import measurement
+from automl.measure.tuning.measurement import (
     BATCH_SIZES,
+    AccuracyCheck,
     InferenceTiming,
+    TuningMeasurements,
     WayMeasurement,
     draw_speeds,
     fastest_way,
     fastest_way_for_many,
-    time_calls,
-)
-from automl.measure.tuning.cuda_ways import row_slices
-from automl.measure.tuning.measurement import (
-    AccuracyCheck,
-    TuningMeasurements,
     measure_ways,
     seconds_needed,
+    time_calls,
 )
-from automl.measure.tuning.ways import inference_ways, thread_options
-from automl.measure.tuning.workshop import (
+from automl.measure.tuning.ways import (
     CallableWay,
     InferenceWay,
     WayArtifacts,
     WayUnavailableError,
+    inference_ways,
+    row_slices,
+    thread_options,
 )
 from automl.models.predictor import Predictor
 from tests.export.conftest import ROWS, scores_of
@@ -72,15 +71,15 @@ def test_batches_grow_and_a_call_counts_once() -> None:
     assert found.p50_seconds == found.p99_seconds == 1 + 1 / 1024
     rates = {n: n / (1 + n / 1024) for n in BATCH_SIZES}
     assert dict(found.rows_per_second) == pytest.approx(rates)
-    each = choice.N_WARM + choice.LEAST_CALLS  # longer than what is given for it
+    each = measurement.N_WARM + measurement.LEAST_CALLS  # longer than what is given for it
     assert model.calls == [n for n in BATCH_SIZES for _ in range(each)]
 
 
 def test_quick_calls_are_made_for_as_long_as_is_given() -> None:
     model = Clocked()
     time_calls(model, {"numbers": np.zeros((3, 2))}, lambda: model.now / 1000)
-    n_of_one_row = model.calls.count(1) - choice.N_WARM
-    assert n_of_one_row == pytest.approx(1000 * choice.ONE_ROW_SECONDS, abs=2)
+    n_of_one_row = model.calls.count(1) - measurement.N_WARM
+    assert n_of_one_row == pytest.approx(1000 * measurement.ONE_ROW_SECONDS, abs=2)
 
 
 # --- choice ---------------------------------------------------------------------------------------
@@ -88,14 +87,14 @@ def test_quick_calls_are_made_for_as_long_as_is_given() -> None:
 
 def seen(name: str, p50: float, rate: float = 1.0, **others: Any) -> WayMeasurement:
     found = InferenceTiming(p50, p50, {1: 1 / p50, 256: rate})
-    return WayMeasurement(name, None, found, 0.5, **{"within": True, **others})
+    return WayMeasurement(name, None, found, 0.5, **{"is_accurate": True, **others})
 
 
 def test_the_fastest_is_within_the_tolerance_and_of_files_a_file() -> None:
     ways = [
         seen("graph", 2.0),
         seen("file", 3.0, 9.0, is_file=True),
-        seen("rounded", 1.0, 99.0, within=False, is_file=True),
+        seen("rounded", 1.0, 99.0, is_accurate=False, is_file=True),
         WayMeasurement("absent", why_not="there is no GPU"),
     ]
     assert fastest_way(ways) is ways[0]
@@ -126,7 +125,7 @@ def test_labels_say_the_threads() -> None:
 
 
 def test_a_picture_is_drawn_of_what_was_measured() -> None:
-    png = draw_speeds([seen("a", 1.0), seen("b", 2.0, within=False), WayMeasurement("c")], "a")
+    png = draw_speeds([seen("a", 1.0), seen("b", 2.0, is_accurate=False), WayMeasurement("c")], "a")
     assert png.startswith(b"\x89PNG")
 
 
@@ -136,9 +135,9 @@ def test_a_picture_is_drawn_of_what_was_measured() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few calls of each batch."""
-    monkeypatch.setattr(choice, "ONE_ROW_SECONDS", 0.0)
-    monkeypatch.setattr(choice, "BATCH_SECONDS", 0.0)
-    monkeypatch.setattr(choice, "BATCH_SIZES", (1, 16))
+    monkeypatch.setattr(measurement, "ONE_ROW_SECONDS", 0.0)
+    monkeypatch.setattr(measurement, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(measurement, "BATCH_SIZES", (1, 16))
 
 
 def validation_of(predictor: Predictor, tolerance: float = 0.01) -> AccuracyCheck:
@@ -197,7 +196,7 @@ def test_ways_that_do_not_round_have_the_models_loss(
         assert one.why_not == ""
         assert one.loss is not None
         assert (one.loss != pytest.approx(own, rel=1e-6)) is one.rounds
-        assert one.within or one.rounds
+        assert one.is_accurate or one.rounds
         assert one.is_file is (one.name in ("torch.export", "onnx", "onnx, int8"))
     assert set(found.files) == {"torch.export, 1 thread", "onnx, 1 thread", "onnx, int8, 1 thread"}
 
@@ -218,7 +217,7 @@ def test_what_cannot_be_measured_says_why_and_ends_nothing(
     assert why[:2] == ["there is no compiler", "RuntimeError: odd news"]
     assert "no finite number" in why[2]
     assert why[3:] == ["no GPU", "", ""]
-    assert [one.within for one in found.ways] == [False] * 5 + [True]
+    assert [one.is_accurate for one in found.ways] == [False] * 5 + [True]
     assert "elsewhere" not in shown
     assert seconds_needed(those[3:4]) == 0
 
@@ -238,11 +237,9 @@ def test_ctrl_c_keeps_what_was_measured(classifier: Predictor, tmp_path: Path, q
 ABOUT = {"study": "s", "trial": 3}
 
 
-def int8_of(
-    predictor: Predictor, folder: Path, accept: Callable[[Any], None] | None
-) -> TunedExportFile:
+def int8_of(predictor: Predictor, folder: Path, accept: Callable[[Any], None] | None) -> TunedFile:
     shop = WayArtifacts(predictor, validation_of(predictor).arrays, folder)
-    return TunedExportFile(shop.onnx_int8, 2, accept, {"tune.json": b"{}"})
+    return TunedFile(shop.onnx_int8, 2, accept, {"tune.json": b"{}"})
 
 
 def test_an_export_that_rounds_is_judged_by_its_loss(classifier: Predictor, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from automl.config import DataConfig, Precision, Task
 from automl.data.load import load_dataset
 from automl.models.families.mlp.family import MLPFamily, MLPParams
 from automl.models.families.mlp.heavy import SIDE
+from automl.models.family import EstimatorSetup
 from automl.models.networks.network_family import OPTIMIZERS
 from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
 from automl.models.networks.tensors import DataTensors, PartTensors
@@ -109,7 +110,8 @@ def open_session() -> TrainingSession:
     """Of the built-in objective, on a disc of which a batch of 4,096 rows can be had."""
     plan = replace(make_plan(), data=DataConfig(n_train=8192))
     return TrainingSession(
-        plan, SIDE.open_estimator(MLPFamily(), load_dataset(plan.data), plan.training)
+        plan,
+        SIDE.open_estimator(EstimatorSetup(MLPFamily(), load_dataset(plan.data), plan.training)),
     )
 
 

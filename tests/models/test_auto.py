@@ -38,7 +38,7 @@ def test_what_is_asked_of_a_trial_is_asked_of_its_family(disc: Dataset) -> None:
 
 def test_the_params_of_a_family_hang_on_it_wherever_they_come_from() -> None:
     auto = AutoFamily(families=["mlp"])
-    space = parse_space(auto.whole_space({"mlp_depth": 3, "mlp_lr": {"low": 0.1, "high": 0.2}}))
+    space = parse_space(auto.searched_space({"mlp_depth": 3, "mlp_lr": {"low": 0.1, "high": 0.2}}))
     assert space.names == ("family", "mlp_depth", "mlp_lr")
     assert [space[name].when for name in ("mlp_depth", "mlp_lr")] == [{"family": ("mlp",)}] * 2
     assert space.has({"family": "mlp", "mlp_depth": 3, "mlp_lr": 0.15})
@@ -92,7 +92,7 @@ ENTRIES = {"kernel_l2": {"low": 0.1, "high": 1.0}, "mlp_depth": {"low": 1, "high
 
 def test_of_many_rows_the_default_leaves_out_who_is_for_few() -> None:
     auto = AutoFamily()
-    few, many = (parse_space(auto.whole_space(ENTRIES, MOST_ROWS + n)) for n in (0, 1))
+    few, many = (parse_space(auto.searched_space(ENTRIES, MOST_ROWS + n)) for n in (0, 1))
     assert few.names == ("family", "kernel_l2", "mlp_depth")
     assert few.has({"family": "kernel", "kernel_l2": 0.5})
     assert many.names == ("family", "mlp_depth")
@@ -104,8 +104,8 @@ def test_of_many_rows_the_default_leaves_out_who_is_for_few() -> None:
 
 def test_families_that_somebody_chose_are_searched_on_any_rows() -> None:
     chosen, all_of_them = AutoFamily(families=["mlp", "kernel"]), {"choices": [*DEFAULT]}
-    assert "kernel_l2" in parse_space(chosen.whole_space(ENTRIES, 10**6)).names
-    written = AutoFamily().whole_space({"family": all_of_them, **ENTRIES}, 10**6)
+    assert "kernel_l2" in parse_space(chosen.searched_space(ENTRIES, 10**6)).names
+    written = AutoFamily().searched_space({"family": all_of_them, **ENTRIES}, 10**6)
     assert "kernel_l2" in parse_space(written).names
     assert not chosen.notes(10**6, ENTRIES)
 

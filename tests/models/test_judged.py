@@ -109,14 +109,14 @@ def test_every_metric_and_those_of_an_epoch() -> None:
     outputs = np.array([[1.0, 0], [0, 2], [1, 0.5], [3, 0]])
     judged = JudgedTargets(Task.classification, y, 0.0, 1.0, "val_auc")
     expected = ClassPredictions(outputs, y).scored()
-    assert judged.every(outputs) == {f"val_{name}": value for name, value in expected.items()}
+    assert judged.all_metrics(outputs) == {f"val_{name}": value for name, value in expected.items()}
     assert set(judged.each_epoch(outputs)) == {"val_loss", "val_error", "val_auc"}
     one_class = JudgedTargets(Task.classification, np.zeros(4, np.int64), 0.0, 1.0, "val_auc")
-    assert "val_auc" not in one_class.every(outputs)
-    assert np.isnan(one_class.metric_of(outputs)["val_auc"])
+    assert "val_auc" not in one_class.all_metrics(outputs)
+    assert np.isnan(one_class.study_metric(outputs)["val_auc"])
     values = JudgedTargets(Task.regression, y.astype(np.float32), 2.0, 3.0, "val_loss")
     scaled = ValuePredictions(outputs[:, 0] * 3 + 2, y.astype(np.float32), 3.0).scored()
-    found = values.every(outputs[:, :1])
+    found = values.all_metrics(outputs[:, :1])
     assert found == {f"val_{name}": value for name, value in scaled.items()}
 
 

@@ -15,10 +15,10 @@ from automl.data.dataset import Dataset
 from automl.data.features import one_hot_features
 from automl.data.scoring.metrics import Floats
 from automl.errors import AutoMLError, ConfigError
-from automl.models.families.kernel import length_scales
+from automl.models.families.kernel import heavy
 from automl.models.families.kernel.family import KERNEL_KINDS, KernelFamily
+from automl.models.mean_model_file import read_model_file, save_model_file
 from automl.models.predictor import Predictor, load_table_model
-from automl.models.refit_file import read_model_file, save_model_file
 from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
@@ -47,9 +47,9 @@ def wave(n_rows: int, seed: int = 0) -> tuple[Floats, Floats]:
 def test_the_gradient_is_that_of_the_value(
     kind: str, n_own: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(length_scales, "MAX_OWN", n_own)
+    monkeypatch.setattr(heavy, "MAX_OWN", n_own)
     x, y = wave(30)
-    likelihood = length_scales._KernelLikelihood.of(x, np.hstack([y, y**2]), kind, 0.7)
+    likelihood = heavy._KernelLikelihood.from_rows(x, np.hstack([y, y**2]), kind, 0.7)
     place = np.random.default_rng(1).normal(size=n_own + 4) / 2
     gradient, step = likelihood(place)[1], 1e-5
     for i, one in enumerate(np.eye(len(place)) * step):
@@ -62,7 +62,7 @@ def test_the_gradient_is_that_of_the_value(
 def test_no_place_of_the_search_is_without_a_value(kind: str, far: float) -> None:
     """The rows occur twice, and the lengths and shares fit no rows."""
     x, y = (np.repeat(each, 2, axis=0) for each in wave(20))
-    likelihood = length_scales._KernelLikelihood.of(x, y, kind, 1.0)
+    likelihood = heavy._KernelLikelihood.from_rows(x, y, kind, 1.0)
     for start in likelihood.starts():
         for place in (start + far, *(start + far * np.eye(len(start)))):
             value, gradient = likelihood(place)
@@ -73,17 +73,17 @@ def test_no_place_of_the_search_is_without_a_value(kind: str, far: float) -> Non
 def test_a_likeness_that_rounding_made_indefinite_has_a_factor() -> None:
     x = wave(50)[0]
     alike = x @ x.T - 1e-12 * np.eye(len(x))
-    lower = length_scales.lower_factor(alike)
+    lower = heavy.lower_factor(alike)
     np.testing.assert_allclose(lower @ lower.T, alike, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", KERNEL_KINDS)
 def test_a_column_that_does_nothing_has_a_long_length(kind: str) -> None:
-    kernel = length_scales.learn_kernel(*wave(150), kind, spread=1.0, seed=0)
+    kernel = heavy.learn_kernel(*wave(150), kind, spread=1.0, seed=0)
     first, _, third = kernel.per_length
     assert first > 3 * third
     assert 0.0005 < kernel.noise < 0.05, "what is by chance is a hundredth of the variance"
-    alike = length_scales.learn_kernel(*wave(150), kind, spread=1e-3, seed=0).per_length
+    alike = heavy.learn_kernel(*wave(150), kind, spread=1e-3, seed=0).per_length
     np.testing.assert_allclose(alike, alike[0], rtol=0.01)
 
 
@@ -102,7 +102,7 @@ def test_of_all_rows_as_landmarks_it_is_the_mean_of_a_gaussian_process(
     predictor = trained(tmp_path, data, {"kind": kind, "l2": 2.0})
     x, rows = (one_hot_features(data.columns, part.rows) for part in (data.train, data.validation))
     y = (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
-    plain: Any = predictor.trained
+    plain: Any = predictor.trained_model
     kernel = learned_of(data, kind)
     np.testing.assert_allclose(kernel.per_length, plain.per_length, rtol=1e-6)
     wide = x.astype(np.float64)
@@ -112,17 +112,17 @@ def test_of_all_rows_as_landmarks_it_is_the_mean_of_a_gaussian_process(
     np.testing.assert_allclose(outputs, said + y.mean(), atol=1e-3)
 
 
-def learned_of(data: Dataset, kind: str) -> length_scales.LearnedKernel:
+def learned_of(data: Dataset, kind: str) -> heavy.LearnedKernel:
     """Return the kernel that a trial learns."""
     y = (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
     x = one_hot_features(data.columns, data.train.rows).astype(np.float64)
-    return length_scales.learn_kernel(x, y[:, None], kind, 1.0, trial_seed(7, 0))
+    return heavy.learn_kernel(x, y[:, None], kind, 1.0, trial_seed(7, 0))
 
 
 def test_few_landmarks_say_nearly_the_same(tmp_path: Path) -> None:
     data = mixed(tmp_path, 3)
     whole, few = (trained(tmp_path / str(n), data, {}, n) for n in (1000, 60))
-    assert len(few.trained.landmarks) == 60  # type: ignore[attr-defined]
+    assert len(few.trained_model.landmarks) == 60  # type: ignore[attr-defined]
     each = [one.outputs(data.validation.rows) for one in (whole, few)]
     assert np.corrcoef(each[0].ravel(), each[1].ravel())[0, 1] > 0.95
     with pytest.raises(ConfigError, match=r"^model.landmarks=0: must be at least 1"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from automl.models.families.mlp.family import Growth, MLPParams
+from automl.models.families.mlp.family import Growth, MLPFamily, MLPParams
 from automl.models.families.mlp.network import MLP, MLPNetwork, MLPShape, draw_weights
 from automl.models.networks.optimizers import FlatParameters, make_optimizer
 
@@ -152,4 +152,4 @@ def test_a_param_out_of_its_range_is_named_with_its_rule(
     name: str, value: float | str, rule: str
 ) -> None:
     with pytest.raises(ValueError, match=f"{name}=.*must be .*{rule}"):
-        MLPParams.of({name: value})
+        MLPFamily().params({name: value})

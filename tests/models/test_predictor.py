@@ -20,6 +20,7 @@ from automl.data.preprocessing import Preprocessing
 from automl.errors import AutoMLError
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
+from automl.models.family import EstimatorSetup
 from automl.models.predictor import load_table_model
 from automl.objectives.training_session import TrainingSession
 from automl.trial import CheckpointWritten, FinishedOutcome
@@ -56,7 +57,7 @@ def make_dataset(labels: tuple[str, str] = ("cat", "dog")) -> Dataset:
 
 def train(dataset: Dataset, folder: Path, precision: Precision = Precision.float32) -> Path:
     training = TrainingConfig(epochs=8, precision=precision)
-    objective = SIDE.open_estimator(MLPFamily(), dataset, training)
+    objective = SIDE.open_estimator(EstimatorSetup(MLPFamily(), dataset, training))
     listener = Listener()
     spec = make_spec(folder, {"lr": 0.01, "batch_size": 16, "width": 16, "dropout": 0.1})
     TrainingSession(make_plan(training=training), objective).run(spec, HOST, listener)

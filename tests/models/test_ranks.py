@@ -15,15 +15,19 @@ import torch.distributed as dist
 from torch import nn
 
 from automl.config import Precision, Task
-from automl.data.data_facts import Size
+from automl.data.dataset import Size
 from automl.execution.worker_process import FORK_SERVER_CONTEXT
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
-from automl.models.networks.network import NetworkFactory
 from automl.models.networks.optimizers import lr_factor
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup, TorchRankGroup
 from automl.models.networks.tensors import DataTensors, PartTensors
-from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
+from automl.models.networks.trainer import (
+    SINGLE_RANK,
+    NetworkFactory,
+    NetworkTrainer,
+    RankGroup,
+    TrainingProblem,
+)
 from automl.objectives.goal import StudyGoal
 from automl.objectives.training_plan import WarmUp
 from automl.trial import Direction
@@ -81,7 +85,7 @@ def curve(found: NetworkTrainer) -> list[list[float]]:
 def in_group(rank: int, n_ranks: int, meeting: str, given: Given, pipe: Connection) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=n_ranks)
-    found = trainer(*given, ranks=TorchRankGroup())
+    found = trainer(*given, ranks=RankGroup(rank, n_ranks))
     losses = curve(found)
     weights = np.concatenate([w.reshape(-1) for w in found.state(0)["weights"].values()])
     pipe.send((losses, weights.tobytes()))
@@ -161,9 +165,7 @@ class Normed:
 class NormedSide:
     """A heavy side whose networks normalise batches."""
 
-    def network(
-        self, family: Any, params: Any, n_inputs: Size, n_outputs: Size, get_edges: object
-    ) -> Normed:
+    def network(self, problem: TrainingProblem, params: object) -> Normed:
         return Normed()
 
 

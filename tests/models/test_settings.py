@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 from automl.config import LearningRateSchedule, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
-from automl.models.families.mlp.family import MLPFamily, MLPParams
+from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.families.python.family import PythonFamily
 from automl.models.family import Family
@@ -64,8 +64,8 @@ def make_trainer(dataset: Dataset, params: Params, n_epochs: int = N_EPOCHS) -> 
         Precision.float64,
         TrainingConfig(epochs=n_epochs),
     )
-    data = DataOnDevices(dataset).on("cpu", problem.dtype)
-    own = MLPParams.of({"lr": 0.05, "batch_size": 32, "width": 8, **params})
+    data = DataOnDevices(dataset).tensors("cpu", problem.dtype)
+    own = MLPFamily().params({"lr": 0.05, "batch_size": 32, "width": 8, **params})
     return NetworkTrainer(problem, own, data, device="cpu", seed=1)
 
 
@@ -329,7 +329,7 @@ def test_bfloat16_as_a_param_is_what_it_is_as_a_setting(disc: Dataset, tmp_path:
 )
 def test_a_param_that_cannot_be_is_refused(name: str, value: Any, rule: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=.*: must be {rule}"):
-        MLPParams.of({name: value})
+        MLPFamily().params({name: value})
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ from automl.models.families.tree_arrays import tree_view
 from automl.models.families.trees import heavy as trees
 from automl.models.families.trees.family import TreesFamily
 from automl.models.mean_model import mean_outputs
+from automl.models.mean_model_file import join_states, read_model_file, save_model_file
 from automl.models.predictor import Predictor, load_table_model
-from automl.models.refit_file import join_states, read_model_file, save_model_file
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.checkpoints.plain_checkpoint import is_plain_checkpoint
 from automl.objectives.seeds import trial_seed
@@ -213,7 +213,7 @@ def test_classes_without_a_training_row_are_said_to_be_rare(
 ) -> None:
     table = mixed(tmp_path, 3)
     places = np.flatnonzero(table.train.y < n_present)
-    few = replace(table, train=table.train.taking(places))
+    few = replace(table, train=table.train.take(places))
     predictor, listener = trained(tmp_path, name, few, epochs=2)
     assert isinstance(listener.outcome, FinishedOutcome)
     shares = predictor.predict_probabilities(mixed_frame(3, seed=1))
@@ -351,9 +351,11 @@ def test_trees_have_as_many_leaves_as_a_file_may_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = mixed(tmp_path, 1)
-    free: Any = trained(tmp_path / "free", "trees", data, {"min_samples_leaf": 1})[0].trained
+    free: Any = trained(tmp_path / "free", "trees", data, {"min_samples_leaf": 1})[0].trained_model
     monkeypatch.setattr("automl.models.families.trees.family.MAX_TRIAL_LEAVES", 60)
-    bound: Any = trained(tmp_path / "bound", "trees", data, {"min_samples_leaf": 1})[0].trained
+    bound: Any = trained(tmp_path / "bound", "trees", data, {"min_samples_leaf": 1})[
+        0
+    ].trained_model
     assert len(free.trees.value) > 0.9 * 3 * len(data.train), "a leaf for nearly each row"
     assert len(bound.trees.value) == 60
 
@@ -389,7 +391,7 @@ def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path
     data = mixed(tmp_path, 2)
     few = np.flatnonzero(data.train.y == 1)[::10]
     rows = np.sort(np.concatenate([np.flatnonzero(data.train.y == 0), few]))
-    uneven = replace(data, train=data.train.taking(rows))
+    uneven = replace(data, train=data.train.take(rows))
     frame = mixed_frame(2, seed=1)
     own: Params = {"min_samples_leaf": 10} if name == "trees" else {}
     shares = [

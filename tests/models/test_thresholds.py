@@ -23,15 +23,13 @@ from automl.data.scoring.metrics import (
     second_class_probabilities,
 )
 from automl.export.package import export_model, open_export_reader
-from automl.models.ensemble.ensemble_file import write as write_ensemble
-from automl.models.ensemble.ensemble_messages import EnsembleFileJob
 from automl.models.families.boosting.family import BoostingFamily
 from automl.models.families.linear.family import LinearFamily
 from automl.models.families.mlp.family import MLPFamily
-from automl.models.model_file import RefitFacts, RefitFileJob
-from automl.models.networks.folds.fold_estimator import judged_outputs
+from automl.models.mean_model import judged_outputs
+from automl.models.mean_model_file import write_ensemble, write_refit
+from automl.models.model_file import EnsembleFileJob, RefitFacts, RefitFileJob
 from automl.models.predictor import Predictor, load_table_model
-from automl.models.refit_file import write as write_refit
 from automl.objectives.plan_checks import threshold_notes
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
@@ -52,14 +50,14 @@ def uneven(folder: Path) -> Dataset:
 
     def few(part: Any) -> Any:
         rare = np.flatnonzero(part.y == 1)[::8]
-        return part.taking(np.sort(np.concatenate([np.flatnonzero(part.y == 0), rare])))
+        return part.take(np.sort(np.concatenate([np.flatnonzero(part.y == 0), rare])))
 
     return replace(data, train=few(data.train), validation=few(data.validation))
 
 
 def with_folds(data: Dataset) -> Dataset:
     folds = tuple(folds_at_random(data.train.y.astype(np.int64), 3, seed=0))
-    return replace(data, validation=data.validation.taking(np.zeros(0, np.int64)), folds=folds)
+    return replace(data, validation=data.validation.take(np.zeros(0, np.int64)), folds=folds)
 
 
 def trained(
@@ -109,7 +107,7 @@ def test_labels_go_by_the_threshold_of_the_rows_left_out(
 ) -> None:
     data = with_folds(uneven(tmp_path)) if folds else uneven(tmp_path)
     predictor, value = trained(tmp_path, FAMILIES[name], data)
-    outputs, y = judged_outputs(predictor.trained, data), data.judged.y.astype(np.int64)
+    outputs, y = judged_outputs(predictor.trained_model, data), data.judged.y.astype(np.int64)
     p = second_class_probabilities(outputs)
     assert predictor.threshold == pytest.approx(best_threshold(p, y), abs=1e-6)
     order = np.concatenate([fold.judged for fold in data.folds]) if folds else np.arange(len(y))

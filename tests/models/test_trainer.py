@@ -9,7 +9,7 @@ import torch
 
 from automl.config import Precision, Task
 from automl.data.dataset import Dataset
-from automl.models.families.mlp.family import MLPFamily, MLPParams
+from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.networks.tensors import DataOnDevices
 from automl.models.networks.trainer import DivergedError, NetworkTrainer, TrainingProblem
@@ -33,8 +33,8 @@ def make_trainer(
         networks=SIDE,
         precision=precision,
     )
-    data = DataOnDevices(dataset).on("cpu", problem.dtype)
-    return NetworkTrainer(problem, MLPParams.of(params or {}), data, device="cpu", seed=seed)
+    data = DataOnDevices(dataset).tensors("cpu", problem.dtype)
+    return NetworkTrainer(problem, MLPFamily().params(params or {}), data, device="cpu", seed=seed)
 
 
 def train(trainer: NetworkTrainer, n_epochs: int) -> list[dict[str, float]]:
@@ -118,5 +118,5 @@ def test_a_loss_that_is_no_number_ends_the_training_and_names_the_rate(plane: Da
 
 def test_data_is_put_on_a_device_once(disc: Dataset) -> None:
     data = DataOnDevices(disc)
-    assert data.on("cpu", torch.float32) is data.on("cpu", torch.float32)
-    assert data.on("cpu", torch.float64).train.x.dtype is torch.float64
+    assert data.tensors("cpu", torch.float32) is data.tensors("cpu", torch.float32)
+    assert data.tensors("cpu", torch.float64).train.x.dtype is torch.float64

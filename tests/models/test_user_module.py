@@ -20,7 +20,7 @@ from automl.data.load import load_dataset
 from automl.errors import AutoMLError, ConfigError
 from automl.models.families.python.family import ModuleKey, ModuleParams, PythonFamily
 from automl.models.families.python.heavy import SIDE
-from automl.models.family import pack_size
+from automl.models.family import EstimatorSetup, pack_size
 from automl.models.networks.network_family import OPTIMIZERS
 from automl.models.networks.packs.module_trainer import ModulePackTrainer
 from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
@@ -60,7 +60,7 @@ def lanes(name: str, optimizer: str, n: int = 5) -> list[ModuleParams]:
     scale = 0.05 if optimizer == "sgd" else 0.01
     common = ARGUMENTS[name] | {"optimizer": optimizer, "batch_size": 50}
     return [
-        ModuleParams.of(
+        ModuleParams.from_params(
             common
             | {
                 "lr": scale * float(draw.uniform(0.2, 1)),
@@ -201,7 +201,9 @@ def test_states_go_from_a_pack_to_training_alone_and_back(optimizer: str) -> Non
 def session(dataset: Dataset, name: str) -> TrainingSession:
     training = TrainingConfig(epochs=N_EPOCHS, precision=Precision.float64)
     plan = make_plan(family=family(name), training=training)
-    return TrainingSession(plan, SIDE.open_estimator(family(name), dataset, training))
+    return TrainingSession(
+        plan, SIDE.open_estimator(EstimatorSetup(family(name), dataset, training))
+    )
 
 
 def run_pack(dataset: Dataset, name: str, folder: Path, **params: ParamValue) -> Sweep:
@@ -247,8 +249,12 @@ def test_large_networks_train_together_only_where_that_is_asked_for(
     with pytest.raises(
         ValueError, match=r"4\d,\d\d\d weights; on a CPU networks of more than 16,384"
     ):
-        SIDE.open_estimator(family("normed"), disc, plan.training).open_pack(key, "cpu")
-    asked = SIDE.open_estimator(family("normed"), disc, plan.training, packs_large=True)
+        SIDE.open_estimator(EstimatorSetup(family("normed"), disc, plan.training)).open_pack(
+            key, "cpu"
+        )
+    asked = SIDE.open_estimator(
+        EstimatorSetup(family("normed"), disc, plan.training, packs_large=True)
+    )
     assert isinstance(asked.open_pack(key, "cpu").trainer, ModulePackTrainer)
 
 

@@ -13,8 +13,7 @@ from sklearn import metrics
 
 from automl.config import ExportFormat, Task, TrainingConfig
 from automl.config.metrics import ValueLoss
-from automl.data.data_facts import NetworkOutputs
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, NetworkOutputs
 from automl.data.scoring.ensemble_selection import select_ensemble
 from automl.data.scoring.metrics import ValuePredictions
 from automl.errors import ConfigError
@@ -28,7 +27,7 @@ from automl.models.families.tree_arrays import tree_view
 from automl.models.family import load_families
 from automl.models.model_file import parse_loss
 from automl.models.networks.losses import Pinball, make_loss
-from automl.models.networks.packs.loss import make_pack_loss
+from automl.models.networks.packs.mlp_pass import make_pack_loss
 from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.plan_checks import check_counts, check_metric
 from automl.objectives.seeds import trial_seed
@@ -89,7 +88,7 @@ def test_boosting_says_what_the_librarys_says(
     asked = TrialFit(family, data, family.params({}), trial_seed(7, 0), 8, 1)
     model = boosting.unfitted_boosting(asked).fit(data.view(tree_view)[0], asked.targets)
     frame = mixed_frame(1, seed=1)
-    n_kept = len(predictor.trained.trees.n_nodes)  # type: ignore[attr-defined]
+    n_kept = len(predictor.trained_model.trees.n_nodes)  # type: ignore[attr-defined]
     rows = tree_view(table.columns, predictor.read(frame))
     theirs = [*model.staged_predict(rows)][n_kept - 1]  # up to its best report
     if loss.name != "poisson":

@@ -14,9 +14,8 @@ import torch
 from automl.config import Task, TrainingConfig
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, TableRows
-from automl.models.family import Family, NetworkBuilder
+from automl.models.family import EstimatorSetup, Family, NetworkBuilder
 from automl.models.model_file import make_model_state
-from automl.objectives.goal import StudyGoal
 from automl.objectives.trial_context import TrialContext
 from automl.trial import Params, ParamValue, RequestSource, ResourceRequest
 
@@ -107,17 +106,8 @@ class MeanEstimator:
 class MeanSide:
     """The heavy side of the toy family."""
 
-    def open_estimator(
-        self,
-        family: MeanFamily,
-        dataset: Dataset,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        *,
-        packs_large: bool,
-        n_threads: int,
-    ) -> MeanEstimator:
-        return MeanEstimator(family, dataset, training.n_epochs)
+    def open_estimator(self, setup: EstimatorSetup) -> MeanEstimator:
+        return MeanEstimator(setup.family, setup.dataset, setup.training.n_epochs)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None

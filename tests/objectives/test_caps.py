@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from automl.objectives.reports.memory_peaks import MemoryCaps
+from automl.objectives.training_session import MemoryCaps
 
 
 def test_torch_is_told_shares_of_the_device_and_only_what_changed() -> None:

@@ -95,7 +95,7 @@ def test_a_metric_that_does_not_suit_is_refused(
 
 def test_the_direction_follows_from_the_name_of_a_metric_of_ours() -> None:
     def direction(objective: ObjectiveConfig, **study: Any) -> Direction:
-        return Config(study=StudyConfig(**study), objective=objective).study.towards
+        return Config(study=StudyConfig(**study), objective=objective).study.decided_direction
 
     builtin = ObjectiveConfig()
     own = ObjectiveConfig(kind=ObjectiveKind.python, target="a:b")
@@ -123,6 +123,9 @@ def test_what_fits_is_let_through(disc: Dataset) -> None:
 def test_a_declared_objective_has_its_space_checked() -> None:
     declaration = declare_objective(python_plan(f"{HERE}:declared"), None)
     check_space(declaration, ["lr", "depth", "seed"], "acc")
+    default = ["depth", "width", "lr", "batch_size"]
+    with pytest.raises(ConfigError, match=r"space\.width: .*network's space.*space='\{NAME: …"):
+        check_space(declaration, default, "acc")
     with pytest.raises(ConfigError, match=r"space\.width: unknown here; .*: lr, depth, seed"):
         check_space(declaration, ["lr", "depth", "width"], "acc")
     with pytest.raises(ConfigError, match=r"space: depth not there.*The space has: lr\."):

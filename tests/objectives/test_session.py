@@ -12,6 +12,7 @@ from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
+from automl.models.family import EstimatorSetup
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import TrainingSession, open_session
@@ -41,7 +42,9 @@ PARAMS: dict[str, ParamValue] = {
 def make_session(dataset: Dataset, epochs: int = 6) -> TrainingSession:
     training = TrainingConfig(epochs=epochs)
     plan = make_plan(training=training)
-    return TrainingSession(plan, SIDE.open_estimator(MLPFamily(), dataset, training))
+    return TrainingSession(
+        plan, SIDE.open_estimator(EstimatorSetup(MLPFamily(), dataset, training))
+    )
 
 
 def run(

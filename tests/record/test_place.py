@@ -10,15 +10,15 @@ import pytest
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
-from automl.record.study_directory import StudyDirectory
-from automl.record.study_files import PLACE
-from automl.record.study_place import (
+from automl.record.study_directory import (
+    StudyDirectory,
     StudyPlace,
     decide_place,
     read_study_place,
     settle_place,
     settle_place_unlocked,
 )
+from automl.record.study_files import PLACE
 
 KEPT = StudyPlace("5b7c-uuid", "/data/studies/a", device=1, inode=100)
 

@@ -9,9 +9,10 @@ import pytest
 
 from automl.errors import StudyInUseError
 from automl.tracking.deliver.confirmed_offset import (
+    DeliveredRuns,
     DeliveryConfirmations,
-    delivered_parent_run,
     is_fully_delivered,
+    read_delivered_runs,
 )
 from tests.flips import one_bit_flipped, unsealed
 
@@ -137,15 +138,15 @@ def test_a_file_without_checksums_is_taken_as_it_is(noted: Path, log: Path) -> N
 
 
 def test_where_a_study_was_delivered_is_read_without_the_lock(log: Path) -> None:
-    assert delivered_parent_run(log) is None
+    assert read_delivered_runs(log) is None
     confirmed = reopened(log)
-    assert delivered_parent_run(log) is None
+    assert read_delivered_runs(log) is None
     confirmed.note_study("uuid", "1/../?a=\x1b[2J", "9f")
-    assert delivered_parent_run(log) is None, "what goes into an address is an id"
+    assert read_delivered_runs(log) is None, "what goes into an address is an id"
     confirmed.note_study("uuid", "2", "ab")
     confirmed.note_run(0, "3c")
-    assert delivered_parent_run(log) == ("2", "ab")
+    assert read_delivered_runs(log) == DeliveredRuns("2", "ab", {0: "3c"})
     with log.with_suffix(".delivered").open("ab") as file:
         file.write(b'{"experiment": "3", "par')
-    assert delivered_parent_run(log) == ("2", "ab")
+    assert read_delivered_runs(log) == DeliveredRuns("2", "ab", {0: "3c"})
     confirmed.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,14 +15,16 @@ import pytest
 
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.record.lease import HOLDER_LEASE_SECONDS, this_holder
-from automl.record.sharing import delivery_tables, study_tables
+from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
-from automl.record.sharing.delivery_tables import StoreDeliverer
-from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations, read_delivered_runs
-from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
-from automl.tracking.deliver.shared_division import SUCCESSION_SECONDS, SharedStudyDivision
-from automl.tracking.deliver.study_delivery import EventLogDelivery
+from automl.tracking.deliver.process import SharedDeliveryJob
+from automl.tracking.deliver.shared_delivery import (
+    BEHIND_SECONDS,
+    SUCCESSION_SECONDS,
+    SharedConfirmations,
+)
 from automl.tracking.mlflow_store import ValueNotTakenError, open_client
 from automl.tracking.tracking_uri import resolve_uri
 from automl.tracking.view.run_update import RunUpdate, StudyRef
@@ -55,15 +58,12 @@ class Sweep:
     ) -> None:
         self.name, self.study = name, study
         uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{study.parents[2] / 'mlflow.db'}"))
-        self.confirmed = DeliveryConfirmations.open(study / "events.log", wait_seconds=0.0)
+        self.confirmed = SharedConfirmations.open(study / "events.log", wait_seconds=0.0)
+        self.confirmed.connect(**vars(job), clock=clock)
         self.client, self.refusals = open_client(uri), list[str]()
-        runs = MlflowRuns(self.client, uri, self.refusals.append)
-        self.divided = SharedStudyDivision(job, clock)
-        self.delivery = EventLogDelivery(
-            *(study / "events.log", self.confirmed, runs, KeepCheckpoints.all, None),
-            StudyRef(UUID, NAME),
-            division=self.divided,
-        )
+        self.runs = MlflowRuns(self.client, uri, self.refusals.append)
+        log, keep = study / "events.log", KeepCheckpoints.all
+        self.delivery = self.confirmed.delivery(log, self.runs, keep, StudyRef(UUID, NAME))
 
     def turn(self) -> None:
         """What its process does every 0.7 s."""
@@ -91,33 +91,46 @@ class Machines:
             job = SharedDeliveryJob(self._url, NAME, "store", name)
             sweep = self._sweeps[name] = Sweep(name, study, job, lambda: self.now)
             self._stack.callback(sweep.confirmed.close)
-            self._stack.callback(sweep.divided.end)
+            self._stack.callback(sweep.delivery.end)
         return self._sweeps[name]
 
     def both(self) -> tuple[Sweep, Sweep]:
         return self["a"], self["b"]
 
-    def happens(self, *events: Event) -> None:
+    def happens(self, *events: Event, unseen_by: str = "") -> None:
         for sweep in self._sweeps.values():
-            write(sweep.study, *events)
+            if sweep.name != unseen_by:
+                write(sweep.study, *events)
+        self.run("UPDATE automl_studies SET n_events = n_events + %s", len(events))
 
     def hold(self, sweep: str, *numbers: int, ended: bool = False) -> None:
-        with psycopg.connect(self._url) as connection:
-            for number in numbers:
-                connection.execute(
-                    "INSERT INTO automl_trials (study, number, params, sweep, lease_until, ended) "
-                    "VALUES (1, %s, '{}', %s, 'infinity', %s) ON CONFLICT (study, number) "
-                    "DO UPDATE SET sweep = excluded.sweep, ended = excluded.ended",
-                    (number, sweep, ended),
-                )
+        for number in numbers:
+            self.run(
+                "INSERT INTO automl_trials (study, number, params, sweep, lease_until, ended) "
+                "VALUES (1, %s, '{}', %s, 'infinity', %s) ON CONFLICT (study, number) "
+                "DO UPDATE SET sweep = excluded.sweep, ended = excluded.ended",
+                *(number, sweep, ended),
+            )
+            self.run("UPDATE automl_studies SET n_asked = GREATEST(n_asked, %s)", number + 1)
 
     def lapse(self, sweep: str) -> None:
         """So much time goes by that its lease ends, as seen by everybody."""
         self.now += HOLDER_LEASE_SECONDS + 1
+        self.run("UPDATE automl_stores SET lease_until = '-infinity' WHERE elected = %s", sweep)
+        self.run("UPDATE automl_deliverers SET lease_until = '-infinity' WHERE sweep = %s", sweep)
+
+    def die(self, sweep: str) -> None:
+        """Its process ends, which only its own machine can see."""
+        holder = replace(this_holder(), started="another process")
+        self.run(
+            "UPDATE automl_deliverers SET holder = %s WHERE sweep = %s",
+            *(json.dumps(vars(holder)), sweep),
+        )
+
+    def run(self, statement: str, *values: object) -> None:
+        """In the database."""
         with psycopg.connect(self._url) as connection:
-            connection.execute(
-                "UPDATE automl_deliverers SET lease_until = '-infinity' WHERE sweep = %s", (sweep,)
-            )
+            connection.execute(statement.encode(), values)
 
     def turns(self, *names: str) -> None:
         """Some rounds of each, one after the other."""
@@ -133,12 +146,7 @@ def machines(folder: Path, database: str) -> Iterator[Machines]:
         yield Machines(folder, database, stack)
 
 
-def made_by(sweep: Sweep, number: int) -> bool:
-    """Whether it knows the run of that trial, having written it."""
-    return number in sweep.confirmed.runs
-
-
-def test_each_delivers_the_trials_that_it_holds_with_their_files(
+def test_one_writes_all_runs_and_each_uploads_the_files_of_its_trials(
     machines: Machines, shown: Shown
 ) -> None:
     a, b = machines.both()
@@ -150,24 +158,24 @@ def test_each_delivers_the_trials_that_it_holds_with_their_files(
     for of_trial, file in zip(events, files, strict=True):
         of_trial.insert(-1, file)
     machines.happens(sweep_started(), *events[0], *events[1], sweep_ended(2))
-    b.divided.begin_round([])  # elected, though it comes second
+    writes = Counted(b)
     machines.turns("a", "b")
     check_exact(shown, 2, 3)
-    assert (made_by(a, 0), made_by(a, 1)) == (True, False)
-    assert (made_by(b, 0), made_by(b, 1)) == (False, True)
+    assert writes.names == [""], "its files alone"
     assert [shown.artifacts(f"trial-0000{n}") for n in (0, 1)] == [
         {"best.pt": b"best of 0"},
         {"best.pt": b"best of 1"},
     ]
     assert a.refusals == b.refusals == []
     assert a.delivery.may_end() == b.delivery.may_end() == ""
-    a.delivery.end()
-    known = read_delivered_runs(a.study / "events.log")
+    b.delivery.end()
+    known = read_delivered_runs(b.study / "events.log")
     assert known is not None
     assert set(known.runs) == {0, 1}, "of those that others have delivered, too"
+    assert b.delivery.offset == a.delivery.offset == (a.study / "events.log").stat().st_size
 
 
-def test_who_comes_after_a_dead_deliverer_goes_on_in_the_same_runs(
+def test_who_is_elected_after_a_dead_sweep_goes_on_in_the_same_runs(
     machines: Machines, shown: Shown
 ) -> None:
     b = machines.both()[1]
@@ -189,36 +197,25 @@ def test_who_comes_after_a_dead_deliverer_goes_on_in_the_same_runs(
     machines.turns("b")
     check_exact(shown, 3, 3)
     assert {run.info.run_name: run.info.run_id for run in shown.runs()} == runs
-    assert b.delivery.may_end() == ""
+    assert b.delivery.may_end() == "", "the files of trial 0 are with the dead one"
 
 
-def test_who_is_elected_delivers_what_was_left_to_one_that_died(
-    machines: Machines, shown: Shown
-) -> None:
-    machines.both()
-    machines.hold("b", 0)
+def test_a_dead_sweep_of_this_machine_is_not_waited_for(machines: Machines, shown: Shown) -> None:
+    a, b = machines.both()
+    machines.hold("a", 0, ended=True)
     machines.happens(sweep_started(), *trial(0)[:-1])
     machines.turns("a", "b")
+    write_checkpoint(b.study, 0, CheckpointKind.LAST)  # their folders are on one disk
     machines.happens(finish(0), sweep_ended(1))
-    machines.hold("b", 0, ended=True)
-    machines.turns("a")
-    assert shown.run("trial-00000").info.status == "RUNNING"
-    machines.lapse("b")
-    machines.turns("a")
-    check_exact(shown, 1, 3)
-
-
-def test_a_trial_that_changes_hands_is_delivered_whole(machines: Machines, shown: Shown) -> None:
-    machines.both()
-    machines.happens(sweep_started())
-    machines.turns("a", "b")
-    machines.hold("a", 0)
-    machines.happens(begin(0), report(0, 0))
     machines.turns("b")
-    machines.hold("b", 0, ended=True)
-    machines.happens(report(0, 1), report(0, 2), finish(0), sweep_ended(1))
-    machines.turns("b", "a")
+    assert shown.run("trial-00000").info.status == "RUNNING"
+    machines.die("a")
+    machines.turns("b")
     check_exact(shown, 1, 3)
+    assert shown.artifacts("trial-00000") == {"last.pt": b"last of 0"}
+    assert b.delivery.may_end() == ""
+    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
+        a.confirmed.check()
 
 
 def test_who_wakes_up_after_its_lease_writes_nothing_more(machines: Machines, shown: Shown) -> None:
@@ -228,12 +225,13 @@ def test_who_wakes_up_after_its_lease_writes_nothing_more(machines: Machines, sh
     machines.turns("a", "b")
     machines.happens(report(0, 0), report(1, 0))
     stops = Stopped(machines, "a")
-    a.delivery._runs.write = stops.at(a.delivery._runs.write)  # type: ignore[method-assign]
+    a.runs.write = stops.at(a.runs.write)  # type: ignore[method-assign]
     machines.now += 2.5
     a.delivery.read()
     with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
         a.delivery.deliver()
     assert stops.trials == ["trial-00000"], "the one that it was stopped in"
+    machines.turns("b")
     machines.hold("b", 0, 1, ended=True)
     rest = [report(n, step) for n in (0, 1) for step in (1, 2)]
     machines.happens(*rest, finish(0), finish(1), sweep_ended(2))
@@ -242,30 +240,21 @@ def test_who_wakes_up_after_its_lease_writes_nothing_more(machines: Machines, sh
     assert stops.trials == ["trial-00000"]
 
 
-def test_a_process_whose_sweep_is_stopped_delivers_until_its_lease_ends(
+def test_a_process_whose_sweep_is_stopped_leaves_the_runs_to_others(
     machines: Machines, shown: Shown
 ) -> None:
-    a, b = machines.both()
+    machines.both()
     machines.happens(sweep_started())
     machines.turns("a", "b")
-    a.divided._job = replace(a.divided._job, attends=False)
-    machines.hold("a", 0)
-    machines.happens(begin(0))
+    machines.hold("b", 0)
+    machines.happens(*trial(0)[:-1], unseen_by="a")
     machines.turns("a", "b")
-    assert made_by(a, 0)
-    machines.lapse("a")
-    machines.happens(report(0, 0), report(0, 1))
-    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
-        machines.turns("a")
+    assert [run.info.run_name for run in shown.runs()] == [NAME], "it does not know the trial"
+    machines.now += BEHIND_SECONDS
+    machines.happens(finish(0), sweep_ended(1), unseen_by="a")
     machines.hold("b", 0, ended=True)
-    machines.happens(report(0, 2), finish(0), sweep_ended(1))
-    machines.turns("b")
-    check_exact(shown, 1, 3)
-    with b.divided._database.transaction() as cursor:  # the sweep of `a` goes on
-        delivery_tables.attend_delivery(cursor, StoreDeliverer(1, "store", "a"), this_holder())
     machines.turns("a", "b")
     check_exact(shown, 1, 3)
-    assert a.delivery.may_end() == ""
 
 
 def test_who_was_stopped_while_it_made_a_run_makes_no_second_one(
@@ -284,7 +273,7 @@ def test_who_was_stopped_while_it_made_a_run_makes_no_second_one(
         machines.turns("b")
 
     stops = Stopped(machines, "a", others)
-    a.delivery._runs.create = stops.at(a.delivery._runs.create)  # type: ignore[method-assign]
+    a.runs.create = stops.at(a.runs.create)  # type: ignore[method-assign]
     a.delivery.read()
     with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
         a.delivery.deliver()
@@ -302,10 +291,10 @@ def test_a_run_whose_maker_died_before_it_was_noted_is_found(
     machines.hold("a", 0)
     machines.happens(*trial(0))
 
-    def dies(trial: int, run: str) -> str:
+    def dies(trial: int, run_id: str) -> str:
         raise ValueNotTakenError("as by kill -9")
 
-    a.divided.note_run = dies  # type: ignore[method-assign]
+    a.confirmed.note_run = dies  # type: ignore[method-assign]
     a.delivery.read()
     with pytest.raises(ValueNotTakenError, match="kill -9"):
         a.delivery.deliver()
@@ -318,15 +307,30 @@ def test_a_run_whose_maker_died_before_it_was_noted_is_found(
     assert shown.run("trial-00000").info.run_id == made
 
 
+def test_a_run_that_was_purged_is_made_again(machines: Machines, shown: Shown) -> None:
+    b = machines.both()[1]
+    write_checkpoint(b.study, 0, CheckpointKind.BEST)
+    machines.hold("b", 0, ended=True)
+    machines.happens(sweep_started(), *trial(0), sweep_ended(1))
+    machines["a"].turn()
+    run = shown.run("trial-00000").info.run_id
+    machines.run("UPDATE automl_runs SET run = 'purged'")
+    with pytest.raises(ValueNotTakenError, match="runs have vanished"):
+        machines.turns("b")
+    machines.turns("a", "b")
+    check_exact(shown, 1, 3)
+    assert shown.run("trial-00000").info.run_id == run, "the others are found"
+    assert b.delivery.may_end() == ""
+
+
 def test_what_others_have_not_delivered_is_waited_for_and_not_for_ever(machines: Machines) -> None:
     a, b = machines.both()
     machines.hold("a", 0, ended=True)
     machines.hold("b", 1)
     machines.happens(sweep_started(), *trial(0), *trial(1))
-    for sweep in (b, a):
-        sweep.divided.begin_round([])  # the second lives, and delivers nothing
+    a.delivery.read()  # elected, and delivers nothing
     machines.turns("b")
-    assert b.delivery.may_end() == "", "trials run, and who holds one delivers the rest"
+    assert b.delivery.may_end() == "", "trials run, and who is elected delivers the rest"
     machines.hold("b", 1, ended=True)
     machines.turns("b")
     assert b.delivery.may_end() is None
@@ -334,11 +338,61 @@ def test_what_others_have_not_delivered_is_waited_for_and_not_for_ever(machines:
     assert b.delivery.may_end() is None
     machines.now += 1
     assert (
-        b.delivery.may_end() == "1 trials are left to other sweeps, which do not deliver them now"
+        b.delivery.may_end() == "2 trials are left to other sweeps, which do not deliver them now"
     )
     machines.lapse("a")
     machines.turns("b")
     assert b.delivery.may_end() == ""
+
+
+def test_files_of_a_sweep_that_delivers_are_left_to_it(machines: Machines) -> None:
+    a, b = machines.both()
+    machines["a"].delivery.read()
+    machines.hold("b", 0, ended=True)
+    machines.happens(sweep_started(), *trial(0), sweep_ended(1))
+    b.delivery.read()  # it attends, and is slow
+    machines.turns("a")
+    assert a.delivery.may_end() is None
+    machines.lapse("b")
+    machines.turns("a")
+    assert a.delivery.may_end() == ""
+
+
+def test_a_trial_whose_end_was_taken_while_another_failed_is_done(
+    machines: Machines, shown: Shown
+) -> None:
+    a = machines["a"]
+    machines.hold("a", 0, 1, ended=True)
+    machines.happens(sweep_started(), *trial(0), *trial(1), sweep_ended(2))
+    write, failures = a.runs.write, ["trial-00001"]
+
+    def fails_once(run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
+        if update.name in failures:
+            failures.clear()
+            raise ValueNotTakenError("a dead server")
+        write(run_id, update, created=created, study=study)
+
+    a.runs.write = fails_once  # type: ignore[method-assign]
+    with pytest.raises(ValueNotTakenError, match="a dead server"):
+        machines.turns("a")
+    machines.turns("a")
+    check_exact(shown, 2, 3)
+    assert a.delivery.may_end() == ""
+
+
+class Counted:
+    """The updates that a sweep writes."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.names: list[str] = []
+        """The names of their runs, empty for one of files alone."""
+        write = sweep.runs.write
+
+        def counted(run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
+            self.names.append(update.name)
+            write(run_id, update, created=created, study=study)
+
+        sweep.runs.write = counted  # type: ignore[method-assign]
 
 
 class Stopped:

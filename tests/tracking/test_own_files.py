@@ -10,8 +10,8 @@ import pytest
 
 from automl.config import KeepCheckpoints
 from automl.record.study_files import StudyFiles
-from automl.tracking.deliver import run_writer
-from automl.tracking.deliver.run_writer import add_own_files
+from automl.tracking.deliver import artifacts
+from automl.tracking.deliver.artifacts import add_own_files
 from automl.tracking.view.run_update import RunUpdate
 from automl.trial import LoggedPoint, ValuesLogged
 from tests.tracking.conftest import Shown
@@ -105,7 +105,7 @@ def test_links_are_none_of_them(
 
 
 def test_a_folder_of_a_data_set_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_writer, "MAX_FILES", 2)
+    monkeypatch.setattr(artifacts, "MAX_FILES", 2)
     for name in "cab":
         write_file(tmp_path, name)
     update = add_own_files(make_update(), tmp_path, 0, KeepCheckpoints.all)

@@ -18,9 +18,8 @@ from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from automl.config import TrackingConfig
 from automl.tracking.deliver.artifacts import place_file
 from automl.tracking.deliver.study_delivery import MAX_SINGLE_SEARCHES
-from automl.tracking.mlflow_store import ValueNotTakenError
+from automl.tracking.mlflow_store import ValueNotTakenError, study_runs_address
 from automl.tracking.tracking_uri import resolve_uri
-from automl.tracking.view.study_address import study_runs_address
 from automl.trial import CheckpointKind, FailedOutcome, MetricsReported, PrunedOutcome, TrialStarted
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver, delivery

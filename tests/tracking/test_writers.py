@@ -75,7 +75,11 @@ def test_a_store_that_is_gone_is_told_before_what_it_did_not_take() -> None:
 
 def test_runs_that_several_writers_note_are_all_kept(tmp_path: Path) -> None:
     confirmed, n = DeliveryConfirmations.open(tmp_path / "events.log", 0.0), 2000
-    write_all(range(n), lambda number: confirmed.note_run(number, f"{number:x}"), 4)
+
+    def note(number: int) -> None:
+        confirmed.note_run(number, f"{number:x}")
+
+    write_all(range(n), note, 4)
     confirmed.close()
     again = DeliveryConfirmations.open(tmp_path / "events.log", 0.0)
     again.close()

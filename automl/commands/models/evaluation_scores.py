@@ -21,8 +21,7 @@ from automl.commands.models.which_model import (
 )
 from automl.config import Config, DataKind, WhichModel
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.data.scoring.evaluation import (
     EvaluationRows,
     ScoredRows,
@@ -233,9 +232,9 @@ def _outputs(model: TableModel, table: EvaluationRows) -> Floats:
     predictor = model.predictor
     if model.refitted is not None or table.kind is not RowsKind.OUT_OF_FOLD:
         return outputs_on_part(predictor, table.dataset, table.part, table.frame)
-    from automl.models.networks.folds.fold_estimator import judged_outputs
+    from automl.models.mean_model import judged_outputs
 
-    return judged_outputs(predictor.trained, table.dataset)
+    return judged_outputs(predictor.trained_model, table.dataset)
 
 
 def _score_arrays(

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from automl.config import Config, StudyConfig, TrackingStore
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.event_log import EventLog
-from automl.record.study_directory import StudyDirectory, study_command
-from automl.record.study_place import StudyPlace
+from automl.record.study_directory import StudyDirectory, StudyPlace, study_command
 from automl.record.texts import Say
 from automl.tracking.deliver.delivery import deliver_study
-from automl.tracking.deliver.division import SharedDeliveryJob
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.tracking.view.run_update import StudyRef
 from automl.trial import ExportTuned, ModelsEvaluated
 

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array: TypeAlias = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
 
 FEW_ROWS = 1_000
 N_FLOOR = 5
@@ -65,8 +64,6 @@ def select_ensemble(
     A prediction is the probability of the row's own class, or a value; `y` (N,) are then the true
     values, and `loss` judges. Raises ValueError where there is no model.
     """
-    import numpy as np
-
     if not len(predictions):
         raise ValueError("an ensemble of no model")
     if task is not Task.regression:
@@ -83,8 +80,6 @@ def select_ensemble(
 
 def _greedy(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
     """Return the (M,) weights of a greedy selection."""
-    import numpy as np
-
     candidates = np.argsort(_losses(predictions, y, judge), kind="stable")[:MAX_CANDIDATES]
     counts, kept = np.zeros(len(predictions)), np.zeros(len(predictions))
     total, best = np.zeros(predictions.shape[1]), np.inf
@@ -100,8 +95,6 @@ def _greedy(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
 
 def _sampled(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
     """Return (M,) weights: the mean of greedy selections on samples of the rows."""
-    import numpy as np
-
     rng, n_rows = np.random.default_rng(0), predictions.shape[1]
     drawn = (rng.integers(0, n_rows, n_rows) for _ in range(_N_SAMPLES))
     each = [_greedy(predictions[:, rows], y[rows], judge) for rows in drawn]
@@ -110,8 +103,6 @@ def _sampled(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
 
 def _floor(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
     """Return (M,) weights that are equal for the best five models."""
-    import numpy as np
-
     weights = np.zeros(len(predictions))
     best = np.argsort(_losses(predictions, y, judge), kind="stable")[:N_FLOOR]
     weights[best] = 1 / len(best)
@@ -124,8 +115,6 @@ def _floor_is_better(predictions: Array, y: Array, judge: ValueLoss | None) -> b
     It must be better by more than two standard errors, on rows that neither was made by. A single
     selection is tried, because it takes a twentieth of the time of all.
     """
-    import numpy as np
-
     n_rows = predictions.shape[1]
     if n_rows < 2:
         return True
@@ -141,8 +130,6 @@ def _predict_held_back(
     judge: ValueLoss | None,
 ) -> Array:
     """Return (N,) predictions for each part of the rows, by an ensemble made on the others."""
-    import numpy as np
-
     parts = np.random.default_rng(0).permutation(len(y)) % _N_PARTS
     held_back = np.empty(len(y))
     for out in (parts == part for part in range(min(_N_PARTS, len(y)))):
@@ -158,8 +145,6 @@ def _losses(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
 
 def _row_losses(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
     """Return the (K, N) losses of predictions; `judge` is None where these are probabilities."""
-    import numpy as np
-
     if judge is None:
         return np.asarray(-np.log(predictions.clip(_LEAST_PROBABILITY)))
     from automl.data.scoring.metrics import losses_per_row

@@ -146,7 +146,7 @@ def find_giveaways(columns: TableColumns, part: DatasetPart) -> list[str]:
     if len(part) < MIN_ROWS:
         return []
     places = np.linspace(0, len(part) - 1, min(MAX_ROWS, len(part))).astype(int)
-    sample = part.taking(places)
+    sample = part.take(places)
     kinds: tuple[tuple[tuple[Column, ...], npt.NDArray[np.float64]], ...] = (
         (columns.numbers, sample.rows.numbers),
         (columns.categories, sample.rows.codes.astype(np.float64)),

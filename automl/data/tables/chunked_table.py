@@ -1,28 +1,32 @@
-"""A table of any size, read some thousand rows at a time; rows that cannot be read are named.
+"""Reads a table of any size some thousand rows at a time, and writes their scores.
 
-A CSV is cut into blocks of whole rows (`csv_blocks.py`). Arrow parses a block in which no cell is
-quoted and each row has all cells. pandas parses the others as `table_file.py` does, without rows
-that have too few or too many cells.
+Rows that cannot be read are named, and have empty cells alone among the scores. A CSV is read by
+`csv_reader.py`, a Parquet file by Arrow.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from automl.data import cells
-from automl.data.tables import csv_blocks
-from automl.data.tables.csv_blocks import BLOCK_BYTES, NEWLINE, CsvBlock, CsvRowIndex, read_blocks
+from automl.data.scoring.metrics import predict_labels
+from automl.data.tables.csv_reader import BLOCK_BYTES, CsvReader
 from automl.data.tables.table_file import TableFile
 
 CELLS_AT_ONCE = 1_000_000
 """Number of cells of a Parquet file that are read at once."""
+CATEGORY_TYPE = pa.dictionary(pa.int32(), pa.string())
+"""The Arrow type of columns whose different cells are looked at once each."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,14 @@ class TableChunk:
     share: float
     """Share of the file that is read so far, 0 to 1."""
 
-    def drop_rows(self, bad: npt.NDArray[np.bool_], unread: Sequence[UnreadRow]) -> TableChunk:
-        """Return the chunk without the `bad` rows of its frame, which `unread` names."""
-        good = ~bad
-        all_unread = tuple(sorted((*self.unread, *unread), key=lambda row: row.number))
-        return TableChunk(self.n_rows, self.frame[good], self.places[good], all_unread, self.share)
+    def drop_rows(self, bad: Mapping[int, UnreadRow]) -> TableChunk:
+        """Return the chunk without the rows at the places `bad` of its frame."""
+        if not bad:
+            return self
+        good = np.setdiff1d(np.arange(len(self.frame)), list(bad))
+        unread = sorted((*self.unread, *bad.values()), key=lambda row: row.number)
+        frame = self.frame.iloc[good]
+        return replace(self, frame=frame, places=self.places[good], unread=tuple(unread))
 
 
 @dataclass(frozen=True)
@@ -111,13 +118,17 @@ class ChunkedTable:
         """
         with self.file.reading():
             if self.file.is_parquet:
-                found = self._parquet()
+                kind, found = "row", self._parquet()
             else:
-                found = self._csv(numbers, categories, verbatim)
-            for chunk, row_names in found:
-                yield _without_texts(chunk, [n for n in numbers if n in self.columns], row_names)
+                kind, found = "line", self._csv(numbers, categories, verbatim)
+            read_numbers = [name for name in numbers if name in self.columns]
+            for chunk, row_numbers in found:
+                bad = _texts_among(chunk.frame, read_numbers)
+                yield chunk.drop_rows(
+                    {i: UnreadRow(int(row_numbers[i]), why, kind) for i, why in bad.items()}
+                )
 
-    def _parquet(self) -> Iterator[tuple[TableChunk, _RowNames]]:
+    def _parquet(self) -> Iterator[tuple[TableChunk, npt.NDArray[np.int64]]]:
         import pyarrow.parquet as pq
 
         table = pq.ParquetFile(self.file.path)
@@ -130,103 +141,33 @@ class ChunkedTable:
             frame.columns = pd.Index(self.columns)
             n_rows, end = len(frame), begin + len(frame)
             chunk = TableChunk(n_rows, frame, np.arange(n_rows), (), end / max(1, n_all))
-            yield chunk, _RowNames("row", np.arange(begin + 1, end + 1))
+            yield chunk, np.arange(begin + 1, end + 1)
             begin = end
 
     def _csv(
         self, numbers: Sequence[str], categories: Sequence[str], verbatim: Sequence[str]
-    ) -> Iterator[tuple[TableChunk, _RowNames]]:
-        types = self._types(numbers, categories)
-        separator = self.file.separator()
-        names = self.file.column_names()
+    ) -> Iterator[tuple[TableChunk, npt.NDArray[np.int64]]]:
+        layout = self.file.csv_layout()
+        types = dict.fromkeys(self.columns, pa.string())
+        types |= {name: pa.float64() for name in numbers if name in types}
+        types |= {name: CATEGORY_TYPE for name in categories if name in types}
+        types |= dict.fromkeys((*self.texts, *(n for n in verbatim if n in types)), pa.string())
+        reader = CsvReader(layout, types, sorted(cells.MISSING_TEXTS), names_rows=True)
         size = self.file.path.stat().st_size
-        n_read = 0
-        for index, block in enumerate(read_blocks(self.file.path, separator, self.block_bytes)):
-            n_read += block.n_bytes
-            body = block.without_header() if index == 0 else block
-            frame = csv_blocks.parse_plain_block(body, names, types) if types else None
-            if frame is not None:
-                places = np.arange(len(frame))
-                chunk = TableChunk(len(frame), frame, places, (), n_read / size)
-                yield chunk, _RowNames("line", body.first_line + places)
-                continue
-            rows, frame = self._readable(body, names, verbatim)
-            unread = tuple(UnreadRow(line, why) for line, why in rows.bad)
-            n_rows = len(rows.places) + len(unread)
-            chunk = TableChunk(n_rows, frame, rows.places, unread, n_read / size)
-            yield chunk, _RowNames("line", rows.lines)
-
-    def _types(self, numbers: Sequence[str], categories: Sequence[str]) -> dict[str, Any]:
-        """Return the Arrow type of each column that is read.
-
-        The result is empty where a column of another kind is read, such as one of dates: its
-        meaning may depend on the type that pandas finds.
-        """
-        if not set(self.columns) <= {*numbers, *categories, *self.texts}:
-            return {}
-        types = dict.fromkeys(categories, csv_blocks.arrow_category_type())
-        types |= dict.fromkeys(numbers, csv_blocks.arrow_number_type())
-        types |= dict.fromkeys(self.texts, csv_blocks.arrow_text_type())
-        return {name: types[name] for name in self.columns}
-
-    def _readable(
-        self, block: CsvBlock, names: list[str], verbatim: Sequence[str]
-    ) -> tuple[CsvRowIndex, pd.DataFrame]:
-        """Return the readable rows of a block, and their frame.
-
-        Where pandas reads quotes in another way, cells are counted again, row by row. Raises
-        ConfigError for quotes that remain unclear.
-        """
-        for exactly in (False, True):
-            rows = block.rows(len(names), exactly=exactly)
-            try:
-                frame = self._parsed(rows.good, names, block.separator, verbatim)
-            except pd.errors.ParserError:
-                continue
-            if len(frame) == len(rows.places):
-                return rows, frame
-        last = block.first_line + block.content.count(NEWLINE)
-        raise self.file.error(
-            f"is no proper CSV between the lines {block.first_line} and {last}: mend its quotes."
-        )
-
-    def _parsed(
-        self, block: bytes, names: list[str], separator: str, verbatim: Sequence[str]
-    ) -> pd.DataFrame:
-        if not block:
-            return pd.DataFrame(columns=pd.Index(self.columns))
-        missing = sorted(cells.MISSING_TEXTS)
-        return pd.read_csv(
-            io.BytesIO(block),
-            sep=separator,
-            names=names,
-            header=None,
-            usecols=list(self.columns),
-            dtype=dict.fromkeys((*self.texts, *verbatim), str),
-            index_col=False,
-            na_values={name: missing for name in self.columns if name not in self.texts},
-            keep_default_na=False,
-            skipinitialspace=b" " in block,  # the search for spaces costs a third of the time
-            low_memory=False,
-        )[list(self.columns)]
+        for block in reader.blocks(self.file.path, self.block_bytes):
+            unread = [UnreadRow(row.line, row.reason(layout.names)) for row in block.invalid]
+            lines = np.sort(np.append(block.lines, [row.number for row in unread]))
+            places = np.searchsorted(lines, block.lines)
+            frame = block.table.to_pandas()
+            chunk = TableChunk(len(lines), frame, places, tuple(unread), block.n_bytes / size)
+            yield chunk, block.lines
 
 
-@dataclass(frozen=True, eq=False)
-class _RowNames:
-    """The numbers by which messages name the rows of a frame."""
-
-    kind: str
-    numbers: npt.NDArray[np.int64]
-
-    def unread(self, place: int, reason: str) -> UnreadRow:
-        return UnreadRow(int(self.numbers[place]), reason, self.kind)
-
-
-def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) -> TableChunk:
-    """Return the chunk without rows that hold a text in a column of `numbers`."""
+def _texts_among(frame: pd.DataFrame, numbers: Sequence[str]) -> dict[int, str]:
+    """Return the places of rows that hold a text in a column of `numbers`, with the reason."""
     bad: dict[int, str] = {}
     for name in numbers:
-        column = chunk.frame[name]
+        column = frame[name]
         if column.dtype.kind in "iufbmM":
             continue
         codes, values = cells.distinct_cells(column)
@@ -234,8 +175,93 @@ def _without_texts(chunk: TableChunk, numbers: Sequence[str], names: _RowNames) 
         for place in np.flatnonzero(np.isin(codes, wrong)).tolist():
             cell = repr(str(values[codes[place]])[:60])
             bad.setdefault(place, f"{name}={cell} is no number")
-    if not bad:
-        return chunk
-    mask = np.zeros(len(chunk.frame), dtype=bool)
-    mask[list(bad)] = True
-    return chunk.drop_rows(mask, [names.unread(place, why) for place, why in bad.items()])
+    return bad
+
+
+PREDICTION = "prediction"
+
+
+class ScoresWriter:
+    """Writes chunks of scored rows: the columns kept, the prediction, a probability per class."""
+
+    def __init__(
+        self,
+        writer: Any,
+        classes: Sequence[object],
+        kept: Sequence[str],
+        threshold: float | None = None,
+    ) -> None:
+        self._threshold = threshold
+        self._writer, self._kept = writer, tuple(kept)
+        self._labels = _labels(classes)
+        self.schema = schema_of(classes, kept)
+
+    def write(self, chunk: TableChunk, scores: npt.NDArray[np.float64] | None) -> None:
+        """Write the rows of a chunk.
+
+        `scores` are those of the readable rows: (N, classes), or (N,) values. None: no row of the
+        chunk is readable.
+        """
+        if scores is None:
+            scores = np.empty((0,) if self._labels is None else (0, len(self._labels)))
+        columns = [_texts(chunk.frame[name]) for name in self._kept]
+        if self._labels is None:
+            columns.append(pa.array(scores))
+        else:
+            columns.append(self._labels.take(pa.array(predict_labels(scores, self._threshold))))
+            columns += [pa.array(np.ascontiguousarray(s)) for s in scores.T]
+        if len(chunk.places) < chunk.n_rows:
+            rows = np.full(chunk.n_rows, -1)
+            rows[chunk.places] = np.arange(len(chunk.places))
+            where = pa.array(rows, mask=rows < 0)  # taken at no place: an empty cell
+            columns = [column.take(where) for column in columns]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+
+@contextmanager
+def open_scores_writer(
+    file: BinaryIO,
+    classes: Sequence[object],
+    kept: Sequence[str],
+    *,
+    parquet: bool,
+    threshold: float | None = None,
+) -> Iterator[ScoresWriter]:
+    """Yield a writer into `file`, of Parquet or of CSV with a header."""
+    schema = schema_of(classes, kept)
+    if parquet:
+        with pa.parquet.ParquetWriter(file, schema) as writer:
+            yield ScoresWriter(writer, classes, kept, threshold)
+        return
+    with pa.csv.CSVWriter(file, schema) as writer:
+        yield ScoresWriter(writer, classes, kept, threshold)
+
+
+def schema_of(classes: Sequence[object], kept: Sequence[str]) -> Any:
+    """Return the names and types of the columns that are written."""
+    labels = _labels(classes)
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in kept),
+            (PREDICTION, pa.float64() if labels is None else labels.type),
+            *((f"probability_{label}", pa.float64()) for label in classes),
+        ]
+    )
+
+
+def _texts(column: pd.Series[Any]) -> Any:
+    """Return the column's cells as texts; numbers and times, which Parquet has, as in pandas."""
+    texts = column.astype(str).where(column.notna(), None)
+    return pa.array(texts, type=pa.string(), from_pandas=True)
+
+
+def _labels(classes: Sequence[object]) -> Any:
+    """Return the labels as an Arrow array, or None where there are none.
+
+    They become texts where they are of several types, and where they are truth values, which CSV
+    would spell in another way.
+    """
+    if not classes:
+        return None
+    kinds = {type(label) for label in classes}
+    return pa.array(list(classes) if len(kinds) == 1 and bool not in kinds else map(str, classes))

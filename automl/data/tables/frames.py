@@ -50,6 +50,24 @@ def frame_from_records(
     return frame
 
 
+def frame_text(frame: Frame, *, as_json: bool) -> str:
+    """Return a frame as CSV, or as a JSON list of its rows; the index is a column."""
+    rows = frame.reset_index()
+    if as_json:
+        return str(rows.to_json(orient="records", date_format="iso", force_ascii=False)) + "\n"
+    return str(rows.to_csv(index=False, lineterminator="\n"))
+
+
+def frame_to_parquet(frame: Frame, file: Path) -> None:
+    """Write a frame to a Parquet file. Columns whose values differ in type become texts."""
+    rows = frame.reset_index()
+    for name in [name for name in rows.columns if rows[name].dtype.kind == "O"]:
+        kinds = {type(value) for value in rows[name].dropna()}
+        if len(kinds) > 1:
+            rows[name] = rows[name].map(str, na_action="ignore")
+    rows.to_parquet(file, index=False)
+
+
 def write_frame(frame: Any, folder: Path) -> Path:
     """Write `folder/table-DIGEST.parquet` unless it is there: the same rows have the same file.
 

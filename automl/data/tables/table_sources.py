@@ -22,8 +22,7 @@ import pandas as pd
 from automl.config import DataConfig, DataKind, Task
 from automl.data import cells
 from automl.data.columns import make_divided_columns
-from automl.data.dataset import Targets
-from automl.data.generated import PointPurpose, disc_frame, make_disc
+from automl.data.dataset import PointPurpose, Targets, disc_frame, make_disc
 from automl.data.preprocessing import Preprocessing
 from automl.data.split import UNRELATED_ROWS, RelatedRows, RowSplit, take_related_columns
 from automl.data.tables.frames import Frame

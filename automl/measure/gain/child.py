@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -29,28 +28,26 @@ from automl.measure.gain.watch import (
 )
 from automl.models.networks.network_estimator import NetworkEstimator
 from automl.models.networks.network_family import NetworkFamily, fill_from_settings
-from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
+from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource
 from automl.objectives.training_session import TrainingSession, open_objective
 from automl.record.texts import fit_line
 from automl.trial import TrialSpec, single_event_handler
 
 
-class DataCopiedPerStep:
+class DataCopiedPerStep(TensorSource):
     """A `TensorSource` that copies each step's training rows to the device.
 
     It replaces `DataOnDevices` in a timing. The validation part stays on the device.
     """
 
     def __init__(self, data: TensorSource) -> None:
+        super().__init__()
         self._data = data
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        on_host, on_device = self._data.on("cpu", dtype), self._data.on(device, dtype)
+    def copy_to(self, device: str, dtype: torch.dtype) -> DataTensors:
+        on_host, on_device = self._data.tensors("cpu", dtype), self._data.tensors(device, dtype)
         x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (on_host.train.x, on_host.train.y))
         return DataTensors(PartTensors(x, y), on_device.validation)
-
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
-        return nullcontext(self.on(device, dtype))
 
 
 class HostRows:

@@ -19,8 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_map
 
-from automl.measure.survey.known_values import fakes_in
-from automl.measure.survey.tracker import DeviceMemoryTracker
+from automl.measure.survey.tracker import DeviceMemoryTracker, fakes_in
 
 FAKE_GPU = torch.device("cuda", 0)
 _HALF = (torch.float16, torch.bfloat16)

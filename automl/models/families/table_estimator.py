@@ -1,8 +1,7 @@
 """Holds what the heavy sides of scikit-learn's families share: training and prediction. No torch.
 
-`TableSide` is for families that fit a table round by round and report each round. `FeatureSide` is
-for families that fit one-hot features in one go and report once. Trials report through the same
-`TrialContext` that a user's function gets.
+`TableSide` is for families that fit a table round by round and report each round, `FeatureSide` for
+those that fit one-hot features in one go.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from automl.config import Task, TrainingConfig
+from automl.config import Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, TableRows, Targets
 from automl.data.features import n_features, one_hot_features
 from automl.data.scoring.metrics import Floats, make_predictions
-from automl.models.class_scores import ClassScoreLayout
-from automl.models.families.table_family import TableFamily
-from automl.models.family import NetworkBuilder, PackKey, TrainedModel
+from automl.models.family import EstimatorSetup, NetworkBuilder, PackKey, TrainedModel
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.model_file import (
     check_content,
@@ -32,8 +29,103 @@ from automl.models.model_file import (
     make_model_state,
     tensors_to_arrays,
 )
-from automl.objectives.goal import Patience, StudyGoal
+from automl.objectives.goal import Patience
 from automl.objectives.trial_context import TrialContext
+
+
+@dataclass(frozen=True, eq=False)
+class ClassScoreLayout:
+    """Maps the outputs of a fitted model to the classes of the table, or to scaled values.
+
+    Classes missing from the training rows get the constant score `absent_score`.
+    """
+
+    n_outputs: int
+    """Number of classes of the table; 1 for regression."""
+    present: npt.NDArray[np.int32]
+    """Numbers of the classes that the training rows have; empty for regression."""
+    absent_score: float
+    """Score of each class that the training rows lack."""
+    unit: tuple[float, float] | None = None
+    """Mean and scale of the target, if the model gives logarithms of rates; else None. Rates are
+    scaled by them, because other values are scaled, too."""
+
+    @classmethod
+    def from_dataset(cls, data: Dataset, present: npt.NDArray[Any]) -> ClassScoreLayout:
+        """Make the layout of a model fitted to `data`, whose classes in its order are `present`."""
+        absent_score = -float(np.log(len(data.train) + 1))
+        gives_rates = data.loss.name == "poisson"
+        unit = (data.target_mean, data.target_scale) if gives_rates else None
+        return cls(data.n_outputs, np.asarray(present, dtype=np.int32), absent_score, unit)
+
+    @property
+    def n_fit_outputs(self) -> int:
+        """Numbers that a fit gives for a row. With two classes, it is only the second's score."""
+        return len(self.present) if len(self.present) > 2 else 1
+
+    def outputs(self, fit_outputs: Floats) -> Floats:
+        """Return outputs (N, n_outputs) for the outputs of a fit (N, n_fit_outputs)."""
+        if self.unit is not None:
+            rates: Floats = (np.exp(fit_outputs) - self.unit[0]) / self.unit[1]
+            return rates
+        if not len(self.present):
+            return fit_outputs
+        if len(self.present) == 2:
+            fit_outputs = np.column_stack([np.zeros(len(fit_outputs)), fit_outputs])
+        out = np.full((len(fit_outputs), self.n_outputs), self.absent_score)
+        out[:, self.present] = fit_outputs
+        return out
+
+    def plain(self) -> dict[str, Any]:
+        """Return the layout as plain values for a checkpoint."""
+        own = {} if self.unit is None else {"unit": list(self.unit)}
+        return {
+            "n_outputs": self.n_outputs,
+            "present": self.present,
+            "absent": self.absent_score,
+            **own,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ClassScoreLayout:
+        """Read what `plain` returned. Raises ValueError for values that contradict each other."""
+        n_outputs, present, absent = plain["n_outputs"], plain["present"], plain["absent"]
+        check_content(type(n_outputs) is int and n_outputs >= 1, "a number of classes", n_outputs)
+        is_array = isinstance(present, np.ndarray) and present.dtype == np.int32
+        check_content(is_array and present.ndim == 1, "no classes", type(present))
+        in_range = bool(((present >= 0) & (present < n_outputs)).all())
+        check_content(in_range and len(set(present.tolist())) == len(present), "classes", n_outputs)
+        check_content(
+            len(present) != 1 and (len(present) > 0 or n_outputs == 1), "classes", len(present)
+        )
+        check_content(len(present) <= n_outputs <= max(1, MAX_CLASSES), "classes", n_outputs)
+        check_content(type(absent) is float and np.isfinite(absent), "no score", absent)
+        return cls(n_outputs, present, absent, _unit(plain.get("unit"), n_outputs))
+
+
+def _unit(plain: Any, n_outputs: int) -> tuple[float, float] | None:
+    if plain is None:
+        return None
+    check_content(isinstance(plain, list | tuple) and len(plain) == 2, "no unit", plain)
+    fits = all(type(x) is float and np.isfinite(x) for x in plain) and plain[1] > 0
+    check_content(fits and n_outputs == 1, "no unit", plain)
+    return plain[0], plain[1]
+
+
+MAX_CLASSES = 2**20
+"""Largest number of classes that a model file may have: each row gets a score for each class."""
+
+
+def single_class_scores(data: Dataset) -> tuple[ClassScoreLayout, Floats]:
+    """Return a layout and constant outputs (n_fit_outputs,) for training rows of only one class.
+
+    No model can be fitted to them. The scores are logarithms of the classes' shares, smoothed so
+    that no class is impossible.
+    """
+    classes = ClassScoreLayout.from_dataset(data, np.arange(data.n_outputs))
+    counts = np.bincount(data.train.y, minlength=data.n_outputs) + 1.0
+    logs: Floats = np.log(counts / counts.sum())
+    return classes, logs[1:] - logs[:1] if classes.n_fit_outputs == 1 else logs
 
 
 class CpuModel:
@@ -110,30 +202,27 @@ class _FitStoppedError(Exception):
 class TableEstimator:
     """A `family.TrialEstimator` that lets a `TableSide` fit trials and limits their threads."""
 
-    def __init__(
-        self,
-        side: TableSide,
-        family: TableFamily,
-        dataset: Dataset,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        n_threads: int,
-    ) -> None:
-        self._side, self._family, self._data = side, family, dataset
-        self._n_rounds = family.n_reports(training)
-        self._patience = Patience(goal, None if goal.keeps_last else training.patience_epochs)
-        self._n_threads = n_threads
+    def __init__(self, side: TableSide, setup: EstimatorSetup) -> None:
+        self._side, self._setup = side, setup
 
     def __call__(self, trial: TrialContext) -> None:
-        params = self._family.params(trial.params)
+        family, n_threads = self._setup.family, self._setup.n_threads
+        goal, training = self._setup.goal, self._setup.training
         state = trial.restore()
         trial_fit = TrialFit(
-            *(self._family, self._data, params, trial.seed, self._n_rounds, self._n_threads, state)
+            family=family,
+            data=self._setup.dataset,
+            params=family.params(trial.params),
+            seed=trial.seed,
+            n_rounds=family.n_reports(training),
+            n_threads=n_threads,
+            state=state,
         )
-        patience = self._patience.restored(state or {})
-        if trial_fit.n_done >= self._n_rounds or patience.is_over:
+        limit = None if goal.keeps_last else training.patience_epochs
+        patience = Patience(goal, limit).restored(state or {})
+        if trial_fit.n_done >= trial_fit.n_rounds or patience.is_over:
             return
-        with suppress(_FitStoppedError), threadpool_limits(self._n_threads):
+        with suppress(_FitStoppedError), threadpool_limits(n_threads):
             self._side.fit(trial_fit, _RoundReporter(trial, trial_fit, patience))
 
     def open_pack(self, key: PackKey, device: str) -> Any:
@@ -150,20 +239,19 @@ class _RoundReporter:
         """Report a round. Raises what `TrialContext.report` raises, and _FitStoppedError."""
         if fitted.round < self._trial_fit.n_done:
             return  # reported before the interruption; the fit only repeats it
-        judged = JudgedTargets.of(self._trial_fit.data, self._patience.goal.metric)
-        metrics = _metrics(self._trial_fit.data, fitted, judged)
+        family, data = self._trial_fit.family, self._trial_fit.data
+        judged = JudgedTargets.from_part(data, data.validation, self._patience.goal.metric)
+        scores = ReportScores(judged, lambda: fitted.validation)
+        metrics = _metrics(data, fitted, judged)
         self._patience = patience = self._patience.after(metrics)
         self._trial.report(
             fitted.round,
             metrics,
             checkpoint=lambda: {"epoch": fitted.round, **patience.state(), **fitted.get_state()},
-            best=lambda: {
-                **make_model_state(
-                    self._trial_fit.family, self._trial_fit.data, fitted.get_model()
-                ),
-                **judged.beside(fitted.validation),
-            },
-            scores=ReportScores(judged, lambda: fitted.validation),
+            best=lambda: (
+                make_model_state(family, data, fitted.get_model()) | scores.threshold_entry()
+            ),
+            scores=scores,
         )
         if patience.is_over:
             raise _FitStoppedError
@@ -183,17 +271,8 @@ def _metrics(data: Dataset, fitted: FittedRound, judged: JudgedTargets) -> dict[
 class TableSide(ABC):
     """A `family.HeavySide` whose models scikit-learn fits to a table."""
 
-    def open_estimator(
-        self,
-        family: TableFamily,
-        dataset: Dataset,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        *,
-        packs_large: bool,
-        n_threads: int,
-    ) -> TableEstimator:
-        return TableEstimator(self, family, dataset, training, goal, n_threads)
+    def open_estimator(self, setup: EstimatorSetup) -> TableEstimator:
+        return TableEstimator(self, setup)
 
     @abstractmethod
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:

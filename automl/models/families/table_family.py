@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from automl.config import ExportFormat, TrainingConfig
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import Family
-from automl.models.networks.network_family import ParamRule, check_param_value
+from automl.models.networks.network_family import (
+    CLASS_WEIGHT_PARAM,
+    CLASS_WEIGHT_RULE,
+    ParamRule,
+    check_param_value,
+)
 from automl.trial import DeviceKind, Params, ParamValue, RequestSource, ResourceRequest
 
 if TYPE_CHECKING:
@@ -33,6 +38,24 @@ _FOR_NETWORKS = (
 )
 
 
+CLASS_WEIGHT_RULES: Mapping[str, ParamRule] = {CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE}
+
+
+@dataclass(frozen=True)
+class TableParams:
+    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+
+    rules: ClassVar[Mapping[str, ParamRule]]
+    """The rule of each param, by name."""
+    class_weight: str = "none"
+    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
+    count the same."""
+
+    def __post_init__(self) -> None:
+        for name in self.rules:
+            check_param_value(name, getattr(self, name), self.rules)
+
+
 @dataclass
 class TableFamily(Family):
     """A family that scikit-learn fits on the CPU, with a report after each round (epoch)."""
@@ -40,37 +63,30 @@ class TableFamily(Family):
     library: ClassVar[str] = "sklearn"
     weighs_classes = True
     export_formats: ClassVar[tuple[ExportFormat, ...]] = (ExportFormat.onnx,)
-    rules: ClassVar[Mapping[str, ParamRule]]
-    """Rule of each param, by name; the family has no other params."""
+    trial_params: ClassVar[type[TableParams]]
+    """The class of a trial's params; the family has no others."""
 
-    fits_with: ClassVar[str] = "sklearn.ensemble"
+    fitting_module: ClassVar[str] = "sklearn.ensemble"
     """Name of the module that fits; a process that only predicts does not import it. Workers are
     forked from a process that has it: else each would load it in its first trial."""
 
     @property
     def modules(self) -> Sequence[str]:
-        return (self.heavy, self.fits_with)
+        return (self.heavy, self.fitting_module)
 
-    @property
-    def users_target(self) -> None:
-        return None
-
-    @abstractmethod
-    def params(self, trial_params: Params) -> Any:
+    def params(self, given: Params) -> TableParams:
         """Return a trial's params, checked. Raises ValueError or TypeError."""
+        return self.trial_params(**given)  # type: ignore[arg-type]  # __post_init__ checks each
 
     @abstractmethod
     def size_bytes(self, params: Any, dataset: Dataset, training: TrainingConfig) -> int:
         """Return the memory of a trial, without what every trial needs."""
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return tuple(self.rules), ()
+        return tuple(self.trial_params.rules), ()
 
     def check_value(self, name: str, value: ParamValue) -> None:
-        check_param_value(name, value, self.rules)
-
-    def check_space(self, names: tuple[str, ...]) -> None:
-        return None
+        check_param_value(name, value, self.trial_params.rules)
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raise ConfigError for settings that only training by gradients uses."""
@@ -95,9 +111,6 @@ class TableFamily(Family):
             return ResourceRequest(None, RequestSource.UNKNOWN, kinds=ON_CPU)
         size_bytes = _BASE_BYTES + self.size_bytes(checked, dataset, training)
         return ResourceRequest(size_bytes, RequestSource.ESTIMATED, kinds=ON_CPU)
-
-    def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> None:
-        return None
 
 
 MAX_COLUMNS = 2**15 - 1

@@ -1,16 +1,12 @@
 """Stores decision trees as narrow arrays, makes the views of a table that they take, and predicts.
 
-It uses only numpy, and fits nothing. The nodes of a tree stand level by level, the children of a
-node beside each other. Their positions follow from which nodes have children, so that no node names
-another. A node sends a row to its left child if its column is at most the threshold.
+The nodes of a tree stand level by level, the children of a node beside each other, so that no node
+names another. A node sends a row to its left child if its column is at most the threshold.
 
-A view has a column for each column of the table: scaled numbers, and codes of categories. In a
-spread view, a category of few kinds has a column of 0 and 1 for each kind. Views and thresholds are
-float32, in which scikit-learn's forests compare: a threshold separates later rows as it separated
-the training rows, and a float64 threshold rounded down separates the same float32 numbers. Numbers
-are scaled in float64 first. That changes no tree, and keeps the digits of a time in seconds since
-1970 that float32 would round away. Missing cells, and texts that training never saw, are NaN; trees
-learn where to send them.
+A view has scaled numbers, and codes of categories; a spread view has a column of 0 and 1 for each
+kind of a category of few kinds. Views and thresholds are float32, in which scikit-learn's forests
+compare. Numbers are scaled in float64 first, which keeps the digits of a time in seconds since
+1970. Missing cells, and texts that training never saw, are NaN.
 """
 
 from __future__ import annotations
@@ -73,10 +69,7 @@ class TreeArrays:
         return int(self.value.shape[1])
 
     def plain(self) -> dict[str, Any]:
-        """Return the trees as plain arrays for a checkpoint.
-
-        `leaf` has a narrow type, and is left out if leaves have one value.
-        """
+        """Return the trees as arrays for a checkpoint; a `leaf` of one value is left out."""
         plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         del plain["leaf"]
         if self.n_values > 1:
@@ -199,8 +192,7 @@ def _merge_equal_values(
 
 
 def round_down_to_float32(thresholds: Floats) -> npt.NDArray[np.float32]:
-    """Return the largest float32 numbers not above `thresholds`: x ≤ t stays the same for float32
-    x."""
+    """Return the largest float32 numbers not above `thresholds`, which separate float32 alike."""
     near = thresholds.astype(np.float32)
     below = np.nextafter(near, np.float32(-np.inf))
     return np.where(near.astype(np.float64) > thresholds, below, near)

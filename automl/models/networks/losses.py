@@ -2,7 +2,7 @@
 
 Class scores have shape (B, C) for targets (B,), or (B, C, …) for targets (B, …), as in torch.
 Numbers have shape (B, 1) for targets (B,), else the shape of their targets. The losses of packs are
-in `packs/loss.py`.
+in `packs/mlp_pass.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
-from automl.data.data_facts import NetworkOutputs, Size
+from automl.data.dataset import NetworkOutputs, Size
 from automl.objectives.user_code import resolve_loss
 
 
@@ -30,19 +30,13 @@ class TrainingLoss(Protocol):
 
 
 class EvaluatedLoss(TrainingLoss, Protocol):
-    """A loss that also counts misses, for the metrics of an epoch.
-
-    Sums run over rows; a row counts with the mean over its targets.
-    """
+    """A loss that also counts misses. A row counts with the mean over its targets."""
 
     def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the sum of the loss over rows."""
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows of wrong classes, or of squared errors.
-
-        `total` is the sum of the loss over the same rows.
-        """
+        """Return the sum of wrong classes, or of squared errors; `total` is the sum of the loss."""
 
 
 class CrossEntropy:

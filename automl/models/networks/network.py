@@ -6,7 +6,7 @@ The weights of a `best.pt` are checked here before a network is built from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,9 +15,8 @@ import torch
 from torch import nn
 
 from automl.data.columns import TableColumns
-from automl.data.data_facts import Size
-from automl.data.dataset import TableRows
-from automl.data.features import Edges, n_features, one_hot_features
+from automl.data.dataset import Size, TableRows
+from automl.data.features import n_features, one_hot_features
 from automl.errors import AutoMLError
 from automl.models.model_file import check_content
 from automl.objectives.outcomes import is_out_of_memory
@@ -26,10 +25,7 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def parse_weights(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Tensor]:
-    """Return the weights by name: dense, in main memory, and together no larger than the file.
-
-    Raises ValueError for any other weights.
-    """
+    """Return the weights by name, dense and no larger than the file. Raises ValueError."""
     weights = state["weights"]
     check_content(isinstance(weights, Mapping), "no weights", weights)
     for name, weight in weights.items():
@@ -84,23 +80,6 @@ class NetworkDescription(Protocol):
         """Return plain values that suffice to build the network again."""
 
 
-class NetworkFactory(Protocol):
-    """Makes the network descriptions of a family."""
-
-    def network(
-        self,
-        family: Any,
-        params: Any,
-        n_inputs: Size,
-        n_outputs: Size,
-        get_edges: Callable[[], Edges],
-    ) -> NetworkDescription:
-        """Return the network that a trial's params ask for.
-
-        `get_edges` returns the bins of a table's numbers.
-        """
-
-
 class NetworkModel:
     """A trained network that predicts, a `family.TrainedModel`; on the CPU until it is moved."""
 
@@ -150,17 +129,12 @@ class NetworkModel:
         n_at_once = _ROWS_AT_ONCE // self._network.n_members
         begins = range(0, max(1, len(rows)), n_at_once)
         # Each part reuses the memory of the part before: new memory for all costs five times more.
-        return np.concatenate([self._encode_run(columns, rows[b:][:n_at_once]) for b in begins])
-
-    def _encode_run(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        return self.outputs_of(torch.from_numpy(one_hot_features(columns, rows)), len(rows) or 1)
+        runs = (torch.from_numpy(one_hot_features(columns, rows[b:][:n_at_once])) for b in begins)
+        return np.concatenate([self.outputs_of(run, n_at_once) for run in runs])
 
     @torch.no_grad()
     def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:
-        """Return the outputs (N, …) of rows (N, …), computed `n_at_once` rows at a time.
-
-        Whole numbers enter the network unchanged.
-        """
+        """Return the outputs (N, …) of rows (N, …), computed `n_at_once` rows at a time."""
         x = x.to(self.dtype) if x.is_floating_point() else x
         batches = (batch.to(self._device) for batch in torch.split(x, n_at_once))
         out = torch.cat([self._module(batch).cpu() for batch in batches])

@@ -8,30 +8,27 @@ thread. It reports by a `TrialContext`, as a user's function does; the training 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
-from automl.config import Precision, TrainingConfig
-from automl.data.data_facts import Size
+from automl.config import Precision
 from automl.data.dataset import Dataset
-from automl.data.features import Edges, bin_edges, n_features
-from automl.models.family import NetworkBuilder, PackKey
-from automl.models.judged_rows import JudgedTargets, class_weights
+from automl.data.features import bin_edges, n_features
+from automl.models.family import EstimatorSetup, NetworkBuilder, PackKey
+from automl.models.judged_rows import JudgedTargets, ReportScores, class_weights
 from automl.models.model_file import check_content, make_model_state
 from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.networks.network import NetworkDescription, NetworkModel, parse_weights
-from automl.models.networks.network_family import NetworkFamily, NetworkKey, TrainingParams
+from automl.models.networks.network_family import NetworkKey
 from automl.models.networks.packs.pack import PackSetup
 from automl.models.networks.packs.trainer import PackTrainer
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import DataOnDevices, DataTensors, TensorSource
-from automl.models.networks.trainer import MIN_LOSS_GOAL, NetworkTrainer, TrainingProblem
+from automl.models.networks.trainer import SINGLE_RANK, NetworkTrainer, RankGroup, TrainingProblem
 from automl.models.predictor import MEMBERS_KEY
-from automl.objectives.goal import StudyGoal
 from automl.objectives.training_plan import WarmUp
 from automl.objectives.trial_context import TrialContext
 from automl.objectives.user_data.loader import UserTensors
@@ -41,22 +38,10 @@ from automl.trial import Params
 class NetworkEstimator:
     """A `family.TrialEstimator` that trains one network per trial, alone or in packs."""
 
-    def __init__(
-        self,
-        dataset: Dataset | UserTensors,
-        family: NetworkFamily,
-        side: NetworkSide[Any, Any, Any],
-        training: TrainingConfig,
-        goal: StudyGoal = MIN_LOSS_GOAL,
-        *,
-        packs_large: bool = False,
-    ) -> None:
-        self._data, self._family, self._side = dataset, family, side
-        self._packs_large = packs_large
-        self.problem = _problem_of(dataset, family, side, training, goal)
-        self.data: TensorSource = (
-            dataset if isinstance(dataset, UserTensors) else DataOnDevices(dataset)
-        )
+    def __init__(self, setup: EstimatorSetup, side: NetworkSide) -> None:
+        self._setup, self._side, data = setup, side, setup.dataset
+        self.problem = _problem_of(setup, side)
+        self.data: TensorSource = data if isinstance(data, UserTensors) else DataOnDevices(data)
         """The source of the tensors; it may be replaced before the first trial."""
         self.warm_up: WarmUp | None = None
         """The warm-up of a final training with larger batches, which trains outside packs."""
@@ -66,21 +51,18 @@ class NetworkEstimator:
     def __call__(self, trial: TrialContext) -> None:
         devices = trial.devices if self.data_parallel else ()
         with self.trainer(trial.params, trial.device, trial.seed, devices=devices) as trainer:
-            self._train(trial, trainer)
-
-    def _train(self, trial: TrialContext, trainer: NetworkTrainer) -> None:
-        state = trial.restore()
-        start = 0 if state is None else trainer.load_state(state)
-        for epoch in range(start, self.n_epochs):
-            if trainer.has_stopped:
-                break
-            trial.report(
-                epoch,
-                trainer.run_epoch(epoch),
-                checkpoint=partial(trainer.state, epoch),
-                best=lambda: self.best_of(trainer),
-                scores=trainer.scores,
-            )
+            state = trial.restore()
+            start = 0 if state is None else trainer.load_state(state)
+            for epoch in range(start, self.n_epochs):
+                if trainer.has_stopped:
+                    break
+                trial.report(
+                    epoch,
+                    trainer.run_epoch(epoch),
+                    checkpoint=partial(trainer.state, epoch),
+                    best=lambda: self.best_of(trainer),
+                    scores=trainer.scores,
+                )
 
     @property
     def n_epochs(self) -> int:
@@ -99,8 +81,8 @@ class NetworkEstimator:
     ) -> Iterator[NetworkTrainer]:
         """Yield a trainer that stands at the start of a trial; its data is open in the `with`."""
         checked = self.problem.params(params)
-        problem = self.problem.of(Precision(checked.precision))
-        with self.data.opened(device, problem.dtype) as rows:
+        problem = self.problem.with_precision(Precision(checked.precision))
+        with self.data.open_rows(device, problem.dtype) as rows:
             yield NetworkTrainer(
                 problem,
                 checked,
@@ -114,40 +96,41 @@ class NetworkEstimator:
 
     def best_of(self, trainer: NetworkTrainer) -> dict[str, Any]:
         """Return the content of `best.pt` for the trainer's last epoch."""
-        return self._model_state(trainer.network, trainer.weights()) | trainer.beside()
+        return self._model_state(trainer.network, trainer.weights(), trainer.scores)
 
     def open_pack(self, key: PackKey, device: str) -> PackSetup:
         assert isinstance(key, NetworkKey), "a network's own"
-        problem = self.problem.of(key.precision)
-        data = self.data.on(device, problem.dtype)
-        trainer = self._side.open_pack(
-            problem, key, data, device=device, packs_large=self._packs_large
-        )
-        if isinstance(self._data, Dataset) and self._data.folds:
-            folds = FoldPack(trainer, self._data, _member, self._mean)
-            return PackSetup(
-                folds, self.n_epochs, problem.params, _refuse_model, folds.final_report
-            )
+        problem, dataset = self.problem.with_precision(key.precision), self._setup.dataset
+        data = self.data.tensors(device, problem.dtype)
+        trainer = self._side.open_pack(problem, key, data, device=device)
+        if trainer.no_gain_reason is not None and not self._setup.packs_large:
+            raise ValueError(trainer.no_gain_reason)
+        if isinstance(dataset, Dataset) and dataset.folds:
+            folds = FoldPack(trainer, dataset, _member, self._mean)
+            return PackSetup(folds, self.n_epochs, problem.params, None, folds.final_report)
         return PackSetup(
             trainer,
             self.n_epochs,
             problem.params,
-            lambda number: (
-                self._model_state(trainer.network(number), trainer.weights(number))
-                | trainer.beside(number)
+            lambda number: self._model_state(
+                trainer.network(number), trainer.weights(number), trainer.scores(number)
             ),
         )
 
     def _model_state(
-        self, network: NetworkDescription, weights: Mapping[str, torch.Tensor]
+        self,
+        network: NetworkDescription,
+        weights: Mapping[str, torch.Tensor],
+        scores: ReportScores | None,
     ) -> dict[str, Any]:
         """Return the content of `best.pt` for a network with these weights."""
-        data = self._data.facts if isinstance(self._data, UserTensors) else self._data
-        return make_model_state(self._family, data, _member(network, weights))
+        data = self._setup.dataset
+        facts = data.facts if isinstance(data, UserTensors) else data
+        state = make_model_state(self._setup.family, facts, _member(network, weights))
+        return state if scores is None else state | scores.threshold_entry()
 
     def _mean(self, members: Sequence[Any]) -> dict[str, Any]:
-        assert isinstance(self._data, Dataset), "folds are of a table"
-        return make_model_state(self._family, self._data, {MEMBERS_KEY: members})
+        return make_model_state(self._setup.family, self._setup.dataset, {MEMBERS_KEY: members})
 
 
 def _member(network: NetworkDescription, weights: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
@@ -155,58 +138,36 @@ def _member(network: NetworkDescription, weights: Mapping[str, torch.Tensor]) ->
     return {"model": network.plain(), "weights": weights}
 
 
-def _refuse_model(number: int) -> Mapping[str, Any]:
-    raise AssertionError("a trial with folds tells its model at its end")
-
-
-def _problem_of(
-    data: Dataset | UserTensors,
-    family: NetworkFamily,
-    side: NetworkSide[Any, Any, Any],
-    training: TrainingConfig,
-    goal: StudyGoal,
-) -> TrainingProblem:
-    common = (family, side, training.precision, training, goal)
+def _problem_of(setup: EstimatorSetup, side: NetworkSide) -> TrainingProblem:
+    data, training, goal = setup.dataset, setup.training, setup.goal
+    common = (setup.family, side, training.precision, training, goal)
     if isinstance(data, UserTensors):
         facts = data.facts
         return TrainingProblem(facts.task, facts.n_inputs, facts.n_outputs, 1.0, *common, facts)
-    n_inputs = n_features(data.columns)
+    judged = None
+    if len(data.validation) and not data.folds:
+        judged = JudgedTargets.from_part(data, data.validation, goal.metric)
     return TrainingProblem(
         data.task,
-        n_inputs,
+        n_features(data.columns),
         data.n_outputs,
         data.target_scale,
         *common,
-        judged=JudgedTargets.of(data, goal.metric)
-        if len(data.validation) and not data.folds
-        else None,
+        judged=judged,
         class_weights=class_weights(data),
         get_edges=partial(data.learned, bin_edges),
         epoch_rows=data.epoch_rows,
     )
 
 
-FamilyT = TypeVar("FamilyT", bound=NetworkFamily, contravariant=True)
-ParamsT = TypeVar("ParamsT", bound=TrainingParams, contravariant=True)
-KeyT = TypeVar("KeyT", bound=PackKey, contravariant=True)
-
-
-class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
-    """The heavy side of a family of networks, a `family.HeavySide`. A family implements the rest.
+class NetworkSide(ABC):
+    """The heavy side of a family of networks, a `family.HeavySide` and a `NetworkFactory`.
 
     Each family has one instance, `SIDE`, in the module that its light side names.
     """
 
     @abstractmethod
-    def network(
-        self,
-        family: FamilyT,
-        params: ParamsT,
-        n_inputs: Size,
-        n_outputs: Size,
-        get_edges: Callable[[], Edges],
-    ) -> NetworkDescription:
-        """Return the network that a trial's params ask for, as a `network.NetworkFactory`."""
+    def network(self, problem: TrainingProblem, params: Any) -> NetworkDescription: ...
 
     @abstractmethod
     def network_of(
@@ -215,37 +176,16 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
         weights: Mapping[str, torch.Tensor],
         build: NetworkBuilder | None,
     ) -> NetworkDescription:
-        """Return the network of a `best.pt`, from the result of its `plain`.
+        """Return the network of a `best.pt` from its `plain`; `build` is as in `read_model`."""
 
-        `build` is the user's builder as in `HeavySide.read_model`.
-        """
-
-    @abstractmethod
     def open_pack(
-        self,
-        problem: TrainingProblem,
-        key: KeyT,
-        data: DataTensors,
-        *,
-        device: str,
-        packs_large: bool,
+        self, problem: TrainingProblem, key: Any, data: DataTensors, *, device: str
     ) -> PackTrainer:
-        """Return the trainer of a pack that has no trials yet.
+        """Return the trainer of an empty pack, or raise anything: such trials must train alone."""
+        raise NotImplementedError("such a family has no key")
 
-        Any exception means that trials with this key must train alone.
-        """
-
-    def open_estimator(
-        self,
-        family: NetworkFamily,
-        dataset: Dataset | UserTensors,
-        training: TrainingConfig,
-        goal: StudyGoal = MIN_LOSS_GOAL,
-        *,
-        packs_large: bool = False,
-        n_threads: int = 1,
-    ) -> NetworkEstimator:
-        return NetworkEstimator(dataset, family, self, training, goal, packs_large=packs_large)
+    def open_estimator(self, setup: EstimatorSetup) -> NetworkEstimator:
+        return NetworkEstimator(setup, self)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None

@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeGuard
 
 from automl.config import ExportFormat, LearningRateSchedule, Precision, TrainingConfig
 from automl.config.metrics import COMMON_LOSSES
@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 CLASS_WEIGHT_PARAM = "class_weight"
 """The name of the param that sets class weights, in families that can weigh classes."""
 LEAST_PATIENCE = 4
-"""The least number of epochs that `patience_steps` stand for; large tables have more steps in an
-epoch."""
+"""The least number of epochs that `patience_steps` stand for, for large tables."""
 CLASS_WEIGHTS = ("none", "balanced")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
 @dataclass(frozen=True)
 class TrainingParams:
-    """The params of a trial's training, whatever its network.
-
-    The constructor raises ValueError with the param, its value and the rule.
-    """
+    """The params of a trial's training, whatever its network. Raises ValueError for wrong ones."""
 
     lr: float = 1e-3
     batch_size: int = 128
@@ -46,8 +42,7 @@ class TrainingParams:
     """The decay of the mean gradient in adam and adamw; `beta2` is the decay of its square."""
     beta2: float = 0.999
     weight_decay: float = 0.0
-    """Weight decay: decoupled from the gradient in adamw (Loshchilov and Hutter, 2019), else added
-    to the gradient."""
+    """Weight decay: decoupled in adamw (Loshchilov and Hutter, 2019), else in the gradient."""
     clip_norm: float | None = None
     """The largest norm of a step's gradient over all weights; a larger gradient is scaled down to
     it (Pascanu et al., 2013). None scales nothing."""
@@ -69,10 +64,7 @@ class TrainingParams:
         return math.ceil(n_batches / self.accumulate_steps)
 
     def limit_epochs(self, patience_steps: int | None, n_rows: int) -> int | None:
-        """Return the epochs without a better value after which a trial ends.
-
-        None means that the trial trains to its end. `n_rows` is the number of rows in an epoch.
-        """
+        """Return the epochs without a better value after which a trial ends; None: at its end."""
         if self.patience_epochs is not None or patience_steps is None:
             return self.patience_epochs
         return max(LEAST_PATIENCE, math.ceil(patience_steps / self.n_epoch_steps(n_rows)))
@@ -84,8 +76,6 @@ class TrainingParams:
 
 
 TRAINING_NAMES = tuple(entry.name for entry in fields(TrainingParams))
-_PRECISIONS = tuple(precision.value for precision in Precision)
-_SCHEDULES = tuple(schedule.value for schedule in LearningRateSchedule)
 
 
 def fill_from_settings(params: Params, training: TrainingConfig) -> Params:
@@ -104,42 +94,52 @@ ParamRule: TypeAlias = tuple[Callable[[ParamValue], bool], str]
 """A check of a param's value, and the rule in words: "must be …"."""
 
 
-def whole_number_check(least: int) -> Callable[[ParamValue], bool]:
-    """Return a check for whole numbers from `least`."""
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+def one_of(values: Iterable[str]) -> ParamRule:
+    return lambda value: value in values, f"one of {', '.join(values)}"
 
 
-def number_check(least: float, below: float = math.inf) -> Callable[[ParamValue], bool]:
-    """Return a check for numbers from `least` to less than `below`."""
-    return lambda value: (
-        isinstance(value, int | float) and not isinstance(value, bool) and least <= value < below
-    )
+def whole_number(least: int, most: float = math.inf) -> ParamRule:
+    text = f"a whole number from {least}" + ("" if most == math.inf else f" to {most}")
+    return lambda value: type(value) is int and least <= value <= most, text
 
 
-CLASS_WEIGHT_RULE: ParamRule = (
-    lambda value: value in CLASS_WEIGHTS,
-    f"one of {', '.join(CLASS_WEIGHTS)}",
+def _number(least: float, below: float, text: str) -> ParamRule:
+    return lambda value: _is_number(value) and least <= value < below, text
+
+
+def _is_number(value: ParamValue) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_LEAST = math.ulp(0.0)
+POSITIVE = _number(_LEAST, math.inf, "a finite number greater than 0")
+NOT_NEGATIVE = _number(0, math.inf, "a finite number, 0 or more")
+BELOW_1 = _number(0, 1, "a number from 0 to below 1")
+SHARE_OF_COLUMNS = _number(
+    _LEAST, math.nextafter(1, 2), "a share of the columns, above 0 and at most 1"
 )
+
+
+def or_null(rule: ParamRule, null: str = "null") -> ParamRule:
+    """Return the rule for values that may also be None, which messages call `null`."""
+    return lambda value: value is None or rule[0](value), f"{rule[1]}, or {null}"
+
+
+CLASS_WEIGHT_RULE = one_of(CLASS_WEIGHTS)
 TRAINING_RULES: Mapping[str, ParamRule] = {
-    "lr": (number_check(math.ulp(0.0)), "a finite number greater than 0"),
-    "batch_size": (whole_number_check(1), "a whole number from 1"),
-    "optimizer": (lambda value: value in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}"),
-    "momentum": (number_check(0, below=1), "a number from 0 to below 1"),
-    "beta1": (number_check(0, below=1), "a number from 0 to below 1"),
-    "beta2": (number_check(0, below=1), "a number from 0 to below 1"),
-    "weight_decay": (number_check(0), "a finite number, 0 or more"),
-    "clip_norm": (
-        lambda value: value is None or number_check(math.ulp(0.0))(value),
-        "a finite number greater than 0, or null",
-    ),
-    "precision": (lambda value: value in _PRECISIONS, f"one of {', '.join(_PRECISIONS)}"),
-    "schedule": (lambda value: value in _SCHEDULES, f"one of {', '.join(_SCHEDULES)}"),
-    "ema_decay": (number_check(0, below=1), "a number from 0 to below 1"),
-    "patience_epochs": (
-        lambda value: value is None or whole_number_check(1)(value),
-        "a whole number from 1, or null",
-    ),
-    "accumulate_steps": (whole_number_check(1), "a whole number from 1"),
+    "lr": POSITIVE,
+    "batch_size": whole_number(1),
+    "optimizer": one_of(OPTIMIZERS),
+    "momentum": BELOW_1,
+    "beta1": BELOW_1,
+    "beta2": BELOW_1,
+    "weight_decay": NOT_NEGATIVE,
+    "clip_norm": or_null(POSITIVE),
+    "precision": one_of([precision.value for precision in Precision]),
+    "schedule": one_of([schedule.value for schedule in LearningRateSchedule]),
+    "ema_decay": BELOW_1,
+    "patience_epochs": or_null(whole_number(1)),
+    "accumulate_steps": whole_number(1),
 }
 
 
@@ -191,10 +191,7 @@ class NetworkFamily(Family):
         """Return a trial's params after a check. Raises ValueError or TypeError."""
 
     def checked_params(self, given: Params, training: TrainingConfig) -> TrainingParams | None:
-        """Return a trial's params, filled up from the study's settings.
-
-        None stands for params that no trial can have; the trial will fail and say so.
-        """
+        """Return a trial's params, filled from the settings; None if no trial can have them."""
         try:
             return self.params(fill_from_settings(given, training))
         except (TypeError, ValueError):
@@ -207,8 +204,7 @@ class NetworkFamily(Family):
         return replace(training, epochs=MOST_EPOCHS, patience_steps=steps)
 
     def n_first_reports(self, training: TrainingConfig, n_rows: int) -> int:
-        """Return 1 for a training with a set length; else a number of epochs that follows from
-        `_FIRST_STEPS`."""
+        """Return 1 for a set length; else the epochs of the first `_FIRST_STEPS` steps."""
         if training.patience_steps is None:
             return 1
         return math.ceil(_FIRST_STEPS / math.ceil(n_rows / _SMALL_BATCH))
@@ -220,11 +216,8 @@ class NetworkFamily(Family):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
-        """Return the seconds of a trial of the size that is tried first, with the smallest batches.
-
-        The trial is as long as its patience, if it has one.
-        """
-        params, model_data = self._first_params(ends), dataset.of_one_model
+        """Return the seconds of a trial of the size tried first, with the smallest batches."""
+        params, model_data = self._first_params(ends), dataset.first_fold
         patience = self.patience_epochs(params, training, model_data.n_train)
         if patience is not None:
             training = replace(training, epochs=min(training.n_epochs, patience))
@@ -235,10 +228,7 @@ class NetworkFamily(Family):
         return dataset.n_models * work.n_steps * step_seconds
 
     def _first_params(self, ends: Mapping[str, Iterable[ParamValue]]) -> Params:
-        """Return the sizes of the portfolio's first point, as far as the space allows them.
-
-        The space has these `ends`; the batch size is its smallest.
-        """
+        """Return the sizes of the portfolio's first point, as far as the space's `ends` allow."""
         point = {**next(iter(self.portfolio()), {}), "batch_size": 0}
         sizes = {
             name: [end for end in param_ends if type(end) is int]
@@ -250,6 +240,3 @@ class NetworkFamily(Family):
             for name, value in wanted.items()
             if sizes.get(name)
         }
-
-    def check_space(self, names: tuple[str, ...]) -> None:
-        return None

@@ -2,11 +2,8 @@
 
 The weights are views of one flat tensor, so a step is one call of torch's own fused kernel whatever
 the depth: 15–20 µs for 2,000 weights where `torch.optim.AdamW` takes 44, 0.5 ms for 700,000 where
-it takes 2.8. The functional form is used because the first optimizer object of a process loads
-torch's compiler, 0.9 s. The formulas are torch's, which a pack repeats per lane
-(`packs/optimizers.py`).
-
-The learning-rate factor and the rate of the weight average follow from the number of a step alone.
+it takes 2.8. The first optimizer object of a process would load torch's compiler, 0.9 s.
+`packs/optimizers.py` repeats torch's formulas per lane.
 """
 
 from __future__ import annotations
@@ -30,10 +27,7 @@ CLIP_EPS = 1e-6  # torch's
 
 
 class FlatParameters:
-    """A module's trained parameters and gradients, moved into one flat tensor each, of shape (P,).
-
-    The constructor raises ValueError if no parameter requires a gradient.
-    """
+    """A module's trained parameters and gradients in one flat tensor each (P,), at least one."""
 
     def __init__(self, module: nn.Module) -> None:
         parameters = [p for p in module.parameters() if p.requires_grad]

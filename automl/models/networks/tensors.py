@@ -6,6 +6,7 @@ The user's own data has another source of tensors, in `automl/objectives/user_da
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -50,10 +51,7 @@ class TrainingRows(Protocol):
 
 @dataclass(frozen=True)
 class PartTensors:
-    """The tensors of one part: rows `x` (N, D), and `y` (N,).
-
-    `y` holds class numbers, or targets as (y - mean) / scale.
-    """
+    """The tensors of one part: rows `x` (N, D), and class numbers or scaled targets `y` (N,)."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -88,61 +86,57 @@ class DataTensors:
     train: PartTensors
     validation: PartTensors
     folds: tuple[FoldTensors, ...] = ()
-    """The folds of the training part. Without folds, the whole training part trains and the
-    validation part judges."""
+    """The folds of the training part; without folds the validation part judges."""
 
 
 def draw_epoch_order(n_rows: int, n_epoch_rows: int, generator: torch.Generator) -> torch.Tensor:
-    """Return the row numbers (n_epoch_rows,) of an epoch, in a drawn order.
-
-    A shorter epoch leaves rows out; a longer one begins anew in another order.
-    """
+    """Return n_epoch_rows row numbers in a drawn order, in several passes if need be."""
     orders = [torch.randperm(n_rows, generator=generator)]
     while len(orders) * n_rows < n_epoch_rows:
         orders.append(torch.randperm(n_rows, generator=generator))
     return torch.cat(orders)[:n_epoch_rows]
 
 
-class TensorSource(Protocol):
-    """A source of the tensors of a data set, on any device."""
+class TensorSource(ABC):
+    """A data set whose tensors are copied to each device once; any thread may call it."""
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """Return the tensors on `device`, with numbers of this type; any thread may call.
-
-        Raises ValueError if the data is not kept on devices.
-        """
-
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
-        """Return a context with the rows of a trial that trains outside packs."""
-
-
-class DataOnDevices:
-    """A `TensorSource` that copies a data set to each device once; any thread may call it."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tensors: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """Return the tensors on `device`; the first call copies, and other threads wait for it."""
+    @abstractmethod
+    def copy_to(self, device: str, dtype: torch.dtype) -> DataTensors:
+        """Return new tensors. Raises ValueError if the data is not kept on the device."""
+
+    def tensors(self, device: str, dtype: torch.dtype) -> DataTensors:
+        """Return the tensors; the first call copies, and other threads wait for it."""
         with self._lock:
             if (device, dtype) not in self._tensors:
-                x_train, x_validation = self._dataset.view(one_hot_features)
-                self._tensors[device, dtype] = DataTensors(
-                    self._part(x_train, self._dataset.train.y, device, dtype),
-                    self._part(x_validation, self._dataset.validation.y, device, dtype),
-                    tuple(
-                        FoldTensors(
-                            torch.from_numpy(fold.train), torch.from_numpy(fold.judged).to(device)
-                        )
-                        for fold in self._dataset.folds
-                    ),
-                )
+                self._tensors[device, dtype] = self.copy_to(device, dtype)
             return self._tensors[device, dtype]
 
-    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
-        return nullcontext(self.on(device, dtype))
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        """Return a context with the rows of a trial that trains outside packs."""
+        return nullcontext(self.tensors(device, dtype))
+
+
+class DataOnDevices(TensorSource):
+    """The tensors of a table."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__()
+        self._dataset = dataset
+
+    def copy_to(self, device: str, dtype: torch.dtype) -> DataTensors:
+        x_train, x_validation = self._dataset.view(one_hot_features)
+        return DataTensors(
+            self._part(x_train, self._dataset.train.y, device, dtype),
+            self._part(x_validation, self._dataset.validation.y, device, dtype),
+            tuple(
+                FoldTensors(torch.from_numpy(fold.train), torch.from_numpy(fold.judged).to(device))
+                for fold in self._dataset.folds
+            ),
+        )
 
     def _part(
         self, x: npt.NDArray[np.float32], y: Targets, device: str, dtype: torch.dtype

@@ -1,24 +1,28 @@
 """Trains one network for one trial, epoch by epoch. It knows no study and writes no file.
 
 An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
-validation part. Batches are index selections of tensors that stay on the device.
+validation part. Several processes may train one network together, each on its share of every batch.
+Gradients are weighted by rows and summed: a batch that does not divide has exactly those of one
+process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from automl.config import Precision, Task, TrainingConfig
-from automl.data.data_facts import NetworkOutputs, Size, UserDataFacts
+from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.data.features import Edges
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.networks.losses import (
@@ -28,7 +32,7 @@ from automl.models.networks.losses import (
     make_loss,
     weight_classes,
 )
-from automl.models.networks.network import NetworkDescription, NetworkFactory
+from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import NetworkFamily, TrainingParams, fill_from_settings
 from automl.models.networks.optimizers import (
     FlatParameters,
@@ -36,24 +40,81 @@ from automl.models.networks.optimizers import (
     lr_factor,
     make_optimizer,
 )
-from automl.models.networks.parallel.process_group import SINGLE_RANK, RankGroup
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
-from automl.objectives.goal import Patience, StudyGoal
+from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
 from automl.objectives.training_plan import WarmUp
-from automl.trial import Direction, Params
+from automl.trial import Params
+
+
+class LostRankError(Exception):
+    """Raised when another process of the group does not answer any more."""
+
+
+class RankGroup:
+    """One process's view of the processes that train together, which are torch's default group.
+
+    Process 0 reports. A process that trains alone needs no group of torch's.
+    """
+
+    def __init__(self, rank: int = 0, n_ranks: int = 1) -> None:
+        self.rank, self.n_ranks = rank, n_ranks
+
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Return this process's rows of a batch, and the weight of their mean in the batch's mean.
+
+        Batch norm needs two rows. If a batch has fewer than two rows for each process, each process
+        takes the whole batch.
+        """
+        if self.n_ranks == 1 or len(rows) < 2 * self.n_ranks:
+            return rows, 1 / self.n_ranks
+        own = self.part(rows)
+        return own, len(own) / len(rows)
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return this process's part of rows that are evaluated; it may be empty."""
+        return rows.tensor_split(self.n_ranks)[self.rank]
+
+    def add(self, numbers: torch.Tensor) -> None:
+        """Sum numbers over all processes, in place; all get the same bits. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                dist.all_reduce(numbers)
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Overwrite tensors with those of rank 0. Raises LostRankError."""
+        if self.n_ranks > 1:
+            with _lost_rank_errors():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+
+SINGLE_RANK = RankGroup()
+
+
+@contextmanager
+def _lost_rank_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # in these calls every error of the library is about the others
+        raise LostRankError(str(error)) from error
+
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _EVALUATION_NUMBERS = 2**16  # of the user's own rows, in a pass without gradients
 _OUTPUTS_ON_DEVICE = 2**22  # numbers that an evaluation leaves on its device, else in main memory
 
 
-MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)
-
-
 class DivergedError(ArithmeticError):
     """Raised when the loss of an epoch is NaN or infinite: no later epoch mends that."""
+
+
+class NetworkFactory(Protocol):
+    """Makes the network descriptions of a family."""
+
+    def network(self, problem: TrainingProblem, params: Any) -> NetworkDescription:
+        """Return the network that a trial's params ask for."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +137,7 @@ class TrainingProblem:
     facts: UserDataFacts | None = None
     """The facts of the user's own data; None means that the data is a table."""
     judged: JudgedTargets | None = None
-    """The targets of the validation part, for more metrics than the losses and their parts. None
-    leaves it at these."""
+    """The targets of the validation part, for further metrics; None: no further ones."""
     class_weights: tuple[float, ...] = ()
     """The weight of a row of each class, so that all classes count the same; empty for numbers."""
     get_edges: Callable[[], Edges] = tuple
@@ -85,7 +145,7 @@ class TrainingProblem:
     epoch_rows: int | None = None
     """The number of rows in an epoch; None means all training rows."""
 
-    def of(self, precision: Precision) -> TrainingProblem:
+    def with_precision(self, precision: Precision) -> TrainingProblem:
         """Return the problem in another precision, which a trial may have as a param."""
         return self if precision is self.precision else replace(self, precision=precision)
 
@@ -115,62 +175,51 @@ class TrainingProblem:
         n_numbers = size if isinstance(size, int) else math.prod(size)
         return min(most, max(batch_size, _EVALUATION_NUMBERS // n_numbers))
 
-    def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
-        """Return the metrics of `NetworkTrainer.run_epoch`, from three sums over rows.
+    def metrics(
+        self,
+        sums: Sequence[float],
+        n_rows: tuple[int, int],
+        outputs: torch.Tensor | None,
+        *,
+        epoch: int,
+        params: TrainingParams,
+    ) -> dict[str, float]:
+        """Return the metrics of `NetworkTrainer.run_epoch`. Raises DivergedError.
 
-        The sums are those of the training loss, the validation loss and the misses.
+        The sums over rows are training loss, validation loss and misses. `n_rows` are those that
+        train and those that judge, and `outputs` (N, C) those for the validation part.
         """
-        train_sum, val_sum, miss_sum = sums
+        (train_sum, val_sum, miss_sum), (n_train, n_judged) = sums, n_rows
         metrics = {"train_loss": train_sum / n_train}
-        if not n_validation:
-            return metrics
-        metrics["val_loss"] = val_sum / n_validation
-        if self.outputs is NetworkOutputs.NUMBERS:
-            metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_validation)
-        elif self.outputs is NetworkOutputs.SCORES:
-            metrics["val_error"] = miss_sum / n_validation
-        return metrics
+        if n_judged:
+            metrics["val_loss"] = val_sum / n_judged
+            if self.outputs is NetworkOutputs.NUMBERS:
+                metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_judged)
+            elif self.outputs is NetworkOutputs.SCORES:
+                metrics["val_error"] = miss_sum / n_judged
+        bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
+        if bad:
+            raise DivergedError(
+                f"training diverged in epoch {epoch}: {', '.join(bad)} "
+                f"(lr={params.lr:g}, optimizer={params.optimizer}); a smaller lr may help"
+            )
+        scores = self.scores(outputs)
+        return metrics if scores is None else metrics | scores.study_metric()
 
-    def more_metrics(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return the study's metric by the outputs (N, C) for the validation part.
-
-        Returns nothing if the metric needs no outputs.
-        """
-        if self.judged is None or outputs is None or not self.judged.wants_metric:
-            return {}
-        return self.judged.metric_of(outputs.double().cpu().numpy())
-
-    def all_metrics(self, outputs: torch.Tensor | None) -> ReportScores | None:
-        """Return an object that computes all metrics of the outputs (N, C) for the validation part.
-
-        None means that there are no metrics to compute.
-        """
+    def scores(self, outputs: torch.Tensor | None) -> ReportScores | None:
+        """Return an object that computes metrics of the outputs (N, C); None: no more metrics."""
         if self.judged is None or outputs is None:
             return None
         return ReportScores(self.judged, lambda: outputs.double().cpu().numpy())
 
-    def beside(self, outputs: torch.Tensor | None) -> dict[str, float]:
-        """Return `JudgedTargets.beside` by the outputs (N, C) for the validation part."""
-        if self.judged is None or outputs is None:
-            return {}
-        return self.judged.beside(outputs.double().cpu().numpy())
-
-    def validation_buffer(self, *shape: int, device: torch.device) -> torch.Tensor | None:
-        """Return zeros for the outputs of the validation part; None if nothing reads them."""
-        if self.judged is None:
-            return None
-        return self.output_buffer(*shape, device=device)
-
-    def output_buffer(self, *shape: int, device: torch.device) -> torch.Tensor:
-        """Return zeros for outputs; large ones are in main memory instead of the device's."""
-        fits = math.prod(shape) <= _OUTPUTS_ON_DEVICE
-        return torch.zeros(shape, dtype=self.dtype, device=device if fits else "cpu")
+    def output_buffer(self, *shape: Size, device: torch.device) -> torch.Tensor:
+        """Return zeros for a table's outputs; large ones are in main memory, not on the device."""
+        sizes = [size for size in shape if isinstance(size, int)]
+        fits = math.prod(sizes) <= _OUTPUTS_ON_DEVICE
+        return torch.zeros(sizes, dtype=self.dtype, device=device if fits else "cpu")
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
-        """Return the patience of a trial at its start, with `n_rows` rows in an epoch.
-
-        A goal without rows to judge by has a patience that never ends.
-        """
+        """Return a trial's patience at its start; it never ends if no rows judge."""
         limit = params.limit_epochs(self.training.patience_steps, n_rows)
         return Patience(self.goal, None if self.goal.keeps_last else limit)
 
@@ -189,8 +238,7 @@ class TrainingProblem:
 
     def network(self, params: TrainingParams) -> NetworkDescription:
         """Return the network that a trial's params ask for."""
-        sizes = (self.n_inputs, self.n_outputs)
-        return self.networks.network(self.family, params, *sizes, self.get_edges)
+        return self.networks.network(self, params)
 
 
 class NetworkTrainer:
@@ -210,7 +258,7 @@ class NetworkTrainer:
     ) -> None:
         """Build the network, with weights that follow from `seed`.
 
-        `ranks` are the processes that train together (`parallel/process_group.py`); all get the
+        `ranks` are the processes that train together (`networks/trainer.py`); all get the
         same params, data and seed. torch's DataParallel trains on several `devices`.
         """
         self.problem, self.params, self.network = problem, params, problem.network(params)
@@ -223,7 +271,9 @@ class NetworkTrainer:
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, RandomStream.WEIGHTS)
         )
-        self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
+        self.splits_batch_norm = ranks.n_ranks > 1 and any(
+            isinstance(part, _BatchNorm) for part in self.model.modules()
+        )
         """Whether each process normalises only its own rows of a batch. torch's SyncBatchNorm works
         on GPUs only."""
         if self.splits_batch_norm and self._device.type == "cuda":
@@ -245,11 +295,7 @@ class NetworkTrainer:
     @property
     def scores(self) -> ReportScores | None:
         """An object that computes all metrics of the last epoch; None if there are no more."""
-        return self.problem.all_metrics(self._outputs)
-
-    def beside(self) -> dict[str, float]:
-        """Return the entries of a model file besides the model of the last epoch."""
-        return self.problem.beside(self._outputs)
+        return self.problem.scores(self._outputs)
 
     @property
     def has_stopped(self) -> bool:
@@ -257,13 +303,12 @@ class NetworkTrainer:
         return self._patience.is_over
 
     def run_epoch(self, epoch: int) -> dict[str, float]:
-        """Train one epoch, counted from 0, and return its metrics.
+        """Train one epoch, counted from 0, and return its metrics. Raises DivergedError.
 
         `train_loss` is the mean over the epoch's steps, with dropout. `val_loss`, and `val_error`
-        (share of wrong classes) or `val_rmse` (in the target's unit), are computed after the epoch,
-        with the averaged weights if there are averages. Losses of regression are mean squared
-        errors of the scaled target. Without a validation part `train_loss` is the only metric.
-        Raises DivergedError.
+        (share of wrong classes) or `val_rmse` (in the target's unit), are computed with the
+        averaged weights if there are averages. Losses of regression are mean squared errors of the
+        scaled target.
         """
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         self._train(epoch, sums)
@@ -273,9 +318,10 @@ class NetworkTrainer:
         if self._outputs is not None and self._ranks.n_ranks > 1:
             self._ranks.add(self._outputs)
         sums_on_host = sums.tolist()  # the one wait for the device in an epoch
-        metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
-        check_metrics_finite(metrics, epoch, self.params)
-        metrics |= self.problem.more_metrics(self._outputs)
+        n_rows = self._n_epoch_rows, len(self._data.validation)
+        metrics = self.problem.metrics(
+            sums_on_host, n_rows, self._outputs, epoch=epoch, params=self.params
+        )
         self._patience = self._patience.after(metrics)
         return metrics
 
@@ -287,10 +333,7 @@ class NetworkTrainer:
             return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self, epoch: int) -> dict[str, Any]:
-        """Return a state that suffices to go on after `epoch`.
-
-        Random draws are no part of it: they follow from seed and epoch.
-        """
+        """Return a state to go on from after `epoch`, without draws, which follow from the seed."""
         average = {} if self._average is None else {"average": self._average}
         return {
             "epoch": epoch,
@@ -373,7 +416,10 @@ class NetworkTrainer:
         n_rows = self.problem.n_evaluation_rows(
             self._batch_size, _EVALUATION_ROWS // self.network.n_members
         )
-        self._outputs = self._make_output_buffer()
+        self._outputs = None
+        if self.problem.judged is not None:
+            shape = len(self._data.validation), self.problem.n_outputs
+            self._outputs = self.problem.output_buffer(*shape, device=self._device)
         begin = 0
         for piece in self._data.validation.pieces(n_rows):
             x, y = map(self._ranks.part, piece)
@@ -392,12 +438,6 @@ class NetworkTrainer:
             if self._outputs is not None:
                 self._outputs[own] = out.to(self._outputs.device)
 
-    def _make_output_buffer(self) -> torch.Tensor | None:
-        n_rows, n_outputs = len(self._data.validation), self.problem.n_outputs
-        if not n_rows or not isinstance(n_outputs, int):
-            return None
-        return self.problem.validation_buffer(n_rows, n_outputs, device=self._device)
-
     def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self._training_loss.check(out, y)
         return self._training_loss.mean(out.to(self.problem.dtype), y)
@@ -407,17 +447,3 @@ class NetworkTrainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
-
-
-def _has_batch_norm(module: nn.Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
-
-
-def check_metrics_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:
-    """Raise DivergedError if a metric is NaN or infinite."""
-    bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
-    if bad:
-        raise DivergedError(
-            f"training diverged in epoch {epoch}: {', '.join(bad)} "
-            f"(lr={params.lr:g}, optimizer={params.optimizer}); a smaller lr may help"
-        )

@@ -64,20 +64,14 @@ class CheckpointFiles(Protocol):
         contents: Mapping[str, Mapping[str, Any]],
         fence: TrialFolderFence | None = None,
     ) -> None:
-        """Write files into the folder, each whole or not at all.
-
-        Raises StorageError and OthersFolderError.
-        """
+        """Write files, each whole or not at all. Raises StorageError and OthersFolderError."""
 
     def load(self, path: Path) -> dict[str, Any]:
         """Return the content of a file. Raises FileNotFoundError and ValueError."""
 
 
 def checkpoint_files(*, without_torch: bool) -> CheckpointFiles:
-    """Return the module for a format, imported only when there is a checkpoint.
-
-    A trial whose objective is a program has none.
-    """
+    """Return the module for a format, which is imported only when there is a checkpoint."""
     name = "plain_checkpoint" if without_torch else "torch_checkpoint"
     return cast(CheckpointFiles, importlib.import_module(f"automl.objectives.checkpoints.{name}"))
 
@@ -94,10 +88,7 @@ class LastCheckpoint(NamedTuple):
 
 
 def find_last_checkpoint(folder: Path, files: CheckpointFiles, trial: int) -> LastCheckpoint | None:
-    """Return the content of a trial's `last.pt`; None if there is no file that automl wrote.
-
-    A file that cannot be read is logged as a warning.
-    """
+    """Return what a trial's `last.pt` holds; None, with a warning, if it cannot be read."""
     path = folder / LAST_CHECKPOINT_FILE
     try:
         content = files.load(path)
@@ -117,10 +108,7 @@ def find_last_checkpoint(folder: Path, files: CheckpointFiles, trial: int) -> La
 
 
 def read_last_checkpoint(content: Mapping[str, Any]) -> LastCheckpoint:
-    """Return the checked content of a `last.pt`.
-
-    Raises KeyError, TypeError, ValueError or AttributeError if it is no such content.
-    """
+    """Return the content of a `last.pt`. Raises KeyError, TypeError, ValueError, AttributeError."""
     reports = {
         int(step): {
             parse_metric_name(name): parse_metric_value(name, value)

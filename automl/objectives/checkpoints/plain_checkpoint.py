@@ -1,15 +1,11 @@
 """Writes and reads checkpoint files of families that train without torch, with numpy alone.
 
-A file is a zip. Its `state.json` is the content as JSON, in which
-`{"array": n, "dtype": …, "shape": …}` stands for the bytes of `arrays/n`. The JSON is stored
-uncompressed and the arrays are compressed. The size of the file bounds the memory for reading it:
-nothing in it is code, each array has the size that the JSON says, and all arrays together are at
-most `MAX_RATIO` times as large as the file. The module has the same three functions and errors as
-`torch_checkpoint.py`.
+A file is a zip. Its `state.json` is the content as JSON, in which `{"array": n, "dtype": …,
+"shape": …}` stands for the bytes of `arrays/n`, which are compressed. Nothing in it is code, and
+all arrays together are at most `MAX_RATIO` times as large as the file.
 
-`write_files` puts checkpoint files of any format in place, each whole or not at all. A file written
-straight to its name was unreadable after 10 of 12 `kill -9`; a file written beside it, flushed and
-renamed was unreadable after none.
+`write_files` and `read_file` serve `torch_checkpoint.py`, too. A file written straight to its name
+was unreadable after 10 of 12 `kill -9`; one written beside it, flushed and renamed, after none.
 """
 
 from __future__ import annotations
@@ -59,6 +55,23 @@ def write_files(
         ) from error
 
 
+def read_file(path: Path, read: Callable[[Path], object]) -> dict[str, Any]:
+    """Return what `read` returns for a checkpoint file.
+
+    Raises FileNotFoundError, and ValueError if it fails in any way or returns no dict.
+    """
+    try:
+        content = read(path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # torch, zipfile and json may raise anything for a stranger's file
+        line = next(iter(str(error)[:300].splitlines()), type(error).__name__)
+        raise ValueError(f"{path}: not a readable checkpoint ({line}).") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: not a checkpoint of automl (it holds no dict).")
+    return content
+
+
 FORMAT = "automl-arrays-1"
 """The format's name, which each file contains; a changed layout gets a new number."""
 MAX_RATIO = 32
@@ -103,32 +116,12 @@ def save(
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the content of a file, its arrays restored.
-
-    Raises FileNotFoundError, and ValueError for a file that `save` did not write.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            _refuse_foreign(archive, path.stat().st_size)
-            written = json.loads(archive.read(_STATE))
-            if not isinstance(written, dict) or written.get("format") != FORMAT:
-                raise ValueError(f"its {_STATE} is not of {FORMAT}")
-            content = _ArchivedArrays(archive).restore(written["content"])
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # zipfile and json may raise anything for a stranger's file
-        line = next(iter(str(error)[:300].splitlines()), type(error).__name__)
-        raise ValueError(f"{path}: not a readable checkpoint ({line}).") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: not a checkpoint of automl (it holds no dict).")
-    return content
+    """Return a file's content. Raises FileNotFoundError, and ValueError for a foreign file."""
+    return read_file(path, _read)
 
 
 def is_plain_checkpoint(path: Path) -> bool:
-    """Return whether a file is of this format, by the names of its parts.
-
-    Returns False for a file that cannot be read.
-    """
+    """Return whether a file has the parts of this format; False if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _STATE in archive.namelist()
@@ -174,6 +167,15 @@ def _without_arrays(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
 
 
 # --- reading ---
+
+
+def _read(path: Path) -> object:
+    with zipfile.ZipFile(path) as archive:
+        _refuse_foreign(archive, path.stat().st_size)
+        written = json.loads(archive.read(_STATE))
+        if not isinstance(written, dict) or written.get("format") != FORMAT:
+            raise ValueError(f"its {_STATE} is not of {FORMAT}")
+        return _ArchivedArrays(archive).restore(written["content"])
 
 
 def _refuse_foreign(archive: zipfile.ZipFile, file_bytes: int) -> None:

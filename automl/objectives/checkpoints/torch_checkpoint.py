@@ -1,10 +1,8 @@
 """Writes and reads checkpoint files in torch's format, readable with `weights_only=True`.
 
-The parts of a file are checked before torch opens it, because anyone may have made it. With
-`weights_only` a pickle runs no code. But torch still makes what the pickle asks for, `bytearray(n)`
-or `torch.Tensor(n)`, and unpacks compressed parts: a file of a kilobyte could take all memory. The
-files of this module hold uncompressed tensors and plain values, and no other file is read. Placing
-files whole is the work of `plain_checkpoint.write_files`.
+With `weights_only` a pickle runs no code. But torch still makes what the pickle asks for,
+`bytearray(n)` or `torch.Tensor(n)`, and unpacks compressed parts: a file of a kilobyte could take
+all memory. So the parts of a file are checked before torch opens it.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from automl.objectives.checkpoints.plain_checkpoint import write_files
+from automl.objectives.checkpoints.plain_checkpoint import read_file, write_files
 from automl.record.lease import TrialFolderFence
 
 _WRITTEN = re.compile(
@@ -154,21 +152,10 @@ def save(
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint file, tensors on the CPU.
-
-    Raises FileNotFoundError, and ValueError for a file that is no checkpoint.
-    """
-    try:
-        refuse_foreign_archive(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # torch raises many kinds for a file that is not its own
-        raise ValueError(f"{path}: not a readable checkpoint ({_first_line(error)}).") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: not a checkpoint of automl (it holds no dict).")
-    return content
+    """Return a file's content on the CPU. Raises FileNotFoundError, and ValueError."""
+    return read_file(path, _read)
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error)[:300].splitlines()), type(error).__name__)
+def _read(path: Path) -> object:
+    refuse_foreign_archive(path)
+    return torch.load(path, map_location="cpu", weights_only=True)

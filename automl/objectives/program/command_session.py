@@ -56,19 +56,17 @@ class SilenceMonitor:
         self._n_reports = 0
         self._has_warned = False
 
-    def warning_is_due(self, n_reports: int, now: float) -> bool:
-        """Return True once, when the program has reported nothing for as long as the limit."""
+    def warning(self, n_reports: int, now: float) -> str | None:
+        """Return a warning once, when the program has reported nothing for as long as the limit.
+
+        It is the same for all programs, so that a sweep shows it once.
+        """
         if n_reports != self._n_reports:
             self._n_reports, self._silent_since = n_reports, now
-        if self._has_warned or now - self._silent_since < self._limit_seconds:
-            return False
-        self._has_warned = True
-        return True
-
-    @property
-    def warning(self) -> str:
-        """The warning, the same for all programs, so that a sweep shows it once."""
         limit = self._limit_seconds
+        if self._has_warned or now - self._silent_since < limit:
+            return None
+        self._has_warned = True
         return (
             f"a program has told no metric for {limit / 60:g} minutes. If it never ends, Ctrl-C "
             f"ends it, and execution.silence_timeout_seconds={limit:g} has such trials fail"
@@ -244,8 +242,8 @@ def _follow(
                     trial.take_line(line, find)
             trial.peak_bytes = max(trial.peak_bytes, program.held_bytes)
             trial.record.ask()
-            if silence.warning_is_due(trial.record.n_reports, time.monotonic()):
-                logger.warning("%s", silence.warning)
+            if warning := silence.warning(trial.record.n_reports, time.monotonic()):
+                logger.warning("%s", warning)
         for stream in streams:
             for line in stream.rest():
                 trial.take_line(line, find)

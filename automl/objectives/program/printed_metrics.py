@@ -45,45 +45,12 @@ _FRACTION = re.compile(r" ?/")
 _NORMAL = re.compile(r"[\s/.-]+")
 _NOISE = frozenset(("debug", "info", "warning", "warn", "error", "critical"))
 _MEASURES = frozenset(
-    [
-        "loss",
-        "losses",
-        "acc",
-        "accuracy",
-        "top1",
-        "top5",
-        "err",
-        "error",
-        "auc",
-        "auroc",
-        "ap",
-        "map",
-        "f1",
-        "score",
-        "precision",
-        "recall",
-        "perplexity",
-        "ppl",
-        "bleu",
-        "rouge",
-        "mse",
-        "rmse",
-        "mae",
-        "r2",
-        "iou",
-        "miou",
-        "dice",
-        "psnr",
-        "ssim",
-        "fid",
-        "elbo",
-        "nll",
-        "bpb",
-        "bpc",
-        "reward",
-        "return",
-        "kl",
-    ]
+    (
+        *("loss", "losses", "err", "error", "mse", "rmse", "mae", "nll", "elbo", "kl", "bpb"),
+        *("acc", "accuracy", "top1", "top5", "auc", "auroc", "ap", "map", "f1", "precision"),
+        *("recall", "perplexity", "ppl", "bpc", "bleu", "rouge", "iou", "miou", "dice", "psnr"),
+        *("ssim", "fid", "r2", "score", "reward", "return"),
+    )
 )
 """Words after which a number is a metric even without `:` or `=`."""
 

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,28 +58,20 @@ class PythonScript:
     """The command names a module by `-m`."""
 
 
-@dataclass(frozen=True)
-class FlagInquiry:
-    """The flags of a program, as far as they were found, and a note if they are unchecked."""
-
-    flags: ProgramFlags = field(default_factory=ProgramFlags)
-    note: str | None = None
-    """The reason, for the user, why the flags are unchecked; None: they are checked, or the program
-    cannot be asked."""
-
-
 def ask_program_flags(
     command: str, names: Sequence[str], folder: Path, seconds: float = ASK_SECONDS
-) -> FlagInquiry:
-    """Return how the program of a command spells the params that are passed as flags.
+) -> tuple[ProgramFlags, str | None]:
+    """Return how the program of a command spells the params that are passed as flags, and a note.
 
-    Raises ConfigError if there is no such program or script, or if it lacks a flag for a param.
+    The note says why the flags are unchecked; None: they are checked, or the program cannot be
+    asked. Raises ConfigError if there is no such program or script, or if it lacks a flag for a
+    param.
     """
     words = command_words(command)
     program = _program(command, words, folder)
     script = _script(command, words, program, folder)
     if script is None:
-        return FlagInquiry()
+        return ProgramFlags(), None
     libraries = imported_packages(script.path)
     as_flags = appended_params(words, names)
     if _HYDRA in libraries and not libraries & _ANSWERING:
@@ -88,20 +80,30 @@ def ask_program_flags(
                 f"objective.command={command}: {script.path.name} uses hydra, which takes params "
                 f"as name=value: write {{{OVERRIDES}}} where they go."
             )
-        return FlagInquiry()
+        return ProgramFlags(), None
     if not as_flags or not libraries & _ANSWERING:
-        return FlagInquiry()
+        return ProgramFlags(), None
     argv = _help_command(words, script, program)
     text = _help_output(argv, folder, seconds)
-    found = None if text is None else parse_help(text, as_flags)
-    if found is None:
+    known = () if text is None else flags_in_help(text)
+    if not known:
         spelt = flags_by_param(flags_in_source(script.path), as_flags)
-        how = f"{Path(argv[-2]).name} --help told no flags within {seconds:g} s"
-        return FlagInquiry(
-            ProgramFlags(spelt), f"{how}: they are as its source has them, and not checked"
+        return ProgramFlags(spelt), (
+            f"{Path(argv[-2]).name} --help told no flags within {seconds:g} s: they are as its "
+            "source has them, and not checked"
         )
-    _check_flags(command, as_flags, found)
-    return FlagInquiry(found.flags)
+    by_param = flags_by_param(known, as_flags)
+    if missing := [name for name in as_flags if name not in by_param]:
+        shown = ", ".join(flag for flag in known if flag != "--help")
+        raise ConfigError(
+            f"space.{missing[0]}: the program has no flag --{missing[0]}. It has: {shown}. Call "
+            f"the param as one of these, say in objective.command={command!r} by {{{missing[0]}}} "
+            "where it goes, or take it out of the space."
+        )
+    switches = switches_in_help(text or "")
+    return ProgramFlags(
+        by_param, {name: switches[flag] for name, flag in by_param.items() if flag in switches}
+    ), None
 
 
 # --- which script -------------------------------------------------------------------------------
@@ -201,16 +203,16 @@ def _nodes(path: Path) -> list[ast.AST]:
 
 def _help_command(words: Sequence[str], script: PythonScript, program: str) -> list[str]:
     """Return the command up to its first flag, with `--help`, and without a launcher of ranks."""
-    argv = list(words[: script.n_words])
-    name = "-m " + argv[-1] if script.as_module else str(script.path.absolute())
-    if script.n_words == 1:
-        argv = [str(script.path.absolute())]
+    n_words = script.n_words
+    named = ["-m", words[n_words - 1]] if script.as_module else [str(script.path.absolute())]
+    if n_words == 1:
+        argv = named
     elif Path(program).name.startswith(("python", "pypy")) and not set(_LAUNCHERS) & set(words):
-        argv = [program, *argv[1:-1], argv[-1] if script.as_module else name]
+        argv = [program, *words[1 : n_words - len(named)], *named]
     else:
         python = shutil.which("python", path=str(Path(program).parent)) or sys.executable
-        argv = [python, *name.split(" ", 1)] if script.as_module else [python, name]
-    for word in words[script.n_words :]:
+        argv = [python, *named]
+    for word in words[n_words:]:
         if word.startswith("-") or placeholders_in([word]):
             break
         argv.append(word)  # a subcommand
@@ -245,28 +247,19 @@ def _help_output(argv: Sequence[str], project: Path, seconds: float) -> str | No
 # --- the answer ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class HelpFlags:
-    """The flags in a help text, and the ones among them that belong to params."""
-
-    known: tuple[str, ...]
-    """All flags in the help text, as they are spelt there."""
-    flags: ProgramFlags
-
-
-def parse_help(text: str, names: Iterable[str]) -> HelpFlags | None:
-    """Return the flags in a help text, and the spelling for these params; None: it has no flags."""
+def flags_in_help(text: str) -> tuple[str, ...]:
+    """Return all flags in a help text, as they are spelt there; none if it has only `--help`."""
     known = tuple(dict.fromkeys(_FLAG.findall(text)))
-    if set(known) <= {"--help", "--version"}:
-        return None
-    by_param = flags_by_param(known, names)
-    switches = dict(_switches(text))
-    return HelpFlags(
-        known,
-        ProgramFlags(
-            by_param, {n: switches[flag] for n, flag in by_param.items() if flag in switches}
-        ),
-    )
+    return () if set(known) <= {"--help", "--version"} else known
+
+
+def switches_in_help(text: str) -> dict[str, tuple[str, str | None]]:
+    """Return the flags without a value, as the help of argparse and of click shows them.
+
+    Each has the flag for true and the flag for false, if there is one.
+    """
+    found = (*_SWITCH.finditer(text), *_CLICKS_SWITCH.finditer(text))
+    return {match[1]: (match[1], match[2]) for match in found}
 
 
 def flags_by_param(known: Sequence[str], names: Iterable[str]) -> dict[str, str]:
@@ -280,23 +273,6 @@ def flags_by_param(known: Sequence[str], names: Iterable[str]) -> dict[str, str]
         for name in names
         if _normal(name) in by_normal
     }
-
-
-def _switches(text: str) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
-    """Yield the flags without a value, as the help of argparse and of click shows them."""
-    for match in (*_SWITCH.finditer(text), *_CLICKS_SWITCH.finditer(text)):
-        yield match[1], (match[1], match[2])
-
-
-def _check_flags(command: str, as_flags: Sequence[str], found: HelpFlags) -> None:
-    missing = [name for name in as_flags if name not in found.flags.by_param]
-    if missing:
-        known = ", ".join(flag for flag in found.known if flag != "--help")
-        raise ConfigError(
-            f"space.{missing[0]}: the program has no flag --{missing[0]}. It has: {known}. Call "
-            f"the param as one of these, say in objective.command={command!r} by {{{missing[0]}}} "
-            "where it goes, or take it out of the space."
-        )
 
 
 def _normal(name: str) -> str:
@@ -343,8 +319,8 @@ def prepare_program_flags(
             f"objective.pattern names only {', '.join(groups)}. Set study.metric to one of these, "
             f"or call a group so.",
         )
-    inquiry = ask_program_flags(command, names, Path.cwd())
-    return inquiry.flags, () if inquiry.note is None else (inquiry.note,)
+    flags, note = ask_program_flags(command, names, Path.cwd())
+    return flags, () if note is None else (note,)
 
 
 def make_command_setup(
@@ -356,7 +332,7 @@ def make_command_setup(
         config.objective.command,
         config.objective.pattern,
         config.study.metric,
-        config.study.towards,
+        config.study.decided_direction,
         config.study.grace_seconds,
         config.execution.threads_per_trial,
         flags,

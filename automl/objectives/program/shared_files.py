@@ -21,7 +21,7 @@ from typing import TypeAlias
 from automl.record.disk import public_file_opener
 from automl.record.study_files import WRITTEN_FILES_LOG
 from automl.record.texts import fit_line, printable_text
-from automl.trial import Params, TrialSpec
+from automl.trial import TrialSpec
 
 MAX_ENTRIES = 2_000
 """Largest number of entries in the project's folder and its folders; with more, none is checked."""
@@ -81,7 +81,8 @@ def shared_file_warnings(
     """
     checkpoints = Path(spec.checkpoint_dir).absolute().parent
     changed = files_changed_since(folder, began, checkpoints, own_outputs)
-    seen = TrialFileChanges(spec.number, began, time.time(), changed, param_texts(spec.params))
+    values = tuple(value for value in spec.params.values() if isinstance(value, str))
+    seen = TrialFileChanges(spec.number, began, time.time(), changed, values)
     every = add_file_changes(checkpoints / WRITTEN_FILES_LOG, seen)
     twice = [Path(path) for path in changed if is_written_twice(path, every)]
     for path in {path if path.parent == Path() else path.parent for path in twice}:
@@ -125,23 +126,13 @@ def add_file_changes(file: Path, seen: TrialFileChanges) -> list[TrialFileChange
     line = json.dumps([seen.trial, seen.began, seen.ended, dict(seen.changed), list(seen.values)])
     with open(file, "ab", opener=public_file_opener) as out:
         out.write(line.encode() + b"\n")
-    return list(_read(file))
-
-
-def param_texts(params: Params) -> tuple[str, ...]:
-    """Return the param values that could be part of a file's name."""
-    return tuple(value for value in params.values() if isinstance(value, str))
-
-
-def _read(file: Path) -> Iterator[TrialFileChanges]:
-    for line in file.read_bytes().splitlines():
-        try:
+    found = []
+    for line in file.read_text(errors="replace").splitlines():
+        # A kill may have torn a line; only warnings depend on it.
+        with suppress(ValueError, TypeError):
             trial, began, ended, changed, values = json.loads(line)
-            yield TrialFileChanges(
-                int(trial), float(began), float(ended), dict(changed), tuple(values)
-            )
-        except (ValueError, TypeError):  # a kill tore the line; only warnings depend on it
-            continue
+            found.append(TrialFileChanges(trial, began, ended, dict(changed), tuple(values)))
+    return found
 
 
 def _files(folder: Path, without: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -27,10 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoggedSide:
-    """The trial that a redirected library logs to: a `LoggingTrial` of `library_redirect`.
-
-    An instance must be made in the trial's own thread.
-    """
+    """The trial that a redirected library logs to, made in the trial's own thread."""
 
     def __init__(self, record: TrialReports) -> None:
         self._record = record

@@ -1,8 +1,8 @@
-"""Measures the most memory that a trial held, and caps the memory that this process may take.
+"""Measures the most memory that a trial held.
 
-torch counts the memory on GPUs and the kernel the main memory. Both count by process, so a trial is
-measured only if it was alone in its process all the time. GPU memory that torch does not count
-(JAX, CuPy) is left out; admission sees it through NVML.
+torch counts the memory on GPUs and the kernel the main memory, both by process: a trial is measured
+only if it was alone in its process all the time. GPU memory that torch does not count (JAX, CuPy)
+is left out; admission sees it through NVML.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ GetPeak: TypeAlias = Callable[[], "DeviceMemoryPeak | None"]
 
 
 class MemoryPeakMeter:
-    """Measures the trials of this process, one after another.
-
-    Trials that run side by side get no peak.
-    """
+    """Measures the trials of this process, one after another. Trials side by side get no peak."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -163,10 +160,7 @@ def _cuda_peak(device: str) -> DeviceMemoryPeak:
 
 
 def _forked_bytes() -> int | None:
-    """Return the memory that this process got from the fork server, in bytes.
-
-    Returns None if the process is no worker: only a worker's memory grows with its trials alone.
-    """
+    """Return the bytes that a worker got from the fork server; None if this is no worker."""
     if multiprocessing.parent_process() is None or not sys.platform.startswith("linux"):
         return None
     try:
@@ -184,36 +178,3 @@ def _reset() -> bool:
     except OSError:
         return False
     return True
-
-
-def _set_fraction(share: float, device: int) -> None:
-    import torch  # a process with a GPU to cap has loaded it
-
-    torch.cuda.set_per_process_memory_fraction(share, device)
-
-
-def _total_bytes(device: int) -> int:
-    import torch
-
-    total: int = torch.cuda.get_device_properties(device).total_memory
-    return total
-
-
-class MemoryCaps:
-    """Sets torch's own limit on each device; a trial beyond it gets torch's out-of-memory error."""
-
-    def __init__(
-        self,
-        set_fraction: Callable[[float, int], None] = _set_fraction,
-        total_bytes: Callable[[int], int] = _total_bytes,
-    ) -> None:
-        self._set_fraction, self._total_bytes = set_fraction, total_bytes
-        self._set: dict[int, int] = {}
-
-    def apply(self, caps_bytes: Sequence[int]) -> None:
-        """Set the caps of the devices, in their order; 0 means no cap. An unchanged cap is free."""
-        for device, cap in enumerate(caps_bytes):
-            if cap != self._set.get(device, 0):
-                share = cap / self._total_bytes(device) if cap else 1.0
-                self._set_fraction(min(1.0, share), device)
-                self._set[device] = cap

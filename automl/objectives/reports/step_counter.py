@@ -1,9 +1,8 @@
 """Counts the optimizer steps of all training in this process, and tells them to listeners.
 
-A user's loop steps an optimizer of torch's, which has a global hook. The built-in trainers call the
-functions beneath it, and call `tell_step` themselves. If neither happens, a report counts as a
-step: any of these measures a trial's speed, as long as it stays the same. A file of its own,
-because the trainers import it, and it must not load torch.
+torch's optimizers have a global hook. The built-in trainers call the functions beneath it, and call
+`tell_step` themselves. If neither happens, a report counts as a step. A file of its own, because
+the trainers import it, and it must not load torch.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ _n_steps = 0
 
 
 def n_steps_taken() -> int:
-    """Return the number of steps since this process began.
-
-    Steps that several threads take at the same moment may be missed.
-    """
+    """Return the number of steps since this process began, but for some of several threads."""
     return _n_steps
 
 
@@ -58,10 +54,7 @@ def count_optimizer_steps() -> None:
 
 
 def tell_step(weights: torch.Tensor, n: int = 1) -> bool:
-    """Count a step, which a pack takes in each of its `n` lanes, and tell the listeners.
-
-    Returns whether the rest of the pass over the data can be skipped.
-    """
+    """Count a step of `n` lanes, and return whether a listener can skip the rest of the pass."""
     count(n)
     answers = [listener(weights) for listener in _listeners]  # a list: every listener must hear it
     return any(answers)

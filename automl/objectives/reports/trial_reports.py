@@ -1,10 +1,8 @@
 """Turns a trial's reports into events, the best so far, checkpoints, and the verdict.
 
-One `TrialReports` serves one execution of one trial, in one thread. Other threads may report what a
-library logs for the objective, under `lock`. `last.pt` and `best.pt` are written together, so that
-`last.pt` is never ahead: a trial that continues from it knows the best of all its reports. Until
-then the best state stays in memory, because most epochs of a small network improve, and a file for
-each would cost more than the epoch. torch is imported only when there is a checkpoint. How a trial
+`last.pt` and `best.pt` are written together, so that `last.pt` is never ahead: a trial that
+continues from it knows the best of all its reports. Until then the best state stays in memory,
+because a file for each better epoch of a small network would cost more than the epoch. How a trial
 ended is decided in `outcomes.py`.
 """
 
@@ -110,7 +108,7 @@ class TrialReports:
     """The newest report that can still become `last.pt`."""
 
     def __post_init__(self) -> None:
-        self._written_seconds = self.monotonic()
+        self._due_seconds = self.monotonic() + self.checkpoint_every_seconds
 
     @property
     def best_value(self) -> float | None:
@@ -203,10 +201,7 @@ class TrialReports:
             self._keep_verdict(self._emit(TrialTagged(self.spec.number, time.time(), name, text)))
 
     def restore(self) -> dict[str, Any] | None:
-        """Return the state in `last.pt`, and emit the reports in it again.
-
-        `TrialContext.restore` documents it.
-        """
+        """Return the state in `last.pt`, and emit its reports again, as `TrialContext.restore`."""
         folder = Path(self.spec.checkpoint_dir)
         last = find_last_checkpoint(folder, self._files, self.spec.number)
         if last is None:
@@ -239,11 +234,8 @@ class TrialReports:
         self._keep_verdict(self._emit(logged))
 
     def write_if_due(self) -> None:
-        """Write checkpoints if the trial ends or the interval is over.
-
-        Only the trial's own thread may call it, because the objective's getters run in it.
-        """
-        if self.verdict is not Verdict.GO_ON or self._is_due():
+        """Write checkpoints if the trial ends or the interval is over; for its own thread."""
+        if self.verdict is not Verdict.GO_ON or self.monotonic() >= self._due_seconds:
             self.write()
 
     # --- what the session calls -----------------------------------------------------------------
@@ -266,7 +258,7 @@ class TrialReports:
         if self._best is not None:
             self._best = replace(self._best, content=None, get_scores=None)
         self._unwritten = None
-        self._written_seconds = self.monotonic()
+        self._due_seconds = self.monotonic() + self.checkpoint_every_seconds
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -289,7 +281,9 @@ class TrialReports:
                 self._emit(MetricsReported(self.spec.number, time.time(), step, numbers))
             )
         if self.goal.metric in numbers:
-            self._emit_peak()
+            # The memory peak, measured in this process since the trial began or continued.
+            for peak in self.peak_reporter.grown(self.spec.number):
+                self._keep_verdict(self._emit(peak))
         if is_newest:
             get = self._getters = get.or_else(self._getters) if is_repeated else get
         self._keep_if_best(step, get)
@@ -402,11 +396,6 @@ class TrialReports:
             number, step = self.spec.number, content["step"]
             self._emit(CheckpointWritten(number, time.time(), step, path, kind))
 
-    def _emit_peak(self) -> None:
-        """Emit the memory peak, measured in this process since the trial began or continued."""
-        for peak in self.peak_reporter.grown(self.spec.number):
-            self._keep_verdict(self._emit(peak))
-
     def _keep_verdict(self, verdict: Verdict) -> None:
         """Keep the first verdict that ends the trial."""
         self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
@@ -417,9 +406,6 @@ class TrialReports:
         except Exception as error:  # the objective may swallow it; the session raises it again
             self.broken = error
             raise
-
-    def _is_due(self) -> bool:
-        return self.monotonic() - self._written_seconds >= self.checkpoint_every_seconds
 
     def raise_verdict(self) -> None:
         """Raise `broken` if it is set, else TrialPruned or TrialInterrupted if the trial ends."""

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
-from automl.data.scoring.baselines import constant_outputs
-from automl.data.scoring.evaluation import ScoredRows
+from automl.data.dataset import NetworkOutputs, UserDataFacts
+from automl.data.scoring.evaluation import ScoredRows, constant_outputs
 from automl.data.scoring.metrics import Floats
 from automl.errors import AutoMLError, ConfigError
 from automl.models.array_predictor import ArrayPredictor
@@ -45,10 +44,7 @@ class ArrayEvaluation:
 
 
 def open_array_evaluation(plan: TrainingPlan) -> ArrayEvaluation:
-    """Return the rows to score on.
-
-    Raises ConfigError if a row has other targets than one class or one number.
-    """
+    """Return the rows to score on. Raises ConfigError unless each has one class or number."""
     parts, facts = read_parts(plan)
     _refuse_unscorable(facts, parts.train.row()[1].numel())
     kind = RowsKind.VALIDATION if parts.test is None else RowsKind.KEPT
@@ -80,10 +76,7 @@ def _refuse_unscorable(facts: UserDataFacts, n_targets: int) -> None:
 
 
 def _constant_baselines(train: SourcePart, facts: UserDataFacts, n_rows: int) -> dict[str, Floats]:
-    """Return the outputs of models that know nothing of a row: the class frequencies or the mean.
-
-    There are none for a Dataset, because that would load all of its training rows.
-    """
+    """Return the outputs of constant models. A Dataset, whose rows are not loaded, has none."""
     if not isinstance(train, ArrayRows):
         return {}
     if facts.task is Task.classification:

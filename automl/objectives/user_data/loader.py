@@ -1,28 +1,27 @@
 """Brings the user's own rows to a device: all at once, or batch by batch with a DataLoader.
 
-Loading a row may draw random numbers (an augmentation). Each batch is therefore seeded by the
-trial's seed, its epoch and its place in the epoch. Its rows then depend neither on the number of
-loading processes nor on an interruption. The rows are checked in `parts.py`.
+Loading a row may draw random numbers (an augmentation). Each batch is seeded by the trial, its
+epoch and its place, and so depends neither on the number of loading processes nor on an
+interruption.
 """
 
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
+from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.errors import ConfigError
-from automl.models.networks.tensors import BatchedRows, DataTensors, PartTensors, TrainingRows
+from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
 from automl.objectives.user_data.parts import (
     ArrayRows,
     DatasetItems,
@@ -41,19 +40,10 @@ class RowsError(ValueError):
 
 
 @dataclass(frozen=True)
-class LoadingSettings:
-    """The device that rows are loaded to, their type there, and the number of loading processes."""
-
-    device: torch.device
-    dtype: torch.dtype
-    n_workers: int
-
-
-@dataclass(frozen=True)
 class LoadedRows:
     """The rows of one part, loaded batch by batch; implements `tensors.BatchedRows`."""
 
-    loader: _PartsLoader
+    loader: PartsLoader
     place: int
 
     def __len__(self) -> int:
@@ -71,20 +61,31 @@ class LoadedRows:
         return self.batches(torch.arange(len(self)), n_rows, seed=0)
 
 
-class _PartsLoader:
-    """Loads both parts with the same processes, which start at the first batch and stay."""
+class PartsLoader:
+    """Loads both parts with the same processes, which start at the first batch and stay.
 
-    def __init__(self, parts: SourceParts, facts: UserDataFacts, loading: LoadingSettings) -> None:
+    It implements `tensors.TrainingRows`.
+    """
+
+    def __init__(
+        self,
+        parts: SourceParts,
+        facts: UserDataFacts,
+        device: str,
+        dtype: torch.dtype,
+        *,
+        n_workers: int,
+    ) -> None:
         self.parts = (parts.train, parts.validation)
-        self._loading, self._sampler = loading, _FreshBatchSampler()
-        self._pins = loading.device.type == "cuda"
-        is_class = facts.task is Task.classification
-        self._y_dtype = torch.int64 if is_class else loading.dtype
-        several = loading.n_workers > 0
+        self.train, self.validation = LoadedRows(self, 0), LoadedRows(self, 1)
+        self._device, self._dtype = torch.device(device), dtype
+        self._pins, self._sampler = self._device.type == "cuda", _FreshBatchSampler()
+        self._y_dtype = torch.int64 if facts.task is Task.classification else dtype
+        several = n_workers > 0
         self._loader: DataLoader[_Pair | str] = DataLoader(
             _BatchDataset(self.parts, facts),
             batch_sampler=self._sampler,
-            num_workers=loading.n_workers,
+            num_workers=n_workers,
             collate_fn=_identity,
             pin_memory=self._pins,
             persistent_workers=several,
@@ -99,30 +100,15 @@ class _PartsLoader:
             if isinstance(batch, str):
                 raise RowsError(batch)
             x, y = batch
-            move = partial(torch.Tensor.to, device=self._loading.device, non_blocking=self._pins)
-            x = move(x, dtype=self._loading.dtype) if x.is_floating_point() else move(x)
+            move = partial(torch.Tensor.to, device=self._device, non_blocking=self._pins)
+            x = move(x, dtype=self._dtype) if x.is_floating_point() else move(x)
             yield x, move(y, dtype=self._y_dtype)
 
     def close(self) -> None:
-        """End the loading processes.
-
-        torch ends them when the iterator is collected, but a traceback may hold it for long.
-        """
+        """End the loading processes now. A traceback may hold the iterator for long."""
         iterator: Any = self._loader._iterator
         if iterator is not None:
             iterator._shutdown_workers()
-
-
-@contextmanager
-def open_loaded_rows(
-    parts: SourceParts, facts: UserDataFacts, loading: LoadingSettings
-) -> Iterator[tuple[LoadedRows, LoadedRows]]:
-    """Yield the training and the validation part; the loading processes end with the block."""
-    loader = _PartsLoader(parts, facts, loading)
-    try:
-        yield LoadedRows(loader, 0), LoadedRows(loader, 1)
-    finally:
-        loader.close()
 
 
 class _FreshBatchSampler:
@@ -144,20 +130,14 @@ class _BatchDataset(Dataset[Any]):
         raise NotImplementedError("asked for batches")
 
     def __getitems__(self, batch: _Batch) -> _Pair | str:
-        """Return a batch, or a text if a row is wrong.
-
-        An exception in a loading process would reach the training as a traceback.
-        """
+        """Return a batch; for a wrong row a text, because an exception would become a traceback."""
         try:
             return self.batch(batch)
         except (ConfigError, RowsError) as error:
             return str(error)
 
     def batch(self, batch: _Batch) -> _Pair:
-        """Return the rows of a batch.
-
-        Raises RowsError if the rows differ in shape, and ConfigError for a row that is no pair.
-        """
+        """Return the rows of a batch. Raises RowsError or ConfigError for wrong rows."""
         place, seed, numbers = batch
         part = self._parts[place]
         if isinstance(part, ArrayRows):
@@ -171,10 +151,7 @@ class _BatchDataset(Dataset[Any]):
 
 
 def read_rows_in_order(part: SourcePart, facts: UserDataFacts, n_at_once: int) -> Iterator[_Pair]:
-    """Yield all rows with their targets once, in order, loaded in this process.
-
-    Raises RowsError, ConfigError, and whatever a user's Dataset raises.
-    """
+    """Yield all rows once in order. Raises RowsError, ConfigError, and what a Dataset raises."""
     if isinstance(part, ArrayRows):
         sides = (torch.split(side, n_at_once) for side in (part.x, part.y))
         yield from zip(*sides, strict=True)
@@ -201,10 +178,7 @@ def _stacked(part: DatasetItems, numbers: Sequence[int]) -> _Pair:
 
 
 def _check_classes(part: DatasetItems, y: torch.Tensor, facts: UserDataFacts) -> None:
-    """Raise RowsError for an invalid class number.
-
-    The check happens on the CPU, because a GPU that meets one is lost to its process.
-    """
+    """Raise RowsError for an invalid class number, which would lose a GPU to its process."""
     assert isinstance(facts.n_outputs, int), "a number of classes"
     least, most = (int(end) for end in y.long().aminmax())
     if least < 0 or most >= facts.n_outputs:
@@ -217,10 +191,7 @@ def _check_classes(part: DatasetItems, y: torch.Tensor, facts: UserDataFacts) ->
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators for the block, and restore their states afterwards.
-
-    Other draws in this process do not change.
-    """
+    """Seed the global generators for the block, and restore their states afterwards."""
     generator = torch.default_generator
     states = random.getstate(), np.random.get_state(), generator.get_state()
     random.seed(seed)
@@ -238,15 +209,8 @@ def _identity(batch: Any) -> Any:
     return batch
 
 
-class _LoadedParts(NamedTuple):
-    """Training and validation rows that are loaded; implements `tensors.TrainingRows`."""
-
-    train: BatchedRows
-    validation: BatchedRows
-
-
-class UserTensors:
-    """Provides the user's tensors on a device, to any thread; implements `tensors.TensorSource`."""
+class UserTensors(TensorSource):
+    """The tensors of the user's own data, which may also be loaded batch by batch."""
 
     def __init__(
         self,
@@ -261,33 +225,25 @@ class UserTensors:
         `room_bytes` is the GPU memory that a trial was declared to need; None: it was not declared,
         and a trial may have the whole GPU.
         """
+        super().__init__()
         self.parts, self.facts = parts, facts
         self._n_workers, self._room_bytes = n_workers, room_bytes
-        self._lock = threading.Lock()
-        self._on_device: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
-        """Return the tensors on `device`. The first call copies, and other threads wait for it.
-
-        Raises ValueError if the rows are too large to stay there.
-        """
+    def copy_to(self, device: str, dtype: torch.dtype) -> DataTensors:
         if not self._stays(device):
             raise ValueError("its rows are loaded batch by batch, and not kept on the device")
-        with self._lock:
-            if (device, dtype) not in self._on_device:
-                train, validation = (self._part(part, device, dtype) for part in self._both)
-                self._on_device[device, dtype] = DataTensors(train, validation)
-            return self._on_device[device, dtype]
+        train, validation = (
+            self._part(part, device, dtype) for part in (self.parts.train, self.parts.validation)
+        )
+        return DataTensors(train, validation)
 
-    @contextmanager
-    def opened(self, device: str, dtype: torch.dtype) -> Iterator[TrainingRows]:
-        """Yield the rows, on the device if they stay there, else loaded batch by batch."""
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        """Return the rows, on the device if they stay there, else loaded batch by batch."""
         if self._stays(device):
-            yield self.on(device, dtype)
-            return
-        loading = LoadingSettings(torch.device(device), dtype, self._n_workers)
-        with open_loaded_rows(self.parts, self.facts, loading) as rows:
-            yield _LoadedParts(*rows)
+            return super().open_rows(device, dtype)
+        return closing(
+            PartsLoader(self.parts, self.facts, device, dtype, n_workers=self._n_workers)
+        )
 
     def _stays(self, device: str) -> bool:
         if device == "cpu":
@@ -295,14 +251,8 @@ class UserTensors:
         total_bytes: int = torch.cuda.get_device_properties(device).total_memory
         return self.facts.stays(self._room_bytes or total_bytes)
 
-    @property
-    def _both(self) -> tuple[ArrayRows, ArrayRows]:
-        train, validation = self.parts.train, self.parts.validation
-        assert isinstance(train, ArrayRows), "items are loaded batch by batch"
-        assert isinstance(validation, ArrayRows), "items are loaded batch by batch"
-        return train, validation
-
-    def _part(self, part: ArrayRows, device: str, dtype: torch.dtype) -> PartTensors:
+    def _part(self, part: SourcePart, device: str, dtype: torch.dtype) -> PartTensors:
+        assert isinstance(part, ArrayRows), "items are loaded batch by batch"
         x = part.x.to(device) if holds_whole_numbers(part.x) else part.x.to(device, dtype)
         is_class = self.facts.task is Task.classification
         return PartTensors(x, part.y.to(device, torch.int64 if is_class else dtype))

@@ -158,10 +158,7 @@ def _select_rows(part: SourcePart, numbers: Sequence[int]) -> SourcePart:
 
 
 def to_tensor(value: object, where: str) -> torch.Tensor:
-    """Return a tensor, array, frame, number or nested list as a tensor on the CPU.
-
-    Raises ConfigError for anything else.
-    """
+    """Return numbers in any form as a tensor on the CPU. Raises ConfigError for anything else."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise ConfigError(f"{where} is a sparse tensor; give x.to_dense().")

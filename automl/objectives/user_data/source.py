@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from automl.config import Task
-from automl.data.data_facts import NetworkOutputs, Size, UserDataFacts
+from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.errors import AutoMLError, ConfigError
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.user_code import open_inside, resolve_source
@@ -29,19 +29,13 @@ from automl.objectives.user_data.parts import (
 
 
 def describe_data(setup: SessionSetup) -> UserDataFacts:
-    """Return the facts about the data of the plan's source, in a process that may import it.
-
-    Raises ConfigError if the source returns nothing to train on.
-    """
-    with open_inside(setup.inside).importing():
+    """Return the facts about the plan's data, in a process that may import its source."""
+    with open_inside(setup.redirect).importing():
         return read_parts(setup.plan)[1]
 
 
 def open_data(setup: SessionSetup) -> UserTensors:
-    """Return the data of the plan's source.
-
-    Raises ConfigError if it is not the same data as before the first trial.
-    """
+    """Return the plan's data. Raises ConfigError if it differs from before the first trial."""
     parts, facts = read_parts(setup.plan)
     before = setup.facts
     if before is not None and facts.digest != before.digest:
@@ -56,10 +50,7 @@ def open_data(setup: SessionSetup) -> UserTensors:
 
 
 def read_parts(plan: TrainingPlan) -> tuple[SourceParts, UserDataFacts]:
-    """Return the parts of the plan's source, the test part too, and their facts.
-
-    Raises ConfigError.
-    """
+    """Return all parts of the plan's source, and their facts. Raises ConfigError."""
     source = str(plan.data.source)
     function = resolve_source(source)
     try:

@@ -70,10 +70,7 @@ class _Connection(psycopg.Connection):
 
 
 def _with_time_limit(gen: PQGen[T], seconds: float) -> PQGen[T]:
-    """Wrap psycopg's generator with a time limit; psycopg resumes it ten times a second.
-
-    Raises _SilentError.
-    """
+    """Limit the time of psycopg's generator, which is resumed ten times a second."""
     ends = time.monotonic() + seconds
     try:
         wants = next(gen)

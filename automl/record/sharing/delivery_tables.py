@@ -1,25 +1,21 @@
-"""The tables that divide the delivery of a shared study to MLflow among its sweeps, and their SQL.
+"""The tables for the delivery of a shared study to MLflow, and their SQL.
 
-Each sweep delivers the trials that it holds, whose checkpoints are on its disk. One of the sweeps
-that deliver to a store is elected: it delivers the study's own values, and the trials that no other
-of them holds.
+One of the sweeps that deliver to a store is elected for the time of a lease, and it alone writes
+runs. Each sweep uploads the files of the trials that it holds, which are on its disk; the elected
+one uploads what it has of the trials of sweeps that do not deliver to the store.
 
-The first run that is noted for a trial (`note_run`) counts, whatever the leases say; a sweep that
-comes second deletes its own run. `claim_deliveries` notes that a run is about to be made. If its
-maker dies in between, the run is looked for; where nobody can have made a run, it is made without a
-search.
-
-Talking to MLflow is done in `automl.tracking`.
+The first run that is noted for a trial (`note_run`) counts, whatever the lease says; a sweep that
+comes second deletes its own run. Talking to MLflow is done in `automl.tracking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
 
-from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
+from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder, this_holder
 
 DELIVERY_TABLES = """
 CREATE TABLE IF NOT EXISTS automl_stores (
@@ -37,7 +33,6 @@ CREATE TABLE IF NOT EXISTS automl_deliverers (
     sweep text NOT NULL,
     holder text NOT NULL,
     lease_until timestamptz NOT NULL,
-    term int NOT NULL DEFAULT 1,
     PRIMARY KEY (study, store, sweep)
 );
 CREATE TABLE IF NOT EXISTS automl_runs (
@@ -49,14 +44,16 @@ CREATE TABLE IF NOT EXISTS automl_runs (
     PRIMARY KEY (study, store, trial)
 );
 """
+UPGRADE_FROM_2 = """
+ALTER TABLE automl_stores ADD COLUMN term int NOT NULL DEFAULT 0,
+    ADD COLUMN lease_until timestamptz NOT NULL DEFAULT '-infinity';
+UPDATE automl_stores SET term = 1 WHERE elected IS NOT NULL;
+ALTER TABLE automl_runs ADD COLUMN files boolean NOT NULL DEFAULT false;
+UPDATE automl_runs SET files = done;
+"""
+"""Makes tables of version 3 of those of version 2, in which a run that was done had its files."""
 _LEASE = f"clock_timestamp() + interval '{HOLDER_LEASE_SECONDS} seconds'"
-_IS_UNATTENDED = (
-    "(t.sweep IS NULL OR NOT EXISTS (SELECT FROM automl_deliverers d WHERE d.study = t.study "
-    "AND d.store = %(store)s AND d.sweep = t.sweep AND d.lease_until > clock_timestamp() "
-    "AND d.sweep <> ALL(%(gone)s)))"
-)
-"""Condition on a trial `t`: no sweep that delivers to the store holds it."""
-_RUN = "LEFT JOIN automl_runs r ON r.study = t.study AND r.store = %(store)s AND r.trial = t.number"
+_STORE = "study = %(study)s AND store = %(store)s"
 
 
 @dataclass(frozen=True)
@@ -72,27 +69,33 @@ class StoreDeliverer:
 class DeliveryStanding:
     """The state of the delivery to a store, as one deliverer sees it."""
 
-    elected: bool
-    """Whether this sweep delivers the study's own values, and trials that nobody holds."""
+    term: int | None
+    """The number of the election that this sweep has won, while its lease lasts; else None."""
     experiment: str | None
     parent: str | None
     """The study's own run in MLflow; None: it has none yet."""
     upto: int
-    """The study's own values are delivered up to this byte of `events.log`; all sweeps have copies
-    of it with the same bytes."""
+    """All events before this byte of `events.log` are delivered; the copies of all sweeps have the
+    same bytes."""
+    n_events: int
+    """The number of lines that a whole copy of the log has."""
+    n_asked: int
+    """The number of trials that the study has."""
 
 
 @dataclass(frozen=True)
-class ClaimedTrialRun:
-    """A trial whose run a sweep may write now."""
+class PendingFiles:
+    """A run that is written, and whose trial's files are not uploaded."""
 
-    number: int
-    run: str | None
-    """The run that is noted for the trial; None: no run is noted."""
-    fresh: bool
-    """No sweep can have made a run of the trial yet."""
-    held: bool
-    """This sweep holds the trial; else the trial is only left to it."""
+    trial: int
+    run: str
+    is_due: bool
+    """The trial has ended, and all its values are in the run."""
+    is_own: bool
+    """This sweep holds the trial."""
+    deliverer: TrialHolder | None
+    """The delivering process of the sweep that holds the trial; None: that sweep delivers nothing
+    to the store now."""
 
 
 @dataclass(frozen=True)
@@ -102,108 +105,88 @@ class UndeliveredCounts:
     n_open: int
     """The number of trials that have not ended."""
     n_ended: int
-    """The number of trials that have ended, and whose runs have not."""
+    """The number of trials that have ended, and whose values or files the store lacks."""
+    n_own: int
+    """The number of those that this sweep holds."""
     upto: int
-    """The study's own values are delivered up to this byte, as in `DeliveryStanding`."""
+    """All events before this byte are delivered, as in `DeliveryStanding`."""
 
 
-def attend_delivery(cursor: psycopg.Cursor, me: StoreDeliverer, holder: TrialHolder) -> None:
-    """Register the sweep as a deliverer for the time of a lease.
-
-    A new term begins where the last lease has ended.
-    """
+def attend_delivery(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:
+    """Register this process as the deliverer of the sweep's files, for the time of a lease."""
     cursor.execute(
-        "INSERT INTO automl_deliverers AS d (study, store, sweep, holder, lease_until) "
-        f"VALUES (%s, %s, %s, %s, {_LEASE}) ON CONFLICT (study, store, sweep) DO UPDATE "
-        "SET holder = excluded.holder, lease_until = excluded.lease_until, "
-        "term = d.term + (d.lease_until <= clock_timestamp())::int",
-        (me.study, me.store, me.sweep, holder.text()),
+        "INSERT INTO automl_deliverers (study, store, sweep, holder, lease_until) "
+        f"VALUES (%(study)s, %(store)s, %(sweep)s, %(holder)s, {_LEASE}) "
+        "ON CONFLICT (study, store, sweep) DO UPDATE "
+        "SET holder = excluded.holder, lease_until = excluded.lease_until",
+        {**vars(me), "holder": this_holder().text()},
     )
 
 
-def delivery_term(cursor: psycopg.Cursor, me: StoreDeliverer) -> int | None:
-    """Return the number of the sweep's current term; None: its lease has ended."""
+def leave_delivery(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:
+    """Leave runs and files to others."""
+    end_lease(cursor, me, me.sweep)
+    cursor.execute(f"DELETE FROM automl_deliverers WHERE {_STORE} AND sweep = %(sweep)s", vars(me))
+
+
+def stand_for_election(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:
+    """Elect this sweep, or renew its lease, unless the lease of another one lasts.
+
+    A new term begins where another sweep may have delivered since.
+    """
     cursor.execute(
-        "SELECT term FROM automl_deliverers WHERE study = %s AND store = %s AND sweep = %s "
-        "AND lease_until > clock_timestamp()",
-        (me.study, me.store, me.sweep),
+        "INSERT INTO automl_stores (study, store) VALUES (%(study)s, %(store)s) "
+        "ON CONFLICT DO NOTHING",
+        vars(me),
+    )
+    cursor.execute(
+        "UPDATE automl_stores SET elected = %(sweep)s, "
+        f"term = term + (lease_until <= clock_timestamp())::int, lease_until = {_LEASE} "
+        f"WHERE {_STORE} AND (elected = %(sweep)s OR lease_until <= clock_timestamp())",
+        vars(me),
+    )
+
+
+def elected_deliverer(cursor: psycopg.Cursor, me: StoreDeliverer) -> tuple[str, TrialHolder] | None:
+    """Return the elected sweep and its process; None: it is unknown, or this sweep."""
+    cursor.execute(
+        "SELECT d.sweep, d.holder FROM automl_stores s JOIN automl_deliverers d "
+        "ON d.study = s.study AND d.store = s.store AND d.sweep = s.elected "
+        "WHERE s.study = %(study)s AND s.store = %(store)s AND d.sweep <> %(sweep)s",
+        vars(me),
     )
     row = cursor.fetchone()
-    return None if row is None else int(row[0])
+    return None if row is None else (row[0], TrialHolder.from_text(row[1]))
 
 
-def delivery_standing(
-    cursor: psycopg.Cursor, me: StoreDeliverer, gone: Collection[str]
-) -> DeliveryStanding:
-    """Return the state of the delivery, after electing this sweep if there is no elected one.
-
-    An elected sweep counts only while its lease lasts and it is not among `gone`.
-    """
+def end_lease(cursor: psycopg.Cursor, me: StoreDeliverer, sweep: str) -> None:
+    """End the lease of `sweep`, if it is elected."""
     cursor.execute(
-        "INSERT INTO automl_stores (study, store) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-        (me.study, me.store),
+        f"UPDATE automl_stores SET lease_until = '-infinity' WHERE {_STORE} AND elected = %(gone)s",
+        {**vars(me), "gone": sweep},
     )
+
+
+def renew_lease(cursor: psycopg.Cursor, me: StoreDeliverer, term: int) -> bool:
+    """Renew the lease of a term; return whether it had not ended."""
     cursor.execute(
-        "UPDATE automl_stores s SET elected = %s WHERE study = %s AND store = %s "
-        "AND elected IS DISTINCT FROM %s AND NOT EXISTS (SELECT FROM automl_deliverers d "
-        "WHERE d.study = s.study AND d.store = s.store AND d.sweep = s.elected "
-        "AND d.lease_until > clock_timestamp() AND d.sweep <> ALL(%s))",
-        (me.sweep, me.study, me.store, me.sweep, [*gone]),
+        f"UPDATE automl_stores SET lease_until = {_LEASE} WHERE {_STORE} AND elected = %(sweep)s "
+        "AND term = %(term)s AND lease_until > clock_timestamp() RETURNING term",
+        {**vars(me), "term": term},
     )
+    return cursor.fetchone() is not None
+
+
+def delivery_standing(cursor: psycopg.Cursor, me: StoreDeliverer) -> DeliveryStanding:
     cursor.execute(
-        "SELECT elected = %s, experiment, parent, upto FROM automl_stores "
-        "WHERE study = %s AND store = %s",
-        (me.sweep, me.study, me.store),
+        "SELECT CASE WHEN s.elected = %(sweep)s AND s.lease_until > clock_timestamp() "
+        "THEN s.term END, s.experiment, s.parent, COALESCE(s.upto, 0), a.n_events, a.n_asked "
+        "FROM automl_studies a LEFT JOIN automl_stores s ON s.study = a.id "
+        "AND s.store = %(store)s WHERE a.id = %(study)s",
+        vars(me),
     )
     (row,) = cursor.fetchall()
     return DeliveryStanding(*row)
-
-
-def other_deliverers(
-    cursor: psycopg.Cursor, me: StoreDeliverer
-) -> Iterator[tuple[str, TrialHolder]]:
-    """Return the other deliverers of the store whose leases last, with their processes."""
-    cursor.execute(
-        "SELECT sweep, holder FROM automl_deliverers WHERE study = %s AND store = %s "
-        "AND sweep <> %s AND lease_until > clock_timestamp()",
-        (me.study, me.store, me.sweep),
-    )
-    return ((sweep, TrialHolder.from_text(holder)) for sweep, holder in cursor.fetchall())
-
-
-def resign_as_deliverer(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
-    """Remove the sweep as a deliverer: the rest is left to the others."""
-    cursor.execute("DELETE FROM automl_deliverers WHERE study = %s AND sweep = %s", (study, sweep))
-
-
-def claim_deliveries(
-    cursor: psycopg.Cursor, me: StoreDeliverer, numbers: Collection[int], gone: Collection[str]
-) -> list[ClaimedTrialRun]:
-    """Return which of the trials this sweep may deliver now.
-
-    The table notes that their runs may be made from now on.
-    """
-    cursor.execute(
-        "SELECT t.number, r.run, r.trial IS NULL, t.sweep IS NOT DISTINCT FROM %(sweep)s "
-        f"FROM automl_trials t {_RUN} WHERE t.study = %(study)s AND t.number = ANY(%(numbers)s) "
-        f"AND NOT COALESCE(r.done, false) AND (t.sweep = %(sweep)s OR {_IS_UNATTENDED} "
-        "AND EXISTS (SELECT FROM automl_stores s WHERE s.study = t.study "
-        "AND s.store = %(store)s AND s.elected = %(sweep)s)) ORDER BY t.number",
-        {**vars(me), "numbers": [*numbers], "gone": [*gone]},
-    )
-    claimed = [ClaimedTrialRun(*row) for row in cursor]
-    if new := [each.number for each in claimed if each.fresh]:
-        cursor.execute(
-            "INSERT INTO automl_runs (study, store, trial) SELECT %s, %s, unnest(%s::int[]) "
-            "ON CONFLICT DO NOTHING RETURNING trial",
-            (me.study, me.store, new),
-        )
-        ours = {number for (number,) in cursor}
-        claimed = [
-            ClaimedTrialRun(each.number, each.run, each.number in ours, each.held)
-            for each in claimed
-        ]
-    return claimed
 
 
 def note_run(cursor: psycopg.Cursor, me: StoreDeliverer, trial: int, run: str) -> str:
@@ -221,31 +204,36 @@ def note_run(cursor: psycopg.Cursor, me: StoreDeliverer, trial: int, run: str) -
 def note_parent(cursor: psycopg.Cursor, me: StoreDeliverer, experiment: str, parent: str) -> str:
     """Note `parent` as the study's own run if it has none; return the one that it has now."""
     cursor.execute(
-        "UPDATE automl_stores SET experiment = COALESCE(experiment, %s), "
-        "parent = COALESCE(parent, %s) WHERE study = %s AND store = %s RETURNING parent",
-        (experiment, parent, me.study, me.store),
+        "UPDATE automl_stores SET experiment = COALESCE(experiment, %(experiment)s), "
+        f"parent = COALESCE(parent, %(parent)s) WHERE {_STORE} RETURNING parent",
+        {**vars(me), "experiment": experiment, "parent": parent},
     )
     ((kept,),) = cursor.fetchall()
     return str(kept)
 
 
-def note_delivered(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Collection[int]) -> None:
-    """Note that the store has everything of these trials."""
+def note_delivered(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Iterable[int]) -> None:
+    """Note that the store has all values of these trials, which have ended."""
     cursor.execute(
-        "UPDATE automl_runs SET done = true WHERE study = %s AND store = %s AND trial = ANY(%s)",
-        (me.study, me.store, [*trials]),
+        f"UPDATE automl_runs SET done = true WHERE {_STORE} AND trial = ANY(%(trials)s)",
+        {**vars(me), "trials": [*trials]},
+    )
+
+
+def note_files(cursor: psycopg.Cursor, me: StoreDeliverer, trials: Iterable[int]) -> None:
+    """Note that the store has the files of these trials."""
+    cursor.execute(
+        f"UPDATE automl_runs SET files = true WHERE {_STORE} AND trial = ANY(%(trials)s)",
+        {**vars(me), "trials": [*trials]},
     )
 
 
 def note_delivered_offset(cursor: psycopg.Cursor, me: StoreDeliverer, offset: int) -> None:
-    """Note that the study's own values are delivered up to byte `offset`.
-
-    It does nothing if the sweep is not elected.
-    """
+    """Note that all events before byte `offset` are delivered, if the sweep is elected."""
     cursor.execute(
-        "UPDATE automl_stores SET upto = GREATEST(upto, %s) WHERE study = %s AND store = %s "
-        "AND elected = %s",
-        (offset, me.study, me.store, me.sweep),
+        f"UPDATE automl_stores SET upto = GREATEST(upto, %(offset)s) WHERE {_STORE} "
+        "AND elected = %(sweep)s",
+        {**vars(me), "offset": offset},
     )
 
 
@@ -257,48 +245,53 @@ def forget_runs(cursor: psycopg.Cursor, me: StoreDeliverer, parent: str | None) 
     """
     cursor.execute(
         "UPDATE automl_stores SET experiment = NULL, parent = NULL, upto = 0 "
-        "WHERE study = %s AND store = %s AND parent = %s RETURNING study",
-        (me.study, me.store, parent),
+        f"WHERE {_STORE} AND parent = %(parent)s RETURNING study",
+        {**vars(me), "parent": parent},
     )
     if cursor.fetchone() is not None:
         cursor.execute(
-            "UPDATE automl_runs SET run = NULL, done = false WHERE study = %s AND store = %s",
-            (me.study, me.store),
+            f"UPDATE automl_runs SET run = NULL, done = false, files = false WHERE {_STORE}",
+            vars(me),
         )
 
 
-def noted_runs(cursor: psycopg.Cursor, me: StoreDeliverer) -> dict[int, str]:
-    """Return all noted runs by trial number."""
+def noted_runs(cursor: psycopg.Cursor, me: StoreDeliverer) -> Mapping[int, tuple[str, bool]]:
+    """Return the noted runs by trial number, and whether each has all values of its trial."""
     cursor.execute(
-        "SELECT trial, run FROM automl_runs WHERE study = %s AND store = %s AND run IS NOT NULL",
-        (me.study, me.store),
+        f"SELECT trial, run, done FROM automl_runs WHERE {_STORE} AND run IS NOT NULL", vars(me)
     )
-    return dict(cursor.fetchall())
+    return {trial: (run, done) for trial, run, done in cursor}
 
 
-def undelivered_trials(
-    cursor: psycopg.Cursor, me: StoreDeliverer, gone: Collection[str]
-) -> list[int]:
-    """Return ended trials that are not delivered, and that no deliverer of the store holds."""
+def pending_files(
+    cursor: psycopg.Cursor, me: StoreDeliverer, *, of_others: bool
+) -> Sequence[PendingFiles]:
+    """Return the runs whose files are not uploaded: those of this sweep's trials, or of all."""
     cursor.execute(
-        f"SELECT t.number FROM automl_trials t {_RUN} WHERE t.study = %(study)s AND t.ended "
-        f"AND NOT COALESCE(r.done, false) AND {_IS_UNATTENDED}",
-        {**vars(me), "gone": [*gone]},
+        "SELECT t.number, r.run, t.ended AND r.done, t.sweep = %(sweep)s, d.holder "
+        "FROM automl_trials t JOIN automl_runs r ON r.study = t.study AND r.trial = t.number "
+        "LEFT JOIN automl_deliverers d ON d.study = t.study AND d.store = r.store "
+        "AND d.sweep = t.sweep AND d.lease_until > clock_timestamp() "
+        "WHERE t.study = %(study)s AND r.store = %(store)s AND r.run IS NOT NULL "
+        "AND NOT r.files AND (%(of_others)s OR t.sweep = %(sweep)s) ORDER BY t.number",
+        {**vars(me), "of_others": of_others},
     )
-    return [number for (number,) in cursor]
+    return [
+        PendingFiles(trial, run, due, bool(own), TrialHolder.from_text(holder) if holder else None)
+        for trial, run, due, own, holder in cursor
+    ]
 
 
 def undelivered_counts(cursor: psycopg.Cursor, me: StoreDeliverer) -> UndeliveredCounts:
     """Return what any sweep still has to deliver to the store."""
     cursor.execute(
-        "SELECT count(*) FILTER (WHERE NOT t.ended), "
-        "count(*) FILTER (WHERE t.ended AND NOT COALESCE(r.done, false)) "
-        f"FROM automl_trials t {_RUN} WHERE t.study = %(study)s",
+        "SELECT count(*) FILTER (WHERE NOT t.ended), count(*) FILTER (WHERE t.ended), "
+        "count(*) FILTER (WHERE t.ended AND t.sweep = %(sweep)s), "
+        f"COALESCE((SELECT upto FROM automl_stores WHERE {_STORE}), 0) FROM automl_trials t "
+        "LEFT JOIN automl_runs r ON r.study = t.study AND r.store = %(store)s "
+        "AND r.trial = t.number WHERE t.study = %(study)s "
+        "AND NOT COALESCE(t.ended AND r.done AND r.files, false)",
         vars(me),
     )
-    (counts,) = cursor.fetchall()
-    cursor.execute(
-        "SELECT upto FROM automl_stores WHERE study = %s AND store = %s", (me.study, me.store)
-    )
     (row,) = cursor.fetchall()
-    return UndeliveredCounts(*counts, *row)
+    return UndeliveredCounts(*row)

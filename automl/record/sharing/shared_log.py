@@ -8,8 +8,6 @@ current one. A refused line is passed over for good: another sweep has the trial
 `events.log` is a copy of the table, line by line in the table's order, so that the number of its
 lines tells how far it is. The sweep's own lines come back to it from the table. Readers of
 `events.log` thus see what the record has taken, and nothing of a trial that was lost.
-
-Threads and timing are in `background_duties.py`, the statements in `study_tables.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.study_tables import StoredEvent
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import LoggedHistory, StudyFold
+from automl.record.study_record import StudyFold
 from automl.trial import (
     Event,
     FailedOutcome,
@@ -102,10 +100,7 @@ class SharedEventLog(EventLog):
     """An event log that writes only events of trials that this sweep holds."""
 
     def __init__(self, directory: Path, own: Path, copied: Iterable[Event]) -> None:
-        """Open `own`, the file of the sweep's own lines; `copied` are the events of the copy.
-
-        Raises StorageError.
-        """
+        """Open `own`, the file of the sweep's own lines; `copied` are the events of the copy."""
         fold = StudyFold()
         for event in copied:
             fold.take(event)
@@ -124,7 +119,10 @@ class SharedEventLog(EventLog):
         """
         if known is not None:
             with self._lock:
-                replace_history(self._history, trial, known)
+                self._history.forget(trial)
+                for event in known:
+                    if isinstance(event, TrialEvent) and event.trial == trial:
+                        self._history.new_part(event)
         with self._held_lock:
             self._attempts[trial] = attempt
 
@@ -165,14 +163,6 @@ class SharedEventLog(EventLog):
         return encode_event(self._with_relative_path(event), attempt)
 
 
-def replace_history(history: LoggedHistory, trial: int, events: Iterable[Event]) -> None:
-    """Replace what `history` knows of the trial with these events."""
-    history.forget(trial)
-    for event in events:
-        if isinstance(event, TrialEvent) and event.trial == trial:
-            history.new_part(event)
-
-
 OUTBOX_FOLDER = "outbox"
 MAX_BYTES = 2**18
 """Size limit of one transaction, during which other sweeps wait."""
@@ -196,10 +186,7 @@ class OwnLogLine:
 
 
 def read_lines(path: Path, offset: int) -> list[OwnLogLine]:
-    """Return the next whole lines from byte `offset` on: up to MAX_BYTES, at least one.
-
-    Raises StorageError.
-    """
+    """Return the next whole lines from byte `offset` on: up to MAX_BYTES, at least one."""
     try:
         with open(path, "rb") as file:
             file.seek(offset)
@@ -225,10 +212,7 @@ def _lines(data: bytes, offset: int) -> Iterator[OwnLogLine]:
 
 
 def accepted_lines(lines: list[OwnLogLine], attempts: Mapping[int, int | None]) -> list[OwnLogLine]:
-    """Return the lines that the record takes.
-
-    `attempts` has the current attempt of each trial; None: the trial has ended.
-    """
+    """Return the lines of current `attempts`, which are None for trials that have ended."""
     current = dict(attempts)
     accepted = []
     for line in lines:
@@ -242,10 +226,7 @@ def accepted_lines(lines: list[OwnLogLine], attempts: Mapping[int, int | None]) 
 
 
 def ship_lines(database: Database, study: int, sweep: str, path: Path) -> list[OwnLogLine]:
-    """Give the table the next lines of the log at `path`; return them, refused ones included.
-
-    A call that is repeated after a lost answer gives no line twice. Raises StorageError.
-    """
+    """Give the table the next lines of the log, each once; return them, refused ones included."""
     with database.transaction() as cursor:
         offset = study_tables.shipped_offset(cursor, sweep)
     lines = read_lines(path, offset)

@@ -21,10 +21,9 @@ from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
 from automl.record.disk import flush_folder, make_folder
 from automl.record.lease import this_boot, this_holder
-from automl.record.sharing import delivery_tables, study_tables
+from automl.record.sharing import study_tables
 from automl.record.sharing.background_duties import LostTrials, SharingDuties, SharingThreads
 from automl.record.sharing.database import Database, DatabaseAwayError
-from automl.record.sharing.delivery_tables import StoreDeliverer
 from automl.record.sharing.shared_log import (
     OUTBOX_FOLDER,
     SharedEventLog,
@@ -105,17 +104,19 @@ class SharedRecord:
         self._unconfirmed: frozenset[int] = frozenset()
         """Trials that this sweep asked for without an answer; the database may have given them to
         it all the same. Set by the main thread alone."""
-        self._delivers: StoreDeliverer | None = None
-        """The sweep as a deliverer to MLflow; None: it delivers nothing."""
         self._busy: Callable[[], Collection[int]] = frozenset
         self._report_standing: Callable[[SharedStudyStanding], None] = lambda standing: None
         self._report_failure: Callable[[BaseException], None] = lambda error: None
         self._end_trials: Callable[[Collection[int]], None] = lambda trials: None
         self._set_worker_deadline: Callable[[float], None] = lambda until_seconds: None
         self._lost = LostTrials()
-        self.standing = SharedStudyStanding(config.total, n_asked=0, n_left=0, others_run=True)
+        self.standing = SharedStudyStanding(
+            config.decided_n_trials, n_asked=0, n_left=0, others_run=True
+        )
         duties = SharingDuties(
-            *(self._ship, self._look, self._renew, self._give_up, self._end_lost),
+            *(self._ship, self._look, self._renew),
+            give_up=lambda: self.log.let_go(self.log.held),
+            end_lost=self._end_lost,
             set_worker_deadline=lambda until_seconds: self._set_worker_deadline(until_seconds),
             report_failure=lambda error: self._report_failure(error),
         )
@@ -136,10 +137,7 @@ class SharedRecord:
     def register(
         self, study_uuid: str, identity: Mapping[str, Any], stored_config: str
     ) -> StoredStudy:
-        """Return the study in the database; add it from these values if it is not there.
-
-        Raises StorageError, and ConfigError if the folder already has trials of a lost study.
-        """
+        """Return the study in the database; add it from these values if it is not there."""
         name = self._config.name
         assert name is not None
         if self._copy.n_lines:
@@ -150,7 +148,7 @@ class SharedRecord:
             )
         with self._main_database.transaction() as cursor:
             study_tables.add_study(
-                cursor, name, study_uuid, identity, stored_config, self._config.total
+                cursor, name, study_uuid, identity, stored_config, self._config.decided_n_trials
             )
             self.stored_study = study_tables.find_study(cursor, name)
             assert self.stored_study is not None, "it was added, by this sweep or another"
@@ -205,7 +203,7 @@ class SharedRecord:
         self._report_failure, self._end_trials = report_failure, end_trials
         self._set_worker_deadline = set_worker_deadline
         with self._main_database.transaction() as cursor:
-            study_tables.raise_n_trials(cursor, self._study.id, self._config.total)
+            study_tables.raise_n_trials(cursor, self._study.id, self._config.decided_n_trials)
         self._look()
         self._threads.start()
 
@@ -276,10 +274,7 @@ class SharedRecord:
             yield self._news.get()
 
     def pull(self) -> bool:
-        """Read at once what other sweeps did, and return whether the database answers.
-
-        Raises StorageError.
-        """
+        """Read at once what other sweeps did, and return whether the database answers."""
         try:
             self._pull(self._main_database)
         except DatabaseAwayError:
@@ -290,10 +285,7 @@ class SharedRecord:
     # --- the end ----------------------------------------------------------------------------------
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Wait until database and copy have everything that this sweep has logged by now.
-
-        Returns whether they do in time. Raises StorageError.
-        """
+        """Wait until database and copy have all that is logged; return whether they do in time."""
         deadline = time.monotonic() + timeout_seconds
         end = self._own_path.stat().st_size
         while self._shipped < end:
@@ -327,18 +319,10 @@ class SharedRecord:
             self._ship()
             with self._background_database.transaction() as cursor:
                 study_tables.give_back_trials(cursor, self._study.id, self.sweep)
-                delivery_tables.resign_as_deliverer(cursor, self._study.id, self.sweep)
             self._pull(self._background_database)
         except DatabaseAwayError:
             return  # leases end by themselves, and a later sweep ships the lines in the folder
         self._own_path.unlink()
-
-    # --- delivery to MLflow -----------------------------------------------------------------------
-
-    def attend(self, store: str) -> None:
-        """Register this sweep as a deliverer of the trials that it holds. Raises StorageError."""
-        self._delivers = StoreDeliverer(self._study.id, store, self.sweep)
-        self._attend()
 
     # --- the background threads -------------------------------------------------------------------
 
@@ -412,37 +396,26 @@ class SharedRecord:
         held = self.log.held
         ours = {*self._busy(), *held}
         self._takeable = frozenset(
-            t.number for t in open_trials if t.number not in ours and self._may_take(t)
+            t.number
+            for t in open_trials
+            if t.number not in ours
+            and (
+                (t.sweep is None or t.lapsed or t.sweep in self._gone)
+                or (t.sweep == self.sweep and t.number in self._unconfirmed)
+            )
         )
         others_run = any(t.number not in held for t in open_trials)
-        self._set_standing(
-            SharedStudyStanding(study.n_trials, study.n_asked, len(self._takeable), others_run)
+        self.standing = SharedStudyStanding(
+            study.n_trials, study.n_asked, len(self._takeable), others_run
         )
-
-    def _may_take(self, trial: study_tables.OpenTrial) -> bool:
-        if trial.sweep == self.sweep and trial.number in self._unconfirmed:
-            return True
-        return trial.sweep is None or trial.lapsed or trial.sweep in self._gone
+        self._report_standing(self.standing)
 
     def _renew(self) -> None:
         held = self.log.held
         with self._background_database.transaction() as cursor:
             still = study_tables.renew_trial_leases(cursor, self._study.id, self.sweep, held)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
-        self._attend()
-
-    def _attend(self) -> None:
-        if self._delivers is not None:
-            with self._background_database.transaction() as cursor:
-                delivery_tables.attend_delivery(cursor, self._delivers, this_holder())
-
-    def _give_up(self) -> None:
-        self.log.let_go(self.log.held)
 
     def _end_lost(self) -> None:
         if overdue := self._lost.overdue([n for n in self._busy() if not self.log.holds(n)]):
             self._end_trials(overdue)
-
-    def _set_standing(self, standing: SharedStudyStanding) -> None:
-        self.standing = standing
-        self._report_standing(standing)

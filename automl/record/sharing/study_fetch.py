@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,8 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedLogCopy, ship_lines
 from automl.record.sharing.study_tables import StoredStudy
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory, read_study_place
 from automl.record.study_files import StudyFiles
-from automl.record.study_place import read_study_place
 
 MAX_FETCHED_EVENTS = 10_000
 """Number of events that are copied in one transaction."""
@@ -54,19 +54,14 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
     """
     assert study.storage is not None
     assert study.name is not None
-    database = Database(study.storage)
-    database.check()
-    try:
+    with Database(study.storage) as database:
+        database.check()
         stored = _find(database, study.name)
-        try:
-            with StudyDirectory.open(study, must_exist=False) as directory:
-                _bring_up(database, stored, directory.files)
-        except StudyInUseError:
-            pass  # the sweep that works there does the same all the time
+        # A sweep that works in the folder does the same all the time.
+        with suppress(StudyInUseError), StudyDirectory.open(study, must_exist=False) as directory:
+            _bring_up(database, stored, directory.files)
         with database.transaction() as cursor:
             open_trials = study_tables.open_trials(cursor, stored.id)
-    finally:
-        database.close()
     here = this_boot()
     hosts = Counter(
         trial.holder.host
@@ -77,27 +72,18 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
 
 
 def fetch_stored_config(study: StudyConfig) -> str | None:
-    """Return the config that `study` was begun with, as YAML; None: the database lacks it.
-
-    Raises ConfigError when the database cannot be used, StorageError.
-    """
+    """Return the config that `study` was begun with, as YAML; None: the database lacks it."""
     assert study.storage is not None
     assert study.name is not None
-    database = Database(study.storage)
-    database.check()
-    try:
+    with Database(study.storage) as database:
+        database.check()
         with database.transaction() as cursor:
             stored = _look_up(cursor, database.where, study.name)
-    finally:
-        database.close()
     return None if stored is None else stored.config
 
 
 def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path) -> None:
-    """Ship the logs that sweeps of this folder left when they were killed or cut off.
-
-    Raises StorageError.
-    """
+    """Ship the logs that sweeps of this folder left when they were killed or cut off."""
     for path in sorted((directory / OUTBOX_FOLDER).glob("*.log")):
         with database.transaction() as cursor:
             known = study_tables.is_sweep_of_study(cursor, study.id, path.stem)
@@ -147,8 +133,7 @@ def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | Non
 
 
 def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None:
-    copy = SharedLogCopy(files.events)
-    try:
+    with closing(SharedLogCopy(files.events)) as copy:
         check_folder(copy, study, files.path, database.where)
         ship_unshipped_logs(database, study, files.path)
         while True:
@@ -159,7 +144,5 @@ def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None
             copy.add(events)
             if len(events) < MAX_FETCHED_EVENTS:
                 break
-    finally:
-        copy.close()
     if not files.config.exists():
         write_durably(files.config, study.config)

@@ -24,7 +24,7 @@ from automl.errors import ConfigError
 from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
 from automl.record.sharing import delivery_tables
 
-VERSION = 2
+VERSION = 3
 _LOCKS = 0x6175746D  # "autm"; differs from the advisory locks of other programs
 
 _TABLES = """
@@ -106,23 +106,29 @@ class StoredEvent:
 
 def make_tables(cursor: psycopg.Cursor, where: str) -> None:
     """Make the tables if they are missing. Raises ConfigError for tables of another version."""
-    cursor.execute("SELECT to_regclass('automl_version')")
-    if _single_row(cursor)[0] is None:
+    version = _tables_version(cursor) if has_tables(cursor) else None
+    if version in (None, 2):
         cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
         cursor.execute(_TABLES)
         cursor.execute(delivery_tables.DELIVERY_TABLES)
-        cursor.execute(
-            "INSERT INTO automl_version SELECT %s WHERE NOT EXISTS (SELECT FROM automl_version)",
-            (VERSION,),
-        )
-    cursor.execute("SELECT max(version) FROM automl_version")
-    version = _single_row(cursor)[0]
+        version = _tables_version(cursor)  # another sweep may have had the lock
+        if version in (None, 2):
+            cursor.execute(delivery_tables.UPGRADE_FROM_2)
+            cursor.execute("DELETE FROM automl_version")
+            cursor.execute("INSERT INTO automl_version VALUES (%s)", (VERSION,))
+            version = VERSION
     if version != VERSION:
         raise ConfigError(
             f"study.storage={where}: its tables are of version {version} of automl's, and this "
             f"automl knows version {VERSION}. Use the automl that made them on every machine, or "
             "name another database."
         )
+
+
+def _tables_version(cursor: psycopg.Cursor) -> int | None:
+    cursor.execute("SELECT max(version) FROM automl_version")
+    version: int | None = _single_row(cursor)[0]
+    return version
 
 
 def has_tables(cursor: psycopg.Cursor) -> bool:
@@ -250,10 +256,7 @@ def take_over_trial(
 def renew_trial_leases(
     cursor: psycopg.Cursor, study: int, sweep: str, held: Collection[int]
 ) -> Mapping[int, int]:
-    """Renew the leases of the trials in `held` that the sweep still has.
-
-    Returns their attempts by number.
-    """
+    """Renew the leases of the trials that the sweep still has; return their attempts by number."""
     cursor.execute(
         f"UPDATE automl_trials SET lease_until = {_LEASE} WHERE study = %s AND sweep = %s "
         "AND NOT ended AND number = ANY(%s) RETURNING number, attempt",

@@ -1,5 +1,4 @@
-"""Renders a view as people see it: the block of the live table and of `status`, and the plain
-line."""
+"""Renders a view for people: the block of the live table and of `status`, and the plain line."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from automl.admission.refusals import GIB
 from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import (
@@ -23,7 +21,7 @@ from automl.running.display.console import (
     params_text,
     short_device_name,
 )
-from automl.running.display.device_lines import DeviceLines
+from automl.running.display.devices_view import DeviceLines, memory_text
 from automl.running.display.view import BestRow, EnsembleRow, RunningRow, SweepView
 from automl.trial import TrialState
 
@@ -73,12 +71,6 @@ class RunningTable:
         for cells in zip(*columns.values(), strict=True):
             table.add_row(*cells)
         yield table
-
-
-def memory_text(row: RunningRow) -> str:
-    """Return the memory as `1.2/3.0 GiB`: the peak so far, and the request."""
-    asked = "?" if row.request_bytes is None else f"{row.request_bytes / GIB:.1f}"
-    return f"{row.peak_bytes / GIB:.1f}/{asked} GiB" if row.peak_bytes else ""
 
 
 def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:

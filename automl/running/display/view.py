@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from automl.admission.accounting.account import DeviceAccount
 from automl.config import UNLIMITED_N_TRIALS
@@ -24,8 +25,7 @@ from automl.trial import LOCAL_NODE, Params, TrialState
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """A device. Its memory is ours, reserved, foreign or free. What a device does not tell is
-    None."""
+    """A device, whose memory is ours, reserved, foreign or free. What it does not tell is None."""
 
     uuid: str
     """UUID of the device, or `host` for the machine itself."""
@@ -81,8 +81,7 @@ def device_row(a: DeviceAccount, reading: DeviceReading) -> DeviceRow:
 
 
 def add_sweep_memory(seen: DeviceRow, rows: Sequence[DeviceRow]) -> DeviceRow:
-    """Return a device as seen by a process that runs no trials, with the memory that the sweeps
-    call theirs."""
+    """Return a device as a process without trials sees it, with the memory of the sweeps."""
     here = [row for row in rows if (row.node, row.uuid) == (seen.node, seen.uuid)]
     taken = seen.ours_bytes + seen.foreign_bytes
     ours = min(taken, sum(row.ours_bytes for row in here))
@@ -263,78 +262,34 @@ def load_view(path: Path) -> SweepView:
     with open(path, "rb", opener=nonblocking_opener) as file:
         text = file.read(MAX_BYTES)
     try:
-        return _checked(_view_of(json.loads(text)))
+        view: SweepView = _value_of(SweepView, json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(str(error)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-
-
-def _view_of(plain: Any) -> SweepView:
-    best = plain.pop("best")
-    return SweepView(
-        **plain
-        | {
-            "best": None if best is None else BestRow(**best),
-            "ensemble": _ensemble_row(plain.get("ensemble")),
-            "running": tuple(RunningRow(**row) for row in plain["running"]),
-            "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
-            "devices": tuple(_device_row(row) for row in plain.get("devices", ())),
-            "repeats": tuple(plain.get("repeats", ())),
-            "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
-        }
-    )
-
-
-def _ensemble_row(plain: Any) -> EnsembleRow | None:
-    if plain is None:
-        return None
-    return EnsembleRow(**plain | {"families": tuple(FamilyRow(**f) for f in plain["families"])})
-
-
-def _device_row(plain: Any) -> DeviceRow:
-    return DeviceRow(**plain | {"pids": tuple(plain["pids"])})
-
-
-def _checked(view: SweepView) -> SweepView:
-    """Return the view. Raises TypeError, ValueError or ArithmeticError for values that no sweep
-    writes."""
-    best = () if view.best is None else (view.best.value,)
-    for number in (view.time, view.n_trials, *view.counts.values(), *best, *_numbers(view)):
-        if not isinstance(number, int | float):
-            raise TypeError(f"{number!r} is no number")
-        float(number)  # whole numbers have no end
-    for text in (view.study, view.metric, view.ended or "", *_texts(view)):
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no text")
     if not math.isfinite(view.time):
         raise ValueError(f"{view.time} is no time")
     return view
 
 
-def _numbers(view: SweepView) -> Iterator[object]:
-    """Yield the numbers of all rows."""
-    yield from view.repeats
-    if view.ensemble is not None:
-        yield from (view.ensemble.value, view.ensemble.n_models)
-        for family in view.ensemble.families:
-            yield from (family.best, family.weight)
-    for row in view.running:
-        yield from (row.number, row.seconds, row.peak_bytes)
-        yield from (row.step or 0, row.request_bytes or 0, row.seconds_per_step or 0)
-    for device in view.devices:
-        yield from (device.total_bytes, device.ours_bytes, device.reserved_bytes)
-        yield from (device.foreign_bytes, *device.pids)
-        yield from (device.load or 0, device.power_watts or 0, device.temperature_celsius or 0)
-
-
-def _texts(view: SweepView) -> Iterator[object]:
-    if view.ensemble is not None:
-        yield view.ensemble.metric
-        yield from (family.name for family in view.ensemble.families)
-    for row in view.running:
-        yield row.device
-    for waiting in view.waiting:
-        yield waiting.reason
-    for device in view.devices:
-        yield from (device.uuid, device.name, device.node, device.fault or "")
+def _value_of(hint: Any, plain: Any) -> Any:
+    """Return the value of this type, as a sweep writes it. Raises KeyError, TypeError,
+    AttributeError or ArithmeticError for another."""
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return hint(**{name: _value_of(hints[name], value) for name, value in plain.items()})
+    if get_origin(hint) is tuple:
+        return tuple(_value_of(kinds[0], each) for each in plain)
+    if get_origin(hint) is Mapping:
+        return {name: _value_of(kinds[1], value) for name, value in plain.items()}
+    if isinstance(hint, UnionType) and plain is None:
+        return None
+    if isinstance(hint, UnionType) and len(kinds) == 1:
+        return _value_of(kinds[0], plain)
+    is_number = hint in (int, float)
+    if not isinstance(plain, int | float if is_number else hint):
+        raise TypeError(f"{plain!r} is no {hint}")
+    if is_number:
+        float(plain)  # whole numbers have no end
+    return plain

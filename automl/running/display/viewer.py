@@ -1,13 +1,12 @@
-"""Makes the view of a running sweep, which the live table, `status.json` and the closing table
-show."""
+"""Makes the view of a running sweep, for the live table, `status.json` and the closing table."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.running.display.failures import FailureCounts
+from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import (
     BestRow,
     DeviceRow,
@@ -19,7 +18,7 @@ from automl.running.display.view import (
     shown_number,
 )
 from automl.running.finish.ensemble import MAX_RANKED_TRIALS, GrowingEnsemble
-from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import LoopSnapshot
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
 from automl.trial import MetricsReported, TrialState
@@ -31,7 +30,7 @@ class SweepViewer:
     def __init__(
         self,
         parts: SweepParts,
-        loop: SweepLoop,
+        snapshot: Callable[[], LoopSnapshot],
         carrier: TrialCarrier,
         failures: FailureCounts,
         ensemble: GrowingEnsemble,
@@ -39,7 +38,8 @@ class SweepViewer:
         called_seconds: float,
     ) -> None:
         """`called_seconds` (monotonic) is when the sweep's time began to count."""
-        self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
+        self._parts, self._snapshot = parts, snapshot
+        self._carrier, self._failures = carrier, failures
         self._ensemble = ensemble
         plan = parts.prepared.plan.refit
         self._repeats = () if plan is None else plan.repeated_trials()
@@ -52,13 +52,14 @@ class SweepViewer:
 
     def view(self, ended: str | None = None) -> SweepView:
         """Return the view of the sweep as it stands."""
-        parts, seconds = self._parts, time.monotonic() - self._began_seconds
+        parts, loop = self._parts, self._snapshot()
+        seconds = time.monotonic() - self._began_seconds
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
-        counts[TrialState.RUNNING.value] = len(self._loop.running)
-        n_waiting = len(self._loop.waiting) + len(self._loop.held_back)
+        counts[TrialState.RUNNING.value] = len(loop.running)
+        n_waiting = len(loop.queued) + len(loop.deferred)
         counts["waiting"] = n_waiting
-        left -= len(self._loop.running) + n_waiting
+        left -= len(loop.running) + n_waiting
         counts[TrialState.INTERRUPTED.value] = left
         # Each member of an ensemble has a loss of its own, so that none of them is the best.
         best = parts.study.best() if len(self._repeats) <= 1 else None
@@ -66,61 +67,54 @@ class SweepViewer:
             study=parts.study.name,
             directory=str(parts.directory.path),
             time=time.time(),
-            n_trials=self._loop.asking.n_trials,
+            n_trials=loop.n_trials,
             metric=parts.config.study.metric,
             counts=counts,
             best=None if best is None else BestRow(best.number, best.value, best.params),
             ensemble=self._ensemble_row() if ended is None else None,
-            running=tuple(self._running_rows()),
-            waiting=tuple(self._waiting_rows()),
-            devices=tuple(self._device_rows()),
+            running=tuple(self._running_rows(loop)),
+            waiting=tuple(self._waiting_rows(loop)),
+            devices=_device_rows(loop),
             failures=self._failures.rows(),
             seconds=seconds,
-            seconds_left=self._seconds_left(seconds),
+            seconds_left=self._seconds_left(seconds, loop.n_trials),
             n_undelivered=parts.delivery.lag(),
             trouble=parts.delivery.trouble(),
             ended=ended,
             repeats=self._repeats,
         )
 
-    def _running_rows(self) -> Iterator[RunningRow]:
+    def _running_rows(self, loop: LoopSnapshot) -> Iterator[RunningRow]:
         now = time.monotonic()
-        for number, running in sorted(self._loop.running.items()):
+        for number, execution in sorted(loop.running.items()):
             report = self._carrier.latest.get(number)
             yield RunningRow(
                 number=number,
-                device=running.placement.label_at(self._parts.machine),
-                params=running.waiting.trial.params,
-                seconds=now - running.since_seconds,
+                device=execution.placement.label_at(self._parts.machine),
+                params=execution.members[number].trial.params,
+                seconds=now - execution.since_seconds[number],
                 step=None if report is None else report.step,
                 metrics={} if report is None else report.metrics,
-                request_bytes=running.request.memory_bytes,
+                request_bytes=execution.request.memory_bytes,
                 peak_bytes=self._carrier.peaks.get(number, 0),
                 seconds_per_step=seconds_per_step(self._carrier.first.get(number), report),
             )
 
     def _ensemble_row(self) -> EnsembleRow | None:
-        """Return the row of the ensemble's preview, which is brought up to date each time it is
-        shown."""
+        """Return the row of the ensemble's preview, which is brought up to date now."""
         if not self._ensemble.can_grow:
             return None
         ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)
         self._ensemble.look(ranking, time.monotonic())
         return self._ensemble.row(ranking, self._parts.config.study.metric)
 
-    def _device_rows(self) -> Iterator[DeviceRow]:
-        reading = self._loop.reading
-        if reading is not None and reading.error is None:
-            for account in self._loop.device_accounts():
-                yield device_row(account, reading)
-
-    def _waiting_rows(self) -> Iterator[WaitingRow]:
-        for waiting in (*self._loop.waiting, *self._loop.held_back):
+    def _waiting_rows(self, loop: LoopSnapshot) -> Iterator[WaitingRow]:
+        for waiting in (*loop.queued, *loop.deferred):
             yield _waiting_row(waiting.trial.number, waiting.refusal)
         if (trouble := self._parts.others.trouble()) is not None:
             yield WaitingRow(None, f"waiting: {trouble}")
-        elif not self._loop.waiting and self._loop.asking.refusal is not None:
-            yield _waiting_row(None, self._loop.asking.refusal)
+        elif not loop.queued and loop.asking_refusal is not None:
+            yield _waiting_row(None, loop.asking_refusal)
 
     @property
     def n_ended(self) -> int:
@@ -128,12 +122,15 @@ class SweepViewer:
         counts = self._parts.study.counts()
         return sum(n for state, n in counts.items() if state.is_final)
 
-    def _seconds_left(self, seconds: float) -> float | None:
-        ended = self.n_ended
-        limit = self._parts.config.study.timeout_seconds
-        return seconds_left(
-            seconds, ended - self._n_ended_before, self._loop.asking.n_trials - ended, limit
-        )
+    def _seconds_left(self, seconds: float, n_trials: int) -> float | None:
+        ended, limit = self.n_ended, self._parts.config.study.timeout_seconds
+        return seconds_left(seconds, ended - self._n_ended_before, n_trials - ended, limit)
+
+
+def _device_rows(loop: LoopSnapshot) -> tuple[DeviceRow, ...]:
+    if loop.reading is None or loop.reading.error is not None:
+        return ()
+    return tuple(device_row(account, loop.reading) for account in loop.accounts)
 
 
 def seconds_left(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from automl.config import DataKind, EnsembleSetting, ExecutionKind, RefitSetting
+from automl.config import AutoSetting, DataKind, ExecutionKind
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.errors import AutoMLError
 from automl.record.study_directory import study_command
@@ -23,8 +23,7 @@ from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.running.display.console import duration_text
-from automl.running.refit.member_studies import make_refit_task
-from automl.running.refit.refit_settings import RefitTask, refuse_unfit_settings
+from automl.running.refit.refit_task import RefitTask, make_refit_task, refuse_unfit_settings
 from automl.running.setup.parts import SweepParts
 from automl.running.setup.prepared_config import PreparedStudy
 
@@ -180,7 +179,7 @@ class SweepRefit:
             return SweepRefitResult(line=self._not_done(why))
         refuse_unfit_settings(config)
         task = make_refit_task(config, self._path, record, best)
-        needed = self._needed_seconds([seconds_to_best(trial) for trial in task.members or [best]])
+        needed = self._needed_seconds([seconds_to_best(trial) for trial in task.members])
         if why := refit_time_refusal(needed, self._left_seconds, config.study.timeout_seconds):
             return SweepRefitResult(line=self._not_done(why))
         self._parts.executor.close()  # the refit needs the memory that the workers hold
@@ -232,8 +231,8 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
     """Return whether a sweep with these settings ends with a refit."""
     config, dataset = prepared.config, prepared.dataset
     return (
-        config.study.refit is RefitSetting.auto
-        and config.study.ensemble is EnsembleSetting.auto
+        config.study.refit is AutoSetting.auto
+        and config.study.ensemble is AutoSetting.auto
         and config.data.kind is DataKind.csv
         and config.refit.rows != TRAIN_ROWS
         and prepared.choice is not None

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind, StudyConfig
 from automl.data.dataset import Dataset
-from automl.data.scoring.baselines import simplest_baseline
+from automl.data.scoring.evaluation import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
 from automl.execution.child_calls import call_in_child
 from automl.models.model_scoring import HeldOutScores, HeldOutScoringJob
@@ -251,10 +251,11 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     if parts.config.refit.of is not None:
         yield f"if it is interrupted: {parts.prepared.how_to_go_on()}"
         return
-    if before >= config.total and not study.counts().get(TrialState.RUNNING):
+    if before >= config.decided_n_trials and not study.counts().get(TrialState.RUNNING):
         yield (
-            f"study {study.name} has {before} trials already, study.n_trials={config.total} "
-            f"asks for no more; go on with: {parts.prepared.how_to_go_on(n_trials=before + 20)}"
+            f"study {study.name} has {before} trials already, "
+            f"study.n_trials={config.decided_n_trials} asks for no more; go on with: "
+            f"{parts.prepared.how_to_go_on(n_trials=before + 20)}"
         )
         return
     yield (
@@ -268,7 +269,7 @@ def notes_of_config(config: Config) -> Iterator[str]:
     """Yield what an objective's value is called, and which choices may be meant as a range."""
     from_python = config.objective.kind is ObjectiveKind.called
     if from_python or config.objective.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
-        size = "large" if config.study.towards is Direction.maximize else "small"
+        size = "large" if config.study.decided_direction is Direction.maximize else "small"
         setting = "" if from_python else "study."
         other = f"; {setting}metric=NAME names another, {setting}direction= turns it"
         yield (
@@ -308,6 +309,6 @@ def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
 
 def how_far(study: StudyConfig) -> str:
     """Return how far a sweep goes: `to 20 trials`, or as many trials as its time limit allows."""
-    if study.total < UNLIMITED_N_TRIALS or study.timeout_seconds is None:
-        return f"to {study.total} trials"
+    if study.decided_n_trials < UNLIMITED_N_TRIALS or study.timeout_seconds is None:
+        return f"to {study.decided_n_trials} trials"
     return f"as many trials as {duration_text(study.timeout_seconds)} allow"

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 
-from automl.config import EnsembleSetting, ObjectiveKind, TrackingStore
+from automl.config import AutoSetting, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.models.model_scoring import HeldOutScores
 from automl.record.studies import read_study
@@ -21,8 +22,8 @@ from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
 from automl.running.display.console import duration_text, open_console
-from automl.running.display.display_failures import ViewFailureLog
-from automl.running.display.live_display import Display
+from automl.running.display.live_display import Display, ViewFailureLog
+from automl.running.display.machine_output import write_answer
 from automl.running.display.rendering import failure_lines
 from automl.running.display.view import BestRow, SweepView, write_view
 from automl.running.finish import result_tables
@@ -36,12 +37,13 @@ from automl.running.finish.result_tables import (
     score_on_test_rows,
     sweep_result,
 )
-from automl.running.loop.loop import SweepLoop
-from automl.running.loop.messages import StopReason
+from automl.running.finish.study_report import make_report
+from automl.running.loop.asking import NoParamQuestions, ParamQuestions
+from automl.running.loop.messages import LoopSnapshot, StopReason
 from automl.running.setup.parts import SweepParts
 from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
-from automl.trial import CheckpointKind, EnsembleBuilt, SweepEnded, TrialState
+from automl.trial import CheckpointKind, EnsembleBuilt, ReportWritten, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events. `sync` delivers the rest."""
@@ -59,15 +61,19 @@ class SweepFinisher:
     def __init__(
         self,
         parts: SweepParts,
-        loop: SweepLoop,
+        loop: LoopSnapshot,
         display: Display,
         view: Callable[[str], SweepView],
         view_failures: ViewFailureLog,
         growing: GrowingEnsemble,
         refit_step: SweepRefit,
+        questions: ParamQuestions | NoParamQuestions,
     ) -> None:
         self._parts = parts
         self._loop = loop
+        """The state of the loop when all trials had ended."""
+        self._stop, self._error = loop.stop, loop.error
+        self._questions = questions
         self._display = display
         self._say = display.say
         self._view = view
@@ -79,15 +85,13 @@ class SweepFinisher:
         self._built_ensemble: EnsembleBuilt | None = None
         self._score_table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
         """Columns and rows of the table that says how good the result is."""
+        self._report: Path | None = None
+        """The page on the study, once it is written."""
         self._skill_warning = ""
         """Warning about a result that is no better than a constant prediction."""
         self._refit = SweepRefitResult()
         self._interrupted = False
         """Whether Ctrl-C came while ensemble, refit or scores were made."""
-
-    @property
-    def _stop(self) -> StopReason | None:
-        return self._loop.stop
 
     def finish(self) -> int:
         """Finish the sweep and return the exit code. Raises AutoMLError if the sweep failed."""
@@ -104,20 +108,23 @@ class SweepFinisher:
                 self._train_again()
             with self._view_failures.of("the scores"):
                 self._score_result()
+            with self._view_failures.of("the report"):
+                self._write_report()
             self._deliver()
         with self._view_failures.of(STATUS_FILE):
             write_view(self._parts.directory.files.status, self._view(self._how()))
         with self._view_failures.of("the results"):
             self._show_results()
-        for waiting in self._loop.held_back:
+        for waiting in self._loop.deferred:
             shown = self._view(self._how()).shown(waiting.trial.number)
             self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
-        if self._stop is not None or self._loop.held_back:
+        if self._stop is not None or self._loop.deferred:
             self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
         if self._parts.config.tracking.store is TrackingStore.mlflow:
             address = self._parts.delivery.address()
             self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()
+        self._write_answer()
         stop = StopReason.INTERRUPTED if self._interrupted else self._stop
         return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
 
@@ -140,7 +147,10 @@ class SweepFinisher:
         try:
             self._parts.log.append(ended)
         except StorageError as error:  # raised once the command that resumes has been printed
-            self._loop.break_off(error)
+            self._break_off(error)
+
+    def _break_off(self, error: BaseException) -> None:
+        self._stop, self._error = StopReason.BROKEN, self._error or error
 
     def _settle(self) -> None:
         """Wait until the database of a shared study has what this sweep did."""
@@ -157,7 +167,7 @@ class SweepFinisher:
         If the ensemble cannot be made, the trials are still whole, so the reason is only printed.
         """
         prepared, path = self._parts.prepared, self._parts.directory.path
-        if self._parts.config.study.ensemble is not EnsembleSetting.auto or not self._has_result:
+        if self._parts.config.study.ensemble is not AutoSetting.auto or not self._has_result:
             return
         try:
             event = make_ensemble(
@@ -179,7 +189,7 @@ class SweepFinisher:
         try:
             self._parts.log.append(event)
         except StorageError as error:  # raised once the command that resumes has been printed
-            self._loop.break_off(error)
+            self._break_off(error)
         else:
             self._built_ensemble = event
             self._ensemble_lines = ensemble_lines(event, self._record, prepared.choice, path)
@@ -230,8 +240,18 @@ class SweepFinisher:
         baseline = baseline_scores(dataset)
         self._score_table = result_table(result, dataset, baseline, test, study.metric)
         self._skill_warning = no_skill_warning(
-            result, dataset, baseline, study.metric, study.towards
+            result, dataset, baseline, study.metric, study.decided_direction
         )
+
+    def _write_report(self) -> None:
+        """Write the page on the study; a refit is part of the page of its own study."""
+        if self._parts.prepared.plan.refit is not None or not self._parts.study.n_asked:
+            return
+        self._report = make_report(self._parts.directory.path)
+        try:
+            self._parts.log.append(ReportWritten(time.time()))
+        except StorageError as error:  # raised once the command that resumes has been printed
+            self._break_off(error)
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
@@ -247,6 +267,8 @@ class SweepFinisher:
 
     def _show_results(self) -> None:
         study, refit = self._parts.study, self._parts.prepared.plan.refit
+        if self._report is not None:
+            self._say(f"report: {os.path.relpath(self._report)}")
         ranking, view = study.ranking(N_BEST_SHOWN), self._view(self._how())
         if ranking and not (refit and refit.members):  # the losses of members are no ranking
             rows = [
@@ -258,14 +280,14 @@ class SweepFinisher:
                 {view.shown(number): of for number, of in self._metrics_of(ranking).items()},
                 out_of_fold=self._parts.prepared.plan.n_models > 1,
             )
-        for line in self._loop.asking.questions.found(at_end=True):
+        for line in self._questions.found(at_end=True):
             self._say(line)
         for line in failure_lines(view):
             self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
         self._say(f"{self._name}: {counts} in {duration_text(view.seconds)}")
-        if (memory := self._loop.memory.line()) is not None:
-            self._say(memory)
+        if self._loop.memory is not None:
+            self._say(self._loop.memory)
         best = study.best()
         if best is not None and self._parts.config.refit.of is None:  # a refit has its own file
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
@@ -279,6 +301,23 @@ class SweepFinisher:
             open_console().table(*self._score_table, n_left=2)
         if self._skill_warning:
             self._say(self._skill_warning)
+
+    def _write_answer(self) -> None:
+        """Write how the sweep ended for a program, if one has asked (`--json`)."""
+        best = self._parts.study.best()
+        trial = best and {"number": best.number, "value": best.value, "params": best.params}
+        write_answer(
+            {
+                "study": self._name,
+                "directory": os.path.relpath(self._parts.directory.path),
+                "ended": self._how(),
+                "counts": {state.value: n for state, n in self._counts().items()},
+                "metric": self._parts.config.study.metric,
+                "best": trial,
+                "ensemble": self._built_ensemble,
+                "report": None if self._report is None else os.path.relpath(self._report),
+            }
+        )
 
     def _metrics_of(self, ranking: Sequence[RankedTrial]) -> Mapping[int, Mapping[str, float]]:
         """Return the other metrics of these trials' best reports, if the metrics are ours."""
@@ -299,18 +338,15 @@ class SweepFinisher:
         return self._parts.study.name
 
     def _raise_failure(self) -> None:
-        loop = self._loop
+        error, last_failure = self._error, self._loop.last_failure
         if self._stop is StopReason.BROKEN:
-            assert loop.error is not None
-            if isinstance(loop.error, AutoMLError):
-                raise loop.error
-            raise AutoMLError(f"{type(loop.error).__name__}: {loop.error}") from loop.error
+            assert error is not None
+            if isinstance(error, AutoMLError):
+                raise error
+            raise AutoMLError(f"{type(error).__name__}: {error}") from error
         if self._stop is StopReason.FAILING:
-            assert loop.last_failure is not None
-            raise SweepFailedError(
-                f"stopped: trials keep failing with one error: {loop.last_failure.cause}"
-            )
+            raise SweepFailedError(f"stopped: trials keep failing with one error: {last_failure}")
         if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
             return
-        cause = "" if loop.last_failure is None else f"; the last error: {loop.last_failure.cause}"
+        cause = "" if last_failure is None else f"; the last error: {last_failure}"
         raise SweepFailedError(f"no trial finished{cause}")

@@ -4,21 +4,113 @@ most.
 A trial is asked for when a place is free for the smallest request. One more is asked for ahead of
 that if it may join a pack or pass the waiting trial, as long as no more pend than the sampler
 bears.
+
+`ParamQuestions` answers trials whose objective is written for Optuna. Until it is known which
+params such an objective asks for, its trials run one at a time: each is drawn with the findings of
+the earlier ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.running.loop.messages import LoopPorts, PeerSweepsObserved, PlannedTrial
-from automl.running.loop.placing import TrialPlacer
-from automl.running.loop.waiting_lines import DeferredTrials
-from automl.running.trials.suggestion_answers import (
-    LEARNING_SPACE,
-    NoParamQuestions,
-    ParamQuestions,
+from automl.errors import ConfigError
+from automl.running.loop.messages import (
+    DeviceShortage,
+    LoopPorts,
+    PeerSweepsObserved,
+    PlannedTrial,
+    QuestionAsked,
+    WaitingTrial,
 )
+from automl.running.loop.placing import TrialPlacer
+from automl.running.loop.trial_queue import TrialQueue
+from automl.search.param_suggestions import N_ALIKE_TRIALS, ParamSuggester
+from automl.search.study import Study
+from automl.trial import (
+    ParamAnswer,
+    ParamQuestion,
+    ParamRefusal,
+    Params,
+    ParamsNotSuggested,
+    Reply,
+    SweepStopping,
+)
+
+LEARNING_SPACE = AdmissionRefusal(
+    "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
+)
+
+
+class NoParamQuestions:
+    """Stands in for `ParamQuestions` if trials get all their params at the start."""
+
+    one_at_a_time = False
+    """Whether no trial may start while another runs."""
+
+    def answer(self, message: QuestionAsked) -> Params:
+        raise AssertionError(f"{message.question}: no such objective asks")
+
+    def found(self, *, at_end: bool = False) -> Iterator[str]:
+        """Yield nothing, since no space has to be found."""
+        yield from ()
+
+
+@dataclass
+class ParamQuestions:
+    """Answers trials that ask for params. For the main thread."""
+
+    study: Study
+    suggesting: ParamSuggester
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        found = self.suggesting.found_space
+        self._printed_shape = found.shape() if found.is_stable else None
+        """The shape of the space that was last printed, by this sweep or an earlier one."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether no trial may start while another runs."""
+        return not self.suggesting.found_space.is_stable
+
+    def answer(self, message: QuestionAsked) -> Params:
+        """Answer a running trial. Return its params, the new one included. Raises StorageError."""
+        try:
+            reply = self._reply(message.question)
+        except ConfigError as error:
+            reply = ParamRefusal(str(error))
+        except BaseException:
+            message.reply(SweepStopping())  # the trial waits; the next sweep takes it over
+            raise
+        message.reply(reply)
+        for line in self.suggesting.differences():
+            self.say(line)
+        return self.study.params(message.question.trial)
+
+    def found(self, *, at_end: bool = False) -> Iterator[str]:
+        """Yield the space that was found as YAML lines: once it is known, and at the end if it has
+        grown since or was not known before."""
+        found = self.suggesting.found_space
+        is_news = (
+            found.shape() != self._printed_shape
+            if at_end
+            else found.is_stable and self._printed_shape is None
+        )
+        if not is_news or not found.params:
+            return
+        self._printed_shape = found.shape()
+        how = f"seen alike in {N_ALIKE_TRIALS} trials" if found.is_stable else "so far"
+        yield f"what the objective asks for, {how}:"
+        yield from (f"  {line}" for line in found.lines())
+
+    def _reply(self, question: ParamQuestion | ParamsNotSuggested) -> Reply:
+        if isinstance(question, ParamQuestion):
+            return ParamAnswer(self.study.suggest(question))
+        self.study.not_suggested(question)
+        return ParamAnswer()
 
 
 @dataclass
@@ -54,6 +146,16 @@ class TrialAsker:
         """Whether another trial may come, perhaps one that another sweep leaves."""
         return self.wants_more or self._in_vain or self.others.run or self.others.may_run()
 
+    def shortage(self, queue: TrialQueue, placing: TrialPlacer) -> DeviceShortage | None:
+        """Return the shortage of devices, or None if no trial waits for a device."""
+        head = queue.head
+        refusal = self.refusal if head is None else head.refusal
+        if refusal is None or not refusal.for_devices:
+            return None
+        request = placing.least if head is None else placing.request(head)
+        kinds = request.kinds & placing.kinds or request.kinds
+        return DeviceShortage(kinds, max(1, len(queue.queued) + self.n_left))
+
     def heard_of(self, others: PeerSweepsObserved) -> None:
         """Take the state of other sweeps, which may have raised the total or left trials."""
         n_asked = others.hear()
@@ -64,9 +166,16 @@ class TrialAsker:
         self._exhausted = self._in_vain = False
 
     def refused(
-        self, placing: TrialPlacer, held_back: DeferredTrials, n_running: int, now_seconds: float
+        self,
+        placing: TrialPlacer,
+        drained: Sequence[WaitingTrial],
+        n_running: int,
+        now_seconds: float,
     ) -> AdmissionRefusal | None:
-        """Return why no trial is asked for now though more are wanted. None if `next` may ask."""
+        """Return why no trial is asked for now though more are wanted. None if `next` may ask.
+
+        `drained`: trials that wait for a device that may come back.
+        """
         if self.questions.one_at_a_time and placing.executions:
             return LEARNING_SPACE
         smallest = placing.place(placing.least, now_seconds)
@@ -74,9 +183,8 @@ class TrialAsker:
             if smallest.kind is not RefusalKind.NEVER:
                 placing.make_room(smallest)
             return smallest
-        drained = held_back.drained
-        # The pending trials run, or wait for a device that may come back. Each further trial might
-        # wait, too, until all that are left were proposed blindly.
+        # The pending trials run, or wait for such a device. Each further trial might wait, too,
+        # until all that are left were proposed blindly.
         if drained and not self._may_pend(len(drained) + n_running, placing):
             return drained[-1].refusal
         return None

@@ -38,19 +38,17 @@ from automl.running.display.console import duration_text
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    RunningTrial,
     WaitingTrial,
 )
 from automl.running.loop.packing import GetProgress, TrialDurations
 from automl.running.loop.placing import TrialPlacer
 from automl.running.loop.trial_paces import DevicePaceModel, ExecutionTiming
-from automl.running.loop.waiting_lines import (
+from automl.running.loop.trial_queue import (
     DEVICE_GONE_KINDS,
     AllTrialsWait,
     RefusedTrial,
-    SingleQueue,
-    TrialQueues,
     TryStart,
+    WaitingLines,
 )
 from automl.trial import DeviceKind, Params, Placement, ResourceRequest, TrainingWork
 
@@ -78,13 +76,11 @@ class DeviceKindChoice:
 
 
 @dataclass
-class DeviceKindQueues:
+class DeviceKindLines(WaitingLines):
     """The lines of a sweep that has several kinds of device. For the main thread."""
 
     chooser: DevicePaceModel
-    placing: TrialPlacer
     durations: TrialDurations
-    running: Mapping[int, RunningTrial]
     n_ahead: int = 0
     """Number of trials behind the first that are looked at."""
     _timed: dict[int, ExecutionTiming] = field(default_factory=dict)
@@ -119,13 +115,10 @@ class DeviceKindQueues:
                 if (step_seconds := timing.step_seconds) is not None:
                     self._learn(execution, n_live, step_seconds, timing)
 
-    def finished(
-        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
-    ) -> None:
+    def finished(self, number: int, execution: AdmittedExecution, seconds: float) -> None:
         """Learn the pace of a trial that has come to its end."""
-        seconds, kind = now_seconds - running.since_seconds, running.placement.kind
-        number = running.waiting.trial.number
-        work = self.chooser.work(running.waiting.trial.params)
+        kind = execution.placement.kind
+        work = self.chooser.work(execution.members[number].trial.params)
         timing = self._timed.setdefault(execution.key, ExecutionTiming())
         if work is None:
             self.chooser.paces.finished(number, kind, seconds)
@@ -185,7 +178,7 @@ class DeviceKindQueues:
     def _begin(self, n_to_come: int, now_seconds: float) -> QueuePass:
         left: dict[DeviceKind, list[float]] = {kind: [] for kind in DeviceKind}
         for execution in self.executions.values():
-            end_seconds = self.durations.end(execution, self.running, now_seconds)
+            end_seconds = self.durations.end(execution, now_seconds)
             left[execution.placement.kind].append(max(0.0, end_seconds - now_seconds))
         lines = {kind: DeviceQueue(ends) for kind, ends in left.items()}
         return QueuePass(self, lines, self._split(), n_to_come, now_seconds)
@@ -228,17 +221,16 @@ class DeviceKindQueues:
         return any(isinstance(placement, Placement) for placement in placements)
 
 
-def make_trial_queues(
+def make_waiting_lines(
     chooser: DevicePaceModel | None,
     placing: TrialPlacer,
     durations: TrialDurations,
-    running: Mapping[int, RunningTrial],
     n_ahead: int,
-) -> TrialQueues:
+) -> WaitingLines:
     """Return one queue for each kind of device if there are several kinds, or a single queue."""
     if chooser is None:
-        return SingleQueue(placing)
-    return DeviceKindQueues(chooser, placing, durations, running, n_ahead)
+        return WaitingLines(placing)
+    return DeviceKindLines(placing, chooser, durations, n_ahead)
 
 
 def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:
@@ -252,7 +244,7 @@ def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> Tr
 class QueuePass:
     """One look at all waiting trials."""
 
-    choosing: DeviceKindQueues
+    choosing: DeviceKindLines
     lines: Mapping[DeviceKind, DeviceQueue]
     split: DeviceSplit
     n_to_come: int

@@ -1,46 +1,42 @@
 """Decides for a sweep's main thread what is asked for, what starts where, and when the sweep ends.
 
-No clock, thread, file or library is touched here. Messages bring their time along, and all actions
-go out through `LoopPorts`: `sweep.py` plugs in the real parts, the tests a simulator with virtual
-time. First come, first served: one trial waits at the head. Trials of its kind may start with it as
-one pack (`packing.py`), and trials behind it earlier if they do not delay it (`lookahead.py`).
+Messages bring their time along, and actions go out through `LoopPorts`: `sweep.py` plugs in the
+real parts, the tests a simulator with virtual time. First come, first served: trials of the head's
+kind may start with it as one pack (`packing.py`), others earlier if they do not delay it
+(`lookahead.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from automl.admission.accounting.account import DeviceAccount
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
 from automl.admission.measured_memory import MemoryTally
 from automl.admission.refusals import AdmissionRefusal, RefusalKind, impossible_message
 from automl.admission.requests import RequestMaker
-from automl.devices.device_reading import DeviceReading
 from automl.errors import ConfigError
 from automl.running.loop.asking import TrialAsker
-from automl.running.loop.device_choice import make_trial_queues
+from automl.running.loop.device_choice import make_waiting_lines
 from automl.running.loop.lookahead import QueueBackfill
 from automl.running.loop.messages import (
     AdmittedExecution,
     CpuProbed,
-    DeviceShortage,
     DevicesRead,
     ExecutionStart,
     LoopMessage,
     LoopPorts,
+    LoopSnapshot,
     PeerSweepsObserved,
+    PlannedTrial,
     QuestionAsked,
     ReservationReleased,
-    RunningTrial,
     SignalReceived,
     StopReason,
     SweepFailed,
-    TakenOverTrial,
     TimePassed,
     TrialEnded,
     TrialMemoryMeasured,
@@ -57,17 +53,18 @@ from automl.running.loop.retries import (
     retry_after_final_refusal,
 )
 from automl.running.loop.trial_paces import DevicePaceModel
-from automl.running.loop.waiting_lines import (
+from automl.running.loop.trial_queue import (
     AllTrialsWait,
-    DeferredTrials,
     RefusedTrial,
-    remove_trials,
+    TrialQueue,
+    WaitingState,
 )
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
     InterruptedOutcome,
     OutOfMemoryOutcome,
+    Params,
     ProcessId,
     ResourceRequest,
     TrialOutcome,
@@ -83,7 +80,8 @@ class SweepLoop:
     ledger: Ledger
     limits: AdmissionLimits
     asking: TrialAsker
-    deadline_seconds: float | None = None
+    deadline: Callable[[], float | None] = lambda: None
+    """Returns when no new trial is started any more (monotonic), or None."""
     ends_in_time: Callable[[], bool] = lambda: False
     """Returns whether running trials are stopped when the deadline is reached."""
     process: ProcessId | None = None
@@ -95,16 +93,14 @@ class SweepLoop:
     """Finds how many trials share a device. With None, no trials share one."""
     chooser: DevicePaceModel | None = None
     """Knows how long trials take on each kind of device. None if there is one kind only."""
-    waiting: deque[WaitingTrial] = field(default_factory=deque)
-    running: dict[int, RunningTrial] = field(default_factory=dict)
+    queue: TrialQueue = field(default_factory=TrialQueue)
+    running: dict[int, AdmittedExecution] = field(default_factory=dict)
+    """Execution of each running trial, by the trial's number."""
     executions: dict[int, AdmittedExecution] = field(default_factory=dict)
     memory: MemoryTally = field(default_factory=MemoryTally)
     """The memory figures for the line at the end of the sweep."""
     stop: StopReason | None = None
     error: BaseException | None = None
-    _execution_of: dict[int, int] = field(default_factory=dict)
-    _in_doubt: list[WaitingTrial] = field(default_factory=list)
-    """Trials whose lease ended here, until the sweeps that may have taken them report."""
     _stop_was_requested: bool = False
     """Running trials were asked to stop because the time is up."""
     _streak: FailureStreak = field(default_factory=FailureStreak)
@@ -115,48 +111,36 @@ class SweepLoop:
             *(self.ports, self.requests, self.ledger, self.limits, self.process, self.executions),
             governor=self.governor,
         )
-        self._held_back = DeferredTrials(self._placing)
         self._memory_seen = MemoryObservations(self.requests, self._placing, self.memory)
-        self._lookahead = QueueBackfill(
-            self.n_ahead, self.durations, self._placing, self._packing, self.running
+        self._lookahead = QueueBackfill(self.n_ahead, self.durations, self._placing, self._packing)
+        self._lines = make_waiting_lines(self.chooser, self._placing, self.durations, self.n_ahead)
+
+    def snapshot(self) -> LoopSnapshot:
+        """Return the state as it is now."""
+        placing, failure = self._placing, self._streak.last
+        return LoopSnapshot(
+            running=dict(self.running),
+            queued=tuple(self.queue.queued),
+            deferred=tuple(self.queue.deferred),
+            n_trials=self.asking.n_trials,
+            asking_refusal=self.asking.refusal,
+            shortage=self.asking.shortage(self.queue, placing) if self.stop is None else None,
+            reading=placing.reading,
+            accounts=placing.device_accounts(),
+            memory=self.memory.line(),
+            stop=self.stop,
+            error=self.error,
+            last_failure=None if failure is None else failure.cause,
         )
-        self._lines = make_trial_queues(
-            self.chooser, self._placing, self.durations, self.running, self.n_ahead
-        )
 
-    @property
-    def reading(self) -> DeviceReading | None:
-        """The last reading of the devices."""
-        return self._placing.reading
+    def held_trials(self) -> set[int]:
+        """Return the numbers of the trials that run or wait here. For any thread."""
+        return {*self.running.copy(), *self.queue.held_trials()}
 
-    def device_accounts(self) -> Sequence[DeviceAccount]:
-        """Return the accounts of the devices by the last reading, or nothing without a reading."""
-        return self._placing.device_accounts()
-
-    @property
-    def last_failure(self) -> FailedOutcome | UnfitTrialFinding | None:
-        """Why the last trial that failed, or that fits on no device, came to that end."""
-        return self._streak.last
-
-    @property
-    def held_back(self) -> Sequence[WaitingTrial]:
-        """Trials that let all others pass because of a failed device or memory of other users."""
-        return self._held_back.trials
-
-    @property
-    def lack(self) -> DeviceShortage | None:
-        """The shortage of devices, or None if no trial waits for a device."""
-        head = self.waiting[0] if self.waiting else None
-        refusal = self.asking.refusal if head is None else head.refusal
-        if self.stop is not None or refusal is None or not refusal.for_devices:
-            return None
-        request = self._placing.least if head is None else self._placing.request(head)
-        kinds = request.kinds & self._placing.kinds or request.kinds
-        return DeviceShortage(kinds, max(1, len(self.waiting) + self.asking.n_left))
-
-    def take_over(self, trials: Sequence[TakenOverTrial]) -> None:
+    def take_over(self, trials: Sequence[WaitingTrial]) -> None:
         """Put trials that an earlier sweep left unfinished first, with what is known of them."""
-        self.waiting.extend(t.waits(self._lines.kept_kind(t.kind)) for t in trials)
+        for waiting in trials:
+            self.queue.add(replace(waiting, kind=self._lines.kept_kind(waiting.kind)))
 
     @property
     def done(self) -> bool:
@@ -165,8 +149,9 @@ class SweepLoop:
             return False
         if self.stop is not None:
             return True
-        more = bool(self.waiting or self._in_doubt) or self.asking.may_come
-        return not more and self._held_back.for_good
+        if self.queue.may_start or self.asking.may_come or not self.queue.is_stuck:
+            return False
+        return not self.queue.deferred or self._placing.shows_the_last_end
 
     def handle(self, message: LoopMessage, now_seconds: float) -> None:
         """Take one message, then admit what may start. `now_seconds` is monotonic."""
@@ -174,10 +159,9 @@ class SweepLoop:
             case TrialEnded(outcome):
                 self._handle_end(outcome, now_seconds)
             case TrialMemoryMeasured(peak):
-                execution = self.executions[self._execution_of[peak.trial]]
-                self._memory_seen.measured(peak, self.running[peak.trial], execution)
-            case QuestionAsked():
-                self.asking.questions.answer(message, self.running, self.executions)
+                self._memory_seen.measured(peak, self.running[peak.trial])
+            case QuestionAsked(question):
+                self._know_params(question.trial, self.asking.questions.answer(message))
             case TrialSurveyed():
                 self.ports.surveyed(message)
             case ReservationReleased(key):
@@ -186,20 +170,21 @@ class SweepLoop:
                 self._placing.read(reading, now_seconds)
                 self._lines.observe(now_seconds)
                 self.memory.read(reading)
-                self.waiting.extendleft(reversed(self._held_back.answered(now_seconds)))
+                self.queue.requeue_answered(partial(self._placing.place_alone, now_seconds))
             case SignalReceived(reason):
                 self._stop_running(reason)
             case SweepFailed(error):
                 self.break_off(error)
-                self.ports.stop_trials()
+                self.ports.stop_trials(StopReason.BROKEN)
             case CpuProbed():
                 assert self.chooser is not None, "the CPU is timed for the chooser only"
                 self.chooser.probed(message)
             case PeerSweepsObserved():
-                self._drop_trials_of_others(message)
+                self.asking.heard_of(message)
+                self.queue.settle_doubts(message.held)
             case TimePassed():
                 pass
-        if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
+        if (deadline := self.deadline()) is not None and now_seconds >= deadline:
             self._time_is_up()
         self._admit(now_seconds)
         if isinstance(message, DevicesRead | TrialMemoryMeasured | ReservationReleased):
@@ -209,7 +194,7 @@ class SweepLoop:
         self.stop = self.stop or StopReason.TIMEOUT
         if self.stop is StopReason.TIMEOUT and not self._stop_was_requested and self.ends_in_time():
             self._stop_was_requested = True
-            self.ports.stop_trials()
+            self.ports.stop_trials(self.stop)
 
     def break_off(self, error: BaseException) -> None:
         """Start nothing more, and tell the study nothing more: the next sweep tells it what the
@@ -217,26 +202,29 @@ class SweepLoop:
         self.error = self.error or error
         self.stop = StopReason.BROKEN
 
-    def _drop_trials_of_others(self, others: PeerSweepsObserved) -> None:
-        """Drop waiting trials that other sweeps hold by now."""
-        self.asking.heard_of(others)
-        waiting, self._in_doubt = [*self._in_doubt, *self.waiting], []
-        self.waiting = deque(w for w in waiting if others.held(w.trial.number))
+    def _know_params(self, number: int, params: Params) -> None:
+        """Store params that a running trial has asked for, so that its memory is learned for them
+        and it asks for enough if it runs again."""
+        if number in self.running:
+            members = self.running[number].members
+            members[number] = replace(members[number], trial=PlannedTrial(number, params))
 
     # --- outcomes ---
 
     def _handle_end(self, outcome: TrialOutcome, now_seconds: float) -> None:
-        running = self.running.pop(outcome.trial)
-        execution = self.executions[self._execution_of.pop(outcome.trial)]
+        execution = self.running.pop(outcome.trial)
         execution.outcomes[outcome.trial] = outcome
         if isinstance(outcome, FailedOutcome | OutOfMemoryOutcome):
             self.requests.forget(outcome.trial)
         if isinstance(outcome, FinishedOutcome):
-            self.durations.finished(now_seconds - running.since_seconds)
-            self._lines.finished(running, execution, now_seconds)
-        if self.error is not None:
-            return
-        if isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome):
+            seconds = now_seconds - execution.since_seconds[outcome.trial]
+            self.durations.finished(seconds)
+            self._lines.finished(outcome.trial, execution, seconds)
+        is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
+        if not is_final:
+            is_stopping = self.stop is not None
+            self.ports.tell_of_interruption(outcome, execution, is_stopping=is_stopping)
+        if self.error is not None or not is_final:
             return  # decided when the reservation is back: the trial may ask for another one
         self.ports.tell(outcome)
         if isinstance(outcome, FailedOutcome):
@@ -257,16 +245,19 @@ class SweepLoop:
                     self._requeue(waiting, self._memory_seen.ran_out(waiting, execution, outcome))
                 case InterruptedOutcome(by_worker_death=True) as outcome:
                     had_failed = self._placing.died(execution.placement.devices, now_seconds)
-                    self._handle_death(waiting, outcome, drained=had_failed)
+                    decided = retry_after_death(waiting, outcome, drained=had_failed)
+                    self._requeue(waiting, decided)
+                    if isinstance(decided, str):
+                        self._count_failure(FailedOutcome(number, outcome.time, decided))
                 case InterruptedOutcome(pack_dissolved=True):
-                    self.waiting.appendleft(replace(waiting, may_pack=False))
+                    self.queue.add_first(replace(waiting, may_pack=False))
                 case InterruptedOutcome(node_lost=True):
-                    self.waiting.appendleft(waiting)
+                    self.queue.add_first(waiting)
                 case InterruptedOutcome(lease_ended=True):
-                    self._in_doubt.append(waiting)
+                    self.queue.add(waiting, WaitingState.IN_DOUBT)
                 case None:  # the trial was fed to a pack that had just ended, or our own code broke
-                    del self.running[number], self._execution_of[number]
-                    self.waiting.appendleft(waiting)
+                    del self.running[number]
+                    self.queue.add_first(waiting)
                 case _:
                     pass  # the outcome is final, or the study keeps the trial for the next sweep
 
@@ -280,19 +271,9 @@ class SweepLoop:
             self.ports.too_large(waiting.trial, decided)
             self._streak.last = decided
         elif decided.undisturbed:
-            self._held_back.trials.append(decided)
+            self.queue.add(decided, WaitingState.DEFERRED)
         else:
-            self.waiting.appendleft(decided)
-
-    def _handle_death(
-        self, waiting: WaitingTrial, outcome: InterruptedOutcome, *, drained: bool
-    ) -> None:
-        decided = retry_after_death(waiting, outcome, drained=drained)
-        if isinstance(decided, WaitingTrial):
-            self.waiting.appendleft(decided)
-            return
-        self.ports.fail(waiting.trial, decided)
-        self._count_failure(FailedOutcome(outcome.trial, outcome.time, decided))
+            self.queue.add_first(decided)
 
     def _count_failure(self, failed: FailedOutcome) -> None:
         if self._streak.add(failed):
@@ -301,7 +282,7 @@ class SweepLoop:
     def _stop_running(self, reason: StopReason) -> None:
         if self.stop is None or self.stop is StopReason.TIMEOUT:
             self.stop = reason
-        self.ports.stop_trials()
+        self.ports.stop_trials(self.stop)
 
     def _ask(self, now_seconds: float) -> bool:
         """Ask for a new trial if a place is free. Return whether one now waits."""
@@ -309,7 +290,7 @@ class SweepLoop:
         if not self.asking.wants_more:
             return False
         refusal = self.asking.refused(
-            self._placing, self._held_back, len(self.running), now_seconds
+            self._placing, self.queue.drained, len(self.running), now_seconds
         )
         if refusal is None:
             return self._ask_ahead()
@@ -323,28 +304,28 @@ class SweepLoop:
         asked = self.asking.next()
         if asked is None:
             return False
-        self.waiting.append(WaitingTrial(asked))
+        self.queue.add(WaitingTrial(asked))
         self._lines.asked(asked.params)
         return True
 
     def _ask_early(self) -> WaitingTrial | None:
-        n_pending = len(self.waiting) + len(self.running)
+        n_pending = len(self.queue.queued) + len(self.running)
         if self.asking.may_ask_ahead(n_pending, self._placing) and self._ask_ahead():
-            return self.waiting[-1]
+            return self.queue.queued[-1]
         return None
 
     # --- admission ---
 
     def _admit(self, now_seconds: float) -> None:
         self._admit_waiting(now_seconds)
-        if self.stop is None and not self.waiting and not self.asking.wants_more:
-            for start in self._held_back.starts(now_seconds):
+        if self.stop is None and not self.queue.queued and not self.asking.wants_more:
+            for start in self.queue.try_deferred(partial(self._start_alone, now_seconds)):
                 self._start(start, now_seconds)
 
     def _admit_waiting(self, now_seconds: float) -> None:
-        while self.stop is None and (self.waiting or self._ask(now_seconds)):
+        while self.stop is None and (self.queue.queued or self._ask(now_seconds)):
             n_left, try_start = self.asking.n_left, partial(self._try_start, now_seconds)
-            found = self._lines.look(self.waiting, n_left, try_start, now_seconds)
+            found = self._lines.look(self.queue.queued, n_left, try_start, now_seconds)
             if isinstance(found, ExecutionStart):
                 self._start(found, now_seconds)
             elif isinstance(found, RefusedTrial):
@@ -354,8 +335,8 @@ class SweepLoop:
 
     def _all_wait(self, found: AllTrialsWait, now_seconds: float) -> bool:
         """Handle a queue where none can start. Return whether a trial was added that may start."""
-        for n, refused in enumerate(found.refused):
-            self.waiting[n] = refused.waiting
+        self.queue.refuse(found.refused)
+        for refused in found.refused:
             self._placing.make_room(refused.refusal)
         if found.takes_more and self._ask_early() is not None:
             return True
@@ -364,12 +345,22 @@ class SweepLoop:
         return False
 
     def _put_aside(self, found: RefusedTrial) -> None:
-        self.waiting = remove_trials(self.waiting, {found.waiting.trial.number})
+        self.queue.remove([found.waiting.trial.number])
         if found.refusal.kind is RefusalKind.NEVER:
             decided = retry_after_final_refusal(found.waiting, found.request, found.refusal)
             self._requeue(found.waiting, decided)
         else:
-            self._held_back.trials.append(found.waiting)
+            self.queue.add(found.waiting, WaitingState.DEFERRED)
+
+    def _start_alone(
+        self, now_seconds: float, waiting: WaitingTrial
+    ) -> ExecutionStart | AdmissionRefusal:
+        """Place a deferred trial in agreement with other sweeps."""
+        look = partial(self._placing.place_alone, now_seconds, waiting)
+        found = self._placing.agreed(look, now_seconds)
+        if isinstance(found, AdmissionRefusal):
+            self._placing.make_room(found)
+        return found
 
     def _try_start(
         self, now_seconds: float, head: WaitingTrial, request: ResourceRequest
@@ -384,8 +375,10 @@ class SweepLoop:
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, AdmissionRefusal):
             return placement
-        group = self._packing.group(head, self.waiting, self._ask_early, on_host=placement.on_host)
-        group = self._share_out(group, len(self.waiting))
+        group = self._packing.group(
+            head, self.queue.queued, self._ask_early, on_host=placement.on_host
+        )
+        group = self._share_out(group, len(self.queue.queued))
         return self._packing.placed(
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
         )
@@ -401,49 +394,47 @@ class SweepLoop:
         """Start trials that may pass the head, which has to wait for memory."""
         if not self._lookahead.is_open(head.waiting, head.request, now_seconds):
             return
-        while len(self.waiting) <= self.n_ahead and self._ask_early():
+        while len(self.queue.queued) <= self.n_ahead and self._ask_early():
             pass
-        behind = head.behind(self.waiting)
+        behind = head.behind(self.queue.queued)
         for start in self._lookahead.passing(behind, head.request, now_seconds, self._share_out):
             self._start(start, now_seconds)
 
     def _start(self, start: ExecutionStart, now_seconds: float) -> None:
-        group, request, placement = start
-        group = [self._lines.bound(waiting, placement.kind) for waiting in group]
+        placement = start.placement
+        group = [self._lines.bound(waiting, placement.kind) for waiting in start.group]
+        start = start._replace(group=group)
         members = {waiting.trial.number: waiting for waiting in group}
-        key = next(iter(members))
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
-        self.waiting = remove_trials(self.waiting, {*members})
+        self.queue.remove(members)
         disturbed = self._placing.is_disturbed(placement)  # it may end before another reading
-        self.executions[key] = AdmittedExecution(
-            key, request, placement, kind, members, len(group), disturbed=disturbed
+        execution = self.executions[start.key] = AdmittedExecution(
+            *(start.key, start.request, placement, kind, members, len(group)), disturbed=disturbed
         )
         for waiting in group:
-            self._run(waiting, self.executions[key], now_seconds)
-        self.ledger.reserve(key, placement, self.process)
+            self._run(waiting, execution, now_seconds)
+        self.ledger.reserve(start.key, placement, self.process)
         self._placing.cap()  # cap the neighbours before the trial that relies on their caps
-        self.ports.submit([waiting.trial for waiting in group], placement, len(group))
+        self.ports.submit(start)
 
     def _run(self, waiting: WaitingTrial, execution: AdmittedExecution, now_seconds: float) -> None:
         number = waiting.trial.number
         self._packing.started(number)
-        self.running[number] = RunningTrial(
-            waiting, execution.placement, now_seconds, execution.request
-        )
-        self._execution_of[number] = execution.key
+        self.running[number] = execution
+        execution.since_seconds[number] = now_seconds
 
     def _refill(self, execution: AdmittedExecution, now_seconds: float) -> None:
         """Fill a free lane with the next trial of the kind, unless another trial waits first."""
         live = execution.live
         if execution.kind is None or not live or self.stop is not None:
             return
-        if not self.waiting and self._ask_early() is None:
+        if not self.queue.queued and self._ask_early() is None:
             return
-        head = self._packing.for_lane(execution, self.waiting)
+        head = self._packing.for_lane(execution, self.queue.queued)
         if head is None:
             return
-        self.waiting.remove(head)
+        self.queue.remove([head.trial.number])
         waiting = self._lines.bound(head, execution.placement.kind)
         execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
+from automl.admission.accounting.account import DeviceAccount
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
 from automl.admission.refusals import AdmissionRefusal
@@ -37,26 +38,6 @@ class PlannedTrial:
 
     number: int
     params: Params
-
-
-@dataclass(frozen=True)
-class TakenOverTrial:
-    """A trial that an earlier sweep left, and what happened to it there."""
-
-    trial: PlannedTrial
-    n_ran_out: int = 0
-    """Number of times the trial ran out of memory."""
-    deaths: int = 0
-    """Number of processes that died under the trial."""
-    kind: DeviceKind | None = None
-    """Kind of device on which the trial ran there. None if it never started."""
-
-    def waits(self, kind: DeviceKind | None) -> WaitingTrial:
-        """Return the trial as it waits again for this kind of device, or for any with None."""
-        is_new = self.n_ran_out == self.deaths == 0
-        return WaitingTrial(
-            self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind
-        )
 
 
 @dataclass(frozen=True)
@@ -89,8 +70,7 @@ class WaitingTrial:
     deaths: int = 0
     """Number of processes that died under the trial."""
     kind: DeviceKind | None = None
-    """Kind of device on which the trial has started, and where it stays. None if it never
-    started."""
+    """Kind of device on which the trial has started, and stays. None if it never started."""
     chosen: DeviceKind | None = None
     """Kind of device for which the trial waits now. None for any kind."""
 
@@ -114,17 +94,6 @@ class UnfitTrialFinding:
     """Whether the excess may be larger than the figure."""
 
 
-@dataclass(frozen=True)
-class RunningTrial:
-    """A trial that runs, alone or in a lane of a pack."""
-
-    waiting: WaitingTrial
-    placement: Placement
-    since_seconds: float
-    request: ResourceRequest
-    """Request of the trial, or of its pack."""
-
-
 @dataclass
 class AdmittedExecution:
     """An admitted trial, or an admitted pack of trials, that holds one reservation."""
@@ -138,6 +107,8 @@ class AdmittedExecution:
     """All trials ever given to the execution, beginning with its first ones."""
     n_lanes: int = 1
     """Number of trials that the execution began with."""
+    since_seconds: dict[int, float] = field(default_factory=dict)
+    """When each trial was given to the execution (monotonic)."""
     outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
     peak_bytes: int = 0
     """Most memory that the execution was seen to hold."""
@@ -179,6 +150,34 @@ class DeviceShortage:
     kinds: frozenset[DeviceKind]
     n: int
     """Number of trials that could start on more devices, the head included."""
+
+
+@dataclass(frozen=True)
+class LoopSnapshot:
+    """The state of the loop at one moment, for those that show it, stop trials, or end the
+    sweep."""
+
+    running: Mapping[int, AdmittedExecution]
+    """Execution of each running trial, by the trial's number."""
+    queued: Sequence[WaitingTrial]
+    deferred: Sequence[WaitingTrial]
+    """Trials that let all others pass because of a failed device or memory of other users."""
+    n_trials: int
+    """Total number of trials of the study."""
+    asking_refusal: AdmissionRefusal | None = None
+    """Why no new trial is asked for now."""
+    shortage: DeviceShortage | None = None
+    """The shortage of devices. None if no trial waits for a device."""
+    reading: DeviceReading | None = None
+    """The last reading of the devices."""
+    accounts: Sequence[DeviceAccount] = ()
+    """The accounts of the devices by the last reading."""
+    memory: str | None = None
+    """The line about memory for the end of the sweep."""
+    stop: StopReason | None = None
+    error: BaseException | None = None
+    last_failure: str | None = None
+    """Why the last trial that failed, or that fits on no device, came to that end."""
 
 
 class StopReason(enum.Enum):
@@ -304,8 +303,7 @@ class LoopPorts(Protocol):
         """Return a new trial, or None when the search space is exhausted."""
 
     def n_may_pend(self) -> int | None:
-        """Return how many trials may be asked for and not ended, without harm to the sampler. None
-        allows any number."""
+        """Return how many trials may pend without harm to the sampler. None allows any number."""
 
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
@@ -319,8 +317,8 @@ class LoopPorts(Protocol):
     def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         """Return what other sweeps show now, and what a reading begun then may have missed."""
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        """Start the trials in the pool as one execution. Its key is its first trial's number."""
+    def submit(self, start: ExecutionStart) -> None:
+        """Start the trials in the pool as one execution."""
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
         """Give a running pack another trial, for a lane that came free."""
@@ -328,25 +326,28 @@ class LoopPorts(Protocol):
     def tell(self, outcome: TrialOutcome) -> None:
         """Give the study an outcome that the executor saw: finished, pruned or failed."""
 
+    def tell_of_interruption(
+        self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
+    ) -> None:
+        """Tell the user of an execution that ended without a result, and what follows."""
+
     def fail(self, trial: PlannedTrial, cause: str) -> None:
         """Record and tell a failure that the loop decided."""
 
     def too_large(self, trial: PlannedTrial, found: UnfitTrialFinding) -> None:
         """Record and tell that no device can hold the trial, which is pruned."""
 
-    def stop_trials(self) -> None:
+    def stop_trials(self, reason: StopReason) -> None:
         """Ask running trials to write a checkpoint at their next report and stop."""
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Return whether a survey is measuring the trial's memory. A message will tell the
-        result."""
+        """Return whether a survey is measuring the trial's memory. A message tells the result."""
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         """Take the result of a survey. Requests use it from now on."""
 
     def cap_memory(self, caps: Caps) -> None:
-        """Cap the memory of processes on their devices. Executions that are not named keep their
-        last caps."""
+        """Cap the memory of processes. Executions that are not named keep their last caps."""
 
     def n_steps(self) -> Mapping[int, int]:
         """Return the training steps taken by the process of each execution, by the execution's key.

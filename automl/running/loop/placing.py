@@ -257,7 +257,8 @@ class TrialPlacer:
         request = self.request(waiting)
         if request.source not in (RequestSource.UNKNOWN, RequestSource.PROBED):
             return request
-        return None if self.ports.is_surveying(waiting.trial) else self.request(waiting)
+        is_surveying = DeviceKind.GPU in self.kinds and self.ports.is_surveying(waiting.trial)
+        return None if is_surveying else self.request(waiting)
 
     def place(self, request: ResourceRequest, now_seconds: float) -> Placement | AdmissionRefusal:
         """Return where the request starts now, or why it does not."""
@@ -274,6 +275,16 @@ class TrialPlacer:
             idle=self.ports.idle(),
             table=self.table,
         )
+
+    def place_alone(
+        self, now_seconds: float, waiting: WaitingTrial
+    ) -> ExecutionStart | AdmissionRefusal:
+        """Return where the trial starts now by itself, or why it does not."""
+        request = self.request(waiting)
+        found = self.place(request, now_seconds)
+        if isinstance(found, AdmissionRefusal):
+            return found
+        return ExecutionStart([waiting], request, found)
 
     def agreed(
         self, decide: Callable[[], ExecutionStart | AdmissionRefusal], now_seconds: float

@@ -7,60 +7,49 @@ sweeps (`setup/run_sweep.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset, RefitRows
+from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.devices.device_reader import open_device_reader
 from automl.devices.host import usable_cores
 from automl.errors import AutoMLError
 from automl.execution.child_calls import call_in_child
 from automl.models.model_file import RefitFacts, RefitFileJob
 from automl.models.networks.network_family import NetworkFamily
-from automl.objectives.training_plan import RefitPlan
+from automl.objectives.training_plan import RefitTraining
 from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.record.trial_record import TrialRecord
 from automl.running.display.console import open_console
-from automl.running.refit.member_studies import (
-    MembersRefitDecision,
-    assign_members,
-    decide_members_refit,
-    derive_members_config,
-    finished_by_member,
-    members_refit_name,
-    members_table,
-)
 from automl.running.refit.refit_devices import (
     RefitDevices,
     RefitResources,
     devices_for_builtin,
     devices_for_user_code,
 )
-from automl.running.refit.refit_settings import RefitTask
-from automl.running.refit.small_study import (
-    RefitDecision,
+from automl.running.refit.refit_study import (
     TrainRowCounts,
     as_single_family,
+    assign_members,
     decide_refit,
     derive_refit_config,
-    limit_refit_time,
+    finished_by_member,
+    members_table,
+    refit_name,
 )
+from automl.running.refit.refit_task import RefitTask
 from automl.running.refit.winner_check import (
-    apply_param_ratios,
-    best_checked_winner,
     check_summary,
     derive_check_config,
-    find_param_ratios,
-    is_check_due,
     member_to_check,
+    take_best_checked,
     unchecked_members_note,
 )
 from automl.running.setup.preparation import announce_reading, describe_user_data, prepare_study
@@ -70,144 +59,17 @@ from automl.running.setup.run_sweep import run_sweep
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess
 from automl.tracking.long_step import long_step
-from automl.trial import CheckpointKind, Params, ProcessEntry, TrialState, trial_name
+from automl.trial import CheckpointKind, ProcessEntry, trial_name
 
-WRITE = "automl.models.refit_file:write"
-
-
-def save_refit(job: RefitFileJob) -> None:
-    """Write the model file in a process that may load torch, and print its path. Raises
-    AutoMLError."""
-    path = Path(job.path)
-    with long_step(f"writing {path.name}"):
-        call_in_child(ProcessEntry(WRITE, job))
-    say_on_stdout(f"refitted model: {os.path.relpath(path)} ({path.stat().st_size:,} bytes)")
-
-
-def report_refit_score(config: Config, dataset: Dataset, value: float, of: str) -> None:
-    """Print the score that stands for a refit that has seen all rows.
-
-    It is the score, by the study's metric, of the model `of` that the refit repeats.
-    """
-    data, rows = config.data, config.refit.rows
-    is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
-    if rows == TRAIN_ROWS or (is_kept and rows != ALL_ROWS):
-        return
-    judged = "out-of-fold" if dataset.folds else "on validation rows"
-    command = study_command("evaluate", config.study)
-    say_on_stdout(
-        f"it has seen all rows: {config.study.metric} {value:.5g} {judged}, of {of}, stands for it;"
-        f" score it on later rows: {command} data.test_path=FILE"
-    )
-
-
-def refit_members(
-    task: RefitTask,
-    prepared: PreparedStudy,
-    dataset: Dataset,
-    sizes: TrainRowCounts,
-    stored_config: str,
-    deliverer: DelivererProcess | None,
-) -> int:
-    """Train each member again, and write `refit.pt`. Return the exit code. Raises AutoMLError."""
-    assert task.ensemble is not None, "the caller has checked it"
-    config = task.config
-    members = decide_members_refit(config, task.ensemble, task.members, sizes)
-    for note in members.notes:
-        say_on_stdout(note)
-    folder = StudyFiles(task.path).refits / members_refit_name(config, members, prepared.identity)
-    there = StudyFiles(folder).events.exists()
-    known = read_study(folder).trials if there else {}
-    assigned = assign_members(members.params, config.refit.n_seeds, known)
-    own = limit_refit_time(derive_members_config(config, members, folder.name, assigned), task)
-    plan = replace(members.plan, member_of_trial=tuple(assigned))
-    inputs = RefitInputs(plan, dataset, n_searched=sizes.before)
-    code = run_sweep(own, stored_config, deliverer=deliverer, refit=inputs)
-    if code == 0:
-        record = read_study(folder)
-        trained = finished_by_member(assigned, config.refit.n_seeds, record.trials)
-        _refuse_lost(members, trained, config.refit.n_seeds, resume_command(own))
-        open_console().table(*members_table(task, members, trained, record), n_left=2)
-        files = StudyFiles(folder)
-        seeds = [str(files.checkpoint(n, CheckpointKind.BEST)) for each in trained for n in each]
-        assert config.study.name is not None, "a refit is of a study that is there"
-        assert prepared.dataset is not None, "an ensemble is of the built-in training"
-        numbers = tuple(members.weights)
-        digest = prepared.dataset.digest
-        refitted = RefitFacts(numbers[0], config.refit.rows, config.refit.n_seeds, digest, numbers)
-        path = str(StudyFiles(task.path).refit)
-        searched = str(StudyFiles(task.path).ensemble)  # its threshold of labels is kept
-        job = RefitFileJob(path, seeds, config.study.name, refitted, searched, members.weights)
-        save_refit(job)
-        metric = config.study.metric.removeprefix("val_")
-        if metric in task.ensemble.scores:
-            value = task.ensemble.scores[metric]
-            report_refit_score(config, prepared.dataset, value, "the ensemble")
-    return code
-
-
-def _refuse_lost(
-    members: MembersRefitDecision, trained: Sequence[Sequence[int]], n_seeds: int, command: str
-) -> None:
-    """Raise AutoMLError if a seed of a member has not finished. `command` resumes the refit."""
-    for trial, numbers in zip(members.weights, trained, strict=True):
-        if len(numbers) < n_seeds:
-            n_all, n_there = n_seeds * len(trained), sum(map(len, trained))
-            raise AutoMLError(
-                f"{n_there} of {n_all} trainings finished, and {REFIT_MODEL_FILE} is not "
-                f"written: trial "
-                f"{trial} of the ensemble is not trained again; what went wrong is above. Go on "
-                f"with: {command}"
-            )
+WRITE = "automl.models.mean_model_file:write_refit"
 
 
 def run_refit(task: RefitTask, stored_config: str, deliverer: DelivererProcess | None) -> int:
-    """Train the winner again, and write `refit.pt`. Return the exit code. Raises AutoMLError."""
+    """Train the task's trials again, and write `refit.pt`. Return the exit code. Raises
+    AutoMLError."""
     prepared = prepare_study(task.config)
     _refuse_changed(prepared, task.path)
     return run_prepared_refit(task, prepared, stored_config, deliverer)
-
-
-def run_prepared_refit(
-    task: RefitTask,
-    prepared: PreparedStudy,
-    stored_config: str,
-    deliverer: DelivererProcess | None = None,
-) -> int:
-    """Train the winner of a `prepared` study again, as `run_refit` does. The study must not change
-    meanwhile."""
-    config = task.config
-    dataset, facts, sizes = _rows(prepared)
-    if task.ensemble is not None:
-        assert dataset is not None, "an ensemble is of the built-in training"
-        assert sizes is not None, "an ensemble is of the built-in training"
-        checked_task = _with_members_checked(task, prepared, stored_config)
-        if isinstance(checked_task, int):
-            return checked_task
-        return refit_members(checked_task, prepared, dataset, sizes, stored_config, deliverer)
-    config, winner = as_single_family(config, task.winner)
-    if sizes is not None and is_check_due(config):
-        of_trial = replace(config, refit=replace(config.refit, trial=winner.number))
-        checked = _check_winner(of_trial, prepared, winner, stored_config)
-        if isinstance(checked, int):
-            return checked
-        winner, n_checked = checked
-        sizes = replace(sizes, before=n_checked)
-    decision = decide_refit(
-        config, winner, sizes, _devices_for_refit(config, prepared, task.winner.params)
-    )
-    for note in decision.notes:
-        say_on_stdout(note)
-    own = limit_refit_time(
-        _with_more_tries(derive_refit_config(config, decision, prepared.identity)), task
-    )
-    rows = None if facts is None else _wanted(config)
-    repeats = (decision.trial,) if own.study.total == 1 else ()
-    inputs = RefitInputs(replace(decision.plan, own_rows=rows, repeats=repeats), dataset, facts)
-    code = run_sweep(own, stored_config, deliverer=deliverer, refit=inputs)
-    if code == 0:
-        _save_seeds(own, task, decision, prepared)
-    return code
 
 
 def _refuse_changed(prepared: PreparedStudy, path: Path) -> None:
@@ -225,6 +87,43 @@ def _refuse_changed(prepared: PreparedStudy, path: Path) -> None:
         Study.open(study, prepared.rules, path).close()
 
 
+def run_prepared_refit(
+    task: RefitTask,
+    prepared: PreparedStudy,
+    stored_config: str,
+    deliverer: DelivererProcess | None = None,
+) -> int:
+    """Train the trials of a `prepared` study again, as `run_refit` does. The study must not change
+    meanwhile."""
+    dataset, facts, sizes = _rows(prepared)
+    n_seeds = task.config.refit.n_seeds
+    if sizes is not None:
+        checked = _check_on_all_rows(task, prepared, sizes, stored_config)
+        if isinstance(checked, int):
+            return checked
+        task, sizes = checked
+    decision = decide_refit(task, sizes, _devices_for_refit(task, prepared))
+    for note in decision.notes:
+        say_on_stdout(note)
+    folder = StudyFiles(task.path).refits / refit_name(task, decision, prepared.identity)
+    assigned = assign_members(
+        [member.params for member in decision.members], n_seeds, _known_trials(folder)
+    )
+    own = derive_refit_config(task, decision, folder.name, assigned)
+    plan = replace(decision.plan, own_rows=None if facts is None else _wanted(task.config))
+    if task.ensemble is not None:
+        plan = replace(plan, member_of_trial=tuple(assigned))
+    elif len(assigned) == 1:
+        plan = replace(plan, repeats=(task.members[0].number,))
+    inputs = RefitInputs(plan, dataset, facts, None if sizes is None else sizes.before)
+    code = run_sweep(own, stored_config, deliverer=deliverer, refit=inputs)
+    if code == 0:
+        trained = finished_by_member(assigned, n_seeds, _known_trials(folder))
+        _refuse_lost(task, trained, resume_command(own))
+        _save_refit(task, prepared, folder, trained)
+    return code
+
+
 def _rows(
     prepared: PreparedStudy,
 ) -> tuple[Dataset | None, UserDataFacts | None, TrainRowCounts | None]:
@@ -237,140 +136,158 @@ def _rows(
     if config.objective.kind is not ObjectiveKind.builtin:
         return None, None, None
     if prepared.facts is not None:
-        plan = replace(prepared.plan, refit=RefitPlan(own_rows=_wanted(config)))
+        plan = replace(prepared.plan, refit=RefitTraining(own_rows=_wanted(config)))
         facts = describe_user_data(config, plan)
         return None, facts, TrainRowCounts(prepared.facts.n_train, facts.n_train)
     assert prepared.dataset is not None, "the built-in objective is given its data"
+    dataset = _load_rows(config, _wanted(config))
+    return dataset, None, TrainRowCounts(prepared.dataset.n_train, len(dataset.train))
+
+
+def _load_rows(config: Config, rows: RefitRows) -> Dataset:
     from automl.data.load import load_dataset
 
     with announce_reading(config.data):
-        dataset = load_dataset(config.data, _wanted(config))
-    dataset = replace(dataset, loss=config.training.value_loss)
-    return dataset, None, TrainRowCounts(prepared.dataset.n_train, len(dataset.train))
+        dataset = load_dataset(config.data, rows)
+    return replace(dataset, loss=config.training.value_loss)
 
 
 def _wanted(config: Config) -> RefitRows:
     return RefitRows(config.refit.rows, config.refit.hold_out)
 
 
-def _check_winner(
-    config: Config, prepared: PreparedStudy, winner: TrialRecord, stored_config: str
-) -> tuple[TrialRecord, int] | int:
-    """Return the winner as it is best on all training rows, and the number of these rows. If the
-    check did not come to its end, return its exit code."""
+def _check_on_all_rows(
+    task: RefitTask, prepared: PreparedStudy, sizes: TrainRowCounts, stored_config: str
+) -> tuple[RefitTask, TrainRowCounts] | int:
+    """Return the refit as it is best on all training rows, and the row counts that its lengths are
+    for. If the check did not come to its end, return its exit code."""
+    member = member_to_check(task.config, task.members)
+    if member is None:
+        if task.config.data.sweep_rows is not None:
+            what = "the trial is" if task.ensemble is None else "members are"
+            say_on_stdout(f"the search had a part of the rows; {what} trained with its params")
+        return task, sizes
     assert prepared.dataset is not None, "the built-in objective is given its data"
-    from automl.data.load import load_dataset
-
-    with announce_reading(config.data):
-        dataset = load_dataset(config.data, RefitRows(TRAIN_ROWS))
-    dataset = replace(dataset, loss=config.training.value_loss)
-    sizes = TrainRowCounts(len(prepared.dataset.train), len(dataset.train))
-    own = derive_check_config(config, winner, sizes, prepared.identity)
-    assert own.study.name is not None, "`derive_check_config` names the study"
-    folder = Path(own.study.dir) / own.study.name
-    if not _has_ended(folder, own.study.total):
+    config, own = as_single_family(task.config, member)
+    if task.ensemble is None:
+        config = replace(config, refit=replace(config.refit, trial=member.number))
+    dataset = _load_rows(config, RefitRows(TRAIN_ROWS))
+    check_sizes = TrainRowCounts(len(prepared.dataset.train), len(dataset.train))
+    check = derive_check_config(config, own, check_sizes, prepared.identity)
+    assert check.study.name is not None, "`derive_check_config` names the study"
+    folder = Path(check.study.dir) / check.study.name
+    n_trials = check.study.decided_n_trials
+    if sum(trial.state.is_final for trial in _known_trials(folder).values()) < n_trials:
         say_on_stdout(
-            f"trial {winner.number} was searched on a part of the rows: {own.study.total} trials"
-            f" on all {sizes.now:,} that train check its learning rate and weight decay"
+            f"trial {member.number} was searched on a part of the rows: {n_trials} trials"
+            f" on all {check_sizes.now:,} that train check its learning rate and weight decay"
         )
-        code = run_sweep(own, stored_config, refit=RefitInputs(RefitPlan(), dataset))
+        code = run_sweep(check, stored_config, refit=RefitInputs(RefitTraining(), dataset))
         if code != 0:
             return code
     record = read_study(folder)
-    say_on_stdout(check_summary(winner, record, sizes))
-    return best_checked_winner(winner, record, sizes)
-
-
-def _with_members_checked(
-    task: RefitTask, prepared: PreparedStudy, stored_config: str
-) -> RefitTask | int:
-    """Return the refit with the ensemble as it is best on all training rows. If the check did not
-    come to its end, return its exit code."""
-    member = member_to_check(task.config, task.members)
-    if member is None:
-        return task
-    config, own = as_single_family(task.config, member)
-    checked = _check_winner(config, prepared, own, stored_config)
-    if isinstance(checked, int):
-        return checked
-    assert prepared.dataset is not None, "an ensemble is of the built-in training"
-    now, n_checked = checked
+    say_on_stdout(check_summary(own, record, check_sizes))
     if note := unchecked_members_note(task, member.number):
         say_on_stdout(note)
-    return apply_param_ratios(
-        task, find_param_ratios(own, now, TrainRowCounts(len(prepared.dataset.train), n_checked))
-    )
+    task, n_checked = take_best_checked(task, member, record, check_sizes)
+    return task, replace(sizes, before=n_checked or sizes.before)
 
 
-def _has_ended(folder: Path, n_trials: int) -> bool:
-    if not StudyFiles(folder).events.exists():
-        return False
-    ended = [trial for trial in read_study(folder).trials.values() if trial.state.is_final]
-    return len(ended) >= n_trials
+def _known_trials(folder: Path) -> Mapping[int, TrialRecord]:
+    """Return the trials of a refit's study, none if it has not begun."""
+    return read_study(folder).trials if StudyFiles(folder).events.exists() else {}
 
 
-def _devices_for_refit(config: Config, prepared: PreparedStudy, params: Params) -> RefitDevices:
-    """Return the devices that a training takes. `params` are as the study names them. Raises
-    ConfigError."""
+def _devices_for_refit(task: RefitTask, prepared: PreparedStudy) -> RefitDevices:
+    config = task.config
+    if task.ensemble is not None:
+        return RefitDevices()  # members train beside each other, each on the devices of a trial
     with closing(open_device_reader(prepared.devices)) as reader:
         n_gpus = sum(not address.on_host for address in reader.addresses)
     machine = RefitResources(n_gpus, usable_cores())
-    own = config.objective.kind is ObjectiveKind.builtin and isinstance(config.model, NetworkFamily)
-    if not own:
-        return devices_for_user_code(config.refit, machine)
-    return devices_for_builtin(config.refit, machine, prepared.work(params))
+    model = as_single_family(config, task.members[0])[0].model
+    if config.objective.kind is ObjectiveKind.builtin and isinstance(model, NetworkFamily):
+        work = prepared.work(task.members[0].params)
+        return devices_for_builtin(config.refit, machine, work)
+    return devices_for_user_code(config.refit, machine)
 
 
-def _with_more_tries(own: Config) -> Config:
-    """Return the settings with a trial more for each seed that failed before."""
-    assert own.study.name is not None, "`derive_refit_config` names the study"
-    folder = Path(own.study.dir) / own.study.name
-    if not StudyFiles(folder).events.exists():
-        return own
-    ended = [trial for trial in read_study(folder).trials.values() if trial.state.is_final]
-    n_failed = sum(trial.state is not TrialState.FINISHED for trial in ended)
-    return replace(own, study=replace(own.study, n_trials=own.refit.n_seeds + n_failed))
+def _refuse_lost(task: RefitTask, trained: Sequence[Sequence[int]], command: str) -> None:
+    """Raise AutoMLError if a seed of a member has not finished. `command` resumes the refit."""
+    n_seeds = task.config.refit.n_seeds
+    for member, numbers in zip(task.members, trained, strict=True):
+        if len(numbers) < n_seeds:
+            n_all, n_there = n_seeds * len(trained), sum(map(len, trained))
+            raise AutoMLError(
+                f"{n_there} of {n_all} trainings finished, and {REFIT_MODEL_FILE} is not written: "
+                f"trial {member.number} is not trained again; what went wrong is above. Go on "
+                f"with: {command}"
+            )
 
 
-def _save_seeds(
-    own: Config, task: RefitTask, decision: RefitDecision, prepared: PreparedStudy
+def _save_refit(
+    task: RefitTask, prepared: PreparedStudy, folder: Path, trained: Sequence[Sequence[int]]
 ) -> None:
-    """Write the model file of the seeds. Raises AutoMLError if one has not finished."""
-    assert own.study.name is not None, "`derive_refit_config` names the study"
-    folder = StudyFiles(task.path).refits / own.study.name
-    trials = read_study(folder).trials.values()
-    finished = [trial.number for trial in trials if trial.state is TrialState.FINISHED]
-    n_seeds = own.refit.n_seeds
-    if len(finished) < n_seeds:
-        raise AutoMLError(
-            f"{len(finished)} of {n_seeds} seeds finished, and {REFIT_MODEL_FILE} is not "
-            f"written; what went "
-            f"wrong is above. Go on with: {resume_command(own)}"
-        )
+    """Write the model file of the trials in `trained`, for each member, and print what it is.
+    Raises AutoMLError."""
+    config, files, dataset = task.config, StudyFiles(task.path), prepared.dataset
+    numbers, ensemble = [member.number for member in task.members], task.ensemble
+    if ensemble is not None:
+        open_console().table(*members_table(task, trained, read_study(folder)), n_left=2)
     seeds = [
-        str(StudyFiles(folder).checkpoint(number, CheckpointKind.BEST))
-        for number in finished[:n_seeds]
+        StudyFiles(folder).checkpoint(number, CheckpointKind.BEST)
+        for of_member in trained
+        for number in of_member
     ]
-    if own.objective.kind is not ObjectiveKind.builtin and not _all_there(seeds):
+    if config.objective.kind is not ObjectiveKind.builtin and not all(s.exists() for s in seeds):
         say_on_stdout(
             f"no checkpoint was given, so that there is no {REFIT_MODEL_FILE}; see "
             f"{os.path.relpath(folder)}"
         )
         return
-    path = StudyFiles(task.path).refit
-    assert task.config.study.name is not None
-    source = prepared.dataset or prepared.facts
-    data = "" if source is None else source.digest
-    refitted = RefitFacts(decision.trial, own.refit.rows, n_seeds, data)
-    best = StudyFiles(task.path).checkpoint(decision.trial, CheckpointKind.BEST)
-    searched = str(best) if prepared.dataset is not None and best.exists() else None
-    save_refit(RefitFileJob(str(path), seeds, task.config.study.name, refitted, searched))
-    if prepared.dataset is not None:
-        assert task.winner.value is not None, "a winner has a value"
-        report_refit_score(
-            task.config, prepared.dataset, task.winner.value, trial_name(decision.trial)
+    best = files.checkpoint(numbers[0], CheckpointKind.BEST)
+    searched = best if ensemble is None else files.ensemble  # its threshold of labels is kept
+    source = dataset or prepared.facts
+    refitted = RefitFacts(
+        numbers[0],
+        config.refit.rows,
+        config.refit.n_seeds,
+        "" if source is None else source.digest,
+        () if ensemble is None else tuple(numbers),
+    )
+    assert config.study.name is not None, "a refit is of a study that is there"
+    job = RefitFileJob(
+        str(files.refit),
+        [str(seed) for seed in seeds],
+        config.study.name,
+        refitted,
+        str(searched) if dataset is not None and searched.exists() else None,
+        {} if ensemble is None else ensemble.members,
+    )
+    # The process that writes may load torch.
+    with long_step(f"writing {files.refit.name}"):
+        call_in_child(ProcessEntry(WRITE, job))
+    size = files.refit.stat().st_size
+    say_on_stdout(f"refitted model: {os.path.relpath(files.refit)} ({size:,} bytes)")
+    if dataset is not None:
+        _say_score(task, dataset)
+
+
+def _say_score(task: RefitTask, dataset: Dataset) -> None:
+    """Print the score that stands for a refit that has seen all rows: that of the model that it
+    repeats, by the study's metric."""
+    config, data, rows = task.config, task.config.data, task.config.refit.rows
+    is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
+    value, of = task.members[0].value, trial_name(task.members[0].number)
+    if task.ensemble is not None:
+        value, of = (
+            task.ensemble.scores.get(config.study.metric.removeprefix("val_")),
+            "the ensemble",
         )
-
-
-def _all_there(paths: Sequence[str]) -> bool:
-    return all(Path(path).exists() for path in paths)
+    if value is None or rows == TRAIN_ROWS or (is_kept and rows != ALL_ROWS):
+        return
+    judged = "out-of-fold" if dataset.folds else "on validation rows"
+    say_on_stdout(
+        f"it has seen all rows: {config.study.metric} {value:.5g} {judged}, of {of}, stands for it;"
+        f" score it on later rows: {study_command('evaluate', config.study)} data.test_path=FILE"
+    )

@@ -13,32 +13,37 @@ steps to the best epoch. Models of other kinds stay as they were.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from automl.config import Config, EnsembleSetting, ObjectiveKind
+from automl.config import Config, ObjectiveKind
 from automl.models.family import family_of
 from automl.models.networks.network_family import NetworkFamily, TrainingParams
-from automl.record.study_files import REFITS_FOLDER
 from automl.record.study_record import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.running.refit.refit_devices import batch_size_of
-from automl.running.refit.refit_settings import RefitTask
-from automl.running.refit.small_study import (
+from automl.running.refit.refit_study import (
     TrainRowCounts,
     as_single_family,
+    derive_small_study,
     ema_decay_for_rows,
     epochs_for_steps,
+    is_network,
     refit_digest,
 )
-from automl.search.pruners.none import NoPruner
-from automl.search.samplers.random import IndependentSampler
+from automl.running.refit.refit_task import RefitTask
 from automl.trial import Params, ParamValue, trial_name
 
 DEFAULT_LR = TrainingParams.lr
 """Learning rate of a trial whose params have none."""
+
+
+def member_to_check(config: Config, members: Sequence[TrialRecord]) -> TrialRecord | None:
+    """Return the heaviest network among the members, which stands for all. None if there is none,
+    or nothing to check."""
+    due = (trial for trial in members if is_check_due(as_single_family(config, trial)[0]))
+    return next(due, None)
 
 
 def is_check_due(config: Config) -> bool:
@@ -55,9 +60,7 @@ def params_variants(params: Params, sizes: TrainRowCounts) -> list[dict[str, Par
     The weight decay is divided by the ratio of the rows, which makes it the same prior on the
     weights over more rows.
     """
-    lr, decay = params.get("lr", DEFAULT_LR), params.get("weight_decay", 0.0)
-    assert isinstance(lr, int | float), "checked by the family"
-    assert isinstance(decay, int | float), "checked by the family"
+    lr, decay = _number(params, "lr", DEFAULT_LR), _number(params, "weight_decay", 0.0)
     weaker = {"weight_decay": decay * sizes.before / sizes.now} if decay else {}
     found = [dict(params), {**params, **weaker}, {**params, **weaker, "lr": lr / 2}]
     return [params for place, params in enumerate(found) if params not in found[:place]]
@@ -71,43 +74,26 @@ def derive_check_config(
     `config.refit.trial` is the trial with which the refit is resumed. It is None if `winner`
     belongs to an ensemble.
     """
-    study, tried = config.study, params_variants(winner.params, sizes)
-    assert study.name is not None, "a refit is of a study that is there"
+    tried = params_variants(winner.params, sizes)
     average = ema_decay_for_rows(config, winner.params, sizes.now)
     decides: dict[str, Any] = {"study": identity, "tried": tried, "ema_decay": average}
     if config.refit.trial is None:
         decides["refit"] = "ensemble"
+    name = f"{trial_name(winner.number)}-check-{refit_digest(decides)}"
     return replace(
-        config,
-        study=replace(
-            study,
-            name=f"{trial_name(winner.number)}-check-{refit_digest(decides)}",
-            dir=str(Path(study.dir) / study.name / REFITS_FOLDER),
-            n_trials=len(tried),
-            timeout_seconds=None,
-            storage=None,
-            enqueue=tried,
-            ensemble=EnsembleSetting.none,
-        ),
+        derive_small_study(config, name, tried, keeps_last=False),
         space={
-            name: _entry([params[name] for params in tried if name in params]) for name in tried[-1]
+            name: _check_entry([params[name] for params in tried if name in params])
+            for name in tried[-1]
         },
-        sampler=IndependentSampler(),
-        pruner=NoPruner(),
         training=replace(config.training, ema_decay=average),
-        refit=replace(config.refit, of=study.name),
     )
 
 
-def best_checked_winner(
-    winner: TrialRecord, checked: StudyRecord, sizes: TrainRowCounts
-) -> tuple[TrialRecord, int]:
-    """Return the winner with params and best step of the best checked trial, and its number of
-    training rows. The winner is unchanged if no trial has a value."""
-    best = checked.best()
-    if best is None:
-        return winner, sizes.before
-    return replace(winner, params=best.params, best_step=best.best_step), sizes.now
+def _check_entry(values: Sequence[Any]) -> Any:
+    """Return the entry of the space with the values that are tried."""
+    found = list(dict.fromkeys(values))
+    return found[0] if len(found) == 1 else {"choices": found}
 
 
 def check_summary(winner: TrialRecord, checked: StudyRecord, sizes: TrainRowCounts) -> str:
@@ -126,22 +112,18 @@ def check_summary(winner: TrialRecord, checked: StudyRecord, sizes: TrainRowCoun
 
 
 def _changes(before: Params, now: Params) -> str:
+    def text(value: object) -> str:
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+
     changed = [
-        f"{name} {_number(before.get(name, DEFAULT_LR))} → {_number(value)}"
+        f"{name} {text(before.get(name, DEFAULT_LR))} → {text(value)}"
         for name, value in now.items()
         if before.get(name) != value
     ]
     return ", ".join(changed) or "as it was"
 
 
-def _number(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _entry(values: Sequence[Any]) -> Any:
-    """Return the entry of the space with the values that are tried."""
-    found = list(dict.fromkeys(values))
-    return found[0] if len(found) == 1 else {"choices": found}
+# --- what the members become ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -154,11 +136,24 @@ class ParamRatios:
     """Ratio of the steps to the best epoch."""
 
 
-def member_to_check(config: Config, members: Sequence[TrialRecord]) -> TrialRecord | None:
-    """Return the heaviest network among the members, which stands for all. None if there is none,
-    or nothing to check."""
-    due = (trial for trial in members if is_check_due(as_single_family(config, trial)[0]))
-    return next(due, None)
+def take_best_checked(
+    task: RefitTask, member: TrialRecord, checked: StudyRecord, sizes: TrainRowCounts
+) -> tuple[RefitTask, int | None]:
+    """Return the refit with the best params and lengths on all training rows, and the number of
+    rows that its lengths are for. None: for the rows of the search.
+
+    `member` was tried, in the study `checked`, on rows of these `sizes`. The refit is unchanged if
+    no trial has a value.
+    """
+    best = checked.best()
+    if best is None:
+        return task, None
+    if task.ensemble is None:
+        params = family_of(task.config).with_family_params(member.params, best.params)
+        found = replace(member, params=params, best_step=best.best_step)
+        return replace(task, members=[found]), sizes.now
+    _, own = as_single_family(task.config, member)
+    return apply_param_ratios(task, find_param_ratios(own, best, sizes)), None
 
 
 def find_param_ratios(before: TrialRecord, now: TrialRecord, sizes: TrainRowCounts) -> ParamRatios:
@@ -176,6 +171,11 @@ def find_param_ratios(before: TrialRecord, now: TrialRecord, sizes: TrainRowCoun
     )
 
 
+def _ratio(before: Params, now: Params, name: str, default: float) -> float:
+    old = _number(before, name, default)
+    return _number(now, name, default) / old if old else 1.0
+
+
 def apply_param_ratios(task: RefitTask, change: ParamRatios) -> RefitTask:
     """Return the refit with the ratios applied to each network, in a space that has their
     params."""
@@ -187,50 +187,26 @@ def apply_param_ratios(task: RefitTask, change: ParamRatios) -> RefitTask:
     return replace(task, config=config, members=members)
 
 
-def unchecked_members_note(task: RefitTask, checked: int) -> str:
-    """Return which members take the change found for another, in words for people. Empty if none
-    do."""
-    networks = (trial.number for trial in task.members if _is_network(task.config, trial.params))
-    others = ", ".join(str(number) for number in networks if number != checked)
-    return f"the same for the other networks of the ensemble: trials {others}" if others else ""
-
-
 def _changed(config: Config, member: TrialRecord, change: ParamRatios) -> TrialRecord:
-    if not _is_network(config, member.params):
+    if not is_network(config, member.params):
         return member
     family = family_of(config)
-    assert member.best_step is not None, "`ensemble_trials` has checked it"
+    assert member.best_step is not None, "the ensemble's trials have reported"
     _, own = family.of_trial(member.params)
-    found = dict(_times(own, "lr", DEFAULT_LR, change.lr))
-    found |= dict(_times(own, "weight_decay", 0.0, change.weight_decay))
+    values = {
+        "lr": (_number(own, "lr", DEFAULT_LR), change.lr),
+        "weight_decay": (_number(own, "weight_decay", 0.0), change.weight_decay),
+    }
+    found = {n: value * ratio for n, (value, ratio) in values.items() if value and ratio != 1.0}
     epochs = max(1, round((member.best_step + 1) * change.steps))
-    params = family.with_own(member.params, found)
+    params = family.with_family_params(member.params, found)
     return replace(member, params=params, best_step=epochs - 1)
 
 
-def _is_network(config: Config, params: Params) -> bool:
-    family = family_of(config)
-    return isinstance(family.of_trial(params)[0], NetworkFamily)
-
-
-def _ratio(before: Params, now: Params, name: str, default: float) -> float:
-    old = _number_param(before, name, default)
-    return _number_param(now, name, default) / old if old else 1.0
-
-
-def _times(
-    own: Params, name: str, default: float, ratio: float
-) -> Iterable[tuple[str, ParamValue]]:
-    """Yield the param multiplied by the ratio, if that changes it."""
-    value = _number_param(own, name, default)
-    if value and ratio != 1.0:
-        yield name, value * ratio
-
-
-def _number_param(params: Params, name: str, default: float) -> float:
+def _number(params: Params, name: str, default: float) -> float:
     value = params.get(name, default)
     assert isinstance(value, int | float), "checked by the family"
-    return float(value)
+    return value
 
 
 def _members_entry(before: Any, name: str, members: Sequence[TrialRecord]) -> Mapping[str, Any]:
@@ -240,3 +216,11 @@ def _members_entry(before: Any, name: str, members: Sequence[TrialRecord]) -> Ma
     entry: dict[str, Any] = {"choices": [*values]}
     when = before.get("when") if isinstance(before, Mapping) else None
     return entry if when is None else {**entry, "when": when}
+
+
+def unchecked_members_note(task: RefitTask, checked: int) -> str:
+    """Return which members take the change found for another, in words for people. Empty if none
+    do."""
+    networks = (trial.number for trial in task.members if is_network(task.config, trial.params))
+    others = ", ".join(str(number) for number in networks if number != checked)
+    return f"the same for the other networks of the ensemble: trials {others}" if others else ""

@@ -1,5 +1,4 @@
-"""Turns a config into plain values: the settings that may not change, and those that MLflow
-shows."""
+"""Turns a config into plain values: settings that may not change, and those that MLflow shows."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from automl.search.samplers import samplers
 def identity_settings(config: Config) -> dict[str, Any]:
     """Return the settings that may not change while the study lasts."""
     family = family_of(config)
-    study = {"metric": config.study.metric, "direction": config.study.towards.value}
+    study = {"metric": config.study.metric, "direction": config.study.decided_direction.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
         "objective": to_plain_values(config.objective)
@@ -79,7 +78,7 @@ def flat_settings(config: Config) -> dict[str, str]:
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]
-    for after in ("evaluate", "export", "predict", "register"):
+    for after in ("evaluate", "export", "predict", "register", "status", "compare", "trials"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):

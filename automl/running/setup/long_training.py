@@ -38,7 +38,7 @@ def long_trial_warnings(
     if not long:
         return ()
     needs = ", ".join(f"{name} {_minutes(need)}" for name, need in long.items())
-    n_rows, n_columns = dataset.of_one_model.n_train, len(dataset.columns.all)
+    n_rows, n_columns = dataset.first_fold.n_train, len(dataset.columns.all)
     models = f", {dataset.n_models} models a trial" if dataset.n_models > 1 else ""
     line = (
         f"a trial takes minutes of a core ({n_rows:,} rows of {n_columns:,} columns{models}; "
@@ -51,8 +51,7 @@ def long_trial_warnings(
 def seconds_by_family(
     config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
 ) -> dict[str, float | None]:
-    """Return the seconds of a trial of each family by `Family.trial_seconds`, or None if
-    unknown."""
+    """Return the seconds of a trial of each family by `Family.trial_seconds`. None if unknown."""
     family = family_of(config)
     searched = set(ends.get(family.choice or "", family.by_choice))
     members = {name: one for name, one in family.by_choice.items() if name in searched}

@@ -19,19 +19,16 @@ from automl.devices.device_reading import NodesReader
 from automl.devices.host import n_oom_kills
 from automl.errors import StorageError, StudyInUseError
 from automl.execution.checkpoint_store import CheckpointStore
-from automl.execution.executor import Executor
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import Executor, InlineExecutor
 from automl.execution.worker_messages import JudgedReports
 from automl.execution.worker_process import WorkerLimits
 from automl.execution.workers_executor import WorkersExecutor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE
-from automl.record.study_place import settle_place
 from automl.running.setup.prepared_config import PreparedStudy
-from automl.running.setup.unshared_sweep import NoPeerSweeps
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
 from automl.tracking.deliver.process import DELIVERY_NICENESS, NICENESS_BELOW_RAY
@@ -41,6 +38,32 @@ from automl.trial import LOCAL_NODE, TrialStarted
 if TYPE_CHECKING:
     from automl.execution.cluster.nodes import ClusterNodes
     from automl.running.setup.shared_sweep import PeerSweeps
+
+
+class NoPeerSweeps:
+    """Stands in for `PeerSweeps` if no other sweep works on the study, and does nothing."""
+
+    may_run = False
+    """Whether trials of other sweeps may run."""
+
+    def is_lost(self, trial: int) -> bool:
+        """Return False, since no other sweep takes trials."""
+        return False
+
+    def start(self, *callbacks: object) -> None:
+        """Do nothing, since there are no sweeps to watch."""
+
+    def greeting(self) -> Iterator[str]:
+        """Yield nothing, since there is nothing to say."""
+        yield from ()
+
+    def settle(self, timeout_seconds: float) -> str | None:
+        """Return None: all logged events are in the study's own directory."""
+        return None
+
+    def trouble(self) -> str | None:
+        """Return None, since there is no database."""
+        return None
 
 
 def restore_lost_events(study: Study, log: EventLog) -> int:
@@ -61,8 +84,7 @@ def restore_lost_events(study: Study, log: EventLog) -> int:
 
 
 MAX_THREADS = 10_000
-"""Largest number of threads that carry trials on the nodes of a cluster. A thread starts when it is
-needed."""
+"""Largest number of threads for the nodes of a cluster. A thread starts when it is needed."""
 MAX_WORKERS = 512
 """Largest number of workers on a node."""
 READY_SECONDS = 60.0
@@ -115,8 +137,7 @@ class SweepParts:
 
 
 def n_places(prepared: PreparedStudy, reader: DeviceReader) -> int:
-    """Return the largest number of trials, or packs, at once over all devices, silent ones
-    included."""
+    """Return the largest number of trials, or packs, at once, on silent devices included."""
     limits = prepared.limits
     if isinstance(reader, NodesReader):
         limits = limits.with_places_of(reader.take().devices)
@@ -150,14 +171,8 @@ def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | N
     return None if study.checkpoints is None else CheckpointStore(study.checkpoints, study_uuid)
 
 
-def _niceness(nodes: ClusterNodes | None) -> int:
-    """Return the niceness of delivering to MLflow, which ranks below training."""
-    return DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY
-
-
 def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
-    """Return the limits of worker processes. Workers wait for a verdict at the study's own
-    rungs."""
+    """Return the limits of workers. They wait for a verdict at the study's own rungs."""
     execution = prepared.config.execution
     return WorkerLimits(
         max_workers=max_workers,
@@ -166,7 +181,6 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
-        max_devices=prepared.config.admission.devices_per_trial,
         judging=JudgedReports(prepared.config.study.metric, prepared.rungs),
     )
 
@@ -206,19 +220,26 @@ def open_sweep_parts(
     deliverer: DelivererProcess | None,
     nodes: ClusterNodes | None = None,
 ) -> Iterator[SweepParts]:
-    """Open study, event log, MLflow's delivery and executor. Close them in reverse order."""
+    """Open study, event log, MLflow's delivery and executor. Close them in reverse order.
+
+    The database of a shared study holds the unfinished trials, and its event log cannot lose what
+    it has.
+    """
     config = prepared.config
-    if config.study.shared:
-        opened = _open_shared(prepared, directory, reader, stored_config, deliverer, nodes)
-        with opened as parts:
-            yield parts
-        return
+    study: Study
+    others: PeerSweeps | None = None
     with ExitStack() as stack:
-        study = Study.open(config.study, prepared.rules, directory.path)
-        stack.callback(study.close)
+        if config.study.shared:
+            from automl.running.setup.shared_sweep import join_shared_study
+
+            study, others = join_shared_study(prepared, directory, stored_config)
+            stack.callback(others.close)
+        else:
+            study = Study.open(config.study, prepared.rules, directory.path)
+            stack.callback(study.close)
         place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
-        study.keep_uuid(place.study_uuid)
-        ref = StudyRef(place.study_uuid, place.name, place.former_names)
+        if others is None:
+            study.keep_uuid(place.study_uuid)
         # Delivery starts once the study has agreed, since it creates a missing MLflow database.
         delivery: DeliverySupervisor | NoDelivery = NoDelivery()
         if config.tracking.store is TrackingStore.mlflow:
@@ -226,16 +247,21 @@ def open_sweep_parts(
                 directory.path,
                 config.tracking,
                 deliverer,
-                study=ref,
-                n_known_trials=study.n_asked,
-                before_trials=prepared.plan.refit is None,  # the study of a refit has begun
-                niceness=_niceness(nodes),
+                study=StudyRef(place.study_uuid, place.name, place.former_names),
+                n_known_trials=study.n_asked if others is None else 0,
+                # The study of a refit has begun.
+                before_trials=others is None and prepared.plan.refit is None,
+                shared=None if others is None else others.deliveries(config.study, config.tracking),
+                niceness=DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY,
             )
         stack.callback(delivery.stop)
-        log = EventLog.open(directory.files.events)  # while MLflow is being loaded
-        stack.callback(log.close)
+        if others is None:
+            log = EventLog.open(directory.files.events)  # while MLflow is being loaded
+            stack.callback(log.close)
+        else:
+            log = others.log
         delivery.wait_usable(READY_SECONDS)
-        if n_lost := restore_lost_events(study, log):
+        if others is None and (n_lost := restore_lost_events(study, log)):
             note = (
                 f"{EVENTS_FILE} had lost how {n_lost} trials ended: put back from what Optuna keeps"
             )
@@ -245,52 +271,8 @@ def open_sweep_parts(
             prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
         )
         stack.callback(executor.close)
-        yield SweepParts(prepared, directory, reader, study, log, delivery, executor, nodes=nodes)
-
-
-@contextmanager
-def _open_shared(
-    prepared: PreparedStudy,
-    directory: StudyDirectory,
-    reader: DeviceReader,
-    stored_config: str,
-    deliverer: DelivererProcess | None,
-    nodes: ClusterNodes | None,
-) -> Iterator[SweepParts]:
-    """Open the parts of a sweep on a shared study.
-
-    The database holds the unfinished trials, and its event log cannot lose what it has.
-    """
-    from automl.running.setup.shared_sweep import PeerSweeps, join_shared_study
-
-    config = prepared.config
-    with ExitStack() as stack:
-        shared, study = join_shared_study(prepared, directory, stored_config)
-        together = PeerSweeps(shared, study, directory, config.study.checkpoints)
-        stack.callback(together.close)
-        place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
-        ref = StudyRef(place.study_uuid, place.name, place.former_names)
-
-        delivery: DeliverySupervisor | NoDelivery = NoDelivery()
-        if config.tracking.store is TrackingStore.mlflow:
-            shares = together.deliveries(config.study, config.tracking)
-            delivery = DeliverySupervisor.start(
-                directory.path,
-                config.tracking,
-                deliverer,
-                study=ref,
-                shared=shares,
-                niceness=_niceness(nodes),
-            )
-        stack.callback(delivery.stop)
-        delivery.wait_usable(READY_SECONDS)
-        _store_config(directory, stored_config)
-        executor = make_executor(
-            prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
-        )
-        stack.callback(executor.close)
         yield SweepParts(
-            *(prepared, directory, reader, study, shared.log, delivery, executor),
-            others=together,
+            *(prepared, directory, reader, study, log, delivery, executor),
+            others=NoPeerSweeps() if others is None else others,
             nodes=nodes,
         )

@@ -1,5 +1,4 @@
-"""Holds a checked config and derives from it what a sweep is made from. It reads nothing but the
-machine's cores."""
+"""Derives from a checked config what a sweep is made from. Reads only the number of cores."""
 
 from __future__ import annotations
 
@@ -7,29 +6,27 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.admission.governor import SharingGovernor
 from automl.admission.limits import AdmissionLimits
 from automl.admission.requests import RequestMaker
 from automl.config import (
+    AutoSetting,
     ChooseDevice,
     Config,
     DevicesConfig,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    PortfolioSetting,
 )
 from automl.config.checks import field_defaults, make_unset
-from automl.config.tracking import TrackingInside
-from automl.data.data_facts import UserDataFacts
-from automl.data.dataset import Dataset
+from automl.config.study import TrackingInside
+from automl.data.dataset import Dataset, UserDataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.models.family import pack_size
 from automl.objectives.function_call import CalledFunction, ObjectiveDeclaration
 from automl.objectives.program.program_arguments import ProgramFlags
 from automl.objectives.program.program_flags import make_command_setup
-from automl.objectives.training_plan import RefitPlan, SessionSetup, TrainingPlan
+from automl.objectives.training_plan import RefitTraining, SessionSetup, TrainingPlan
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.setup.identity_settings import identity_settings
 from automl.running.setup.long_training import order_quick_families_first, seconds_by_family
@@ -62,10 +59,9 @@ COMMAND_SESSION = "automl.objectives.program.command_session:open_session"
 class RefitInputs:
     """Says that a sweep is the final training of a winner, and on which rows."""
 
-    plan: RefitPlan
+    plan: RefitTraining
     dataset: Dataset | None
-    """The table. None for an objective of the user's, or if `facts` describe the data of their
-    function."""
+    """The table. None for an objective of the user's, or if `facts` describe its data."""
     facts: UserDataFacts | None = None
     n_searched: int | None = None
     """Number of training rows in the search, if its trials are trained again as they were (an
@@ -109,8 +105,8 @@ class PreparedStudy:
             facts=self.facts,
             request_bytes=self.config.admission.request_bytes,
             packs_large=execution.pack != "auto",
-            inside=mlflow_inside_entry(self.config, self.plan),
-            called=self.called,
+            redirect=mlflow_inside_entry(self.config, self.plan),
+            function=self.called,
         )
 
     @property
@@ -127,7 +123,7 @@ class PreparedStudy:
     def of_one_model(self) -> PreparedStudy:
         """The study with the first of the models that a trial with folds trains."""
         assert self.dataset is not None, "folds are of a table"
-        plan, dataset = replace(self.plan, n_models=1), self.dataset.of_one_model
+        plan, dataset = replace(self.plan, n_models=1), self.dataset.first_fold
         return replace(self, plan=plan, dataset=dataset)
 
     @property
@@ -146,7 +142,7 @@ class PreparedStudy:
     @property
     def portfolio(self) -> Sequence[Params]:
         """The points that did well elsewhere and are tried first."""
-        wanted = self.config.study.portfolio is PortfolioSetting.auto
+        wanted = self.config.study.portfolio is AutoSetting.auto
         if self.choice is None or not wanted or self.plan.refit is not None:
             return ()
         points, dataset = self.plan.family.portfolio(self.dataset), self.dataset
@@ -188,8 +184,7 @@ class PreparedStudy:
 
     @property
     def n_loaders(self) -> int:
-        """Number of processes that load the rows of a trial, as far as is known before it has a
-        device."""
+        """Number of processes that load rows, as far as known before the trial has a device."""
         if self.facts is None or self.facts.stays(self.config.admission.request_bytes):
             return 0
         return self.config.training.loader_workers
@@ -220,8 +215,7 @@ class PreparedStudy:
 
     @property
     def devices(self) -> DevicesConfig:
-        """The devices where trials may go. GPUs are left out for a family that makes no use of
-        them."""
+        """The devices where trials may go. A family that makes no use of GPUs has none."""
         kind = DevicesKind.host if self._on_cpu_alone else self.config.devices.kind
         return replace(self.config.devices, kind=kind)
 
@@ -240,8 +234,7 @@ class PreparedStudy:
 
     @property
     def pruners(self) -> Mapping[ParamValue, Pruner]:
-        """The pruner for each kind of trial, with the length of its trials. Empty if there is one
-        kind."""
+        """The pruner for each kind of trial, with its length. Empty if there is one kind."""
         assert isinstance(self.config.pruner, Pruner), "Hydra makes it by its schema"
         if self.choice is None or self.dataset is None:
             return {}
@@ -294,9 +287,8 @@ class PreparedStudy:
             portfolio=self.portfolio,
         )
 
-    @property
-    def requests(self) -> RequestMaker:
-        """The maker of the trials' resource requests."""
+    def make_requests(self) -> RequestMaker:
+        """Return a new maker of the trials' resource requests, which has learned nothing yet."""
         return RequestMaker(
             lambda params: self.plan.request(params, self.dataset),
             self.config.admission.request_bytes,
@@ -343,12 +335,3 @@ def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | No
             "MLFLOW_TRACKING_PASSWORD, or to a database by ~/.pgpass."
         )
     return ProcessEntry(INSIDE, InsideConfig(redirect=True, uri=uri))
-
-
-def make_governor(config: Config) -> SharingGovernor | None:
-    """Return the governor, which finds how many trials share a device. None if the user has set
-    the number, or if
-    trials share this process, which hides their paces."""
-    admission = config.admission
-    is_set = admission.max_concurrent_trials is not None or admission.max_trials_per_device
-    return None if is_set or config.execution.kind is ExecutionKind.inline else SharingGovernor()

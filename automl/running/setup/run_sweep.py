@@ -25,8 +25,12 @@ from automl.objectives.function_call import CalledFunction
 from automl.record.disk import public_file_opener
 from automl.record.study_directory import make_study_name
 from automl.record.texts import fit_text
-from automl.running.display.display_failures import UnfailingDisplay, ViewFailureLog
-from automl.running.display.live_display import Display, open_display
+from automl.running.display.live_display import (
+    Display,
+    UnfailingDisplay,
+    ViewFailureLog,
+    open_display,
+)
 from automl.running.finish.automatic_refit import RunRefit
 from automl.running.setup.machines import open_sweep_machines
 from automl.running.setup.parts import checkpoint_store, open_study_directory, open_sweep_parts
@@ -139,7 +143,7 @@ def run_sweep(
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:
     """Raise ConfigError if no device, even an empty one, has the declared memory, or if a trial
     wants more GPUs than there are. The devices are read only if something is declared."""
-    least = prepared.requests.least_request({device.kind for device in reader.addresses})
+    least = prepared.make_requests().least_request({device.kind for device in reader.addresses})
     if not least.memory_bytes and least.n_devices == 1:
         return
     reading = take_reading(reader, dict)

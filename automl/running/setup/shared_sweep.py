@@ -2,28 +2,27 @@
 module.
 
 The other sweeps' doings come as messages (`PeerSweepsObserved`) from the thread that watches the
-database. Each sweep delivers its own trials to MLflow; `tracking/deliver/division.py` divides the
-rest.
+database. One sweep delivers all trials to MLflow (`tracking/deliver/shared_delivery.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from automl.config import StudyConfig, TrackingConfig
 from automl.errors import ConfigError
+from automl.record.event_log import EventLog
 from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
 from automl.record.study_directory import JOINED_FOLDER, StudyDirectory, has_others_checkpoints
-from automl.running.loop.messages import PeerSweepsObserved, SweepFailed
+from automl.running.loop.messages import LoopMessage, PeerSweepsObserved, SweepFailed
 from automl.running.setup.prepared_config import PreparedStudy
-from automl.running.setup.unshared_sweep import (
-    EndLostTrials,
-    ExtendLease,
-    ListBusyTrials,
-    PostMessage,
-)
 from automl.search.shared_study import SharedStudy, open_shared_storage
-from automl.tracking.deliver.division import SharedDeliveryJob, mlflow_store_name
+from automl.tracking.deliver.process import SharedDeliveryJob, mlflow_store_name
+
+ListBusyTrials = Callable[[], Collection[int]]
+PostMessage = Callable[[LoopMessage], None]
+EndLostTrials = Callable[[Collection[int]], None]
+ExtendLease = Callable[[float], None]
 
 
 def refuse_unshareable_study(prepared: PreparedStudy) -> None:
@@ -43,8 +42,8 @@ def refuse_unshareable_study(prepared: PreparedStudy) -> None:
 
 def join_shared_study(
     prepared: PreparedStudy, directory: StudyDirectory, stored_config: str
-) -> tuple[SharedRecord, SharedStudy]:
-    """Join the shared study, or create it. Raises AutoMLError."""
+) -> tuple[SharedStudy, PeerSweeps]:
+    """Join or create the shared study. Return it and its other sweeps. Raises AutoMLError."""
     refuse_unshareable_study(prepared)
     config = prepared.config
     shared = SharedRecord.open(config.study, directory.path)
@@ -54,7 +53,7 @@ def join_shared_study(
     except BaseException:
         shared.close()
         raise
-    return shared, study
+    return study, PeerSweeps(shared, study, directory, config.study.checkpoints)
 
 
 class PeerSweeps:
@@ -70,10 +69,14 @@ class PeerSweeps:
         directory: StudyDirectory,
         checkpoints: str | None = None,
     ) -> None:
-        """Connect to the others. `checkpoints` is where all sweeps keep their checkpoints, or
-        None."""
+        """Connect to the others. `checkpoints` is where all keep their checkpoints, or None."""
         self._shared, self._study, self._directory = shared, study, directory
         self._checkpoints = checkpoints
+
+    @property
+    def log(self) -> EventLog:
+        """The event log of this sweep, which goes to the database, too."""
+        return self._shared.log
 
     def is_lost(self, trial: int) -> bool:
         """Return whether another sweep has taken a trial of this sweep. For any thread."""
@@ -84,10 +87,7 @@ class PeerSweeps:
         assert study.storage is not None
         assert study.name is not None
         store = mlflow_store_name(tracking)
-        self._shared.attend(store)
-        return SharedDeliveryJob(
-            study.storage, study.name, store, self._shared.sweep, attends=False
-        )
+        return SharedDeliveryJob(study.storage, study.name, store, self._shared.sweep)
 
     def start(
         self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease

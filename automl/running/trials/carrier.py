@@ -110,8 +110,7 @@ class TrialCarrier:
         self.latest: dict[int, MetricsReported] = {}
         """The last report of each running trial, for the display."""
         self.first: dict[int, MetricsReported] = {}
-        """The first report of each running trial in this execution, from which its pace is
-        measured."""
+        """The first report of each running trial in this execution, for its pace."""
         self.peaks: dict[int, int] = {}
         """The most bytes that each running trial, or its pack, was seen to hold."""
         self.devices: dict[int, str] = {}
@@ -257,8 +256,7 @@ class TrialCarrier:
 
 
 class TrialSpecBuilder:
-    """Builds the trial specs of one sweep. `spec` is for any thread, `begin` for the main
-    thread."""
+    """Builds the specs of one sweep. `spec` is for any thread, `begin` for the main thread."""
 
     def __init__(self, parts: SweepParts) -> None:
         self._parts = parts

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -22,7 +22,6 @@ from automl.errors import StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
 from automl.running.display.live_display import Display
 from automl.running.finish.sweep_end import EXIT_CODES
-from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import LoopMessage, SignalReceived, StopReason
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
@@ -41,13 +40,16 @@ class ExecutionPool:
     def __init__(
         self,
         parts: SweepParts,
-        loop: SweepLoop,
         carrier: TrialCarrier,
         say: Callable[[str], None],
+        break_off: Callable[[BaseException], None],
+        running: Callable[[], Collection[int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._parts, self._loop, self._carrier = parts, loop, carrier
-        self._say, self._clock = say, clock
+        """Prepare the pool. `break_off` tells the loop of an error, and `running` returns the
+        trials that have not ended."""
+        self._parts, self._carrier, self._say, self._clock = parts, carrier, say, clock
+        self._break_off, self._running = break_off, running
         self._study = parts.config.study
         self._pool = ThreadPoolExecutor(parts.n_threads, "trial")
         self._feeds: dict[int, TrialFeed] = {}
@@ -79,16 +81,15 @@ class ExecutionPool:
         """How running trials stop, in words for people."""
         return f"running trials write a checkpoint and stop, within {self._study.grace_seconds:g} s"
 
-    def stop(self) -> None:
-        """Ask running trials to stop at their next report. Their grace begins with the first
-        call."""
+    def stop(self, reason: StopReason) -> None:
+        """Ask running trials to stop at their next report. The first call begins their grace."""
         self._carrier.stopping.set()
         if self._deadline is None:
-            timed_out = self._loop.stop is StopReason.TIMEOUT
+            timed_out = reason is StopReason.TIMEOUT
             can_kill = self._parts.executor.can.own_process
             waits_seconds, self._late = grace_period(self._study, timed_out=timed_out and can_kill)
             self._deadline = self._clock() + waits_seconds
-            if self._loop.error is not None and self._loop.running:  # the error is shown later
+            if reason is StopReason.BROKEN and self._running():  # the error is shown later
                 self._say(f"broken off: {self.how_they_stop}")
         self._parts.executor.stop_trials()
 
@@ -123,7 +124,7 @@ class ExecutionPool:
             yield
         if self._feeds:
             with self._breaking_off():
-                self.stop()
+                self.stop(StopReason.BROKEN)
         while self._feeds and not self._left_behind:
             with self._breaking_off():
                 if self.overdue():
@@ -152,7 +153,7 @@ class ExecutionPool:
         try:
             yield
         except BaseException as error:  # noqa: BLE001 - raised by `SweepFinisher`, when all has ended
-            self._loop.break_off(error)
+            self._break_off(error)
 
     def _leave_behind(self) -> None:
         """Record the trials of threads that cannot be ended as interrupted. They go on later."""
@@ -160,7 +161,7 @@ class ExecutionPool:
         self._parts.directory.stay_locked()
         cause = f"{self._late}; left behind"
         with suppress(StorageError):  # the next sweep takes them over all the same
-            for number in self._loop.running:
+            for number in self._running():
                 self._parts.log.append(InterruptedOutcome(number, time.time(), cause))
 
 

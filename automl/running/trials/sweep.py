@@ -12,49 +12,54 @@ import contextlib
 import os
 import queue
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 
-from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import Ledger
-from automl.admission.memory_caps import Caps
+from automl.admission.governor import SharingGovernor
 from automl.config import ExecutionKind, ObjectiveKind
 from automl.devices.device_reader import ReaderThread
-from automl.devices.device_reading import DeviceReading, HeldBytes, OtherPromises
+from automl.devices.device_reading import DeviceReading, HeldBytes
 from automl.devices.host import own_memory_bytes
-from automl.devices.memory_promises import MemoryPromise, open_promises
+from automl.devices.memory_promises import open_promises
 from automl.errors import StorageError
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
-from automl.running.display.display_failures import ViewFailureLog
-from automl.running.display.failures import DeclaredMemoryAdvice, FailureCounts, death_line
-from automl.running.display.live_display import Display
+from automl.running.display.live_display import Display, ViewFailureLog
+from automl.running.display.trial_messages import (
+    DeclaredMemoryAdvice,
+    FailureCounts,
+    RepeatedParams,
+    interruption_line,
+)
 from automl.running.display.view import write_view
 from automl.running.display.viewer import SweepViewer
 from automl.running.finish.automatic_refit import RunRefit, SweepRefit
 from automl.running.finish.ensemble import GrowingEnsemble
 from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
-from automl.running.loop.asking import TrialAsker
+from automl.running.loop.asking import NoParamQuestions, ParamQuestions, TrialAsker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
+    AdmittedExecution,
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
     PackKind,
     PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
+    StopReason,
     SweepFailed,
-    TakenOverTrial,
     TimePassed,
     TrialSurveyed,
     UnfitTrialFinding,
+    WaitingTrial,
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts
-from automl.running.setup.prepared_config import make_governor
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.executions import (
     NO_SIGNALS,
@@ -63,17 +68,13 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
-from automl.running.trials.repeated_params import open_repeated
-from automl.running.trials.suggestion_answers import NoParamQuestions, ParamQuestions
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
-    DeviceId,
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
-    Placement,
     ProcessId,
     SweepStarted,
     TooLargeOutcome,
@@ -105,7 +106,6 @@ class SweepRunner:
         self.view_failures = view_failures
         self.messages: queue.SimpleQueue[LoopMessage] = queue.SimpleQueue()
         self.ledger = Ledger()
-        self.limits = parts.prepared.limits
         is_program = config.objective.kind is ObjectiveKind.command
         self._program_peaks = ProgramPeaks() if is_program else None
         self.carrier = TrialCarrier(
@@ -119,39 +119,56 @@ class SweepRunner:
             stored=parts.stored,
             machine=parts.machine,
         )
+        self.promises = open_promises(parts.reader.addresses)
+        # What the loop asks for and one part does: see `LoopPorts`.
+        self.idle, self.end_idle = parts.executor.idle, parts.executor.end_idle
+        self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
+        self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
+        self.promises_locked = self.promises.locked
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
-        chooser = open_pace_model(parts)
+        self._deadline_seconds = self.refit_step.trials_until_seconds
+        """When the trials have to be done (monotonic), as computed after each outcome."""
+        self._questions = self._open_questions()
+        chooser, admission = open_pace_model(parts), config.admission
+        is_inline = config.execution.kind is ExecutionKind.inline
+        # The user has set the number of trials on a device, or one process hides their paces.
+        hides_pace = bool(
+            is_inline or admission.max_trials_per_device or admission.max_concurrent_trials
+        )
+        self._requests = parts.prepared.make_requests()
         self.loop = SweepLoop(
             ports=self,
-            requests=parts.prepared.requests,
+            requests=self._requests,
             ledger=self.ledger,
-            limits=self.limits,
+            limits=parts.prepared.limits,
             asking=self._asking(),
-            deadline_seconds=self.refit_step.trials_until_seconds,
+            deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
-            process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
+            process=_this_process() if is_inline else None,
             n_ahead=parts.prepared.n_ahead,
             durations=make_durations(self._progress, chooser),
-            governor=make_governor(config),
+            governor=None if hides_pace else SharingGovernor(),
             chooser=chooser,
         )
-        self.executions = ExecutionPool(parts, self.loop, self.carrier, display.say)
+        self.executions = ExecutionPool(
+            *(parts, self.carrier, display.say, self.loop.break_off),
+            running=lambda: self.loop.snapshot().running,
+        )
         self._starts = TrialSpecBuilder(parts)
-        self._repeated = open_repeated(parts)
+        self._repeated = self._open_repeated()
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
-                parts.prepared.setup, self._starts.spec, self.loop.requests, self.messages.put
+                parts.prepared.setup, self._starts.spec, self._requests, self.messages.put
             )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
-        self.promises = open_promises(parts.reader.addresses)
         self._own_memory_at_start = own_memory_bytes()
         self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
         self.viewer = SweepViewer(
-            *(parts, self.loop, self.carrier, self.failures, self.growing),
+            *(parts, self.loop.snapshot, self.carrier, self.failures, self.growing),
             called_seconds=called_seconds,
         )
         self._shown_seconds = 0.0
@@ -163,7 +180,11 @@ class SweepRunner:
         """
         with contextlib.closing(self.growing):
             self._train()
-            return self.executions.closed_by(self._closing().finish)
+            finisher = SweepFinisher(
+                *(self.parts, self.loop.snapshot(), self.display, self.viewer.view),
+                *(self.view_failures, self.growing, self.refit_step, self._questions),
+            )
+            return self.executions.closed_by(finisher.finish)
 
     def _train(self) -> None:
         with (
@@ -177,12 +198,6 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
-
-    def _closing(self) -> SweepFinisher:
-        return SweepFinisher(
-            *(self.parts, self.loop, self.display, self.viewer.view),
-            *(self.view_failures, self.growing, self.refit_step),
-        )
 
     def _signals(self) -> AbstractContextManager[None]:
         if not in_main_thread():
@@ -200,9 +215,9 @@ class SweepRunner:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
-        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
+        self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
-        self.parts.others.start(self._busy, post, self._end_lost, lend)
+        self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:
@@ -213,30 +228,26 @@ class SweepRunner:
             kind = trial.kind or DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeakMeasured(trial.number, trial.started, peak_bytes, n_lanes)
-                self.loop.requests.learn(trial.params, peak, kind)
+                self._requests.learn(trial.params, peak, kind)
 
     def _take_next(self) -> None:
-        message = self._next_message()
+        message: LoopMessage = TimePassed()
+        with contextlib.suppress(queue.Empty):
+            message = self.messages.get(timeout=TICK_SECONDS)
         if isinstance(message, ReservationReleased):
             self.executions.released(message.key)
-        executions = self.loop.executions.values()
-        stopping = self.loop.stop is not None
-        line = death_line(message, executions, stopping=stopping, shown=self.viewer.shown)
-        line_to_say = line or self._declared.line(message, executions)
         self.loop.handle(message, time.monotonic())
-        if line_to_say is not None:
-            self.display.say(line_to_say)
         self._show()
 
     def _look_after_cluster(self) -> None:
         """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""
-        if self.parts.nodes is None or self.loop.error is not None:
+        if self.parts.nodes is None or (loop := self.loop.snapshot()).error is not None:
             return
         if (lost := self.parts.nodes.lost()) is not None:
             self.display.say(str(lost))  # at once: Ray may end this process before its trials end
             self.messages.put(SweepFailed(lost))
-        elif (lack := self.loop.lack) is not None:
-            self.parts.nodes.claims.want(lack.kinds, lack.n)
+        elif loop.shortage is not None:
+            self.parts.nodes.claims.want(loop.shortage.kinds, loop.shortage.n)
 
     def _take_reading(self, reading: DeviceReading) -> None:
         """Pass a reading on, in the reader's thread."""
@@ -267,15 +278,10 @@ class SweepRunner:
         asked = self.parts.study.ask()
         if asked is None:
             return None
-        if (line := self._repeated.line(asked.number, asked.params)) is not None:
+        repeated = self._repeated
+        if repeated and (line := repeated.line(asked.number, asked.params)) is not None:
             self.display.say(line)
         return PlannedTrial(asked.number, asked.params)
-
-    def _busy(self) -> Collection[int]:
-        """Return the trials that run or wait here. For any thread."""
-        loop = self.loop
-        held_back = [w.trial.number for w in loop.held_back]
-        return {*loop.running.copy(), *held_back, *(w.trial.number for w in loop.waiting.copy())}
 
     def _end_lost(self, trials: Collection[int]) -> None:
         """End trials that another sweep has taken. For any thread."""
@@ -285,15 +291,23 @@ class SweepRunner:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
     def _asking(self) -> TrialAsker:
-        n_trials, n_asked = self.parts.config.study.total, self.parts.study.n_asked
+        n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
-        return TrialAsker(self, n_trials, n_asked, self._questions(), others)
+        return TrialAsker(self, n_trials, n_asked, self._questions, others)
 
-    def _questions(self) -> ParamQuestions | NoParamQuestions:
-        suggesting = self.parts.study.suggesting
+    def _open_questions(self) -> ParamQuestions | NoParamQuestions:
+        suggesting = self.parts.study.suggester
         if suggesting is None:
             return NoParamQuestions()
         return ParamQuestions(self.parts.study, suggesting, self.display.say)
+
+    def _open_repeated(self) -> RepeatedParams | None:
+        """Return what finds repeated params. None if trials differ in more than the params they
+        begin with: in seeds and rows (a refit), or in what they ask for while they run."""
+        study, prepared = self.parts.study, self.parts.prepared
+        if prepared.plan.refit is not None or prepared.asks_for_params:
+            return None
+        return RepeatedParams(study.params(number) for number in range(study.n_asked))
 
     def _ends_in_time(self) -> bool:
         """Return whether running trials are stopped when the time is up.
@@ -322,19 +336,9 @@ class SweepRunner:
         pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
         return None if pack is None else PackKind(*pack)
 
-    def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
-        self.promises.show(promises)
-
-    def promises_locked(self) -> AbstractContextManager[None]:
-        return self.promises.locked()
-
-    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
-        return self.promises.others(begun_seconds)
-
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        specs = [self._begun(trial) for trial in trials]
-        key = trials[0].number
-        self.executions.start(key, specs, placement, self.loop.executions[key].request)
+    def submit(self, start: ExecutionStart) -> None:
+        specs = [self._begun(waiting.trial) for waiting in start.group]
+        self.executions.start(start.key, specs, start.placement, start.request)
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
         self.executions.add(key, self._begun(trial))
@@ -347,8 +351,8 @@ class SweepRunner:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
         self.refit_step.lengths.ended(outcome.trial, time.monotonic())
-        self.loop.deadline_seconds = self.refit_step.trials_until_seconds
-        for line in self.loop.asking.questions.found():
+        self._deadline_seconds = self.refit_step.trials_until_seconds
+        for line in self._questions.found():
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
@@ -376,54 +380,42 @@ class SweepRunner:
         shown = self.viewer.shown(failed.trial)
         self.display.say(f"trial {shown} failed: {fit_line(failed.cause)}")
 
-    def stop_trials(self) -> None:
-        self.executions.stop()
+    def tell_of_interruption(
+        self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
+    ) -> None:
+        shown = self.viewer.shown
+        line = interruption_line(outcome, execution, is_stopping=is_stopping, shown=shown)
+        line = line or self._declared.line(outcome, execution)
+        if line is not None:
+            self.display.say(line)
+
+    def stop_trials(self, reason: StopReason) -> None:
+        self.executions.stop(reason)
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        reading = self.loop.reading
-        has_gpu = reading is not None and DeviceKind.GPU in reading.kinds
-        return has_gpu and self.surveyor is not None and self.surveyor.is_surveying(trial)
+        return self.surveyor is not None and self.surveyor.is_surveying(trial)
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         assert self.surveyor is not None
         self.surveyor.take(surveyed)
 
-    def cap_memory(self, caps: Caps) -> None:
-        self.parts.executor.cap_memory(caps)
-
-    def n_steps(self) -> Mapping[int, int]:
-        return self.parts.executor.n_steps()
-
-    def idle(self) -> Idle:
-        return self.parts.executor.idle()
-
-    def end_idle(self, devices: Collection[DeviceId]) -> None:
-        self.parts.executor.end_idle(devices)
-
-    def _taken_over(self) -> list[TakenOverTrial]:
-        """Return the trials that an earlier sweep left. Tell the study outcomes that were
-        logged."""
+    def _taken_over(self) -> list[WaitingTrial]:
+        """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
         unfinished = []
         for asked in self.parts.study.interrupted():
             trial = PlannedTrial(asked.number, asked.params)
             known = self.parts.log.record.trials.get(asked.number)
             if known is None:
-                unfinished.append(TakenOverTrial(trial))
+                unfinished.append(WaitingTrial(trial))
             elif known.outcome is not None and known.state.is_final:
                 self.tell(known.outcome)
             else:
+                oom, deaths = known.n_out_of_memory, known.n_deaths
+                may_pack = oom == deaths == 0
                 unfinished.append(
-                    TakenOverTrial(trial, known.n_out_of_memory, known.n_deaths, known.kind)
+                    WaitingTrial(trial, may_pack, n_ran_out=oom, deaths=deaths, kind=known.kind)
                 )
         return unfinished
-
-    # --- messages ---
-
-    def _next_message(self) -> LoopMessage:
-        try:
-            return self.messages.get(timeout=TICK_SECONDS)
-        except queue.Empty:
-            return TimePassed()
 
     def _own_memory(self) -> HeldBytes:
         """Return what this process has taken since the start, and what its workers hold."""

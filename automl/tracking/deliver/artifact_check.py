@@ -75,10 +75,7 @@ def _find_experiment(runs: MlflowRuns, study: StudyRef, parent: str | None) -> s
 
 
 def _find_refusal(place: str, uri: TrackingUri) -> str | None:
-    """Return why no file can be stored at `place`; None if one can.
-
-    A bucket is not checked: this machine writes to it without the server.
-    """
+    """Return why no file can be stored at `place`; None if one can, or if it is a bucket."""
     if (folder := local_folder(place)) is not None:
         return (
             None

@@ -1,17 +1,33 @@
-"""Stores the files of runs: in a folder of this machine, or through MLflow's client."""
+"""Stores the files of runs: in a folder of this machine, or through MLflow's client.
+
+A program's files and logged artifacts each stand in a folder of the trial's own, and become
+artifacts when the trial has ended. The study may be a stranger's, hence links are left out.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import socket
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from mlflow import MlflowClient
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
+from automl.config import KeepCheckpoints
+from automl.record.study_files import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    PROGRAM_FILES_FOLDER,
+    StudyFiles,
+)
 from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.view.run_update import STUDY_TAG, TRIAL_TAG, RunUpdate
+from automl.tracking.view.trial_run import stored_kinds
 
 
 class ArtifactsElsewhereError(Exception):
@@ -109,3 +125,55 @@ def place_file(path: Path, folder: Path) -> None:
     except OSError:  # another disk, or one without hard links
         shutil.copyfile(path, temporary)
     os.replace(temporary, folder / path.name)
+
+
+MAX_FILES = 1_000
+"""Number of files stored of a folder; a data set's would be stored again for each trial."""
+_RESERVED_NAMES = (CHECKPOINTS_FOLDER, PROGRAM_FILES_FOLDER, CONFIG_FILE)
+"""Names of the sweep's own files and folders among a run's artifacts."""
+
+
+def add_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpoints) -> RunUpdate:
+    """Return the update of a trial that has ended, with its artifacts and program's files."""
+    files = StudyFiles(Path())
+    found, refused = list[tuple[str, str]](), list(update.refused)
+    for folder, stored in (
+        (files.program_files(number), keep is not KeepCheckpoints.none),
+        (files.logged_files(number), True),
+    ):
+        paths = list(islice(_list_files(study / folder), MAX_FILES + 1)) if stored else []
+        if len(paths) > MAX_FILES:
+            refused.append(f"{folder} has more than {MAX_FILES} files; the others were not stored")
+        found += [
+            ((folder / path).as_posix(), _folder_in_run(folder, path)) for path in paths[:MAX_FILES]
+        ]
+    return replace(update, own_files=sorted(found), refused=refused)
+
+
+def files_update(study: Path, number: int, study_uuid: str, keep: KeepCheckpoints) -> RunUpdate:
+    """Return the update with all files of a trial that has ended, from its folder alone."""
+    key = {STUDY_TAG: study_uuid, TRIAL_TAG: str(number)}
+    update = RunUpdate("", 0, key, {}, {}, begins=False, tags={}, metrics=())
+    update = add_own_files(update, study, number, keep)
+    paths = (StudyFiles(Path()).checkpoint(number, kind) for kind in stored_kinds(keep))
+    checkpoints = [(str(path), CHECKPOINTS_FOLDER) for path in paths if (study / path).exists()]
+    return replace(update, own_files=[*checkpoints, *update.own_files])
+
+
+def _folder_in_run(folder: Path, path: PurePosixPath) -> str:
+    """Return the file's folder in the run: the objective's own, unless the sweep uses the name."""
+    is_nested = folder.name == PROGRAM_FILES_FOLDER or path.parts[0] in _RESERVED_NAMES
+    below = PurePosixPath(folder.name) / path.parent if is_nested else path.parent
+    return "" if below == PurePosixPath() else str(below)
+
+
+def _list_files(folder: Path) -> Iterator[PurePosixPath]:
+    """Yield the files below the folder, in order; none if it is a link or does not exist."""
+    if folder.is_symlink():
+        return
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(parent, name)
+            if path.is_file() and not path.is_symlink():
+                yield PurePosixPath(path.relative_to(folder).as_posix())

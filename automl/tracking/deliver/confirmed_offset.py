@@ -12,48 +12,47 @@ changes nothing in MLflow. `LineCounter` turns offsets of the event log into num
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from automl.errors import StorageError, StudyInUseError
 from automl.record.append_only import is_line_damaged, seal_line
-from automl.record.disk import public_file_opener
+from automl.record.disk import public_file_opener, take_lock
 from automl.record.study_files import StudyFiles
 
 _HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}'
 _HEADER_BYTES = len(seal_line(_HEADER.format(offset=0, pid=0).encode()) + b"\n")
-_POLL_SECONDS = 0.05
 
 
 class DeliveryConfirmations:
-    """The open file of confirmations, under a lock: one process delivers a study at a time."""
+    """The open file of confirmations, under a lock: one process delivers a folder at a time.
 
-    def __init__(self, fd: int, offset: int, entries: Sequence[object]) -> None:
+    `SharedConfirmations` asks the database of a shared study, too.
+    """
+
+    is_shared = False
+    """Whether other sweeps may make runs of the study."""
+
+    def __init__(self, fd: int, offset: int, lines: Iterable[bytes]) -> None:
         self._fd = fd
         self._append_lock = threading.Lock()
         self.offset = offset
-        self.study: str | None = None
-        """Uuid of the study that the file is about; None where an older version wrote it."""
-        self.experiment: str | None = None
-        self.parent: str | None = None
-        self.runs: dict[int, str] = {}
+        study, self.runs = _read_entries(lines)
         """Run ids by trial number."""
-        for entry in entries:
-            match entry:
-                case {"trial": int(trial), "run": str(run)}:
-                    self.runs[trial] = run
-                case {"experiment": str(experiment), "parent": str(parent), **rest}:
-                    self.study = str(rest["study"]) if "study" in rest else None
-                    self.experiment, self.parent = experiment, parent
+        self.study: str | None = study.get("study")
+        """Uuid of the study that the file is about; None where an older version wrote it."""
+        self.experiment: str | None = study.get("experiment")
+        self.parent: str | None = study.get("parent")
+        self.completed: set[int] = set()
+        """Trials that an earlier elected sweep has delivered to their end."""
 
     @classmethod
-    def open(cls, log: Path, wait_seconds: float) -> DeliveryConfirmations:
+    def open(cls, log: Path, wait_seconds: float) -> Self:
         """Open the file that belongs to the event log `log`.
 
         Wait up to `wait_seconds` for a predecessor that is just ending. Raise StudyInUseError or
@@ -66,9 +65,18 @@ class DeliveryConfirmations:
             raise StorageError(
                 f"{path} cannot be opened ({error.strerror}): mend its rights."
             ) from error
-        _lock(fd, path, wait_seconds)
-        header, lines = _read(fd)
-        confirmed = cls(fd, _offset(header), [e for line in lines for e in _entries(line)])
+        if not take_lock(fd, wait_seconds):
+            holder = os.pread(fd, _HEADER_BYTES, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise StudyInUseError(
+                f"{path} is held by another process ({holder}) that delivers this study to "
+                "MLflow; wait until it has ended. A running sweep needs no help."
+            )
+        text = os.pread(fd, os.fstat(fd).st_size, 0)
+        whole = text[: text.rfind(b"\n") + 1]
+        os.ftruncate(fd, len(whole))  # a torn last line is cut off
+        header, *lines = whole.split(b"\n")
+        confirmed = cls(fd, _offset(header), lines)
         if len(header) + 1 != _HEADER_BYTES:
             confirmed._rewrite()
         confirmed._write_header()
@@ -83,32 +91,40 @@ class DeliveryConfirmations:
             self.offset = offset
             self._write_header()
 
-    def note_study(self, study: str, experiment: str, parent: str) -> None:
+    def check(self) -> None:
+        """Raise ValueNotTakenError when another process may write runs; called before a write."""
+
+    def note_completed(self, trials: Collection[int]) -> None:
+        """Note trials that are delivered to their end; the offset says so in an unshared study."""
+
+    def note_study(self, study: str, experiment: str, parent: str) -> str:
+        """Note the study's own run, and return the one that it has from now on."""
         if (study, experiment, parent) != (self.study, self.experiment, self.parent):
             self.study, self.experiment, self.parent = study, experiment, parent
             self._append({"study": study, "experiment": experiment, "parent": parent})
+        return parent
 
     def forget_others(self, study: str) -> None:
         """Reset the file if it came with a copied folder and is about another study's runs."""
         is_of_older_version = self.study is None and self.parent is not None
         if self.study != study and not is_of_older_version:  # its parent's tags name the study
-            self.reset()
+            self._clear()
 
-    def note_run(self, trial: int, run_id: str) -> None:
+    def note_run(self, trial: int, run_id: str) -> str:
+        """Note the run of a trial, and return the one that it has from now on."""
         self.runs[trial] = run_id
         self._append({"trial": trial, "run": run_id})
-
-    def note_runs(self, runs: Mapping[int, str]) -> None:
-        """Note those runs that the file does not have yet."""
-        for trial, run_id in runs.items():
-            if self.runs.get(trial) != run_id:
-                self.note_run(trial, run_id)
+        return run_id
 
     def reset(self) -> None:
         """Note that nothing is in MLflow: it is another store, or our runs were thrown away."""
+        self._clear()
+
+    def _clear(self) -> None:
         os.ftruncate(self._fd, 0)
         self.offset, self.study, self.experiment, self.parent = 0, None, None, None
         self.runs.clear()
+        self.completed.clear()
         self._write_header()
 
     def close(self) -> None:
@@ -154,17 +170,12 @@ def read_delivered_runs(log: Path) -> DeliveredRuns | None:
         text = StudyFiles(log.parent).delivered.read_bytes()
     except OSError:
         return None
-    found, runs = None, {}
-    for line in text[: text.rfind(b"\n") + 1].split(b"\n"):
-        for entry in _entries(line):
-            match entry:
-                case {"experiment": str(experiment), "parent": str(parent)}:
-                    found = experiment, parent
-                case {"trial": int(trial), "run": str(run)}:
-                    runs[trial] = run
-    if found is None or not all(map(str.isalnum, (*found, *runs.values()))):
+    study, runs = _read_entries(text[: text.rfind(b"\n") + 1].split(b"\n"))
+    if not study:
         return None
-    return DeliveredRuns(*found, runs)
+    experiment, parent = study["experiment"], study["parent"]
+    are_ids = all(map(str.isalnum, (experiment, parent, *runs.values())))
+    return DeliveredRuns(experiment, parent, runs) if are_ids else None
 
 
 def is_fully_delivered(log: Path) -> bool:
@@ -179,42 +190,6 @@ def is_fully_delivered(log: Path) -> bool:
         return False
 
 
-def delivered_parent_run(log: Path) -> tuple[str, str] | None:
-    """Return experiment and parent run of a study in the store that it was last delivered to.
-
-    Return None if it was never delivered, or they are unknown. This only reads, without the lock.
-    """
-    found = read_delivered_runs(log)
-    return None if found is None else (found.experiment, found.parent)
-
-
-def _lock(fd: int, path: Path, wait_seconds: float) -> None:
-    deadline = time.monotonic() + wait_seconds
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                holder = os.pread(fd, _HEADER_BYTES, 0).decode(errors="replace").strip()
-                os.close(fd)
-                raise StudyInUseError(
-                    f"{path} is held by another process ({holder}) that delivers this study to "
-                    "MLflow; wait until it has ended. A running sweep needs no help."
-                ) from None
-            time.sleep(_POLL_SECONDS)
-
-
-def _read(fd: int) -> tuple[bytes, list[bytes]]:
-    """Return the header and the lines after it; cut off a torn last line."""
-    text = os.pread(fd, os.fstat(fd).st_size, 0)
-    whole = text[: text.rfind(b"\n") + 1]
-    if len(whole) < len(text):
-        os.ftruncate(fd, len(whole))
-    header, *lines = whole.split(b"\n")
-    return header, lines
-
-
 def _offset(header: bytes) -> int:
     """Return the offset in the header; 0 if it is unreadable, so that all is delivered again."""
     try:
@@ -223,11 +198,23 @@ def _offset(header: bytes) -> int:
         return 0
 
 
-def _entries(line: bytes) -> Iterator[object]:
-    """Yield the value of a line; nothing if the line cannot be read."""
-    if not is_line_damaged(line):
+def _read_entries(lines: Iterable[bytes]) -> tuple[dict[str, str], dict[int, str]]:
+    """Return the last entry about the study, and the run ids by trial number.
+
+    Lines that cannot be read are skipped.
+    """
+    study: dict[str, str] = {}
+    runs: dict[int, str] = {}
+    for line in lines:
+        if is_line_damaged(line):
+            continue
         with contextlib.suppress(ValueError):
-            yield json.loads(line)
+            match json.loads(line):
+                case {"trial": int(trial), "run": str(run)}:
+                    runs[trial] = run
+                case {"experiment": str(), "parent": str()} as entry:
+                    study = entry
+    return study, runs
 
 
 _CHUNK_BYTES = 1 << 20

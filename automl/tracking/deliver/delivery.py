@@ -26,9 +26,13 @@ from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.disk import public_file_opener
 from automl.record.study_files import StudyFiles
 from automl.record.texts import Say, say_on_stdout
-from automl.tracking.deliver.confirmed_offset import LineCounter, delivered_parent_run
-from automl.tracking.deliver.division import SharedDeliveryJob
-from automl.tracking.deliver.process import DELIVERY_NICENESS, DRAIN_COMMAND, DeliveryJob
+from automl.tracking.deliver.confirmed_offset import LineCounter, read_delivered_runs
+from automl.tracking.deliver.process import (
+    DELIVERY_NICENESS,
+    DRAIN_COMMAND,
+    DeliveryJob,
+    SharedDeliveryJob,
+)
 from automl.tracking.long_step import long_step
 from automl.tracking.tracking_uri import TrackingUri, resolve_uri
 from automl.tracking.view.run_update import StudyRef
@@ -119,10 +123,10 @@ class DeliverySupervisor:
 
     def address(self) -> str | None:
         """Return the address of the runs on MLflow's server; None without runs or server."""
-        known = delivered_parent_run(self._log)
+        known = read_delivered_runs(self._log)
         if known is None or not self._uri.is_server:
             return None
-        return f"{self._uri.without_credentials}/{runs_view_address(known[0])}"
+        return f"{self._uri.without_credentials}/{runs_view_address(known.experiment)}"
 
     def wait_usable(self, timeout_seconds: float) -> None:
         """Return when MLflow is known to take events; raise as `wait_ready` does.
@@ -211,10 +215,7 @@ class DeliverySupervisor:
         self.stop()
 
     def _has_lost_patience(self, started: float) -> bool:
-        """Return whether MLflow has taken nothing for `PATIENCE_SECONDS` while draining.
-
-        Trouble that ended before the draining does not count: MLflow may work again by now.
-        """
+        """Return whether MLflow has taken nothing for `PATIENCE_SECONDS` of the draining."""
         if self._trouble is None:
             return False
         since = self._trouble_since if self._troubled_last > started else started

@@ -13,8 +13,7 @@ Only its writer touches the state of a run.
 from __future__ import annotations
 
 import logging
-import threading
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -58,48 +57,27 @@ def write_all(numbers: Iterable[int], write: Callable[[int], None], n_writers: i
     any other error, no more calls begin, as the fault is not that of a single trial. Return or
     raise when every call that has begun has ended.
     """
-    work = _WriteQueue(numbers, write)
-    n_threads = min(n_writers, len(work.left))
-    if n_threads <= 1:
-        work.take_all()
+    not_taken: list[ValueNotTakenError] = []
+    others: list[BaseException] = []
+
+    def attempt(number: int) -> None:
+        if others or len(not_taken) > 1:
+            return
+        try:
+            write(number)
+        except ValueNotTakenError as error:
+            not_taken.append(error)
+        except BaseException as error:  # noqa: BLE001  # raised when all calls have ended
+            others.append(error)
+
+    if n_writers == 1:
+        for number in numbers:
+            attempt(number)
     else:
-        with ThreadPoolExecutor(n_threads, "mlflow-writer") as pool:
-            for _ in range(n_threads):
-                pool.submit(work.take_all)
-    work.raise_worst()
-
-
-class _WriteQueue:
-    """The numbers that are left to write, shared by the writers' threads, and their errors."""
-
-    def __init__(self, numbers: Iterable[int], write: Callable[[int], None]) -> None:
-        self.left = deque(numbers)
-        self._write = write
-        self._lock = threading.Lock()  # guards the errors, and taking from `left`
-        self._not_taken: list[ValueNotTakenError] = []
-        self._others: list[BaseException] = []
-
-    def take_all(self) -> None:
-        """Write numbers until none is left, or until too much has failed."""
-        while (number := self._next()) is not None:
-            try:
-                self._write(number)
-            except ValueNotTakenError as error:
-                with self._lock:
-                    self._not_taken.append(error)
-            except BaseException as error:  # noqa: BLE001  # raised when all calls have ended
-                with self._lock:
-                    self._others.append(error)
-
-    def _next(self) -> int | None:
-        with self._lock:
-            if self._others or len(self._not_taken) > 1 or not self.left:
-                return None
-            return self.left.popleft()
-
-    def raise_worst(self) -> None:
-        for error in (*self._others, *self._not_taken):
-            raise error
+        with ThreadPoolExecutor(n_writers, "mlflow-writer") as pool:
+            pool.map(attempt, numbers)
+    for error in (*others, *not_taken):
+        raise error
 
 
 ARTIFACT_FOLDER = CHECKPOINTS_FOLDER
@@ -255,10 +233,7 @@ class MlflowRuns:
         self._artifacts.forget(run_id)
 
     def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
-        """Write the new values; a run just `created` has its tags and lacks its params.
-
-        Artifacts stand in the directory `study`.
-        """
+        """Write the new values; a run just `created` has its tags. Files stand in `study`."""
         params = {**(update.params if update.begins or created else {}), **update.logged_params}
         tags = {} if created else update.tags
         n_refusals = len(self._refusals.get(run_id, ()))
@@ -339,10 +314,7 @@ class MlflowRuns:
         return str(ranked[0].info.run_id) if ranked else None
 
     def _log(self, run_id: str, values: Sequence[_Value], known: Sequence[_Value]) -> None:
-        """Log `values`; leave out only those that MLflow will never take, and report them.
-
-        `known` are values that MLflow has taken before, for `_is_hopeless`.
-        """
+        """Log `values` but those that MLflow will never take; it has taken `known` before."""
         if not values:
             return
         try:

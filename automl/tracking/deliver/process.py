@@ -13,28 +13,30 @@ import gc
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from automl.config import KeepCheckpoints
+from automl.config import KeepCheckpoints, StudyConfig, TrackingConfig
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.disk import public_file_opener
 from automl.record.stop_signals import ignore_stop_signals
 from automl.record.texts import redact_text
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
-from automl.tracking.deliver.division import DeliveryDivision, SharedDeliveryJob
 from automl.tracking.mlflow_loading import load_lean, set_delivery_environment, without_extras
-from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.tracking_uri import TrackingUri, resolve_uri
 from automl.tracking.view.run_update import StudyRef
 
 if TYPE_CHECKING:
     from automl.tracking.deliver.mlflow_runs import MlflowRuns
+    from automl.tracking.deliver.shared_delivery import SharedConfirmations, SharedStudyDelivery
     from automl.tracking.deliver.study_delivery import EventLogDelivery
 
 DELIVERY_NICENESS = 10
@@ -49,6 +51,37 @@ LOCK_WAIT_SECONDS = 3.0
 DRAIN_COMMAND = "drain"
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SharedDeliveryJob:
+    """The part of a study in PostgreSQL that a sweep delivers, as sent to its deliverer."""
+
+    url: str
+    """The URL of the database, with credentials; never show it."""
+    study: str
+    """The name of the study in the database."""
+    store: str
+    """The name of MLflow's store in the database."""
+    sweep: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """The id of the sweep that holds the trials.
+
+    A new id holds none, so that the trials that other sweeps hold are left to them.
+    """
+
+    @classmethod
+    def of(cls, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob | None:
+        """Return the job of a command that runs no trials; None if the study is not shared."""
+        if not study.shared or study.storage is None or study.name is None:
+            return None
+        return cls(study.storage, study.name, mlflow_store_name(tracking))
+
+
+def mlflow_store_name(tracking: TrackingConfig) -> str:
+    """Return a name for MLflow's store, which two sweeps share if they write to the same store."""
+    uri = resolve_uri(tracking).absolute
+    store = uri.without_credentials
+    return store if uri.sqlite_path is None else f"{socket.gethostname()} {store}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +156,8 @@ def main() -> int:
     _log_redacted(uri)
     log = Path(job.log)
     try:
-        confirmed = DeliveryConfirmations.open(log, LOCK_WAIT_SECONDS)
+        shared = None if job.shared is None else _open_shared(log, job.shared)
+        confirmed = shared or DeliveryConfirmations.open(log, LOCK_WAIT_SECONDS)
         if job.study is not None:
             confirmed.forget_others(job.study.uuid)  # before the parent hears of an offset
         runs = _open_runs(uri, channel, job, confirmed.parent)
@@ -136,27 +170,32 @@ def main() -> int:
     gc.enable()
     # This reads the log up to the confirmed offset: a second after 10,000 trials, while they train.
     keep = KeepCheckpoints(job.checkpoints)
-    study = EventLogDelivery(
-        *(log, confirmed, runs, keep, job.fresh_from, job.study, job.n_known_trials),
-        division=_division(job.shared),
-    )
+    study: EventLogDelivery | SharedStudyDelivery
+    if shared is None:
+        known = job.fresh_from, job.study, job.n_known_trials
+        study = EventLogDelivery(log, confirmed, runs, keep, *known)
+    else:
+        study = shared.delivery(log, runs, keep, job.study)
     _DeliveryLoop(study, channel, draining).run()
     return 0
 
 
-def _division(job: SharedDeliveryJob | None) -> DeliveryDivision | None:
-    if job is None:
-        return None
-    from automl.tracking.deliver.shared_division import SharedStudyDivision
+def _open_shared(log: Path, job: SharedDeliveryJob) -> SharedConfirmations:
+    from automl.tracking.deliver.shared_delivery import SharedConfirmations
 
-    return SharedStudyDivision(job)
+    confirmed = SharedConfirmations.open(log, LOCK_WAIT_SECONDS)
+    confirmed.connect(**vars(job))
+    return confirmed
 
 
 class _DeliveryLoop:
     """Reads, delivers, confirms and waits, until all is delivered after the command to drain."""
 
     def __init__(
-        self, study: EventLogDelivery, channel: ParentChannel, draining: threading.Event
+        self,
+        study: EventLogDelivery | SharedStudyDelivery,
+        channel: ParentChannel,
+        draining: threading.Event,
     ) -> None:
         self._study = study
         self._channel = channel
@@ -220,10 +259,7 @@ class _DeliveryLoop:
 
 
 def _open_database_early(uri: TrackingUri) -> None:
-    """Open an existing database while the parent prepares: 1 s, and 0.05 s the second time.
-
-    Errors are hidden here, as they come again when the database is opened for the study.
-    """
+    """Open an existing database while the parent prepares (1 s), without showing errors."""
     path = uri.sqlite_path
     if path is None or not path.exists() or path.stat().st_size == 0:
         return
@@ -266,10 +302,7 @@ def _open_runs(
 
 @contextmanager
 def _send_warnings(uri: TrackingUri, channel: ParentChannel) -> Iterator[None]:
-    """Send log warnings to the parent within the block.
-
-    While the store is opened, MLflow only logs why it tries again and again.
-    """
+    """Send log warnings to the parent within the block: MLflow only logs why it tries again."""
 
     class WarningSender(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,24 +20,16 @@ from pathlib import Path
 from automl.config import KeepCheckpoints
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyFold, fold_events
+from automl.record.study_record import StudyFold
+from automl.tracking.deliver.artifacts import add_own_files
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
-from automl.tracking.deliver.division import DeliveryDivision, WholeStudyDivision
 from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
-from automl.tracking.deliver.run_writer import RunWriter, add_own_files
-from automl.tracking.mlflow_store import RunGoneError, ValueNotTakenError
+from automl.tracking.mlflow_store import RunDeletedError, RunGoneError, ValueNotTakenError
 from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
-from automl.tracking.view.study_run import StudyRun
-from automl.tracking.view.study_values import StudyValues, delivering_user, newest_study
+from automl.tracking.view.study_run import StudyRun, StudyValues, delivering_user, newest_study
 from automl.tracking.view.trial_run import TrialRun
-from automl.trial import (
-    Event,
-    SweepEnded,
-    SweepStarted,
-    TrialEvent,
-    TrialOutcome,
-)
+from automl.trial import Event, SweepEnded, SweepStarted, TrialEvent, TrialOutcome
 
 MAX_EVENTS_AT_ONCE = 2000
 """Number of events that are read, delivered and confirmed in one go."""
@@ -57,11 +50,54 @@ A trial that ends before is delivered whole: in two pieces its run would cost ha
 logger = logging.getLogger(__name__)
 
 
-class EventLogDelivery:
-    """Delivers one event log. Use it from one thread.
+class RunWriter:
+    """Writes the runs of one study, and creates a run at most once for each trial. Thread-safe."""
 
-    Its writers are threads of its own, and each writes whole trials.
-    """
+    def __init__(self, runs: MlflowRuns, confirmed: DeliveryConfirmations, study: Path) -> None:
+        """Write artifacts from below the folder `study`."""
+        self._runs, self._confirmed = runs, confirmed
+        self._study = study
+        self._revive_lock = threading.Lock()
+
+    def write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
+        """Write the update to the run.
+
+        `created` says that the run was created for this very update. Raise RunGoneError or
+        ValueNotTakenError.
+        """
+        self._confirmed.check()
+        self.store_files(experiment, run_id, update, created=created)
+
+    def store_files(
+        self, experiment: str, run_id: str, update: RunUpdate, *, created: bool = False
+    ) -> None:
+        """Do the same for a process that need not be the one that writes the study's runs."""
+        try:
+            self._runs.write(run_id, update, created=created, study=self._study)
+        except RunDeletedError:
+            self._revive(experiment, run_id)
+            self._runs.write(run_id, update, created=created, study=self._study)
+
+    def create(self, experiment: str, number: int, update: RunUpdate) -> bool:
+        """Create a run for the trial; return whether it is the one that the trial keeps."""
+        self._confirmed.check()
+        try:
+            run_id = self._runs.create(experiment, update)
+        except RunDeletedError:
+            self._revive(experiment, None)
+            run_id = self._runs.create(experiment, update)
+        kept_run = self._confirmed.note_run(number, run_id)
+        if kept_run != run_id:  # another process was first, and only its run is written to
+            self._runs.delete(run_id)
+        return kept_run == run_id
+
+    def _revive(self, experiment: str, run_id: str | None) -> None:
+        with self._revive_lock:  # only the first writer restores
+            self._runs.revive(experiment, run_id)
+
+
+class EventLogDelivery:
+    """Delivers one event log. For one thread; its writers are threads of its own."""
 
     def __init__(
         self,
@@ -72,13 +108,11 @@ class EventLogDelivery:
         fresh_from: int | None = None,
         study: StudyRef | None = None,
         n_known_trials: int = 0,
-        division: DeliveryDivision | None = None,
     ) -> None:
         """Read what the log's confirmed part says.
 
         `fresh_from`, `study` and `n_known_trials` are those of a `DeliveryJob`; None means the end
-        of the log, and the study that the log names. Without a `division` all of the study is
-        delivered.
+        of the log, and the study that the log names.
         """
         self._log = log
         self._study = study or newest_study(log)
@@ -86,17 +120,17 @@ class EventLogDelivery:
         self._runs = runs
         self._keep = keep
         self._n_known_trials = n_known_trials
-        self._is_shared = division is not None
-        self._division: DeliveryDivision = WholeStudyDivision() if division is None else division
-        self._writer = RunWriter(runs, confirmed, self._division, log.parent)
+        self._writer = RunWriter(runs, confirmed, log.parent)
         self._completed: list[int] = []
-        """Trials that are delivered completely, which the division does not know yet."""
+        """Trials that are delivered to their end, which the confirmations do not have yet."""
         self._learn_confirmed_part(fresh_from)
 
     def _learn_confirmed_part(self, fresh_from: int | None = None) -> None:
         """Learn the events up to the confirmed offset, without delivering them again."""
         self._sweeps = StudyFold()
-        """Fold of the sweeps' events alone, as trials that have ended are not kept."""
+        """Fold of the sweeps' events alone: its record is made in each round."""
+        self._all = StudyFold()
+        """Fold of all events, for the view of the best trials."""
         self._study_open = False
         self._values = StudyValues(StudyFiles(self._log.parent))
         self._trials: dict[int, TrialRun] = {}
@@ -109,15 +143,11 @@ class EventLogDelivery:
         """Trials whose run an earlier process has made, and perhaps brought to its end."""
         self._doubles_due = False
         """Whether trials have ended since the last search for doubles that a network made."""
-        self._left_to_others: dict[int, bool] = {}
-        """Whether each trial that other sweeps deliver had ended; its events are not kept here."""
         if self._study is not None:
             self._confirmed.forget_others(self._study.uuid)
         size = self._log.stat().st_size if self._log.exists() else 0
         self._fresh_from = size if fresh_from is None else fresh_from
-        if self._is_shared:  # the database knows which trials are delivered
-            self._confirmed.confirm(0)
-        elif self._confirmed.offset > min(size, self._fresh_from):
+        if self._confirmed.offset > min(size, self._fresh_from):
             self._confirmed.reset()  # the disk lost events that were confirmed
             self._fresh_from = sys.maxsize  # MLflow may have runs that are not in the log
         self._offset = 0
@@ -131,15 +161,13 @@ class EventLogDelivery:
 
     def read(self) -> bool:
         """Take new events from the log; return whether there may be more."""
-        if self._division.begin_round([n for n, ended in self._left_to_others.items() if ended]):
-            self._learn_confirmed_part()
         if self._n_pending() >= MAX_EVENTS_PENDING:
             return True  # MLflow takes nothing now: the rest can stay on disk
         n_read = 0
         for event, offset in islice(read_events(self._log, self._offset), MAX_EVENTS_AT_ONCE):
             self._learn(event)
             self._values.take(event)
-            if isinstance(event, TrialEvent):
+            if isinstance(event, TrialEvent) and event.trial not in self._confirmed.completed:
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
             self._offset = offset
@@ -157,12 +185,9 @@ class EventLogDelivery:
         if self._study is None or not (sweeps := self._sweeps.record()).sweeps:
             return  # no sweep has begun; nothing comes before its SweepStarted
         study = StudyRun(sweeps, self._study)
-        if self._is_shared and not self._learn_standing(study.ref.uuid):
-            return  # the elected sweep makes the study's run
         try:
             self._deliver_round(study, *self._open_study(study), everything=everything)
         except RunGoneError as error:
-            self._division.forget(self._confirmed.parent)
             self._confirmed.reset()
             self._learn_confirmed_part()
             raise ValueNotTakenError(
@@ -173,24 +198,23 @@ class EventLogDelivery:
     def _deliver_round(
         self, study: StudyRun, experiment: str, parent: str, *, everything: bool
     ) -> None:
-        numbers = self._claim(self._trials_to_deliver(everything))
-        self._resolve_doubts(numbers, study, experiment)
+        numbers = self._trials_to_deliver(everything)
         self._doubles_due |= any(self._trials[number].ended for number in numbers)
+        self._resolve_doubts(numbers, study, experiment)
         self._deliver_trials(numbers, study, experiment, parent)
         self._deliver_study(study, experiment, parent)  # its trials have their runs now
-        self._division.note_round(self._completed, self._offset)
+        self._confirmed.note_completed(self._completed)
         self._completed.clear()
-        if self._doubles_due and (self._runs.may_make_doubles or self._is_shared):
+        if self._doubles_due and (self._runs.may_make_doubles or self._confirmed.is_shared):
             self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
         self._doubles_due = False
 
-    def may_end(self) -> str | None:
-        """Return a text if the delivery may end, None if it goes on: see `DeliveryDivision`."""
-        return self._division.may_end(self._offset, waits=bool(self._trial_events))
+    def may_end(self) -> str:
+        """Return an empty text: nothing is left to other sweeps."""
+        return ""
 
     def end(self) -> None:
-        """Leave the rest to other sweeps, and note all known runs in `events.delivered`."""
-        self._confirmed.note_runs(self._division.end())
+        """Do nothing: all is noted."""
 
     @property
     def offset(self) -> int:
@@ -198,12 +222,13 @@ class EventLogDelivery:
         return self._confirmed.offset
 
     def _learn(self, event: Event) -> None:
+        self._all.take(event)
         if isinstance(event, SweepStarted | SweepEnded):
             if isinstance(event, SweepStarted):
                 self._study = self._study or StudyRef(event.study_uuid, event.study)
             self._sweeps.take(event)
             return
-        if not isinstance(event, TrialEvent):
+        if not isinstance(event, TrialEvent) or event.trial in self._confirmed.completed:
             return  # it serves the next sweep and is not shown in MLflow
         trial = self._trials.get(event.trial)
         if trial is None:
@@ -229,11 +254,9 @@ class EventLogDelivery:
         confirmed = self._confirmed
         if not self._study_open:
             experiment, parent = self._find_study(study)
-            if parent is None:
-                parent = self._make_study(study, experiment)
-            else:
-                parent = self._division.note_study(experiment, parent)
-            confirmed.note_study(study.ref.uuid, experiment, parent)
+            parent = parent or self._make_study(study, experiment)
+            if confirmed.note_study(study.ref.uuid, experiment, parent) != parent:
+                self._runs.delete(parent)  # another sweep has made one meanwhile
             self._share_view(study, experiment)
             self._study_open = True
         assert confirmed.experiment is not None
@@ -246,23 +269,8 @@ class EventLogDelivery:
         A refit's runs stand in the view of its study.
         """
         if study.refit_of is None:
-            best = fold_events(event for event, _ in read_events(self._log)).ranking()[:N_BEST]
+            best = self._all.record().ranking()[:N_BEST]
             self._runs.share_view(experiment, VIEW_TAG, study.shared_view(best))
-
-    def _learn_standing(self, uuid: str) -> bool:
-        """Return whether the study's own run is known, or has to be made here."""
-        standing, confirmed = self._division.standing, self._confirmed
-        if standing is None:
-            raise ValueNotTakenError("the database of the study does not answer")
-        if standing.parent != confirmed.parent:
-            self._study_open = False
-            if standing.parent is None or standing.experiment is None:
-                confirmed.experiment = confirmed.parent = None
-            else:
-                confirmed.note_study(uuid, standing.experiment, standing.parent)
-        if not standing.elected:  # once elected, it reads them again
-            self._values.clear()
-        return standing.elected or standing.parent is not None
 
     def _find_study(self, study: StudyRun) -> tuple[str, str | None]:
         """Return the study's experiment, renamed if the study was, and its run if it exists."""
@@ -286,10 +294,7 @@ class EventLogDelivery:
         update = study.update([study.first], delivering_user())
         parent = self._runs.create(experiment, update)
         self._runs.write(parent, update, created=True, study=self._log.parent)
-        kept_parent = self._division.note_study(experiment, parent)
-        if kept_parent != parent:  # another sweep has made it meanwhile
-            self._runs.delete(parent)
-        return kept_parent
+        return parent
 
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
         def write(run_id: str, update: RunUpdate) -> None:
@@ -306,32 +311,10 @@ class EventLogDelivery:
                 self._share_view(study, experiment)
             self._values.sweeps.clear()
         self._values.deliver_ensemble(study, parent, write)
+        self._values.deliver_report(study, parent, write)
         self._values.deliver_evaluations(study, parent, find, write)
 
     # --- its trials ------------------------------------------------------------------------------
-
-    def _claim(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Return the trials to deliver here; drop the events of trials that others deliver."""
-        if (claims := self._division.claim(numbers)) is None:
-            return numbers
-        ready, runs = [], self._confirmed.runs
-        for number in numbers:
-            if (claim := claims.get(number)) is None:
-                trial = self._trials.pop(number)
-                had_ended = self._left_to_others.get(number, False)
-                self._left_to_others[number] = trial.ended or had_ended
-                del self._trial_events[number], self._pending_from[number]
-            elif number in self._left_to_others:  # its first events were not kept
-                self._division.read_again()
-            else:
-                self._trials[number].fresh = claim.fresh
-                self._trials[number].is_from_other_sweep = not claim.held
-                if claim.run is None:
-                    runs.pop(number, None)
-                elif runs.get(number) != claim.run:
-                    self._note_found(number, claim.run)
-                ready.append(number)
-        return ready
 
     def _resolve_doubts(self, numbers: Sequence[int], study: StudyRun, experiment: str) -> None:
         """List all runs at once if many trials may have a run that is not known here."""
@@ -366,7 +349,9 @@ class EventLogDelivery:
             trial, events = self._trials[number], self._trial_events[number]
             update = trial.update(events, study.ref.uuid, parent, self._keep)
             update = study.trial_update(update, number)
-            if trial.ended:
+            if self._confirmed.is_shared:  # the sweep that holds the trial has its files
+                update = replace(update, artifacts=())
+            elif trial.ended:
                 update = add_own_files(update, self._log.parent, number, self._keep)
             self._deliver_trial(trial, update, experiment)
             del self._trial_events[number], self._pending_from[number]
@@ -382,9 +367,6 @@ class EventLogDelivery:
             run_id = self._runs.find(experiment, update.key)
             if run_id is not None:
                 self._note_found(number, run_id)
-        if trial.is_from_other_sweep:  # its files may lie on another machine
-            existing = (path for path in update.artifacts if (self._log.parent / path).exists())
-            update = replace(update, artifacts=tuple(existing))
         if trial.ended and number in self._found_runs:
             update = self._runs.drop_known_end_metrics(runs[number], update)
         created = number not in runs and self._create(trial, update, experiment)
@@ -394,7 +376,7 @@ class EventLogDelivery:
             self._with_doubles.discard(number)
 
     def _note_found(self, number: int, run_id: str) -> None:
-        self._confirmed.note_run(number, self._division.note_run(number, run_id))
+        self._confirmed.note_run(number, run_id)
         self._found_runs.add(number)
 
     def _create(self, trial: TrialRun, update: RunUpdate, experiment: str) -> bool:

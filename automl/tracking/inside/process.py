@@ -27,18 +27,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from automl.record.study_files import study_of_logged_files
 from automl.record.texts import fit_line, redact_text
-from automl.tracking.deliver.confirmed_offset import delivered_parent_run, read_delivered_runs
+from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.inside.plugin import TRIAL_SCHEME, TRIAL_URI, open_store
-from automl.tracking.inside.running_trials import MlflowTrial, register_trial_of_thread, remark_once
+from automl.tracking.inside.running_trials import (
+    LOG_ADDRESS_VARIABLE,
+    MlflowTrial,
+    register_trial_of_thread,
+    remark_once,
+    serve_trial,
+)
 from automl.tracking.inside.runs import TrialRuns
-from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, serve_trial
 from automl.tracking.mlflow_loading import set_trial_environment
-from automl.trial.library_redirect import LoggingTrial
+from automl.trial.session_protocols import LoggingTrial
 
 _MLFLOW_METADATA = "lib/python3*/*-packages/mlflow*-*.dist-info"
 """Pattern of MLflow's metadata below an environment's folder; mlflow-skinny matches, too."""
@@ -46,16 +50,6 @@ _WAIT_SECONDS = 60.0
 """Seconds that a program waits for its run, or for the store, at most."""
 _POLL_SECONDS = 0.05
 _Found = TypeVar("_Found")
-
-
-def has_mlflow(program: Path) -> bool:
-    """Return whether MLflow can be seen in the environment that a program is installed in."""
-    return next(program.parent.parent.glob(_MLFLOW_METADATA), None) is not None
-
-
-def _find_trial_run(log: Path, trial: int) -> str | None:
-    found = read_delivered_runs(log)
-    return None if found is None else found.runs.get(trial)
 
 
 class ForeignPrograms:
@@ -74,10 +68,15 @@ class ForeignPrograms:
         self, program: Path, log: Path, trial: int, ask: Callable[[], None]
     ) -> Mapping[str, str]:
         """Return the variables for a program of a trial; `log` is the event log of its study."""
-        if not has_mlflow(program):
+        if next(program.parent.parent.glob(_MLFLOW_METADATA), None) is None:
             return {}
+
+        def find_run() -> str | None:
+            found = read_delivered_runs(log)
+            return None if found is None else found.runs.get(trial)
+
         if self._redirect:
-            run = self._wait(lambda: _find_trial_run(log, trial), ask)
+            run = self._wait(find_run, ask)
             if run is not None:
                 return {"MLFLOW_TRACKING_URI": self._uri, "MLFLOW_RUN_ID": run}
             remark_once(
@@ -90,14 +89,11 @@ class ForeignPrograms:
             "tracking.inside=redirect, or run it by this environment's Python"
         )
         if not self._is_store_there:  # two processes that make one store at once fail
-            self._is_store_there = self._wait(lambda: delivered_parent_run(log), ask) is not None
+            self._is_store_there = self._wait(lambda: read_delivered_runs(log), ask) is not None
         return {}
 
     def _wait(self, find: Callable[[], _Found | None], ask: Callable[[], None]) -> _Found | None:
-        """Return what `find` finds in time, else None.
-
-        After the first time-out later trials are not held up any more.
-        """
+        """Return what `find` finds in time, else None; after a time-out it does not wait again."""
         deadline = time.monotonic() + self._wait_seconds
         while (found := find()) is None and time.monotonic() < deadline:
             ask()
@@ -127,10 +123,7 @@ class InsideConfig:
 
 @functools.cache
 def is_plugin_installed() -> bool:
-    """Return whether MLflow knows the trials' store.
-
-    A checkout that was updated has to be installed again before it does.
-    """
+    """Return whether MLflow knows the trials' store, which an old installation lacks."""
     known = TRIAL_SCHEME in {point.name for point in entry_points(group="mlflow.tracking_store")}
     if not known:
         logger.warning(
@@ -146,7 +139,7 @@ def open_inside(config: InsideConfig) -> MlflowInside:
 
 
 class MlflowInside:
-    """A `LoggingRedirect` (`automl.trial.library_redirect`) for MLflow."""
+    """A `LoggingRedirect` (`automl.trial.session_protocols`) for MLflow."""
 
     def __init__(self, config: InsideConfig) -> None:
         self._redirect = config.redirect
@@ -304,14 +297,14 @@ def _close_mlflow() -> None:
     fluent = sys.modules.get(_FLUENT_MODULE)
     if fluent is None:
         return
-    for close in (fluent.flush_async_logging, lambda: _end_runs(fluent)):
+
+    def end_runs() -> None:
+        while fluent.active_run() is not None:
+            fluent.end_run()
+
+    for close in (fluent.flush_async_logging, end_runs):
         try:
             close()
         except Exception as error:  # noqa: BLE001  the user's own store may fail, not the trial
             text = fit_line(f"{type(error).__name__}: {error}")
             logger.warning("MLflow inside the objective was not closed: %s", text)
-
-
-def _end_runs(fluent: ModuleType) -> None:
-    while fluent.active_run() is not None:
-        fluent.end_run()

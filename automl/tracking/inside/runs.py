@@ -97,10 +97,7 @@ class TrialRuns:
     def log(
         self, run: LoggedRun, points: Sequence[LoggedPoint], params: Mapping[str, str]
     ) -> LoggedCall:
-        """Take the values that a call logs in a run, and return those for the trial.
-
-        Raise ChangedParamError before any value is taken.
-        """
+        """Take the values that a call logs in a run; return those for the trial."""
         for name, text in params.items():
             if run.params.get(name, text) != text:
                 raise ChangedParamError(
@@ -119,10 +116,7 @@ class TrialRuns:
         return LoggedCall([self._with_free_step(p, remarks) for p in points], passed, remarks)
 
     def _with_free_step(self, point: LoggedPoint, remarks: list[str]) -> LoggedPoint:
-        """Return the point at a step that the metric does not have yet.
-
-        An objective that names no step gets step 0 from MLflow each time.
-        """
+        """Return the point at a step that the metric lacks, as many objectives name none."""
         name, step = point.name, point.step
         steps = self._passed_steps.setdefault(name, set())
         if step in steps:

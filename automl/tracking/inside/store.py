@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +24,10 @@ from mlflow.entities import (
     Metric,
     Param,
     Run,
+    RunData,
     RunInfo,
+    RunInputs,
+    RunStatus,
     RunTag,
     ViewType,
 )
@@ -36,10 +40,11 @@ from mlflow.utils.search_utils import SearchExperimentsUtils, SearchUtils
 from mlflow.utils.validation import _validate_batch_log_data
 
 from automl.record.texts import fit_line
-from automl.tracking.inside import mlflow_entities
 from automl.tracking.inside.running_trials import (
+    LOG_ADDRESS_VARIABLE,
     MlflowTrial,
     NoTrialError,
+    RemoteTrialSide,
     current_trial,
     find_trial_of_run,
     has_trials,
@@ -47,9 +52,38 @@ from automl.tracking.inside.running_trials import (
     remark_once,
 )
 from automl.tracking.inside.runs import ChangedParamError, LoggedRun
-from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, RemoteTrialSide
 from automl.tracking.view.run_update import clean_key
 from automl.trial import LoggedPoint
+
+
+def to_experiment(experiment_id: str, name: str) -> Experiment:
+    return Experiment(experiment_id, name, "", LifecycleStage.ACTIVE)
+
+
+def to_metric(point: LoggedPoint) -> Metric:
+    return Metric(point.name, point.value, point.time_ms, point.step)
+
+
+def to_mlflow_run(logged: LoggedRun, folder: Path) -> Run:
+    """Return the run as the objective logged it, with its artifacts in `folder`."""
+    info = RunInfo(
+        run_id=logged.id,
+        experiment_id=logged.experiment_id,
+        user_id=logged.user,
+        status=logged.status,
+        start_time=logged.start_ms,
+        end_time=logged.end_ms,
+        lifecycle_stage=LifecycleStage.DELETED if logged.deleted else LifecycleStage.ACTIVE,
+        artifact_uri=folder.as_uri(),
+        run_name=logged.name,
+    )
+    data = RunData(
+        [to_metric(point) for point in logged.latest.values()],
+        [Param(name, text) for name, text in logged.params.items()],
+        [RunTag(name, text) for name, text in logged.tags.items()],
+    )
+    return Run(info, data, RunInputs(list(logged.inputs)))
+
 
 _DEFAULT_EXPERIMENT = "0"
 """Id of MLflow's experiment for objectives that choose none."""
@@ -77,14 +111,12 @@ class TrialStore(AbstractStore):
 
     def get_experiment(self, experiment_id: str) -> Experiment:
         with self._lock:
-            return mlflow_entities.to_experiment(
-                experiment_id, self._experiments.get(experiment_id, experiment_id)
-            )
+            return to_experiment(experiment_id, self._experiments.get(experiment_id, experiment_id))
 
     def get_experiment_by_name(self, experiment_name: str) -> Experiment | None:
         with self._lock:
             found = [i for i, name in self._experiments.items() if name == experiment_name]
-        return mlflow_entities.to_experiment(found[0], experiment_name) if found else None
+        return to_experiment(found[0], experiment_name) if found else None
 
     def create_experiment(self, name: str, artifact_location: object, tags: object) -> str:
         with self._lock:
@@ -105,9 +137,7 @@ class TrialStore(AbstractStore):
         page_token: str | None = None,
     ) -> PagedList[Any]:
         with self._lock:
-            experiments = [
-                mlflow_entities.to_experiment(i, name) for i, name in self._experiments.items()
-            ]
+            experiments = [to_experiment(i, name) for i, name in self._experiments.items()]
         found = SearchExperimentsUtils.filter(experiments, filter_string)  # type: ignore[no-untyped-call]
         return PagedList(*_page(found, page_token, max_results))
 
@@ -145,11 +175,11 @@ class TrialStore(AbstractStore):
             )
             run.tags[MLFLOW_RUN_NAME] = run.name
         self._log(trial, run, tags=texts)
-        return mlflow_entities.to_mlflow_run(run, trial.folder(run))
+        return to_mlflow_run(run, trial.folder(run))
 
     def get_run(self, run_id: str) -> Run:
         with self._locked_run(run_id) as (trial, run):
-            return mlflow_entities.to_mlflow_run(run, trial.folder(run))
+            return to_mlflow_run(run, trial.folder(run))
 
     def update_run_info(
         self, run_id: str, run_status: int | None, end_time: int | None, run_name: str | None
@@ -157,10 +187,10 @@ class TrialStore(AbstractStore):
         """Update the objective's run alone; the sweep decides how the trial ends."""
         with self._locked_run(run_id) as (trial, run):
             if run_status is not None:
-                run.status, run.end_ms = mlflow_entities.to_run_status(run_status), end_time
+                run.status, run.end_ms = str(RunStatus.to_string(run_status)), end_time
             if run_name:
                 run.name = run.tags[MLFLOW_RUN_NAME] = run_name
-            return mlflow_entities.to_mlflow_run(run, trial.folder(run)).info
+            return to_mlflow_run(run, trial.folder(run)).info
 
     def delete_run(self, run_id: str) -> None:
         with self._locked_run(run_id) as (_, run):
@@ -184,7 +214,7 @@ class TrialStore(AbstractStore):
             trial = _find_trial()
         stages = LifecycleStage.view_type_to_stages(run_view_type)
         with trial.lock:
-            all_runs = [mlflow_entities.to_mlflow_run(run, trial.folder(run)) for run in trial.runs]
+            all_runs = [to_mlflow_run(run, trial.folder(run)) for run in trial.runs]
         selected = [
             run
             for run in all_runs
@@ -195,15 +225,11 @@ class TrialStore(AbstractStore):
         return _page(ordered, page_token, max_results)
 
     def get_metric_history(
-        self,
-        run_id: str,
-        metric_key: str,
-        max_results: int | None = None,
-        page_token: str | None = None,
+        self, run_id: str, metric_key: str, *_: object, **__: object
     ) -> PagedList[Any]:
-        with self._locked_run(run_id) as (_, run):
+        with self._locked_run(run_id) as (_trial, run):
             points = run.history.get(metric_key, ())
-            return PagedList([mlflow_entities.to_metric(point) for point in points], None)
+            return PagedList([to_metric(point) for point in points], None)
 
     # --- values ----------------------------------------------------------------------------------
 
@@ -267,10 +293,11 @@ class TrialStore(AbstractStore):
     ) -> LoggedModel:
         """Return a new model, whose files are artifacts of its run in a folder of its name."""
         with _translate_to_mlflow():
-            trial = _find_trial() if source_run_id is None else find_trial_of_run(source_run_id)[0]
-        folder = trial.side.folder
-        if source_run_id is not None:
-            folder = trial.folder(find_trial_of_run(source_run_id)[1])
+            if source_run_id is None:
+                folder = _find_trial().side.folder
+            else:
+                trial, run = find_trial_of_run(source_run_id)
+                folder = trial.folder(run)
         folder_name = clean_key(name or "model").replace("/", "_")
         with self._lock:
             taken = {model.artifact_location for model in self._models.values()}
@@ -320,13 +347,7 @@ class TrialStore(AbstractStore):
             self._models.pop(model_id, None)
 
     def search_logged_models(
-        self,
-        experiment_ids: Sequence[str],
-        filter_string: str | None = None,
-        datasets: object = None,
-        max_results: int | None = None,
-        order_by: object = None,
-        page_token: str | None = None,
+        self, experiment_ids: Sequence[str], *_: object, **__: object
     ) -> PagedList[Any]:
         """Return the models of these experiments; the other arguments are ignored."""
         with self._lock:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
@@ -21,9 +23,11 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
+from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
 from automl.record.texts import redact_text
-from automl.tracking.mlflow_store import explain_error
+from automl.tracking.mlflow_loading import mute_mlflow_info
+from automl.tracking.mlflow_store import explain_error, open_client
 from automl.tracking.registry.model_versions import (
     DIGEST_TAG,
     SHARED_TAG,
@@ -31,8 +35,11 @@ from automl.tracking.registry.model_versions import (
     RegisteredVersion,
     RunRef,
 )
-from automl.tracking.tracking_uri import TrackingUri
+from automl.tracking.tracking_uri import TrackingUri, resolve_uri
 from automl.tracking.view.run_update import STUDY_TAG
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
 
 VARIABLE = "MLFLOW_REGISTRY_URI"
 """Variable that names MLflow's registry, where it is not in the store of the runs."""
@@ -41,6 +48,17 @@ _ABSENT_CODE = "RESOURCE_DOES_NOT_EXIST"
 
 class RegistryError(AutoMLError):
     """Raised when MLflow's registry cannot be used now."""
+
+
+def open_registry(config: TrackingConfig, name: str) -> ModelRegistry:
+    """Return the registered model `name`, which may not exist yet.
+
+    It is in the store of the runs, unless MLflow has another registry set. Raise ConfigError when
+    the store of the runs does not answer.
+    """
+    uri = resolve_uri(config).absolute
+    with mute_mlflow_info():
+        return ModelRegistry(open_client(uri), uri, name)
 
 
 class ModelRegistry:
@@ -81,10 +99,7 @@ class ModelRegistry:
             )
 
     def claim(self, study_uuid: str, *, shared: bool, about: str = "") -> None:
-        """Create the registered model, described by `about`, unless it exists.
-
-        Raise ConfigError as `refuse_taken` does: another study may have been faster.
-        """
+        """Create the registered model unless it exists. Raise as `refuse_taken` does."""
         tags = {STUDY_TAG: study_uuid} | ({SHARED_TAG: "true"} if shared else {})
         with self._translate_errors():
             try:
@@ -134,20 +149,14 @@ class ModelRegistry:
         return int(aliases[alias]) if alias in aliases else None
 
     def download(self, version: RegisteredVersion, to: Path) -> Path:
-        """Download a version below `to`, and return the folder of its export.
-
-        Return `to` when the version holds no export. No code of the version is run.
-        """
+        """Download a version below `to`, and return the folder of its export, or `to`."""
         with self._translate_errors():
             place = self._client.get_model_version_download_uri(self.name, str(version.number))
             model = Path(download_artifacts(place, dst_path=str(to), tracking_uri=self._uri.text))
         return next((path.parent for path in model.glob("artifacts/*/schema.json")), to)
 
     def put(self, model: NewModel, known: RegisteredVersion | None) -> RegisteredVersion:
-        """Log the model on its run, and make a version of it; whatever exists already stays.
-
-        `known` is the model's version, if there is one: it gets the tags and the text that are new.
-        """
+        """Log the model on its run, and make or complete its version; what exists already stays."""
         with self._translate_errors():
             logged = self._find_or_log(model)
             if logged.status != LoggedModelStatus.READY:
@@ -188,8 +197,6 @@ class ModelRegistry:
 
     def _upload(self, model: NewModel, logged: LoggedModel) -> None:
         """Upload the model's files, all of them before the model is called ready."""
-        from automl.tracking.registry.model_folder import write_model_folder  # takes 2 s to load
-
         with tempfile.TemporaryDirectory() as folder:
             model_folder = Path(folder) / "model"
             write_model_folder(model_folder, model, logged.model_id)
@@ -252,3 +259,59 @@ class ModelRegistry:
 
 def _version(found: ModelVersion) -> RegisteredVersion:
     return RegisteredVersion(int(found.version), dict(found.tags), found.description or "")
+
+
+SERVED = Path(__file__).with_name("served.py")
+PACKAGE = "package"
+"""The name of the export among the artifacts, as in `served.py`."""
+REQUIREMENTS = ("mlflow", "numpy", "pandas", "onnxruntime")
+
+
+def write_model_folder(folder: Path, model: NewModel, model_id: str) -> None:
+    """Write `folder`, which must not exist yet, as MLflow keeps a model: an export, and its server.
+
+    The model is made from code (no pickle), with requirements pinned to the versions with which the
+    export was checked. Raise MlflowException or OSError.
+    """
+    import mlflow.pyfunc  # takes 2 s, which only an upload needs
+    from mlflow.models import Model
+
+    schema = json.loads((model.package / "schema.json").read_text("utf-8"))
+    with mute_mlflow_info():
+        mlflow.pyfunc.save_model(
+            folder,
+            mlflow_model=Model(run_id=model.run.run, model_uuid=model_id, model_id=model_id),
+            python_model=str(SERVED),
+            artifacts={PACKAGE: str(model.package)},
+            signature=model_signature(schema),
+            input_example=model.example,
+            pip_requirements=[f"{name}=={metadata.version(name)}" for name in REQUIREMENTS],
+        )
+
+
+def model_signature(schema: Mapping[str, Any]) -> ModelSignature:
+    """Return the columns that go in and come out, from the export's `schema.json`.
+
+    The types of columns that go in are open: a missing cell turns a frame's integers into floats,
+    and MLflow refuses both where the signature says otherwise. The export's reader knows all types.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import AnyType
+
+    anything = AnyType()  # type: ignore[no-untyped-call]
+    types = {
+        str: DataType.string,
+        int: DataType.long,
+        float: DataType.double,
+        bool: DataType.boolean,
+    }
+    classes = schema["classes"]
+    kinds = {type(label) for label in classes} or {float}
+    kind = types.get(kinds.pop(), anything) if len(kinds) == 1 else anything
+    inputs = [
+        ColSpec(anything, name) for name in dict.fromkeys(c["name"] for c in schema["columns"])
+    ]
+    outputs = [ColSpec(kind, "prediction")]
+    outputs += [ColSpec(DataType.double, f"probability_{label}") for label in classes]
+    return ModelSignature(Schema([*inputs]), Schema([*outputs]))

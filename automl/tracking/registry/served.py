@@ -35,10 +35,7 @@ class ServedModel(PythonModel):
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Return the predictions of the rows.
-
-        Raise MlflowException for a text in a column of numbers, or a missing column.
-        """
+        """Return the predictions. Raise MlflowException for rows that do not fit."""
         rows = model_input.to_dict("records")
         parts = [
             self._scores(rows[i : i + MAX_ROWS_AT_ONCE])

@@ -23,18 +23,9 @@ MEMORY_PEAK_METRIC = "memory_peak_bytes"
 END_METRICS = (VALUE_METRIC, MEMORY_PEAK_METRIC)
 """Metrics of which a trial has one value, from its end on."""
 # Tags for the reader.
-STATE_TAG, CAUSE_TAG, DEVICE_TAG = "automl.state", "automl.cause", "automl.device"
-PEAK_TAG, PREDICTED_TAG, PREDICTED_BY_TAG = (
-    "automl.memory_peak",
-    "automl.memory_predicted",
-    "automl.memory_predicted_by",
-)
-"""Tags for the bytes that a trial held by itself, the bytes it had asked for, and their source."""
+STATE_TAG, CAUSE_TAG = "automl.state", "automl.cause"
 REFUSED_TAG = "automl.refused"
 """Tag for the values of the run that MLflow refused, with the reasons."""
-OWN_TAG_PREFIXES = ("automl.", "mlflow.")
-"""Prefixes of the tags of the sweep and of MLflow, which no objective's tag has."""
-PARENT_TAG = "mlflow.parentRunId"
 NOTE_TAG = "mlflow.note.content"
 """Tag whose text MLflow shows at the top of a run's page."""
 
@@ -69,14 +60,14 @@ class RunUpdate:
     start_ms: int
     key: Mapping[str, str]
     """Tags by which the run is found again."""
-    birth_tags: Mapping[str, str]
+    birth_tags: Mapping[str, str] = field(default_factory=dict)
     """Other tags that the run has from its creation on."""
-    params: Mapping[str, str]
+    params: Mapping[str, str] = field(default_factory=dict)
     """All params of the run, whether MLflow has them or not."""
-    begins: bool
+    begins: bool = False
     """Whether the params are written: the run begins, goes on, or its objective asked for more."""
-    tags: Mapping[str, str]
-    metrics: Sequence[MetricPoint]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Sequence[MetricPoint] = ()
     once: Sequence[str] = END_METRICS
     """Metrics of which the run has one value, from its end on."""
     logged_params: Mapping[str, str] = field(default_factory=dict)
@@ -85,15 +76,15 @@ class RunUpdate:
     """MLflow's word for the run's new state; None if it stays as it was, RUNNING for a new run."""
     end_ms: int | None = None
     """Time when the run ended for good, in milliseconds since the epoch; None if it goes on."""
-    artifacts: Sequence[str] = field(default=())
+    artifacts: Sequence[str] = ()
     """Checkpoints to store, by their paths below the study's directory."""
-    files: Sequence[str] = field(default=())
+    files: Sequence[str] = ()
     """Other files to store, beside the checkpoints' folder, by their paths below the study."""
-    own_files: Sequence[tuple[str, str]] = field(default=())
+    own_files: Sequence[tuple[str, str]] = ()
     """Files with a folder of their own in the run, such as those that a trial made itself.
 
     Each is a path below the study's directory, with its folder in the run."""
-    refused: Sequence[str] = field(default=())
+    refused: Sequence[str] = ()
     """Texts about values of the events that are not stored."""
 
 
@@ -113,10 +104,7 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    """Return params that MLflow takes.
-
-    Params are data: only texts that can be nothing but a credential are masked in them.
-    """
+    """Return params that MLflow takes; only what can be nothing but a credential is masked."""
     return {
         clean_key(k): mask_urls(printable_text(cut_text(v, MAX_PARAM_CHARACTERS)))
         for k, v in params.items()

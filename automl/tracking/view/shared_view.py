@@ -148,9 +148,6 @@ def runs_view_address(experiment: str) -> str:
 
 
 def runs_by_value_address(experiment: str, *, minimizes: bool) -> str:
-    """Return the address of the runs without a view, for experiments of earlier versions.
-
-    The page then shows no columns of params.
-    """
+    """Return the address of the runs without a view, for experiments of earlier versions."""
     order = f"orderByKey=metrics.%60{VALUE_METRIC}%60&orderByAsc={str(minimizes).lower()}"
     return f"#/experiments/{experiment}/runs?{order}&workflowType=machine_learning"

@@ -1,23 +1,48 @@
-"""Computes what MLflow shows of a study itself: its own run, the parent of its trials'. Pure."""
+"""Computes what MLflow shows of a study itself: its own run, the parent of its trials'.
+
+Its values are the begins and ends of sweeps, the ensemble, evaluations and tunings of exports.
+
+An evaluation puts scores on the runs of its trials and of the study: `test_loss` with
+`test_loss_low` and `test_loss_high`, the ends of its 95 % interval. On rows by which trials were
+chosen the names begin with `validation_`, for trials with folds with `out_of_fold_`. The study's
+run has the scores of the first model and those of the baselines (`test_loss_linear`). For a refit
+no trial has a run: the study's run has the refit's scores, and the trial's those of its own model.
+
+A tuning of an export puts figures on the study's run: `export_p50_seconds_onnx_2_threads` for one
+row at a time, and `export_rows_per_second_…`, whose step is the number of rows of a call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import getpass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from automl.config import STUDY_NAME_PATTERN
-from automl.record.study_files import CONFIG_FILE
-from automl.record.study_record import StudyRecord
+from automl.record.event_log import read_events
+from automl.record.study_files import (
+    CONFIG_FILE,
+    PLOT_NAMES,
+    PLOTS_FOLDER,
+    REPORT_FILE,
+    StudyFiles,
+)
+from automl.record.study_record import StudyRecord, fold_events
 from automl.record.trial_record import TrialRecord
+from automl.tracking.deliver.mlflow_runs import is_path_below
 from automl.tracking.view.run_update import (
     KIND_TAG,
     NOTE_TAG,
     STATE_TAG,
     STUDY_TAG,
+    TRIAL_TAG,
     VALUE_METRIC,
     MetricPoint,
     RunUpdate,
     StudyRef,
+    clean_key,
     clean_tags,
     nan_if_infinite,
     to_ms,
@@ -28,7 +53,18 @@ from automl.tracking.view.shared_view import (
     searched_params,
     shared_view_tag,
 )
-from automl.trial import SweepEnded, SweepStarted, TrialState, trial_name
+from automl.trial import (
+    EnsembleBuilt,
+    Event,
+    ExportTuned,
+    ModelsEvaluated,
+    ReportWritten,
+    ScoreDifference,
+    SweepEnded,
+    SweepStarted,
+    TrialState,
+    trial_name,
+)
 
 
 @dataclass(frozen=True)
@@ -51,10 +87,7 @@ class StudyRun:
 
     @property
     def refit_of(self) -> str | None:
-        """Return the study whose winner is trained again here; None if this is no refit.
-
-        The run of a refit stands in the experiment of that study.
-        """
+        """Return the study whose winner is trained again, and whose experiment is used."""
         name = self.study.settings.get("refit.of", "")
         return name if STUDY_NAME_PATTERN.fullmatch(name) else None
 
@@ -188,3 +221,205 @@ def _summary_points(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[Met
             yield MetricPoint(f"trials_{state.value}", float(n), time_ms, 0)
         if event.best_value is not None:
             yield MetricPoint("best_value", nan_if_infinite(event.best_value), time_ms, 0)
+
+
+_TAGS = {
+    EnsembleBuilt: "automl.ensemble",
+    ModelsEvaluated: "automl.evaluated",
+    ExportTuned: "automl.export",
+    ReportWritten: "automl.report",
+}
+"""The tag of each event: the ensemble's members with their weights; the rows of an evaluation, and
+how the other models compare; the runtime chosen for an export, and its model; the page's name."""
+
+
+def ensemble_run_update(
+    event: EnsembleBuilt, study: StudyRef, file: Sequence[str], plots: Sequence[str]
+) -> RunUpdate:
+    """Return the update of the study's run with the ensemble, by the paths of its files."""
+    members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
+    points = [_point(event, f"ensemble_{metric}", v) for metric, v in event.scores.items()]
+    return replace(
+        _study_update(event, study, f"{members}; chosen by {event.n_rows:,} rows", points),
+        files=file,
+        own_files=[(path, PLOTS_FOLDER) for path in plots],
+    )
+
+
+def evaluated_trial_update(event: ModelsEvaluated, number: int, study_uuid: str) -> RunUpdate:
+    """Return the update of a trial's run with its scores."""
+    name = trial_name(number)
+    text = event.rows
+    if differences := event.differences.get(name):
+        text += f"\nagainst {event.models[0]}: {_comparison_text(differences)}"
+    return RunUpdate(
+        name=name,
+        start_ms=to_ms(event.time),
+        key={STUDY_TAG: study_uuid, TRIAL_TAG: str(number)},
+        tags=clean_tags({_TAGS[ModelsEvaluated]: text}),
+        metrics=model_score_points(event, name),
+    )
+
+
+def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate:
+    """Return the update of the study's own run with the scores of an evaluation."""
+    names = event.models
+    first = names[0] if names else ""
+    lines = [f"{first} on {event.rows}"]
+    lines += [f"{name} against it: {_comparison_text(d)}" for name, d in event.differences.items()]
+    points = model_score_points(event, first)
+    points += [
+        _evaluation_point(event, f"{metric}_{name}", score.value)
+        for name, scores in event.scores.items()
+        if name not in names
+        for metric, score in scores.items()
+    ]
+    return _study_update(event, study, "\n".join(lines), points)
+
+
+def model_score_points(event: ModelsEvaluated, name: str) -> list[MetricPoint]:
+    """Return the scores of one model, with the ends of their intervals."""
+    return [
+        _evaluation_point(event, f"{metric}{end}", value)
+        for metric, score in event.scores.get(name, {}).items()
+        for end, value in (("", score.value), ("_low", score.low), ("_high", score.high))
+    ]
+
+
+def _evaluation_point(event: ModelsEvaluated, metric: str, value: float) -> MetricPoint:
+    return _point(event, f"{'test' if event.kind.unseen else event.kind.value}_{metric}", value)
+
+
+def _comparison_text(differences: Mapping[str, ScoreDifference]) -> str:
+    return ", ".join(
+        f"{metric} {diff.value:+.4g} ({diff.low:+.4g} to {diff.high:+.4g}; {diff.verdict})"
+        for metric, diff in differences.items()
+    )
+
+
+def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
+    """Return the update of the study's own run with the figures of a tuning."""
+    points = []
+    for runtime, figures in event.figures.items():
+        slug = "_".join(re.findall(r"\w+", runtime))
+        for name, value in figures.items():
+            figure, _, n_rows = name.partition("@")
+            step = int(n_rows) if re.fullmatch(r"\d{1,9}", n_rows, re.ASCII) else 0
+            points.append(_point(event, f"export_{figure}_{slug}", value, step))
+    return _study_update(event, study, f"{event.model}: {event.chosen or 'none chosen'}", points)
+
+
+def _study_update(
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten,
+    study: StudyRef,
+    text: str,
+    points: Sequence[MetricPoint],
+) -> RunUpdate:
+    return RunUpdate(
+        name=study.name,
+        start_ms=to_ms(event.time),
+        key={STUDY_TAG: study.uuid, KIND_TAG: "study"},
+        tags=clean_tags({_TAGS[type(event)]: text}),
+        metrics=points,
+    )
+
+
+def _point(
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned, name: str, value: float, step: int = 0
+) -> MetricPoint:
+    """Return a value of the event; MLflow shows that of the later event, at the same step."""
+    return MetricPoint(clean_key(name), nan_if_infinite(value), to_ms(event.time), step)
+
+
+Write = Callable[[str, RunUpdate], None]
+"""A function that writes an update to an existing run, given its id."""
+
+
+class StudyValues:
+    """The study's own values that were read from the log and are not delivered yet."""
+
+    def __init__(self, files: StudyFiles) -> None:
+        self._files = files
+        self.sweeps: list[SweepStarted | SweepEnded] = []
+        self._evaluations: list[ModelsEvaluated | ExportTuned] = []
+        self._ensemble: EnsembleBuilt | None = None
+        """The newest ensemble that is not delivered yet."""
+        self._report: ReportWritten | None = None
+        """The newest report that is not delivered yet."""
+
+    def take(self, event: Event) -> None:
+        """Keep an event of the study itself; ignore events of trials."""
+        if isinstance(event, SweepStarted | SweepEnded):
+            self.sweeps.append(event)
+        elif isinstance(event, ModelsEvaluated | ExportTuned):
+            self._evaluations.append(event)
+        elif isinstance(event, EnsembleBuilt):
+            self._ensemble = event
+        elif isinstance(event, ReportWritten):
+            self._report = event
+
+    def clear(self) -> None:
+        """Drop all values, as another sweep delivers them."""
+        self.sweeps.clear()
+        self._evaluations.clear()
+        self._ensemble = self._report = None
+
+    def sweeps_update(self, study: StudyRun) -> RunUpdate:
+        """Return the update of the study's run by the sweeps' events; at least one is needed."""
+        return study.update(self.sweeps, delivering_user(), self._own_file(self._files.config))
+
+    def deliver_ensemble(self, study: StudyRun, parent: str, write: Write) -> None:
+        if self._ensemble is not None:
+            file = self._own_file(self._files.ensemble)
+            plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
+            write(parent, ensemble_run_update(self._ensemble, study.ref, file, plots))
+            self._ensemble = None
+
+    def deliver_report(self, study: StudyRun, parent: str, write: Write) -> None:
+        if self._report is not None:
+            update = _study_update(self._report, study.ref, REPORT_FILE, ())
+            write(parent, replace(update, files=self._own_file(self._files.report)))
+            self._report = None
+
+    def deliver_evaluations(
+        self,
+        study: StudyRun,
+        parent: str,
+        find: Callable[[int, RunUpdate], str | None],
+        write: Write,
+    ) -> None:
+        """Deliver evaluations and tunings, in order; `find` returns the run of a trial."""
+        while self._evaluations:
+            event = self._evaluations[0]
+            if isinstance(event, ExportTuned):
+                write(parent, tuning_run_update(event, study.ref))
+                del self._evaluations[0]
+                continue
+            write(parent, evaluated_study_update(event, study.ref))
+            for number in event.trials:
+                update = evaluated_trial_update(event, number, study.ref.uuid)
+                run_id = find(number, update)
+                if run_id is not None:  # a stranger's log may name trials without a run
+                    write(run_id, update)
+            del self._evaluations[0]
+
+    def _own_file(self, path: Path) -> Sequence[str]:
+        """Return the path of a file below the study; nothing if absent, or a link."""
+        below = path.relative_to(self._files.path).as_posix()
+        return (below,) if path.is_file() and is_path_below(self._files.path, below) else ()
+
+
+def newest_study(log: Path) -> StudyRef | None:
+    """Return the study that the log's last sweep worked on; None if no sweep has begun."""
+    study = fold_events(event for event, _ in read_events(log) if isinstance(event, SweepStarted))
+    if not study.sweeps:
+        return None
+    return StudyRef(study.uuid, study.name, study.former_names)
+
+
+def delivering_user() -> str:
+    """Return the name of the user who delivers, as MLflow shows it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return "unknown"

@@ -16,15 +16,9 @@ from automl.record.texts import cut_text, cut_text_middle
 from automl.record.trial_record import TrialFold, TrialRecord
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
-    DEVICE_TAG,
     MAX_TAG_CHARACTERS,
     MEMORY_PEAK_METRIC,
     NOTE_TAG,
-    OWN_TAG_PREFIXES,
-    PARENT_TAG,
-    PEAK_TAG,
-    PREDICTED_BY_TAG,
-    PREDICTED_TAG,
     STATE_TAG,
     STUDY_TAG,
     TRIAL_TAG,
@@ -53,6 +47,15 @@ from automl.trial import (
     trial_name,
 )
 
+DEVICE_TAG, PARENT_TAG = "automl.device", "mlflow.parentRunId"
+PEAK_TAG, PREDICTED_TAG, PREDICTED_BY_TAG = (
+    "automl.memory_peak",
+    "automl.memory_predicted",
+    "automl.memory_predicted_by",
+)
+"""Tags for the bytes that a trial held by itself, the bytes it had asked for, and their source."""
+OWN_TAG_PREFIXES = ("automl.", "mlflow.")
+"""Prefixes of the tags of the sweep and of MLflow, which no objective's tag has."""
 _STATUS = {
     TrialState.RUNNING: "RUNNING",
     TrialState.INTERRUPTED: "SCHEDULED",
@@ -72,8 +75,6 @@ class TrialRun:
         self.number = first.trial
         self.fresh = fresh
         """Whether no earlier process can have made the run."""
-        self.is_from_other_sweep = False
-        """Whether another sweep held the trial, whose files may lie on that sweep's disk."""
         self._fold = TrialFold(first.trial, first.time)
         self._infinite: set[str] = set()
 
@@ -93,10 +94,7 @@ class TrialRun:
     def update(
         self, events: Sequence[TrialEvent], study_uuid: str, parent: str, keep: KeepCheckpoints
     ) -> RunUpdate:
-        """Return the changes of the run by `events`, which are the last that were taken.
-
-        `parent` is the id of the study's own run.
-        """
+        """Return the run's changes by `events`, the last that were taken."""
         trial = self._fold.record()
         begins = any(isinstance(event, TrialStarted) for event in events)
         has_new_params = any(isinstance(event, ParamsSuggested) for event in events)
@@ -142,10 +140,7 @@ class TrialRun:
 
 
 def _objective_tags(events: Iterable[TrialEvent]) -> dict[str, str]:
-    """Return the objective's tags.
-
-    The sweep's own tags are left out: a stranger's log may name them here.
-    """
+    """Return the objective's tags, without those of the sweep, which a stranger's log may name."""
     tags = {event.name: event.text for event in events if isinstance(event, TrialTagged)}
     return {name: text for name, text in tags.items() if not name.startswith(OWN_TAG_PREFIXES)}
 
@@ -194,7 +189,7 @@ def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Metri
 def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:
     """Return paths of the checkpoints to store, and texts about those that are not stored."""
     stored, refused = [], []
-    for kind in _stored_kinds(keep) if trial.state.is_final else ():
+    for kind in stored_kinds(keep) if trial.state.is_final else ():
         if kind not in trial.checkpoints:
             continue
         path = own_checkpoint(trial.checkpoints[kind], trial.number, kind)
@@ -208,7 +203,7 @@ def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[li
     return stored, refused
 
 
-def _stored_kinds(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
+def stored_kinds(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
     return {
         KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
         KeepCheckpoints.best: (CheckpointKind.BEST,),

@@ -78,8 +78,8 @@ def _address_part(study: Path | None, server: TrackingUri, say: Say) -> str:
     if study is None:
         return EXPERIMENTS_PATH
     set_mlflow_defaults(os.environ)
-    load_lean("automl.tracking.view.study_address")
-    from automl.tracking.view.study_address import study_runs_address
+    load_lean("automl.tracking.mlflow_store")
+    from automl.tracking.mlflow_store import study_runs_address
 
     try:
         found = study_runs_address(server, StudyFiles(study).events)

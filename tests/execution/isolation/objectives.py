@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import builtins
 import logging
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,15 +13,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import automl
-from automl.execution.isolation.watched_values import watched_values
+from automl.execution.watched_values import read_watched_values
 
 HERE = __name__
 _in_worker = multiprocessing.parent_process() is not None
-_opened = tempfile.TemporaryFile() if _in_worker else None  # noqa: SIM115  every trial reads it
 _pool: list[object] = []
 _first: dict[str, object] = {}
 sys.path.append("/added/by/the/module")
@@ -45,11 +41,8 @@ def nothing(trial: automl.TrialContext) -> None:
 
 
 def change_all(trial: automl.TrialContext) -> None:
-    """Every value that can be put back, an alarm included that would end the process."""
-    signal.setitimer(signal.ITIMER_REAL, 3600)
+    """Every value that can be put back."""
     multiprocessing.set_start_method("spawn")
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     os.chdir("/")
     os.environ["AUTOML_TEST_LEFT"] = "1"
     sys.argv = ["train.py"]
@@ -59,7 +52,6 @@ def change_all(trial: automl.TrialContext) -> None:
     torch.set_default_device("meta")
     torch.set_num_threads(2)
     torch.set_grad_enabled(False)
-    torch.set_autocast_enabled("cpu", True)
     torch.autograd.set_detect_anomaly(True)
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
@@ -69,6 +61,10 @@ def change_all(trial: automl.TrialContext) -> None:
     pyplot.figure()
 
 
+def change_dtype(trial: automl.TrialContext) -> None:
+    torch.set_default_dtype(torch.float64)
+
+
 def change_all_and_fail(trial: automl.TrialContext) -> None:
     change_all(trial)
     raise ValueError("after it")
@@ -76,12 +72,11 @@ def change_all_and_fail(trial: automl.TrialContext) -> None:
 
 def look(trial: automl.TrialContext) -> None:
     """Fails where anything differs from what the first trial met that looked."""
-    if signal.getitimer(signal.ITIMER_REAL)[0]:
-        raise ValueError("an alarm is set")
     if "/added/by/the/module" not in sys.path:
         raise ValueError("what the module added is gone")
-    now = {**watched_values()}
-    now["logging"] = now["logging"].setups["root"], "tests.left" in now["logging"].setups
+    now = {**read_watched_values()}
+    setups = now["logging"][0]
+    now["logging"] = setups["root"], "tests.left" in setups
     differ = [name for name, was in _first.items() if was != now[name]]
     _first.update(now)
     if differ:
@@ -91,40 +86,12 @@ def look(trial: automl.TrialContext) -> None:
 # --- what ends the process ---
 
 
-def replace_function(trial: automl.TrialContext) -> None:
-    torch.nn.functional.relu = torch.nn.functional.gelu  # type: ignore[assignment]
-
-
-def replace_numpys(trial: automl.TrialContext) -> None:
-    np.random.rand = np.random.randn
-
-
-def break_builtins(trial: automl.TrialContext) -> None:
-    def broken(*args: object) -> object:
-        raise TypeError("broken")
-
-    builtins.sorted = broken  # type: ignore[assignment]
-
-
 def leave_thread(trial: automl.TrialContext) -> None:
     threading.Thread(target=wait_for_ever).start()
 
 
-def leave_daemon(trial: automl.TrialContext) -> None:
-    threading.Thread(target=wait_for_ever, daemon=True).start()
-
-
 def wait_for_ever() -> None:
     threading.Event().wait()
-
-
-def close_descriptor(trial: automl.TrialContext) -> None:
-    assert _opened is not None
-    os.close(_opened.fileno())
-
-
-def set_interop_threads(trial: automl.TrialContext) -> None:
-    torch.set_num_interop_threads(7)
 
 
 def close_standard_streams(trial: automl.TrialContext) -> None:

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from automl.execution.executor import TrialFeed
-from automl.execution.inline_executor import InlineExecutor
-from automl.execution.isolation.trial_isolation import ThreadIsolation
-from automl.execution.isolation.watched_values import put_back_watched_values, watched_values
-from automl.trial import FinishedOutcome, ProcessEntry, TrialEvent, Verdict
+from automl.execution.executor import InlineExecutor, TrialFeed
+from automl.execution.trial_isolation import ThreadIsolation
+from automl.execution.watched_values import put_back_watched_values, read_watched_values
+from automl.trial import FinishedOutcome, ProcessEntry, TrialEvent, TrialOutcome, Verdict
 from tests.execution.isolation.conftest import of_objectives
 from tests.models.conftest import make_spec
 from tests.places import ON_HOST
@@ -27,7 +26,7 @@ CANNOT_END = "a trial left this process changed, which execution=inline cannot e
 @pytest.fixture(autouse=True)
 def _before() -> Iterator[None]:
     """What a test breaks here would be met by others."""
-    before = watched_values()
+    before = read_watched_values()
     yield
     assert put_back_watched_values(before) == []
 
@@ -117,19 +116,26 @@ def test_side_by_side_a_threads_own_is_put_back_at_once() -> None:
     other.end()
 
 
-def test_a_function_that_was_replaced_is_put_back_and_named_once(
-    caplog: pytest.LogCaptureFixture,
+def test_what_cannot_be_put_back_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    apart, was = ThreadIsolation(), torch.relu
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    apart = ThreadIsolation()
     for _ in range(2):
         trial = Trial(apart)
-        trial.do(lambda: setattr(torch, "relu", torch.sigmoid))
+        trial.do(lambda: os.chdir("/"))
         trial.end()
-        assert torch.relu is was
+        os.chdir(tmp_path)
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
     [message] = [record.getMessage() for record in caplog.records]
     assert message.startswith(CANNOT_END)
-    assert "torch.relu was another" in message
-    assert not apart.spent, "the sweep's own process goes on"
+    assert "working directory (FileNotFoundError: " in message
+    assert apart.process_is_reusable, "the sweep's own process goes on"
 
 
 def test_threads_and_processes_may_be_the_sweeps(caplog: pytest.LogCaptureFixture) -> None:
@@ -156,13 +162,11 @@ def test_the_executor_keeps_its_trials_apart(
         events.extend(new)
         return {}
 
-    for number, act in enumerate(["replace_function", "nothing"]):
+    for number, act in enumerate(["look", "change_dtype", "look"]):
         feed = TrialFeed([make_spec(tmp_path, {"act": act}, number)], lambda taken: None)
         executor.execute(feed, ON_HOST, on_events)
     executor.close()
     torch.set_num_threads(threads)
-    assert [type(event) for event in events if isinstance(event, FinishedOutcome)] == [
-        FinishedOutcome
-    ] * 2
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert [text.startswith(CANNOT_END) for text in said] == [True]
+    ended = [event for event in events if isinstance(event, TrialOutcome)]
+    assert [type(event) for event in ended] == [FinishedOutcome] * 3, ended
+    assert [record.getMessage() for record in caplog.records] == []

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,10 +13,10 @@ import matplotlib as mpl
 import pytest
 import torch
 
-from automl.execution.isolation.watched_values import (
+from automl.execution.watched_values import (
     WATCHED_VALUES,
     put_back_watched_values,
-    watched_values,
+    read_watched_values,
 )
 
 mpl.use("agg")
@@ -26,7 +24,6 @@ mpl.use("agg")
 
 def _set_several_flags() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
 
 
@@ -34,15 +31,6 @@ def _replace_variables() -> None:
     os.environ["AUTOML_TEST_NEW"] = "1"
     del os.environ["AUTOML_TEST_GONE"]
     os.environ["AUTOML_TEST_OTHER"] = "after"
-
-
-def _block() -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-
-
-def _listen() -> None:
-    signal.signal(signal.SIGUSR1, lambda *_: None)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _log_to_a_file() -> None:
@@ -61,20 +49,12 @@ def _plot() -> None:
     pyplot.figure()
 
 
-def _enter_autocast() -> None:
-    torch.set_autocast_enabled("cpu", True)
-    torch.set_autocast_dtype("cpu", torch.float16)
-
-
 def _set_precisions() -> None:
     torch.set_float32_matmul_precision("medium")
     torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
 
 
 CHANGES: dict[str, Callable[[], object]] = {
-    "alarms": lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 3600),  # pytest has the real one
-    "signal handlers": _listen,
-    "blocked signals": _block,
     "working directory": lambda: os.chdir("/"),
     "environment": _replace_variables,
     "sys.argv": lambda: setattr(sys, "argv", ["train.py", "--lr", "1"]),
@@ -88,12 +68,10 @@ CHANGES: dict[str, Callable[[], object]] = {
     "default device": lambda: torch.set_default_device("meta"),
     "threads of torch": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "grad mode": lambda: torch.set_grad_enabled(False),
-    "autocast": _enter_autocast,
     "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
     "deterministic flags": _set_several_flags,
     "float32 precision": _set_precisions,
 }
-NEVER_PUT_BACK = {"modes of torch"}
 
 
 @pytest.fixture(autouse=True)
@@ -102,28 +80,28 @@ def _before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AUTOML_TEST_GONE", "before")
     monkeypatch.setenv("AUTOML_TEST_OTHER", "before")
     logging.getLogger("tests.before").addHandler(logging.NullHandler())
-    before = watched_values()
+    before = read_watched_values()
     yield
     assert put_back_watched_values(before) == []
 
 
 def test_each_value_of_the_list_has_a_test() -> None:
-    assert CHANGES.keys() | NEVER_PUT_BACK == {watched.name for watched in WATCHED_VALUES}
+    assert CHANGES.keys() == {watched.name for watched in WATCHED_VALUES}
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_value_is_put_back(name: str) -> None:
-    before = watched_values()
+    before = read_watched_values()
     CHANGES[name]()
-    assert watched_values()[name] != before[name]
+    assert read_watched_values()[name] != before[name]
     assert put_back_watched_values(before) == []
-    assert watched_values()[name] == before[name]
+    assert read_watched_values()[name] == before[name]
 
 
 @pytest.mark.parametrize("change", [lambda: sys.path.clear(), lambda: setattr(sys, "path", ["/"])])
 def test_a_list_is_the_same_object_with_the_same_content(change: Callable[[], None]) -> None:
     """Others hold it, too."""
-    held, content, before = sys.path, list(sys.path), watched_values()
+    held, content, before = sys.path, list(sys.path), read_watched_values()
     change()
     assert put_back_watched_values(before) == []
     assert sys.path is held
@@ -131,7 +109,7 @@ def test_a_list_is_the_same_object_with_the_same_content(change: Callable[[], No
 
 
 def test_a_variable_that_is_put_back_is_seen_by_programs() -> None:
-    before = watched_values()
+    before = read_watched_values()
     _replace_variables()
     put_back_watched_values(before)
     with os.popen("echo $AUTOML_TEST_NEW-$AUTOML_TEST_GONE-$AUTOML_TEST_OTHER") as program:
@@ -139,7 +117,7 @@ def test_a_variable_that_is_put_back_is_seen_by_programs() -> None:
 
 
 def test_what_torch_set_anew_and_by_its_newer_settings_is_put_back_together() -> None:
-    before = watched_values()
+    before = read_watched_values()
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     with pytest.raises(RuntimeError, match="precision"):
         torch.get_float32_matmul_precision()
@@ -150,7 +128,7 @@ def test_what_torch_set_anew_and_by_its_newer_settings_is_put_back_together() ->
 def test_a_folder_that_was_removed_is_left(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    before = watched_values()
+    before = read_watched_values()
     os.chdir(gone)
     gone.rmdir()
     assert put_back_watched_values(before) == []
@@ -162,7 +140,7 @@ def test_what_cannot_be_put_back_is_named_and_the_rest_is_put_back(tmp_path: Pat
     gone = tmp_path / "gone"
     gone.mkdir()
     os.chdir(gone)
-    before = watched_values()
+    before = read_watched_values()
     os.chdir(here)
     gone.rmdir()
     torch.set_grad_enabled(False)
@@ -170,18 +148,6 @@ def test_what_cannot_be_put_back_is_named_and_the_rest_is_put_back(tmp_path: Pat
     assert len(failed) == 1
     assert failed[0].startswith("working directory (FileNotFoundError: ")
     assert torch.is_grad_enabled()
-
-
-def test_a_mode_that_was_entered_for_good_is_named() -> None:
-    before = watched_values()
-    mode = torch.inference_mode()
-    mode.__enter__()
-    try:
-        assert put_back_watched_values(before) == [
-            "modes of torch (RuntimeError: one was entered, or left, for good)"
-        ]
-    finally:
-        mode.__exit__(None, None, None)
 
 
 def test_loggers_of_what_a_trial_imports_first_stay_as_they_were_set_up(
@@ -196,27 +162,12 @@ def test_loggers_of_what_a_trial_imports_first_stay_as_they_were_set_up(
         "def train():\n"
         "    logging.getLogger(__name__).addHandler(logging.NullHandler())\n"
     )
-    first = watched_values()
+    first = read_watched_values()
     module = __import__(name)
     put_back_watched_values(first)
     assert len(logging.getLogger(f"{name}.part").handlers) == 1
-    second = watched_values()
+    second = read_watched_values()
     module.train()
     put_back_watched_values(second)
     assert logging.getLogger(name).handlers == []
     assert len(logging.getLogger(f"{name}.part").handlers) == 1
-
-
-def test_another_thread_than_the_main_one_leaves_signals_alone() -> None:
-    failed: list[str] = []
-
-    def trial() -> None:
-        before = watched_values()
-        torch.set_default_dtype(torch.float64)
-        failed.extend(put_back_watched_values(before))
-
-    thread = threading.Thread(target=trial)
-    thread.start()
-    thread.join()
-    assert failed == []
-    assert torch.get_default_dtype() is torch.float32

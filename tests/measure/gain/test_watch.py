@@ -76,12 +76,12 @@ def test_a_users_function_is_ended_at_a_step(tmp_path: Path) -> None:
 
 def test_rows_that_are_copied_are_rows_of_the_data(disc: Dataset) -> None:
     kept = DataOnDevices(disc)
-    train = DataCopiedPerStep(kept).on("cpu", torch.float32).train
+    train = DataCopiedPerStep(kept).tensors("cpu", torch.float32).train
     n = len(train.x)
     assert n == len(disc.train)
     at = torch.arange(n // 2)
     x, y = train.x.index_select(0, at), train.y.index_select(0, at)
-    whole = kept.on("cpu", torch.float32).train
+    whole = kept.tensors("cpu", torch.float32).train
     rows = {(*row, label) for row, label in zip(whole.x.tolist(), whole.y.tolist(), strict=True)}
     found = {(*row, label) for row, label in zip(x.tolist(), y.tolist(), strict=True)}
     assert found <= rows, "labels stay with their rows"

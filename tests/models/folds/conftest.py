@@ -42,7 +42,7 @@ def uneven(plane: Dataset) -> Dataset:
         RowFold(np.sort(some[:a]), np.sort(some[a : a + b]))
         for some, (a, b) in zip(rows, sizes, strict=True)
     )
-    nothing = plane.validation.taking(np.zeros(0, np.int64))
+    nothing = plane.validation.take(np.zeros(0, np.int64))
     return replace(plane, validation=nothing, folds=folds, epoch_rows=100)
 
 

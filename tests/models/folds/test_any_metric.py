@@ -14,7 +14,8 @@ from automl.data.load import load_dataset
 from automl.data.scoring.metrics import make_predictions
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import Family, load_families
-from automl.models.networks.folds.fold_estimator import FoldsEstimator, judged_outputs
+from automl.models.mean_model import judged_outputs
+from automl.models.networks.folds.fold_estimator import FoldsEstimator
 from automl.models.predictor import Predictor, load
 from automl.trial import Direction, FinishedOutcome, Verdict
 from tests.models import networks
@@ -49,7 +50,7 @@ def test_any_metric_is_that_of_all_rows_left_out(tmp_path: Path, way: str, disc5
     path = tmp_path / "whole" / "trial-00000" / "best.pt"
     model = load(path, build=networks.normed if way == "stacked" else None)
     assert isinstance(model, Predictor)
-    outputs = judged_outputs(model.trained, disc5)
+    outputs = judged_outputs(model.trained_model, disc5)
     scored = make_predictions(disc5.task, outputs, disc5.judged.y, *model.unit).scored()
     assert whole.outcome.value == pytest.approx(scored["auc"], abs=1e-9)
     assert model.metrics == pytest.approx(

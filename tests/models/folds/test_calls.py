@@ -141,7 +141,8 @@ def test_a_fold_that_ended_before_still_counts_in_ranks(
     goal = {"metric": "val_auc", "direction": Direction.maximize}
     folds._plan = replace(folds._plan, **goal)  # type: ignore[arg-type]
     for number, toy in enumerate(folds.toys):
-        toy.judged = JudgedTargets.of(folds._dataset.fold(number), "val_auc")
+        part = folds._dataset.fold(number)
+        toy.judged = JudgedTargets.from_part(part, part.validation, "val_auc")
     whole = run(folds, tmp_path / "whole")
     values = [metrics["val_auc"] for _, metrics in whole.reports]
     assert len(set(values)) == len(values) == 4

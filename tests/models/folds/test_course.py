@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,15 +12,19 @@ from automl.config import Task
 from automl.data.scoring.metrics import Floats
 from automl.models.judged_rows import JudgedTargets
 from automl.models.networks.folds.fold_course import (
+    FoldedTrial,
     FoldMetrics,
     FoldsProgress,
-    final_report_of_folds,
     pool_metrics,
 )
-from automl.objectives.goal import StudyGoal
+from automl.objectives.goal import Patience, StudyGoal
 from automl.trial import Direction
 
 LEAST = StudyGoal("val_loss", Direction.minimize, value_at_end=True)
+
+
+def trial(progress: FoldsProgress, kept: Sequence[object]) -> FoldedTrial:
+    return FoldedTrial(progress, Patience(progress.goal, None), kept)
 
 
 def course(
@@ -80,7 +85,7 @@ def test_what_is_not_finite_is_not_taken() -> None:
     found = run(course(1, 1), (math.nan, 1.0))
     assert steps(found) == [None, None]
     assert found.out_of_fold is None
-    assert final_report_of_folds(found, [None, None], lambda members: {}) is None
+    assert trial(found, [None, None]).final_report(lambda members: {}) is None
     assert steps(run(found, (2.0, 2.0))) == [0, 0]
 
 
@@ -91,9 +96,8 @@ def test_it_goes_on_from_its_state() -> None:
 
 
 def test_what_is_told_is_of_the_models_taken() -> None:
-    found = final_report_of_folds(
-        run(course(1, 1), (1, 1), (2, 0)), ["a", "b"], lambda members: {"is": members}
-    )
+    ended = trial(run(course(1, 1), (1, 1), (2, 0)), ["a", "b"])
+    found = ended.final_report(lambda members: {"is": members})
     assert found is not None
     assert (found.step, found.metrics, found.state) == (1, {"val_loss": 1.5}, {"is": ["a", "b"]})
 

@@ -15,7 +15,7 @@ from automl.models.families.auto.family import AutoFamily
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.python.family import PythonFamily
 from automl.models.family import Family, load_families
-from automl.models.networks.folds.fold_estimator import judged_outputs
+from automl.models.mean_model import judged_outputs
 from automl.models.predictor import Predictor, load
 from automl.trial import FinishedOutcome, PrunedOutcome, Verdict
 from tests.models import networks
@@ -153,8 +153,8 @@ def test_families_without_torch_have_folds(
         assert parts.outcome.value == pytest.approx(whole.outcome.value, rel=1e-9)
         model = load(folder / "whole" / "trial-00000" / "best.pt")
         assert isinstance(model, Predictor)
-        assert len(model.trained.members) == len(dataset.folds)  # type: ignore[attr-defined]
-        scores = judged_outputs(model.trained, dataset)
+        assert len(model.trained_model.members) == len(dataset.folds)  # type: ignore[attr-defined]
+        scores = judged_outputs(model.trained_model, dataset)
         scored = make_predictions(dataset.task, scores, dataset.judged.y, *model.unit).scored()
         if dataset is disc5:
             assert scored["loss"] == pytest.approx(whole.outcome.value, rel=1e-6)

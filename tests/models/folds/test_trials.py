@@ -13,9 +13,10 @@ import torch
 from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
-from automl.models.ensemble.ensemble_file import write
-from automl.models.ensemble.ensemble_messages import EnsembleFileJob
-from automl.models.networks.folds.fold_estimator import FoldsEstimator, judged_outputs
+from automl.models.mean_model import judged_outputs
+from automl.models.mean_model_file import write_ensemble
+from automl.models.model_file import EnsembleFileJob
+from automl.models.networks.folds.fold_estimator import FoldsEstimator
 from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.predictor import Predictor, load
 from automl.objectives.checkpoints import torch_checkpoint
@@ -32,13 +33,14 @@ def test_the_value_is_what_its_models_say_of_the_rows_they_never_saw(
     assert isinstance(outcome, FinishedOutcome)
     model = load(tmp_path / "trial-00000" / "best.pt")
     assert isinstance(model, Predictor)
-    scores = judged_outputs(model.trained, disc5)
+    scores = judged_outputs(model.trained_model, disc5)
     log_p = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
     loss = -log_p[np.arange(len(scores)), disc5.judged.y].mean()
     assert outcome.value == pytest.approx(loss, rel=1e-9)
     assert model.metrics["val_loss"] == outcome.value
     assert model.metrics["val_error"] == pytest.approx((scores.argmax(1) != disc5.judged.y).mean())
-    each = [member.outputs(disc5.columns, disc5.train.rows) for member in model.trained.members]  # type: ignore[attr-defined]
+    members = model.trained_model.members  # type: ignore[attr-defined]
+    each = [member.outputs(disc5.columns, disc5.train.rows) for member in members]
     assert len(each) == 5
     mean = np.mean([np.exp(o) / np.exp(o).sum(1, keepdims=True) for o in each], axis=0)
     found = model.outputs(disc5.train.rows)
@@ -58,13 +60,13 @@ def test_of_several_divisions_each_row_is_judged_by_one_of_each(
     assert isinstance(run(dataset, tmp_path, PARAMS).outcome, FinishedOutcome)
     model = load(tmp_path / "trial-00000" / "best.pt")
     assert isinstance(model, Predictor)
-    members = model.trained.members  # type: ignore[attr-defined]
+    members = model.trained_model.members  # type: ignore[attr-defined]
     row = int(twice[0].judged[0])
     (other,) = (n for n in range(3, 6) if row in twice[n].judged)
     one = dataset.train.rows[row : row + 1]
     p = [np.exp(members[n].outputs(dataset.columns, one)) for n in (0, other)]
     expected = np.mean([x / x.sum() for x in p], axis=0)
-    found = np.exp(judged_outputs(model.trained, dataset)[row : row + 1])
+    found = np.exp(judged_outputs(model.trained_model, dataset)[row : row + 1])
     np.testing.assert_allclose(found / found.sum(), expected, rtol=1e-9)
 
 
@@ -73,7 +75,7 @@ def test_a_model_of_other_folds_is_refused(tmp_path: Path, disc5: Dataset) -> No
     model = load(tmp_path / "trial-00000" / "best.pt")
     assert isinstance(model, Predictor)
     with pytest.raises(ValueError, match="5 models for 4 folds"):
-        judged_outputs(model.trained, replace(disc5, folds=disc5.folds[:4]))
+        judged_outputs(model.trained_model, replace(disc5, folds=disc5.folds[:4]))
 
 
 @pytest.mark.parametrize("kind", [FoldsEstimator, CallByCall])
@@ -188,7 +190,7 @@ def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> No
     for number, lr in enumerate((0.02, 0.005)):
         run(disc5, tmp_path / f"{number}", PARAMS | {"lr": lr})
         models[number] = str(tmp_path / f"{number}" / "trial-00000" / "best.pt")
-    made = write(EnsembleFileJob(str(tmp_path / "ensemble.pt"), models, disc5, "a"))
+    made = write_ensemble(EnsembleFileJob(str(tmp_path / "ensemble.pt"), models, disc5, "a"))
     model = load(tmp_path / "ensemble.pt")
     assert isinstance(model, Predictor)
     assert len(model.model) == 5 * len(made.members)

@@ -17,6 +17,7 @@ from automl.data.dataset import Dataset
 from automl.errors import StorageError
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
+from automl.models.family import EstimatorSetup
 from automl.models.model_file import MODEL_FORMAT
 from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
 from automl.objectives.checkpoints import torch_checkpoint
@@ -83,7 +84,9 @@ class Sweep:
 def make_session(dataset: Dataset, precision: Precision = Precision.float64) -> TrainingSession:
     training = TrainingConfig(epochs=N_EPOCHS, precision=precision)
     plan = make_plan(training=training)
-    return TrainingSession(plan, SIDE.open_estimator(MLPFamily(), dataset, training))
+    return TrainingSession(
+        plan, SIDE.open_estimator(EstimatorSetup(MLPFamily(), dataset, training))
+    )
 
 
 def make_specs(folder: Path, n: int, **changes: ParamValue) -> list[TrialSpec]:

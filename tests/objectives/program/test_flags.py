@@ -10,7 +10,13 @@ import pytest
 
 from automl.errors import ConfigError
 from automl.objectives.program.program_arguments import ProgramFlags
-from automl.objectives.program.program_flags import ask_program_flags, imported_packages, parse_help
+from automl.objectives.program.program_flags import (
+    ask_program_flags,
+    flags_by_param,
+    flags_in_help,
+    imported_packages,
+    switches_in_help,
+)
 
 PYTHON = shlex.quote(sys.executable)
 ARGPARSE = """
@@ -31,12 +37,12 @@ ANSWER = ProgramFlags(
 
 def test_an_argparse_script_is_asked(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ARGPARSE)
-    asked = ask_program_flags(
+    flags, note = ask_program_flags(
         f"{PYTHON} train.py --lr {{lr}}", ["batch_size", "lr", "fast", "amp"], tmp_path
     )
-    assert asked.note is None
+    assert note is None
     by_param = {name: flag for name, flag in ANSWER.by_param.items() if name != "lr"}
-    assert asked.flags == ProgramFlags(by_param, ANSWER.switches)
+    assert flags == ProgramFlags(by_param, ANSWER.switches)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
@@ -60,7 +66,7 @@ def test_a_param_that_it_lacks_is_refused_with_those_it_has(tmp_path: Path) -> N
 )
 def test_a_script_that_parses_nothing_is_not_asked(source: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(source)
-    assert ask_program_flags(f"{PYTHON} train.py", ["lr"], tmp_path).flags == ProgramFlags()
+    assert ask_program_flags(f"{PYTHON} train.py", ["lr"], tmp_path) == (ProgramFlags(), None)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
@@ -71,23 +77,23 @@ def test_a_module_and_a_script_with_a_head_are_asked(tmp_path: Path) -> None:
     (tmp_path / "train").write_text(f"#!{sys.executable}\n{ARGPARSE}")
     (tmp_path / "train").chmod(0o755)
     for command in (f"{PYTHON} -m package.train", "./train", f"env A=1 {PYTHON} -m package.train"):
-        assert ask_program_flags(command, list(ANSWER.by_param), tmp_path).flags == ANSWER
+        assert ask_program_flags(command, list(ANSWER.by_param), tmp_path) == (ANSWER, None)
 
 
 def test_what_launches_several_of_a_script_is_not_started_for_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ARGPARSE)
     launcher = Path(sys.executable).with_name("torchrun")
     command = f"{launcher} --nproc_per_node={{n_devices}} train.py"
-    assert ask_program_flags(command, list(ANSWER.by_param), tmp_path).flags == ANSWER
+    assert ask_program_flags(command, list(ANSWER.by_param), tmp_path) == (ANSWER, None)
 
 
 def test_one_that_does_not_answer_is_not_checked(tmp_path: Path) -> None:
     """What its source says of spelling still counts: importing torch may take that long."""
     (tmp_path / "train.py").write_text(f"import time\ntime.sleep(100)\n{ARGPARSE}")
     names = ["batch_size", "lr", "else"]
-    asked = ask_program_flags(f"{PYTHON} train.py", names, tmp_path, seconds=0.2)
-    assert asked.flags == ProgramFlags({"batch_size": "--batch-size", "lr": "--lr"})
-    assert asked.note == (
+    flags, note = ask_program_flags(f"{PYTHON} train.py", names, tmp_path, seconds=0.2)
+    assert flags == ProgramFlags({"batch_size": "--batch-size", "lr": "--lr"})
+    assert note == (
         "train.py --help told no flags within 0.2 s: they are as its source has them, and not "
         "checked"
     )
@@ -97,10 +103,8 @@ def test_hydra_programs_take_overrides(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import hydra")
     with pytest.raises(ConfigError, match=r"uses hydra.*write \{overrides\} where they go"):
         ask_program_flags(f"{PYTHON} train.py", ["lr"], tmp_path)
-    assert (
-        ask_program_flags(f"{PYTHON} train.py {{overrides}}", ["lr"], tmp_path).flags
-        == ProgramFlags()
-    )
+    command = f"{PYTHON} train.py {{overrides}}"
+    assert ask_program_flags(command, ["lr"], tmp_path) == (ProgramFlags(), None)
 
 
 @pytest.mark.parametrize(
@@ -137,20 +141,18 @@ Options:
 
 
 def test_clicks_answer() -> None:
-    found = parse_help(CLICK, ["lr", "fast", "batch-size"])
-    assert found is not None
-    assert found.known == ("--lr", "--fast", "--no-fast", "--batch_size", "--help")
-    assert found.flags == ProgramFlags(
-        {"lr": "--lr", "fast": "--fast", "batch-size": "--batch_size"},
-        {"fast": ("--fast", "--no-fast")},
+    known = flags_in_help(CLICK)
+    assert known == ("--lr", "--fast", "--no-fast", "--batch_size", "--help")
+    assert flags_by_param(known, ["lr", "fast", "batch-size"]) == (
+        {"lr": "--lr", "fast": "--fast", "batch-size": "--batch_size"}
     )
+    assert switches_in_help(CLICK) == {"--fast": ("--fast", "--no-fast")}
 
 
-def test_an_answer_without_flags_is_none() -> None:
-    assert parse_help("usage: x [-h]\n  -h, --help  show", ["lr"]) is None
+def test_an_answer_without_flags_has_none() -> None:
+    assert flags_in_help("usage: x [-h]\n  -h, --help  show") == ()
 
 
 def test_one_name_in_two_spellings_is_taken_as_it_is() -> None:
-    found = parse_help("--batch-size N --batch_size N", ["batch_size"])
-    assert found is not None
-    assert found.flags.by_param == {"batch_size": "--batch_size"}
+    known = flags_in_help("--batch-size N --batch_size N")
+    assert flags_by_param(known, ["batch_size"]) == {"batch_size": "--batch_size"}

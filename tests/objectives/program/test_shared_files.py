@@ -15,7 +15,6 @@ from automl.objectives.program.shared_files import (
     files_changed_since,
     is_written_twice,
     output_files,
-    param_texts,
 )
 
 
@@ -97,7 +96,3 @@ def test_what_trials_saw_is_kept_and_a_torn_line_passed_over(tmp_path: Path) -> 
     with file.open("ab") as out:
         out.write(b"[1, 2, {\n")
     assert add_file_changes(file, seen(2, 3, "a", 2.5)) == [first, seen(2, 3, "a", 2.5)]
-
-
-def test_values_that_a_name_could_hold() -> None:
-    assert param_texts({"lr": 0.1, "optimizer": "adam", "none": None}) == ("adam",)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from automl.data.data_facts import STAYS_SHARE
+from automl.data.dataset import STAYS_SHARE
 from automl.measure.survey.survey_result import SurveyResult
 from automl.measure.survey.survey_run import survey_objective
 from automl.objectives.training_session import open_objective
-from automl.objectives.user_data.loader import LoadingSettings, UserTensors, open_loaded_rows
+from automl.objectives.user_data.loader import PartsLoader, UserTensors
 from automl.objectives.user_data.source import describe_data, open_data
 from automl.trial import FailedOutcome, FinishedOutcome, InterruptedOutcome, Verdict
 from tests.models.conftest import HOST, Listener, make_spec
@@ -94,8 +95,9 @@ def test_a_row_that_will_not_do_fails_its_trial_and_leaves_no_process(
 def test_a_pass_that_was_left_does_not_hold_up_the_next() -> None:
     setup = make_setup("datasets")
     data = open_data(setup)
-    how = LoadingSettings(torch.device("cpu"), torch.float32, n_workers=2)
-    with open_loaded_rows(data.parts, data.facts, how) as (train, validation):
+    loader = PartsLoader(data.parts, data.facts, "cpu", torch.float32, n_workers=2)
+    train, validation = loader.train, loader.validation
+    with closing(loader):
         first = next(train.batches(torch.arange(200), 10, seed=0))
         again = next(train.batches(torch.arange(200), 10, seed=0))
         torch.testing.assert_close(again, first)
@@ -105,12 +107,12 @@ def test_a_pass_that_was_left_does_not_hold_up_the_next() -> None:
 
 def test_tensors_without_room_on_the_device_are_loaded_too() -> None:
     data = open_data(make_setup("image_arrays"))
-    there = data.on("cpu", torch.float64)
+    there = data.tensors("cpu", torch.float64)
     order = torch.randperm(200)
-    how = LoadingSettings(torch.device("cpu"), torch.float64, n_workers=0)
-    with open_loaded_rows(data.parts, data.facts, how) as (train, _):
+    loader = PartsLoader(data.parts, data.facts, "cpu", torch.float64, n_workers=0)
+    with closing(loader):
         for own, other in zip(
-            train.batches(order, 30, 0), there.train.batches(order, 30, 0), strict=True
+            loader.train.batches(order, 30, 0), there.train.batches(order, 30, 0), strict=True
         ):
             torch.testing.assert_close(own, other, rtol=0, atol=0)
 
@@ -163,4 +165,4 @@ def test_a_gpu_of_too_little_room_has_its_rows_loaded(monkeypatch: pytest.Monkey
             assert data._stays("cuda:0") is stays
             if not stays:
                 with pytest.raises(ValueError, match="loaded batch by batch"):
-                    data.on("cuda:0", torch.float32)
+                    data.tensors("cuda:0", torch.float32)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from automl.config import DataConfig, DataKind, Task, TrainingConfig
-from automl.data.data_facts import NetworkOutputs, UserDataFacts
+from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.errors import ConfigError
 from automl.models.families.python.family import PythonFamily
 from automl.models.family import Family
@@ -136,8 +136,11 @@ def test_data_that_differs_from_call_to_call_is_refused_where_it_trains() -> Non
 
 def test_tensors_are_put_on_a_device_once_in_the_trainings_precision() -> None:
     data = open_data(make_setup("image_arrays"))
-    there = data.on("cpu", torch.float32)
-    assert there is data.on("cpu", torch.float32)
+    there = data.tensors("cpu", torch.float32)
+    assert there is data.tensors("cpu", torch.float32)
     assert (there.train.x.dtype, there.train.y.dtype) == (torch.float32, torch.int64)
-    assert data.on("cpu", torch.float64).train.x.dtype is torch.float64
-    assert open_data(make_setup("sequences")).on("cpu", torch.float32).train.x.dtype is torch.int64
+    assert data.tensors("cpu", torch.float64).train.x.dtype is torch.float64
+    assert (
+        open_data(make_setup("sequences")).tensors("cpu", torch.float32).train.x.dtype
+        is torch.int64
+    )

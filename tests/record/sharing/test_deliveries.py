@@ -1,16 +1,18 @@
-"""The division of a shared study's delivery among sweeps that come and go."""
+"""The delivery of a shared study among sweeps that come and go, as the database knows it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
+from automl.errors import ConfigError
 from automl.record.lease import this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.database import Database
-from automl.record.sharing.delivery_tables import ClaimedTrialRun, StoreDeliverer
+from automl.record.sharing.delivery_tables import StoreDeliverer, UndeliveredCounts
 
 OURS, THEIRS = StoreDeliverer(1, "store", "ours"), StoreDeliverer(1, "store", "theirs")
 
@@ -26,28 +28,32 @@ class Store:
             for number, sweep in enumerate(("ours", "theirs", "gone")):
                 study_tables.claim_trial(cursor, 1, sweep, number, {})
 
-    def stand(self, me: StoreDeliverer, *gone: str) -> bool:
-        """Whether it is elected, once it attends."""
+    def stand(self, me: StoreDeliverer) -> int | None:
+        """The term in which it is elected."""
         with self.database.transaction() as cursor:
-            delivery_tables.attend_delivery(cursor, me, this_holder())
-            return delivery_tables.delivery_standing(cursor, me, gone).elected
+            delivery_tables.stand_for_election(cursor, me)
+            return delivery_tables.delivery_standing(cursor, me).term
 
-    def claim(self, me: StoreDeliverer, *gone: str) -> list[ClaimedTrialRun]:
+    def renew(self, me: StoreDeliverer, term: int) -> bool:
         with self.database.transaction() as cursor:
-            return delivery_tables.claim_deliveries(cursor, me, range(9), gone)
-
-    def claimed(self, me: StoreDeliverer, *gone: str) -> list[int]:
-        return [each.number for each in self.claim(me, *gone)]
+            return delivery_tables.renew_lease(cursor, me, term)
 
     def note(self, me: StoreDeliverer, trial: int, run: str) -> str:
         with self.database.transaction() as cursor:
             return delivery_tables.note_run(cursor, me, trial, run)
 
-    def lapse(self, sweep: str) -> None:
+    def pending(self, me: StoreDeliverer, *, of_others: bool) -> list[tuple[int, bool]]:
+        with self.database.transaction() as cursor:
+            files = delivery_tables.pending_files(cursor, me, of_others=of_others)
+            return [(file.trial, file.is_due) for file in files]
+
+    def counts(self, me: StoreDeliverer) -> UndeliveredCounts:
+        with self.database.transaction() as cursor:
+            return delivery_tables.undelivered_counts(cursor, me)
+
+    def run(self, statement: str) -> None:
         with psycopg.connect(self.url) as connection:
-            connection.execute(
-                "UPDATE automl_deliverers SET lease_until = '-infinity' WHERE sweep = %s", (sweep,)
-            )
+            connection.execute(statement.encode())
 
 
 @pytest.fixture
@@ -56,99 +62,114 @@ def store(database: str) -> Iterator[Store]:
         yield Store(database, opened)
 
 
-def test_each_delivers_what_it_holds_and_who_is_elected_what_is_nobodys(store: Store) -> None:
-    assert store.stand(OURS)
-    assert not store.stand(THEIRS)
-    assert store.claimed(OURS) == [0, 2]
-    assert store.claimed(THEIRS) == [1]
-    other = StoreDeliverer(1, "store of theirs", "theirs")
-    assert store.stand(other), "another store"
-    assert store.claimed(other) == [0, 1, 2]
-
-
-def test_another_is_elected_when_a_lease_has_ended_or_its_process_is_gone(store: Store) -> None:
-    assert store.stand(OURS)
-    assert store.stand(THEIRS, "ours"), "its process is gone"
-    assert not store.stand(OURS)
-    store.lapse("theirs")
-    assert store.stand(OURS)
-    assert store.claimed(OURS) == [0, 1, 2]
+def test_one_is_elected_until_its_lease_ends(store: Store) -> None:
+    assert store.stand(OURS) == 1
+    assert store.stand(THEIRS) is None
+    assert store.stand(StoreDeliverer(1, "store of theirs", "theirs")) == 1, "another store"
+    assert store.stand(OURS) == 1
+    assert store.renew(OURS, 1)
+    store.run("UPDATE automl_stores SET lease_until = '-infinity'")
+    assert not store.renew(OURS, 1)
+    assert store.stand(THEIRS) == 2
+    assert store.stand(OURS) is None
     with store.database.transaction() as cursor:
-        delivery_tables.resign_as_deliverer(cursor, 1, "ours")
-    assert store.stand(THEIRS)
-    assert store.claimed(THEIRS) == [0, 1, 2]
+        delivery_tables.end_lease(cursor, THEIRS, "ours")
+        assert delivery_tables.elected_deliverer(cursor, OURS) is None, "its process is unknown"
+    assert store.stand(OURS) is None
+    with store.database.transaction() as cursor:
+        delivery_tables.leave_delivery(cursor, THEIRS)
+    assert store.stand(OURS) == 3
+    with store.database.transaction() as cursor:
+        delivery_tables.attend_delivery(cursor, OURS)
+        assert delivery_tables.elected_deliverer(cursor, OURS) is None
+        assert delivery_tables.elected_deliverer(cursor, THEIRS) == ("ours", this_holder())
 
 
-def test_who_was_away_for_longer_than_a_lease_is_told(store: Store) -> None:
-    def term(*, attends: bool = True) -> int | None:
-        with store.database.transaction() as cursor:
-            if attends:
-                delivery_tables.attend_delivery(cursor, OURS, this_holder())
-            return delivery_tables.delivery_term(cursor, OURS)
+def test_who_was_away_for_longer_than_a_lease_begins_another_term(store: Store) -> None:
+    assert store.stand(OURS) == 1
+    store.run("UPDATE automl_stores SET lease_until = '-infinity'")
+    assert store.stand(OURS) == 2
+    assert not store.renew(OURS, 1)
 
-    assert [term(attends=False), term(), term()] == [None, 1, 1]
-    store.lapse("ours")
-    assert [term(attends=False), term(), term()] == [None, 2, 2]
+
+def test_of_sweeps_that_begin_at_once_one_is_elected(store: Store) -> None:
+    def stand(name: str) -> int | None:
+        with Database(store.url) as own, own.transaction() as cursor:
+            me = StoreDeliverer(1, "store", name)
+            delivery_tables.stand_for_election(cursor, me)
+            return delivery_tables.delivery_standing(cursor, me).term
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(map(str, pool.map(stand, "abcdefgh"))) == ["1", *["None"] * 7]
 
 
 def test_a_trial_has_the_run_that_was_noted_first(store: Store) -> None:
     store.stand(OURS)
-    assert store.claim(OURS)[0] == ClaimedTrialRun(0, None, fresh=True, held=True)
-    assert store.claim(OURS)[0] == ClaimedTrialRun(0, None, fresh=False, held=True), (
-        "it may be made by now"
-    )
     assert store.note(OURS, 0, "first") == "first"
     assert store.note(THEIRS, 0, "second") == "first"
-    store.lapse("ours")
-    assert store.stand(THEIRS)
-    assert store.claim(THEIRS)[0] == ClaimedTrialRun(0, "first", fresh=False, held=False)
     with store.database.transaction() as cursor:
+        assert delivery_tables.noted_runs(cursor, OURS) == {0: ("first", False)}
         assert delivery_tables.note_parent(cursor, OURS, "1", "a") == "a"
         assert delivery_tables.note_parent(cursor, THEIRS, "1", "b") == "a"
 
 
-def test_what_has_ended_and_is_nobodys_is_left_until_it_is_delivered(store: Store) -> None:
+def test_files_are_due_when_their_trial_has_ended_and_its_run_is_written(store: Store) -> None:
     store.stand(OURS)
-    store.stand(THEIRS)
-
-    def left() -> list[int]:
-        with store.database.transaction() as cursor:
-            return delivery_tables.undelivered_trials(cursor, OURS, ())
-
-    assert left() == []
+    for number in range(3):
+        store.note(OURS, number, f"run {number}")
+    assert store.pending(OURS, of_others=False) == [(0, False)]
     with store.database.transaction() as cursor:
-        study_tables.end_trials(cursor, 1, [0, 1, 2])
-        assert delivery_tables.undelivered_counts(
-            cursor, OURS
-        ) == delivery_tables.UndeliveredCounts(0, 3, 0)
-    assert left() == [2]
-    store.lapse("theirs")
-    assert left() == [1, 2]
-    store.claim(OURS)
+        study_tables.end_trials(cursor, 1, [0, 1])
+    assert store.counts(OURS) == UndeliveredCounts(1, 2, 1, 0)
     with store.database.transaction() as cursor:
-        delivery_tables.note_delivered(cursor, OURS, [1, 2])
-    assert left() == []
-    assert store.claimed(OURS) == [0]
+        delivery_tables.note_delivered(cursor, OURS, [0])
+    assert store.pending(OURS, of_others=True) == [(0, True), (1, False), (2, False)]
+    assert store.pending(THEIRS, of_others=False) == [(1, False)]
+    with store.database.transaction() as cursor:
+        delivery_tables.attend_delivery(cursor, THEIRS)
+        files = delivery_tables.pending_files(cursor, OURS, of_others=True)
+        assert [file.is_own for file in files] == [True, False, False]
+        assert [file.deliverer for file in files] == [None, this_holder(), None]
+    with store.database.transaction() as cursor:
+        delivery_tables.note_files(cursor, OURS, [0])
+    assert store.pending(OURS, of_others=True) == [(1, False), (2, False)]
+    assert store.counts(OURS) == UndeliveredCounts(1, 1, 0, 0)
 
 
-def test_only_who_is_elected_says_how_far_the_studys_own_values_are(store: Store) -> None:
+def test_only_who_is_elected_says_how_far_the_delivery_is(store: Store) -> None:
     store.stand(OURS)
     for me, offset in ((OURS, 70), (THEIRS, 90), (OURS, 50)):
         with store.database.transaction() as cursor:
             delivery_tables.note_delivered_offset(cursor, me, offset)
-            assert delivery_tables.undelivered_counts(cursor, me).upto == 70
+            assert delivery_tables.delivery_standing(cursor, me).upto == 70
 
 
-def test_runs_that_are_gone_are_looked_for_and_forgotten_once(store: Store) -> None:
+def test_runs_that_are_gone_are_forgotten_once(store: Store) -> None:
     store.stand(OURS)
-    store.claim(OURS)
     store.note(OURS, 0, "old")
     with store.database.transaction() as cursor:
         delivery_tables.note_parent(cursor, OURS, "1", "parent")
         delivery_tables.forget_runs(cursor, OURS, "parent")
         assert delivery_tables.noted_runs(cursor, OURS) == {}
-    assert not store.claim(OURS)[0].fresh
     assert store.note(OURS, 0, "new") == "new"
     with store.database.transaction() as cursor:
         delivery_tables.forget_runs(cursor, THEIRS, "parent")
-        assert delivery_tables.noted_runs(cursor, THEIRS) == {0: "new"}
+        assert delivery_tables.noted_runs(cursor, THEIRS) == {0: ("new", False)}
+
+
+def test_tables_of_version_2_are_upgraded_and_what_was_done_has_its_files(store: Store) -> None:
+    for column in ("files", "term", "lease_until"):
+        table = "automl_runs" if column == "files" else "automl_stores"
+        store.run(f"ALTER TABLE {table} DROP COLUMN {column}")
+    store.run("UPDATE automl_version SET version = 2")
+    store.run("INSERT INTO automl_stores (study, store, elected) VALUES (1, 'store', 'theirs')")
+    store.run("INSERT INTO automl_runs (study, store, trial, run) VALUES (1, 'store', 1, 'of 1')")
+    store.run("INSERT INTO automl_runs VALUES (1, 'store', 0, 'of 0', true)")
+    for _ in range(2):
+        with store.database.transaction() as cursor:
+            study_tables.make_tables(cursor, "it")
+    assert store.stand(OURS) == 2
+    assert store.pending(OURS, of_others=True) == [(1, False)]
+    store.run("UPDATE automl_version SET version = 4")
+    with pytest.raises(ConfigError, match="version 4"), store.database.transaction() as cursor:
+        study_tables.make_tables(cursor, "it")

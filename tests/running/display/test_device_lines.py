@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from automl.running.display.device_lines import DeviceHeader, DeviceLines, bar_widths, device_label
+from automl.running.display.devices_view import DeviceHeader, DeviceLines, bar_widths, device_label
 from automl.running.display.view import DeviceRow
 
 GIB = 1024**3

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from automl.config import (
+    AutoSetting,
     Config,
     DataConfig,
     DataKind,
-    EnsembleSetting,
     ExecutionKind,
-    RefitSetting,
 )
 from automl.config.commands import TRAIN_ROWS
 from automl.models.families.auto.family import AutoFamily
@@ -84,8 +83,8 @@ def test_it_is_for_one_hold_out_of_a_table_over_any_family(prepared: PreparedStu
     assert wants_sweep_refit(prepared)
     assert not reason_against_refit(prepared)
     for parts in (
-        {"study": {"refit": RefitSetting.none}},
-        {"study": {"ensemble": EnsembleSetting.none}},
+        {"study": {"refit": AutoSetting.none}},
+        {"study": {"ensemble": AutoSetting.none}},
         {"refit": {"rows": TRAIN_ROWS}},
         {"data": {"kind": DataKind.digits, "path": None, "target": None}},
     ):
@@ -178,7 +177,7 @@ def test_a_sweep_on_a_slow_machine_ends_in_time(
 ) -> None:
     """Its time counts from its call, and its end takes half as long as its loading; half of the
     limit is for trials."""
-    found = changed(prepared, study={"timeout_seconds": limit_seconds, "refit": RefitSetting.none})
+    found = changed(prepared, study={"timeout_seconds": limit_seconds, "refit": AutoSetting.none})
     found = replace(found, plan=replace(found.plan, family=family))
     loaded = time.monotonic()
     parts: Any = SimpleNamespace(config=found.config, prepared=found)

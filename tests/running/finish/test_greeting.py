@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from automl.config import Config, DataConfig, ObjectiveConfig, ObjectiveKind, StudyConfig
-from automl.data.column_overview import ColumnRow
+from automl.data.dataset import ColumnRow
 from automl.data.load import load_dataset
 from automl.running.finish.result_tables import (
     MAX_COLUMNS_SHOWN,

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from automl.admission.limits import AdmissionLimits
-from automl.running.loop.messages import PlannedTrial
+from automl.running.loop.messages import ExecutionStart, PlannedTrial
 from automl.trial import (
     DeviceKind,
-    Placement,
 )
 from tests.running.loop.choosers import Known
 from tests.running.loop.simulated_machine import Plan
@@ -29,10 +28,10 @@ class Mixed(World):
     where: dict[int, list[DeviceKind]] = field(default_factory=dict)
     n_looked_at: int = 0
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        for trial in trials:
-            self.where.setdefault(trial.number, []).append(placement.kind)
-        super().submit(trials, placement, n_lanes)
+    def submit(self, start: ExecutionStart) -> None:
+        for trial in [w.trial for w in start.group]:
+            self.where.setdefault(trial.number, []).append(start.placement.kind)
+        super().submit(start)
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
         kind = self.loop.executions[key].placement.kind

@@ -12,7 +12,14 @@ from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
 from automl.devices.device_reading import OtherPromises
 from automl.devices.memory_promises import MemoryPromise
-from automl.running.loop.messages import PackKind, PlannedTrial, TrialSurveyed, UnfitTrialFinding
+from automl.running.loop.messages import (
+    AdmittedExecution,
+    PackKind,
+    PlannedTrial,
+    StopReason,
+    TrialSurveyed,
+    UnfitTrialFinding,
+)
 from automl.trial import DeviceId, TrialOutcome
 
 
@@ -47,7 +54,12 @@ class PlainPorts:
     def too_large(self, trial: PlannedTrial, found: UnfitTrialFinding) -> None:
         raise AssertionError(found.cause)
 
-    def stop_trials(self) -> None:
+    def tell_of_interruption(
+        self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
+    ) -> None:
+        """Ignore why the trial starts again."""
+
+    def stop_trials(self, reason: StopReason) -> None:
         raise AssertionError("nobody stops it")
 
     def is_surveying(self, trial: PlannedTrial) -> bool:

@@ -41,7 +41,7 @@ class Checked(PlainPorts):
             self._check_room(device)
 
     def _check_room(self, device: DeviceId) -> None:
-        reading, there = self.loop.reading, self.machine.on(device)
+        reading, there = self.loop._placing.reading, self.machine.on(device)
         assert reading is not None
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
         strangers = self.machine.strangers_bytes(device, reading.begun_seconds)
@@ -83,11 +83,11 @@ class Checked(PlainPorts):
         if loop.error is not None:
             return
         known = {n for e in loop.executions.values() for n in e.members}
-        known |= {waiting.trial.number for waiting in (*loop.waiting, *loop.held_back)}
+        known |= {waiting.trial.number for waiting in (*loop.queue.queued, *loop.queue.deferred)}
         known |= set(loop.running)
         known |= set(self.told) | self.interrupted
         assert known == set(range(self._n_asked)), "a trial got lost"
-        assert not set(self.told) & {w.trial.number for w in loop.waiting}, "told and waiting"
+        assert not set(self.told) & {w.trial.number for w in loop.queue.queued}, "told and waiting"
 
     def _check_memory(self) -> None:
         """The real memory of no device is ever exceeded (unless a stranger grew into it)."""

@@ -28,7 +28,9 @@ from automl.devices.device_reading import (
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
+    AdmittedExecution,
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
     PackKind,
     PlannedTrial,
@@ -46,7 +48,6 @@ from automl.trial import (
     FailedOutcome,
     InterruptedOutcome,
     Params,
-    Placement,
     ProcessId,
     RequestSource,
     ResourceRequest,
@@ -176,15 +177,14 @@ class World(Checked):
     def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         return self._elsewhere(begun_seconds)
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        assert len(trials) == n_lanes
-        key = trials[0].number
-        process = self.machine.process_on(placement.devices)
+    def submit(self, start: ExecutionStart) -> None:
+        key = start.key
+        process = self.machine.process_on(start.placement.devices)
         process.n_executions += 1
-        execution = Hosted(key, placement, n_lanes, process)
+        execution = Hosted(key, start.placement, len(start.group), process)
         self.machine.executions[key] = execution
         self.packs[key] = []
-        for trial in trials:
+        for trial in [w.trial for w in start.group]:
             self.feed(key, trial)
         self._check_admission(execution)
         self._at(self.plans[key].hosted_after, partial(self._host, execution))
@@ -213,7 +213,12 @@ class World(Checked):
             TooLargeOutcome(trial.number, self.now, found.cause, found.excess, found.at_least)
         )
 
-    def stop_trials(self) -> None:
+    def tell_of_interruption(
+        self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
+    ) -> None:
+        assert outcome.trial in execution.members
+
+    def stop_trials(self, reason: StopReason) -> None:
         self.stopping = True
         for execution in self.machine.executions.values():
             for lane in execution.lanes.values():
@@ -351,7 +356,7 @@ class World(Checked):
         assert self.loop.done, "the sweep never ends"
         assert self.ledger.snapshot().reservations == (), "a reservation was not given back"
         if not self.stopping:
-            held_back = [waiting.trial.number for waiting in self.loop.held_back]
+            held_back = [waiting.trial.number for waiting in self.loop.queue.deferred]
             assert set(held_back) <= set(left), "a trial waits for nobody"
             everyone = list(range(len(self.plans)))
             assert sorted([*self.told, *held_back]) == everyone, "a trial got lost"

@@ -14,7 +14,6 @@ from automl.running.loop.messages import (
     DevicesRead,
     PackKind,
     PlannedTrial,
-    TakenOverTrial,
     WaitingTrial,
 )
 from automl.trial import (
@@ -70,7 +69,7 @@ def test_who_waited_for_a_gpu_may_start_on_the_cpu_after_all() -> None:
     """Though it could go with others as a pack: what it waited for before counts no more."""
     world = mixed([plan(kind=PackKind("a", 2), cpu_takes=0.5)])
     world.loop.asking.n_asked = 1
-    world.loop.waiting.append(WaitingTrial(world.ask() or PlannedTrial(0, {}), chosen=GPU))
+    world.loop.queue.add(WaitingTrial(world.ask() or PlannedTrial(0, {}), chosen=GPU))
     world.run()
     assert world.where == {0: [CPU]}
 
@@ -91,7 +90,7 @@ def test_a_lane_that_came_free_is_for_its_kind_of_device() -> None:
     planned = [plan(kind=pair, seconds=s, cpu_takes=1.0) for s in (3.0, 9.0, 5.0, 5.0, 5.0)]
     world = mixed(planned)
     kinds = (CPU, CPU, GPU, GPU, GPU)
-    left = [TakenOverTrial(world.ask() or PlannedTrial(0, {}), kind=kind) for kind in kinds]
+    left = [WaitingTrial(world.ask() or PlannedTrial(0, {}), kind=kind) for kind in kinds]
     world.loop.asking.n_asked = len(left)
     world.loop.take_over(left)
     world.run()
@@ -129,7 +128,7 @@ def test_a_trial_never_changes_its_kind_and_everyone_ends(
     is lost or waits for ever."""
     world = mixed(planned, **how)
     left = [
-        TakenOverTrial(world.ask() or PlannedTrial(0, {}), kind=kind if kind in p.kinds else None)
+        WaitingTrial(world.ask() or PlannedTrial(0, {}), kind=kind if kind in p.kinds else None)
         for kind, p in zip(lefts, planned, strict=False)
     ]
     world.loop.asking.n_asked = len(left)
@@ -147,17 +146,17 @@ class Watched(Mixed):
 
     def _handle(self, message: Any) -> None:
         super()._handle(message)
-        if self.loop.reading is None or self.loop.stop is not None:
+        if self.loop._placing.reading is None or self.loop.stop is not None:
             return
         busy = {e.placement.kind for e in self.loop.executions.values()}
-        awaited = {w.where for w in self.loop.waiting}
-        for waiting in self.loop.waiting:
+        awaited = {w.where for w in self.loop.queue.queued}
+        for waiting in self.loop.queue.queued:
             for kind in {CPU, GPU} - busy - awaited:
                 self.n_looked_at += 1
                 chosen, now = waiting.where, self.now
                 assert chosen is not None
                 here = [e for e in self.loop.executions.values() if e.placement.kind is chosen]
-                left = [self.loop.durations.end(e, self.loop.running, now) - now for e in here]
+                left = [self.loop.durations.end(e, now) - now for e in here]
                 chooser = self.chooser
                 assert chooser is not None
                 there, elsewhere = chooser.seconds(waiting, chosen), chooser.seconds(waiting, kind)
@@ -186,7 +185,7 @@ def test_a_trial_that_goes_on_keeps_its_kind() -> None:
     world = mixed([plan(cpu_takes=100.0, seconds=1.0), plan(ends="dies", cpu_takes=0.5)])
     world.loop.asking.n_asked = 1
     world.loop.take_over(
-        [TakenOverTrial(PlannedTrial(0, (world.ask() or PlannedTrial(0, {})).params), kind=CPU)]
+        [WaitingTrial(PlannedTrial(0, (world.ask() or PlannedTrial(0, {})).params), kind=CPU)]
     )
     world.run()
     assert world.where == {0: [CPU], 1: [CPU, CPU]}
@@ -195,7 +194,7 @@ def test_a_trial_that_goes_on_keeps_its_kind() -> None:
 def test_a_kind_that_the_sweep_has_not_binds_nobody() -> None:
     world = Mixed({"host": GB}, [Plan(0, 0)], own_processes=True)
     world.loop.asking.n_asked = 1
-    world.loop.take_over([TakenOverTrial(world.ask() or PlannedTrial(0, {}), kind=GPU)])
+    world.loop.take_over([WaitingTrial(world.ask() or PlannedTrial(0, {}), kind=GPU)])
     world.run()
     assert world.where == {0: [CPU]}
 
@@ -206,7 +205,7 @@ def test_gpus_that_cannot_be_read_are_waited_for() -> None:
     host = [d for d in world.machine.snapshots(0.0) if d.address.on_host]
     world.loop.handle(DevicesRead(DeviceReading(0.0, tuple(host))), 0.0)
     assert world.where == {1: [CPU]}
-    assert world.loop.waiting[0].refusal.reason.endswith("the CPU): no GPU can be read now")
+    assert world.loop.queue.queued[0].refusal.reason.endswith("the CPU): no GPU can be read now")
     world.run()
     assert world.where == {0: [GPU], 1: [CPU]}
 
@@ -221,7 +220,7 @@ def test_what_no_gpu_holds_goes_to_the_cpu() -> None:
 def test_the_reason_says_why_it_is_this_kind_of_device() -> None:
     world = mixed([plan(seconds=10.0, cpu_takes=30.0)] * 2)
     world.loop.handle(DevicesRead(world._reading()), 0.0)
-    (waiting,) = world.loop.waiting
+    (waiting,) = world.loop.queue.queued
     assert waiting.refusal.reason == (
         "waiting for a GPU (about 10 s there, 5:00 on the CPU): all places are taken, "
         "admission.max_trials_per_device=1"

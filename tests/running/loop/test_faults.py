@@ -83,7 +83,7 @@ def test_what_fits_on_a_lost_device_alone_is_left_for_later_and_lets_others_pass
     planned = [Plan(20 * GB, GB, seconds=9.0), *[Plan(GB, GB)] * 4]
     world = World(sizes, planned, faults=[Fault("GPU-a", 1.0)], **WORKERS)
     world.run(left=[0])
-    (waiting,) = world.loop.held_back
+    (waiting,) = world.loop.queue.deferred
     assert waiting.refusal.reason == (
         "waiting: 18.6 GiB asked, for which no device is left (GPU-a… (sim): GPU is lost)"
     )

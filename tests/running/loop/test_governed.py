@@ -31,8 +31,8 @@ class Paced(World):
         for execution in running:
             before = self._done.get(execution.key, 0.0)
             self._done[execution.key] = before + 30 * seconds * pace
-        if self.loop.waiting:
-            self.reasons.add(self.loop.waiting[0].refusal.reason)
+        if self.loop.queue.queued:
+            self.reasons.add(self.loop.queue.queued[0].refusal.reason)
         elif self.loop.asking.refusal is not None:
             self.reasons.add(self.loop.asking.refusal.reason)
         return {execution.key: int(self._done[execution.key]) for execution in running}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from automl.admission.limits import AdmissionLimits
-from automl.running.loop.messages import PackKind, PlannedTrial
-from automl.trial import FinishedOutcome, Placement
+from automl.running.loop.messages import ExecutionStart, PackKind, PlannedTrial
+from automl.trial import FinishedOutcome
 from tests.running.loop.simulated_machine import Plan
 from tests.running.loop.simulator import World
 
@@ -20,9 +18,9 @@ class LastLook(World):
 
     _starting = False
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
+    def submit(self, start: ExecutionStart) -> None:
         self._starting = True
-        super().submit(trials, placement, n_lanes)
+        super().submit(start)
         self._starting = False
 
     def feed(self, key: int, trial: PlannedTrial) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import AdmissionLimits
-from automl.running.loop.messages import DevicesRead, PackKind, TrialMemoryMeasured
+from automl.running.loop.messages import DevicesRead, ExecutionStart, PackKind, TrialMemoryMeasured
 from automl.trial import DeviceKind, FailedOutcome, FinishedOutcome, MemoryPeakMeasured
 from tests.running.loop.simulated_machine import Hosted, Lane, Plan
 from tests.running.loop.simulator import World
@@ -27,10 +27,10 @@ class Telling(World):
         """Of each execution by its first trial, at each start."""
         super().__post_init__()
 
-    def submit(self, *what: Any) -> None:
-        super().submit(*what)
-        promised = self.promised.setdefault(what[0][0].number, [])
-        promised.append(what[1].shares[0].reservation_bytes)
+    def submit(self, start: ExecutionStart) -> None:
+        super().submit(start)
+        promised = self.promised.setdefault(start.key, [])
+        promised.append(start.placement.shares[0].reservation_bytes)
 
     def _end_lane(self, execution: Hosted, lane: Lane) -> None:
         if lane in execution.lanes.values() and execution.n_lanes == 1:

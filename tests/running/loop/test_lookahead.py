@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -16,12 +15,13 @@ from hypothesis import strategies as st
 from automl.admission.limits import AdmissionLimits
 from automl.running.loop.messages import (
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
     PackKind,
     PlannedTrial,
-    TakenOverTrial,
+    WaitingTrial,
 )
-from automl.trial import DeviceId, Placement
+from automl.trial import DeviceId
 from tests.running.loop.planned import plans
 from tests.running.loop.simulated_machine import CONTEXT_BYTES, RELEASED_AFTER, Plan
 from tests.running.loop.simulator import World
@@ -54,23 +54,23 @@ class Passing(World):
         self._n_messages = 0
         super().__post_init__()
 
-    def submit(self, trials: Sequence[Any], placement: Placement, n_lanes: int) -> None:
-        super().submit(trials, placement, n_lanes)
-        self.started_at |= {trial.number: self.now for trial in trials}
+    def submit(self, start: ExecutionStart) -> None:
+        super().submit(start)
+        self.started_at |= {w.trial.number: self.now for w in start.group}
 
     def _handle(self, message: LoopMessage) -> None:
         if self._n_messages == self.closes_at:
             self.loop._lookahead.n_ahead = 0
         super()._handle(message)
-        if self.loop.waiting:
-            self.waited_from.setdefault(self.loop.waiting[0].trial.number, self._n_messages)
+        if self.loop.queue.queued:
+            self.waited_from.setdefault(self.loop.queue.queued[0].trial.number, self._n_messages)
         if isinstance(message, DevicesRead):
             self._check_idle()
         self._n_messages += 1
 
     def _check_idle(self) -> None:
         for device, total in self.totals.items():
-            head = self.loop.waiting[0] if self.loop.waiting else None
+            head = self.loop.queue.queued[0] if self.loop.queue.queued else None
             there, least = self.machine.on(device), total - 4 * GB
             asked = None if head is None else self.loop._placing.request(head)
             would_do = asked and not (there or asked.alone) and (asked.memory_bytes or 0) <= least
@@ -137,7 +137,7 @@ def test_nothing_is_asked_for_ahead_while_nothing_has_room() -> None:
     planned = [of(22, 20.0), of(20), of(4, 5.0)]
     world = Passing(GPU, planned, own_processes=True)
     world._n_asked = world.loop.asking.n_asked = 2
-    world.loop.take_over([TakenOverTrial(PlannedTrial(n, {"plan": n})) for n in range(2)])
+    world.loop.take_over([WaitingTrial(PlannedTrial(n, {"plan": n})) for n in range(2)])
     world.loop.handle(DevicesRead(world._reading()), 0.0)
     assert (world.started, world.loop.asking.n_asked) == ([0], 2)
 

@@ -17,7 +17,7 @@ from automl.errors import ConfigError
 from automl.running.loop.messages import (
     DevicesRead,
     PlannedTrial,
-    TakenOverTrial,
+    WaitingTrial,
 )
 from automl.trial import FailedOutcome, FinishedOutcome, TooLargeOutcome
 from tests.running.loop.planned import GB, GPU, A, n_gb, of, plans
@@ -129,8 +129,10 @@ def test_out_of_memory_grows_then_gets_the_device_alone_then_fits_never() -> Non
     assert told.cause == "does not fit, even alone on sim: CUDA out of memory"
     assert told.excess == pytest.approx(math.log(1.5))
     assert told.at_least
-    assert world.loop.last_failure is not None, "what is said where nothing else came of it"
-    assert world.loop.last_failure.cause == told.cause
+    assert world.loop.snapshot().last_failure is not None, (
+        "what is said where nothing else came of it"
+    )
+    assert world.loop.snapshot().last_failure == told.cause
 
 
 def test_memory_of_the_host_runs_out_in_the_same_way() -> None:
@@ -188,7 +190,10 @@ def taken_over(plans: Sequence[Plan], *known: tuple[int, int]) -> World:
     many processes died."""
     world = World(GPU, plans, limits=AdmissionLimits(3, 0, 5.0))
     world._n_asked = world.loop.asking.n_asked = len(known)
-    left = [TakenOverTrial(PlannedTrial(n, {"plan": n}), *counts) for n, counts in enumerate(known)]
+    left = [
+        WaitingTrial(PlannedTrial(n, {"plan": n}), not (oom or dead), n_ran_out=oom, deaths=dead)
+        for n, (oom, dead) in enumerate(known)
+    ]
     world.loop.take_over(left)
     world.run()
     return world

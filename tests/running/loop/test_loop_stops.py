@@ -69,17 +69,17 @@ def test_what_ends_after_a_defect_is_not_told_and_nothing_is_decided_on_it() -> 
     world.loop.handle(SignalReceived(StopReason.INTERRUPTED), 0.0)
     world.loop.handle(SweepFailed(OSError("no space left on device")), 0.0)
     world.run()
-    assert (world.told, list(world.loop.waiting)) == ({}, [])
+    assert (world.told, list(world.loop.queue.queued)) == ({}, [])
     assert world.loop.stop is StopReason.BROKEN, "even after Ctrl-C the error is said"
 
 
 def test_the_deadline_admits_nothing_new() -> None:
     world = World(GPU, [Plan(GB, GB)] * 3)
-    world.loop.deadline_seconds = 2.0
+    world.loop.deadline = lambda: 2.0
     world.loop.handle(DevicesRead(world._reading()), 1.5)
     assert world.started == [0, 1, 2]
     late = World(GPU, [Plan(GB, GB)] * 3)
-    late.loop.deadline_seconds = 2.0
+    late.loop.deadline = lambda: 2.0
     late.loop.handle(DevicesRead(late._reading()), 2.0)
     assert late.started == []
     assert late.loop.stop is StopReason.TIMEOUT
@@ -88,7 +88,7 @@ def test_the_deadline_admits_nothing_new() -> None:
 def test_a_study_that_ends_in_time_stops_what_runs_once_there_is_a_result() -> None:
     found: list[int] = []
     world = World(GPU, [Plan(GB, GB)])
-    world.loop.deadline_seconds = 2.0
+    world.loop.deadline = lambda: 2.0
     world.loop.ends_in_time = lambda: bool(found)
     world.loop.handle(DevicesRead(world._reading()), 1.0)
     world.loop.handle(TimePassed(), 2.0)
@@ -106,7 +106,7 @@ def test_a_study_that_ends_in_time_stops_what_runs_once_there_is_a_result() -> N
 
 def test_the_first_reason_to_stop_counts_but_for_the_deadline() -> None:
     late, early = World(GPU, [Plan(GB, GB)]), World(GPU, [Plan(GB, GB)])
-    late.loop.deadline_seconds = early.loop.deadline_seconds = 2.0
+    late.loop.deadline = early.loop.deadline = lambda: 2.0
     late.loop.handle(TimePassed(), 2.0)
     assert late.loop.stop is StopReason.TIMEOUT
     assert not late.stopping, "running trials may end"

@@ -14,7 +14,7 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
-from automl.running.loop.messages import DeviceShortage, DevicesRead, PackKind
+from automl.running.loop.messages import DeviceShortage, DevicesRead, ExecutionStart, PackKind
 from automl.trial import (
     LOCAL_NODE,
     DeviceId,
@@ -43,9 +43,9 @@ class Watched(World):
         self.places: dict[int, tuple[DeviceId, ...]] = {}
         super().__post_init__()
 
-    def submit(self, *what: Any) -> None:
-        super().submit(*what)
-        self.places[what[0][0].number] = what[1].devices
+    def submit(self, start: ExecutionStart) -> None:
+        super().submit(start)
+        self.places[start.key] = start.placement.devices
 
 
 @st.composite
@@ -168,9 +168,9 @@ def test_a_head_that_waits_for_devices_lacks_them() -> None:
     )
     world.loop.handle(DevicesRead(DeviceReading(0.0, world.machine.snapshots(0.0))), 0.0)
     assert world.loop.running, "the first has started"
-    assert world.loop.lack == DeviceShortage(GPU, 2)
+    assert world.loop.snapshot().shortage == DeviceShortage(GPU, 2)
     world.run()
-    assert world.loop.lack is None
+    assert world.loop.snapshot().shortage is None
 
 
 def test_more_devices_do_not_help_where_as_many_run_as_may() -> None:
@@ -178,7 +178,7 @@ def test_more_devices_do_not_help_where_as_many_run_as_may() -> None:
     world = Watched({"node-1/GPU-a": 24 * GB}, [Plan(GB, GB)] * 2, limits=limits)
     world.loop.handle(DevicesRead(DeviceReading(0.0, world.machine.snapshots(0.0))), 0.0)
     assert world.loop.running
-    assert world.loop.lack is None
+    assert world.loop.snapshot().shortage is None
 
 
 def test_devices_that_are_not_held_take_nothing_and_refuse_nothing_for_good() -> None:
@@ -191,8 +191,8 @@ def test_devices_that_are_not_held_take_nothing_and_refuse_nothing_for_good() ->
     world = Watched({"a/GPU-a": 24 * GB}, [Plan(20 * GB, 20 * GB)] * 2, own_processes=True)
     world.loop.handle(DevicesRead(DeviceReading(0.0, tuple(closed))), 0.0)
     assert not world.loop.running
-    assert world.loop.lack is not None
-    refusal = world.loop.asking.refusal or world.loop.waiting[0].refusal
+    assert world.loop.snapshot().shortage is not None
+    refusal = world.loop.asking.refusal or world.loop.queue.queued[0].refusal
     assert refusal.reason.startswith("waiting: GPU-a… (A10) of a is not held; GPU-b… (A10) of a is")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from automl.admission.accounting.ledger import Ledger
@@ -14,6 +12,7 @@ from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     DevicesRead,
+    ExecutionStart,
     PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
@@ -23,7 +22,6 @@ from automl.running.loop.messages import (
 from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
-    Placement,
     RequestSource,
     ResourceRequest,
 )
@@ -43,8 +41,8 @@ class Ports(PlainPorts):
     def ask(self) -> PlannedTrial | None:
         return PlannedTrial(self.to_ask.pop(0), {}) if self.to_ask else None
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        self.started += [trial.number for trial in trials]
+    def submit(self, start: ExecutionStart) -> None:
+        self.started += [w.trial.number for w in start.group]
 
 
 def make_loop(ports: Ports, n_trials: int, others: PeerSweepsObserved) -> SweepLoop:
@@ -144,9 +142,10 @@ def test_a_total_that_another_raised_counts_and_so_does_what_others_asked() -> N
 def test_what_waits_and_is_anothers_by_now_does_not_start() -> None:
     ports = Ports(0)
     loop = make_loop(ports, 2, PeerSweepsObserved())
-    loop.waiting.extend(_waiting(7, 8))
+    for trial in _waiting(7, 8):
+        loop.queue.add(trial)
     loop.handle(PeerSweepsObserved(held=lambda number: number != 7), 1.0)
-    assert [waiting.trial.number for waiting in loop.waiting] == [8]
+    assert [waiting.trial.number for waiting in loop.queue.queued] == [8]
 
 
 def _waiting(*numbers: int) -> list[WaitingTrial]:

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import AdmissionLimits
-from automl.running.loop.messages import PlannedTrial
-from automl.trial import FinishedOutcome, Placement, RequestSource, ResourceRequest
+from automl.running.loop.messages import ExecutionStart
+from automl.trial import FinishedOutcome, RequestSource, ResourceRequest
 from tests.running.loop.simulated_machine import Plan
 from tests.running.loop.test_settling import GB, GPU, Settling
 
@@ -24,10 +23,10 @@ class Probing(Settling):
 
     n_joined: int = 0
 
-    def submit(self, trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
-        self.n_joined += placement.probing
-        super().submit(trials, placement, n_lanes)
-        for device in placement.devices:
+    def submit(self, start: ExecutionStart) -> None:
+        self.n_joined += start.placement.probing
+        super().submit(start)
+        for device in start.placement.devices:
             held = self.ledger.snapshot().on(device).reservations
             unsettled = [r for r in held if self._is_unknown(r.key) and not r.settled]
             assert len(unsettled) <= 1, "two of unknown size that were not seen at work"
@@ -117,7 +116,7 @@ def test_where_the_request_comes_from_and_why_it_waits() -> None:
     seen: list[tuple[ResourceRequest, str]] = []
 
     def look() -> None:
-        waiting = [w for w in world.loop.waiting if not w.refusal.reason.endswith("yet")]
+        waiting = [w for w in world.loop.queue.queued if not w.refusal.reason.endswith("yet")]
         seen.extend(
             (world.loop.requests.request_for(w.trial.params), w.refusal.reason) for w in waiting
         )

@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from automl.admission.accounting.account import CONTEXT_BOUND_BYTES
 from automl.admission.limits import AdmissionLimits
 from automl.admission.memory_caps import Caps, may_settle, settled_bytes
-from automl.running.loop.messages import DevicesRead, LoopMessage, TrialMemoryMeasured
+from automl.running.loop.messages import (
+    DevicesRead,
+    ExecutionStart,
+    LoopMessage,
+    TrialMemoryMeasured,
+)
 from automl.trial import DeviceId, FinishedOutcome, MemoryPeakMeasured, OutOfMemoryOutcome
 from tests.running.loop.simulated_machine import Hosted, Lane, Machine, Plan
 from tests.running.loop.simulator import World
@@ -192,9 +197,9 @@ def test_without_caps_its_neighbour_would_be_ended() -> None:
 
 def test_neighbours_are_capped_before_a_trial_starts_beside_them() -> None:
     class Watching(Settling):
-        def submit(self, *what: Any) -> None:
+        def submit(self, start: ExecutionStart) -> None:
             seen.append({key: dict(of) for key, of in self.caps.items()})
-            super().submit(*what)
+            super().submit(start)
 
     seen: list[dict[int, dict[DeviceId, int]]] = []
     plan = Plan(6 * GB, 6 * GB, seconds=9.0)

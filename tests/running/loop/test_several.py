@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +10,8 @@ from hypothesis import strategies as st
 
 from automl.admission.accounting.account import CONTEXT_BOUND_BYTES
 from automl.admission.limits import AdmissionLimits
-from automl.running.loop.messages import LoopMessage
+from automl.running.loop.messages import ExecutionStart, LoopMessage
 from automl.running.loop.packing import TrialDurations
-from automl.trial import Placement
 from tests.running.loop.simulated_machine import Plan
 from tests.running.loop.simulator import World
 
@@ -38,15 +35,15 @@ class Several(World):
         self.waited: dict[int, float] = {}
         super().__post_init__()
 
-    def submit(self, trials: Sequence[Any], placement: Placement, n_lanes: int) -> None:
-        super().submit(trials, placement, n_lanes)
-        number = trials[0].number
+    def submit(self, start: ExecutionStart) -> None:
+        super().submit(start)
+        number = start.key
         self.waited[number] = self.now - self.headed_at.get(number, self.now)
 
     def _handle(self, message: LoopMessage) -> None:
         super()._handle(message)
-        if self.loop.waiting:
-            self.headed_at.setdefault(self.loop.waiting[0].trial.number, self.now)
+        if self.loop.queue.queued:
+            self.headed_at.setdefault(self.loop.queue.queued[0].trial.number, self.now)
 
 
 @st.composite

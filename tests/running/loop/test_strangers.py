@@ -44,7 +44,7 @@ def test_while_the_stranger_stays_it_is_interrupted_not_failed() -> None:
     how = {"own_processes": True, "shows_pids": True}
     world = World(GPU, [LARGE, SIZED], strangers=[stranger], **how)  # type: ignore[arg-type]
     world.run(left=[0])
-    (waiting,) = world.loop.held_back
+    (waiting,) = world.loop.queue.deferred
     assert waiting.trial.number == 0
     assert waiting.refusal.reason == (
         "waiting: a device to itself asked (it ran out of memory while others held more), "

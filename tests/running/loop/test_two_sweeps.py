@@ -90,7 +90,7 @@ def run_both(one: Sweep, two: Sweep) -> None:
             left.remove(sweep)
     assert not left, "a sweep never ends"
     for sweep in (one, two):
-        held_back = [waiting.trial.number for waiting in sweep.loop.held_back]
+        held_back = [waiting.trial.number for waiting in sweep.loop.queue.deferred]
         assert sorted([*sweep.told, *held_back]) == list(range(len(sweep.plans)))
 
 

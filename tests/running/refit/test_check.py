@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from automl.config import DataConfig, EnsembleSetting, ObjectiveConfig, ObjectiveKind
+from automl.config import AutoSetting, DataConfig, ObjectiveConfig, ObjectiveKind
 from automl.config.commands import RefitConfig
 from automl.record.study_record import fold_events
-from automl.running.refit.small_study import TrainRowCounts
+from automl.running.refit.refit_study import TrainRowCounts
+from automl.running.refit.refit_task import RefitTask
 from automl.running.refit.winner_check import (
-    best_checked_winner,
     check_summary,
     derive_check_config,
     is_check_due,
     params_variants,
+    take_best_checked,
 )
 from automl.running.setup.resume_command import resume_command
 from automl.trial import (
@@ -30,6 +32,7 @@ from automl.trial import (
 from tests.running.refit.test_derive import CONFIG, RECORD
 
 WINNER, SIZES = RECORD.trials[0], TrainRowCounts(before=100, now=400)
+TASK = RefitTask(CONFIG, Path("a"), [WINNER])
 PART = replace(CONFIG, data=DataConfig(sweep_rows=0.25))
 
 
@@ -65,7 +68,7 @@ def test_it_is_a_study_of_these_alone_judged_as_the_search_was() -> None:
     assert (own.study.metric, own.study.direction) == (CONFIG.study.metric, CONFIG.study.direction)
     assert own.training.epochs == CONFIG.training.epochs
     assert own.study.dir == "studies/a/refits"
-    assert own.study.ensemble is EnsembleSetting.none, "nobody asks for one of these"
+    assert own.study.ensemble is AutoSetting.none, "nobody asks for one of these"
     of_trial = replace(PART, refit=RefitConfig(trial=WINNER.number))
     alone = derive_check_config(of_trial, WINNER, SIZES, {"data": 1})
     assert [resume_command(one) for one in (own, alone)] == [
@@ -92,7 +95,8 @@ def checked(*values: float | None) -> list[Event]:
 
 def test_the_best_gives_params_and_length() -> None:
     record = fold_events(checked(2.0, 1.0))
-    found, n_rows = best_checked_winner(WINNER, record, SIZES)
+    task, n_rows = take_best_checked(TASK, WINNER, record, SIZES)
+    (found,) = task.members
     assert n_rows == SIZES.now, "its best step is one of these"
     assert (found.number, found.params["lr"], found.best_step) == (WINNER.number, 0.25, 7)
     assert check_summary(WINNER, record, SIZES) == (
@@ -103,5 +107,5 @@ def test_the_best_gives_params_and_length() -> None:
 
 def test_where_none_has_a_value_the_winner_stays_as_it_was() -> None:
     record = fold_events(checked(None, None))
-    assert best_checked_winner(WINNER, record, SIZES) == (WINNER, SIZES.before)
+    assert take_best_checked(TASK, WINNER, record, SIZES) == (TASK, None)
     assert check_summary(WINNER, record, SIZES).endswith("no value. Taken: the params as they were")

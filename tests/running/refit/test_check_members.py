@@ -11,8 +11,8 @@ from automl.config import Config, DataConfig, DataKind, RefitConfig
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.study_record import fold_events
 from automl.record.trial_record import TrialRecord
-from automl.running.refit.refit_settings import RefitTask
-from automl.running.refit.small_study import TrainRowCounts, as_single_family, refit_epochs
+from automl.running.refit.refit_study import TrainRowCounts, as_single_family, refit_epochs
+from automl.running.refit.refit_task import RefitTask
 from automl.running.refit.winner_check import (
     ParamRatios,
     apply_param_ratios,
@@ -68,7 +68,7 @@ MEMBERS = trials((TREES, 3), (HEAVY, 10), (LIGHT, 6))
 def begun(config: Config = PART, members: list[TrialRecord] = MEMBERS) -> RefitTask:
     weights = {trial.number: 1 / len(members) for trial in members}
     made = EnsembleBuilt(9.0, 100, weights, {}, {})
-    return RefitTask(config, Path("studies/a"), members[0], made, members)
+    return RefitTask(config, Path("studies/a"), members, made)
 
 
 def test_the_network_with_the_largest_weight_is_tried() -> None:
@@ -121,7 +121,7 @@ def test_none_trains_longer_than_a_trial_may() -> None:
 
 def test_the_space_has_what_the_members_have() -> None:
     found = apply_param_ratios(begun(), HALVED)
-    entries = PART.model.whole_space(found.config.space)  # type: ignore[attr-defined]
+    entries = PART.model.searched_space(found.config.space)  # type: ignore[attr-defined]
     space = parse_space(entries)
     for member in found.members:
         space.check(member.params)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,18 +21,19 @@ from automl.config import (
 from automl.config.commands import RefitConfig
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
-from automl.objectives.training_plan import RefitPlan, WarmUp
+from automl.objectives.training_plan import RefitTraining, WarmUp
 from automl.record.study_record import fold_events
 from automl.running.refit.refit_devices import RefitDevices, scale_to_batch
-from automl.running.refit.refit_settings import refuse_unfit_settings
-from automl.running.refit.small_study import (
+from automl.running.refit.refit_study import (
     RefitDecision,
     TrainRowCounts,
     decide_refit,
     derive_refit_config,
     ema_decay_for_rows,
     epochs_for_steps,
+    refit_name,
 )
+from automl.running.refit.refit_task import RefitTask, refuse_unfit_settings
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.resume_command import resume_command, resume_command_from_settings
 from automl.search.pruners.none import NoPruner
@@ -70,12 +72,21 @@ RECORD = fold_events(
 )
 
 
+def task_of(config: Config = CONFIG) -> RefitTask:
+    return RefitTask(config, Path("studies/a"), [RECORD.trials[0]])
+
+
 def of(
     refit: RefitConfig, taken: RefitDevices | None = None, sizes: TrainRowCounts | None = None
 ) -> RefitDecision:
-    config = replace(CONFIG, refit=refit)
     sizes = sizes or TrainRowCounts(before=100, now=125)
-    return decide_refit(config, RECORD.trials[0], sizes, taken or RefitDevices())
+    return decide_refit(task_of(replace(CONFIG, refit=refit)), sizes, taken or RefitDevices())
+
+
+def derived(config: Config, decision: RefitDecision, data: int = 1) -> Config:
+    task = task_of(config)
+    name = refit_name(task, decision, {"data": data})
+    return derive_refit_config(task, decision, name, [0] * config.refit.n_seeds)
 
 
 # --- how long -------------------------------------------------------------------------------------
@@ -119,8 +130,8 @@ def test_weights_are_averaged_over_an_epoch_unless_the_study_says_how(
 
 def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
     found = of(RefitConfig(hold_out=0.1))
-    assert (found.epochs, found.plan.keeps_last) == (CONFIG.training.epochs, False)
-    own = derive_refit_config(CONFIG, found, {})
+    assert (found.members[0].epochs, found.plan.keeps_last) == (CONFIG.training.epochs, False)
+    own = derived(replace(CONFIG, refit=RefitConfig(hold_out=0.1)), found)
     assert (own.study.metric, own.study.direction) == ("val_error", Direction.maximize)
 
 
@@ -130,14 +141,14 @@ def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
 def test_it_is_a_study_of_the_winners_params() -> None:
     config = replace(CONFIG, refit=RefitConfig(n_seeds=3))
     found = of(config.refit)
-    own = derive_refit_config(config, found, {"data": 1})
+    own = derived(config, found)
     assert own.space == {"lr": 0.5, "batch_size": 32}
     assert own.study.n_trials == 3
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
     assert own.study.dir == "studies/a/refits"
     assert own.study.name is not None
     assert own.study.name.startswith("trial-00000-")
-    assert own.training.epochs == found.epochs == 2
+    assert own.training.epochs == found.members[0].epochs == 2
     assert own.training.ema_decay == 0.75, "over four steps"
     assert isinstance(own.sampler, IndependentSampler)
     assert isinstance(own.pruner, NoPruner)
@@ -146,16 +157,12 @@ def test_it_is_a_study_of_the_winners_params() -> None:
 
 def test_it_trains_on_this_machine_whatever_cluster_the_study_had() -> None:
     config = replace(CONFIG, execution=ExecutionConfig(kind=ExecutionKind.ray))
-    sizes = TrainRowCounts(before=100, now=125)
-    decided = decide_refit(config, RECORD.trials[0], sizes, RefitDevices())
-    assert derive_refit_config(config, decided, {}).execution.kind is ExecutionKind.auto
+    assert derived(config, of(RefitConfig())).execution.kind is ExecutionKind.auto
 
 
 def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
     def name(refit: RefitConfig, taken: RefitDevices | None = None, data: int = 1) -> str | None:
-        return derive_refit_config(
-            replace(CONFIG, refit=refit), of(refit, taken), {"data": data}
-        ).study.name
+        return derived(replace(CONFIG, refit=refit), of(refit, taken), data).study.name
 
     usual = name(RefitConfig())
     assert name(RefitConfig(n_seeds=5)) == usual
@@ -175,35 +182,27 @@ def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
 def test_what_asks_for_its_params_is_given_them_first() -> None:
     objective = ObjectiveConfig(ObjectiveKind.optuna, "a:b")
     config = replace(CONFIG, objective=objective, space={})
-    found = decide_refit(config, RECORD.trials[0], None, RefitDevices())
-    own = derive_refit_config(config, found, {})
+    found = decide_refit(task_of(config), None, RefitDevices())
+    own = derived(config, found)
     assert own.space == {}
     assert own.study.enqueue == [{"lr": 0.5, "batch_size": 32}]
     assert own.study.metric == "val_error"
 
 
 def test_processes_train_one_seed_at_a_time_with_their_threads() -> None:
-    own = derive_refit_config(CONFIG, of(RefitConfig(), RefitDevices(n_ranks=2, n_threads=3)), {})
+    own = derived(CONFIG, of(RefitConfig(), RefitDevices(n_ranks=2, n_threads=3)))
     assert own.admission.max_concurrent_trials == 1
     assert own.execution.threads_per_trial == 3
     kept = replace(CONFIG, execution=replace(CONFIG.execution, threads_per_trial=4))
-    assert (
-        derive_refit_config(
-            kept, of(RefitConfig(), RefitDevices(n_threads=3)), {}
-        ).execution.threads_per_trial
-        == 4
-    )
-    assert (
-        derive_refit_config(
-            CONFIG, of(RefitConfig(), RefitDevices(n_gpus=8)), {}
-        ).admission.devices_per_trial
-        == 8
-    )
+    three = derived(kept, of(RefitConfig(), RefitDevices(n_threads=3)))
+    assert three.execution.threads_per_trial == 4
+    eight = derived(CONFIG, of(RefitConfig(), RefitDevices(n_gpus=8)))
+    assert eight.admission.devices_per_trial == 8
 
 
 def test_how_it_goes_on_is_the_same_command() -> None:
     config = replace(CONFIG, refit=RefitConfig(n_seeds=3, hold_out=0.1, rows="all"))
-    own = derive_refit_config(config, of(config.refit), {})
+    own = derived(config, of(config.refit))
     line = (
         "python -m automl refit study.name=a refit.trial=0 refit.rows=all refit.hold_out=0.1 "
         "refit.n_seeds=3"
@@ -252,8 +251,8 @@ def test_no_more_rows_than_there_are_and_the_trials_own_without_a_word() -> None
 
 
 def test_devices_may_change_and_what_is_learned_may_not() -> None:
-    plan = RefitPlan(keeps_last=True, n_ranks=4)
-    assert plan.identity() == RefitPlan(keeps_last=True).identity()
-    assert plan.identity() != RefitPlan(keeps_last=True, warm_up=WarmUp(5, 0.5)).identity()
+    plan = RefitTraining(keeps_last=True, n_ranks=4)
+    assert plan.identity() == RefitTraining(keeps_last=True).identity()
+    assert plan.identity() != RefitTraining(keeps_last=True, warm_up=WarmUp(5, 0.5)).identity()
     assert plan.trains_alone
-    assert not RefitPlan(keeps_last=True).trains_alone
+    assert not RefitTraining(keeps_last=True).trains_alone

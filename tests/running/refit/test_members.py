@@ -8,32 +8,30 @@ from pathlib import Path
 import pytest
 
 from automl.config import (
+    AutoSetting,
     Config,
-    DataConfig,
-    DataKind,
-    EnsembleSetting,
     ParallelKind,
     RefitConfig,
     StudyConfig,
 )
 from automl.errors import ConfigError
 from automl.models.families.auto.family import AutoFamily
-from automl.objectives.training_plan import MemberPlan, RefitPlan
+from automl.objectives.training_plan import MemberTraining, RefitTraining
+from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, fold_events
 from automl.record.trial_record import TrialRecord
-from automl.running.refit.member_studies import (
-    MembersRefitDecision,
+from automl.running.refit.refit_devices import RefitDevices
+from automl.running.refit.refit_study import (
+    RefitDecision,
+    TrainRowCounts,
     assign_members,
-    decide_members_refit,
-    derive_members_config,
-    ensemble_trials,
+    decide_refit,
+    derive_refit_config,
     finished_by_member,
-    members_refit_name,
     members_table,
-    refuse_parallel_members,
+    refit_name,
 )
-from automl.running.refit.refit_settings import RefitTask, refuse_unfit_batch
-from automl.running.refit.small_study import TrainRowCounts
+from automl.running.refit.refit_task import RefitTask, make_refit_task
 from automl.running.setup.identity_settings import identity_settings
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
@@ -59,7 +57,7 @@ CONFIG = Config(
 )
 TREES: Params = {"family": "trees", "trees_max_features": 0.5}
 MLP: Params = {"family": "mlp", "mlp_batch_size": 10}
-MADE = EnsembleBuilt(9.0, 100, {1: 0.75, 0: 0.25}, {"loss": 0.5, "rmse": 0.5}, {})
+MADE = EnsembleBuilt(9.0, 100, {1: 0.75, 0: 0.25}, {"loss": 0.05, "rmse": 0.05}, {})
 SIZES = TrainRowCounts(before=100, now=125)
 
 
@@ -76,15 +74,27 @@ def searched() -> StudyRecord:
     return fold_events(events)
 
 
-def members(refit: RefitConfig | None = None) -> MembersRefitDecision:
-    config = replace(CONFIG, refit=refit or RefitConfig())
-    return decide_members_refit(config, MADE, ensemble_trials(MADE, searched(), "a"), SIZES)
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A study that has an ensemble."""
+    StudyFiles(tmp_path).ensemble.touch()
+    return tmp_path
+
+
+def begun(refit: RefitConfig | None = None, made: EnsembleBuilt = MADE) -> RefitTask:
+    record = searched()
+    members = [record.trials[number] for number in made.members]
+    return RefitTask(replace(CONFIG, refit=refit or RefitConfig()), Path("a"), members, made)
+
+
+def decided(task: RefitTask) -> RefitDecision:
+    return decide_refit(task, SIZES, RefitDevices())
 
 
 def test_each_trains_as_long_as_it_did() -> None:
-    found = members()
-    assert found.params == [TREES, MLP], "the heaviest first"
-    trees, mlp = found.plan.members
+    found = decided(begun())
+    trees, mlp = found.members
+    assert [trees.params, mlp.params] == [TREES, MLP], "the heaviest first"
     assert trees.epochs == 3
     assert mlp.epochs == 8, "100 steps at 13 an epoch"
     assert trees.ema_decay == 0.0
@@ -101,40 +111,26 @@ def test_each_trains_as_long_as_it_did() -> None:
 
 
 def test_each_is_known_by_its_number_in_the_study() -> None:
-    plan = replace(members().plan, member_of_trial=(0, 1, 0))
+    plan = replace(decided(begun()).plan, member_of_trial=(0, 1, 0))
     assert plan.repeated_trials() == (1, 0, 1)
 
 
 def test_with_rows_held_out_all_have_all_epochs() -> None:
-    held = members(RefitConfig(hold_out=0.1))
-    assert {member.epochs for member in held.plan.members} == {CONFIG.training.epochs}
+    held = decided(begun(RefitConfig(hold_out=0.1)))
+    assert {member.epochs for member in held.members} == {CONFIG.training.epochs}
     assert not held.plan.keeps_last
 
 
-def test_a_search_on_a_part_is_said() -> None:
-    data = DataConfig(DataKind.csv, path="t.csv", target="y", sweep_rows=50)
-    config = replace(CONFIG, data=data, refit=RefitConfig(check=False))
-    found = decide_members_refit(config, MADE, ensemble_trials(MADE, searched(), "a"), SIZES)
-    assert "the search had a part of the rows" in found.notes[1]
-    checked = replace(config, refit=RefitConfig())
-    found = decide_members_refit(checked, MADE, ensemble_trials(MADE, searched(), "a"), SIZES)
-    assert len(found.notes) == 1, "a network of them is tried on all, which is said there"
-    trees = [trial for trial in ensemble_trials(MADE, searched(), "a") if trial.number == 1]
-    found = decide_members_refit(checked, replace(MADE, members={1: 1.0}), trees, SIZES)
-    assert "the search had a part of the rows" in found.notes[1]
-
-
 def test_it_is_a_study_of_the_members() -> None:
-    found = members()
-    own = derive_members_config(
-        CONFIG, found, members_refit_name(CONFIG, found, {"data": 1}), [0, 1]
-    )
+    task = begun()
+    found = decided(task)
+    own = derive_refit_config(task, found, refit_name(task, found, {"data": 1}), [0, 1])
     assert own.study.enqueue == [TREES, MLP]
     assert own.study.n_trials == 2
     assert own.study.dir == "studies/a/refits"
     assert str(own.study.name).startswith("ensemble-")
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
-    assert own.study.ensemble is EnsembleSetting.none, "it ends with none of its own"
+    assert own.study.ensemble is AutoSetting.none, "it ends with none of its own"
     assert own.training.epochs == 8
     assert (own.refit.of, own.refit.trial) == ("a", None)
     assert "enqueue" not in identity_settings(own)["study"], "one that failed is tried again"
@@ -143,26 +139,29 @@ def test_it_is_a_study_of_the_members() -> None:
 def test_more_rows_leave_no_member_out() -> None:
     kernel: Params = {"family": "kernel", "kernel_spread": 0.5}
     searched = replace(CONFIG, space={"kernel_spread": {"low": 0.1, "high": 2.0}})
-    plan = RefitPlan(members=(MemberPlan(kernel, 1, 0.0), MemberPlan(TREES, 3, 0.0)))
-    own = derive_members_config(
-        searched, MembersRefitDecision({0: 0.5, 1: 0.5}, plan, ()), "e", [0, 1]
-    )
+    task = replace(begun(), config=searched)
+
+    def derived(*members: MemberTraining) -> Config:
+        plan = RefitTraining(members=members)
+        decision = RefitDecision(members, plan, RefitDevices(), ())
+        return derive_refit_config(task, decision, "e", range(len(members)))
+
+    own = derived(MemberTraining(kernel, 1, 0.0), MemberTraining(TREES, 3, 0.0))
 
     def has(config: Config, n_rows: int) -> bool:
         assert isinstance(config.model, AutoFamily)
-        return parse_space(config.model.whole_space(config.space, n_rows)).has(kernel)
+        return parse_space(config.model.searched_space(config.space, n_rows)).has(kernel)
 
     assert (has(searched, 9_000), has(searched, 11_000)) == (True, False)
     assert (has(own, 9_000), has(own, 11_000)) == (True, True)
-    networks = replace(plan, members=(MemberPlan(MLP, 3, 0.0),))
-    own = derive_members_config(searched, MembersRefitDecision({0: 1.0}, networks, ()), "e", [0])
+    own = derived(MemberTraining(MLP, 3, 0.0))
     assert own.space == searched.space, "none of them is ever left out"
 
 
 def test_others_have_another_folder_and_more_seeds_the_same() -> None:
     def name(refit: RefitConfig | None = None, data: int = 1) -> str:
-        config = replace(CONFIG, refit=refit or RefitConfig())
-        return members_refit_name(config, members(refit), {"data": data})
+        task = begun(refit)
+        return refit_name(task, decided(task), {"data": data})
 
     usual = name()
     assert name(RefitConfig(n_seeds=5)) == usual
@@ -212,7 +211,7 @@ def test_what_failed_is_tried_again_and_nothing_twice(
         # The first of the two that are alike failed, the second not, which stays what it was.
         ([(A, "failed"), (A, "finished"), (B, "finished")], [0, 1, 2, 0, 1, 0, 2]),
         # The turn of the second comes after one more of the first.
-        ([(A, "finished"), (A, "failed"), (B, "finished")], [0, 1, 2, 0, 1, 0, 2, 1]),
+        ([(A, "finished"), (A, "failed"), (B, "finished")], [0, 1, 2, 0, 1, 0, 1, 2]),
     ],
 )
 def test_of_two_members_with_the_same_params_each_is_trained_as_often(
@@ -233,9 +232,6 @@ def test_members_are_known_by_their_trials() -> None:
 
 
 def test_the_closing_table_tells_of_members_by_weight() -> None:
-    begun = RefitTask(
-        CONFIG, Path("a"), searched().trials[1], MADE, ensemble_trials(MADE, searched(), "a")
-    )
     again = fold_events(
         [
             SweepStarted(0.0, "r", "u", {"study.metric": "train_loss"}),
@@ -244,39 +240,38 @@ def test_the_closing_table_tells_of_members_by_weight() -> None:
             *(FinishedOutcome(n, 2.0, 0.5) for n in range(3)),
         ]
     )
-    columns, rows = members_table(begun, members(), [[0], [1, 2]], again)
+    columns, rows = members_table(begun(), [[0], [1, 2]], again)
     assert "train_loss" not in columns
     assert rows == [
         ["    1", "trees", "0.750", "0.33333", "2", "2 s"],
         ["    0", "mlp", "0.250", "0.1", "3 to 4", "4 s"],
     ]
-    columns, rows = members_table(begun, members(RefitConfig(hold_out=0.1)), [[0], [1, 2]], again)
+    columns, rows = members_table(begun(RefitConfig(hold_out=0.1)), [[0], [1, 2]], again)
     assert columns[-1] == "val_rmse held out"
     assert rows[0][-1] == "0.5"
 
 
-def test_a_member_that_nobody_knows_is_refused() -> None:
-    lost = replace(MADE, members={1: 0.5, 7: 0.5})
+def test_a_member_that_nobody_knows_is_refused(path: Path) -> None:
+    record = replace(searched(), ensemble=replace(MADE, members={1: 0.5, 7: 0.5}))
     with pytest.raises(ConfigError, match=r"what trial 7, a member of the ensemble, was"):
-        ensemble_trials(lost, searched(), "a")
+        make_refit_task(CONFIG, path, record, record.trials[1])
 
 
 @pytest.mark.parametrize(
     "refit",
     [RefitConfig(parallel=ParallelKind.ddp), RefitConfig(devices=2), RefitConfig(batch_size=64)],
 )
-def test_what_is_of_one_training_is_refused(refit: RefitConfig) -> None:
+def test_what_is_of_one_training_is_refused(path: Path, refit: RefitConfig) -> None:
+    record = replace(searched(), ensemble=MADE)
     with pytest.raises(ConfigError, match=r"members of an ensemble .* refit\.members=none"):
-        refuse_parallel_members(replace(CONFIG, refit=refit))
+        make_refit_task(replace(CONFIG, refit=refit), path, record, record.trials[1])
+    none = replace(CONFIG, refit=RefitConfig(parallel=ParallelKind.none))
+    assert len(make_refit_task(none, path, record, record.trials[1]).members) == 2
 
 
-def test_one_device_for_each_is_what_they_have() -> None:
-    refuse_parallel_members(replace(CONFIG, refit=RefitConfig(parallel=ParallelKind.none)))
-
-
-def test_a_batch_is_for_a_winner_that_trains_in_batches() -> None:
+def test_a_batch_is_for_a_winner_that_trains_in_batches(path: Path) -> None:
     """With `model=auto` the winner's own family counts."""
-    asked = replace(CONFIG, refit=RefitConfig(batch_size=64))
-    refuse_unfit_batch(asked, MLP)
+    asked, record = replace(CONFIG, refit=RefitConfig(batch_size=64)), searched()
+    make_refit_task(asked, path, record, record.trials[0])
     with pytest.raises(ConfigError, match=r"batch_size=64: model=trees trains in no batches"):
-        refuse_unfit_batch(asked, TREES)
+        make_refit_task(asked, path, record, record.trials[1])

@@ -34,7 +34,7 @@ def table(n_rows: int, n_columns: int, n_folds: int = 1) -> Dataset:
     if n_folds == 1:
         return found
     folds = tuple(folds_at_random(y, n_folds, seed=0))
-    return replace(found, folds=folds, validation=part.taking(y[:0]))
+    return replace(found, folds=folds, validation=part.take(y[:0]))
 
 
 @pytest.mark.parametrize(

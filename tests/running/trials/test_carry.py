@@ -12,8 +12,7 @@ import pytest
 from automl.admission.accounting.ledger import Ledger, LedgerSnapshot
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot
 from automl.execution.checkpoint_store import CheckpointStore
-from automl.execution.executor import ExecutorCapabilities
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import ExecutorCapabilities, InlineExecutor
 from automl.execution.workers_executor import WorkersExecutor
 from automl.record.event_log import EventLog, read_events
 from automl.running.display.viewer import seconds_left, seconds_per_step

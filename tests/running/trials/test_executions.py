@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,17 +17,17 @@ from automl.admission.limits import AdmissionLimits
 from automl.config import Config, StudyConfig
 from automl.devices.host import HostReader
 from automl.errors import StudyInUseError, TrialsLeftBehindError
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import InlineExecutor
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.event_log import EventLog, read_events
 from automl.record.study_directory import StudyDirectory
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
+    AdmittedExecution,
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
-    RunningTrial,
     StopReason,
     WaitingTrial,
 )
@@ -120,17 +121,20 @@ class Scene:
             post=self.messages.put,
         )
         self.executions = ExecutionPool(
-            self.parts, self.loop, self.carrier, self.said.append, lambda: self.now
+            *(self.parts, self.carrier, self.said.append, self.loop.break_off),
+            running=lambda: self.loop.running,
+            clock=lambda: self.now,
         )
 
     def start(self) -> None:
-        waiting = WaitingTrial(PlannedTrial(0, {}))
-        self.loop.running[0] = RunningTrial(
-            waiting, HOST, since_seconds=0.0, request=UNKNOWN_REQUEST
-        )
+        members = {0: WaitingTrial(PlannedTrial(0, {}))}
+        self.loop.running[0] = AdmittedExecution(0, UNKNOWN_REQUEST, HOST, None, members)
         self.ledger.reserve(0, HOST)
         self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST, UNKNOWN_REQUEST)
         assert self.trials.began.wait(10)
+
+    def stop(self, reason: StopReason = StopReason.INTERRUPTED) -> None:
+        self.executions.stop(reason)
 
     def take_next(self) -> None:
         """Take a message as the main thread does."""
@@ -192,7 +196,7 @@ def test_a_sweep_that_ends_well_stops_nobody(scene: Scene) -> None:
 
 def test_trials_that_do_not_stop_in_their_grace_are_killed(scene: Scene) -> None:
     scene.trials.heeds = "kill"
-    scene.run(scene.start, scene.executions.stop)
+    scene.run(scene.start, scene.stop)
     assert scene.trials.killed_for == LATE
     assert scene.now == pytest.approx(GRACE_SECONDS, abs=1.5)
     assert scene.trials.n_running == 0
@@ -223,8 +227,8 @@ def test_trials_are_killed_soon_after_the_time_is_up_where_they_can_be(
 ) -> None:
     scene.parts.config.study.timeout_seconds = 10
     scene.trials.can = replace(scene.trials.can, own_process=own_process)
-    scene.trials.heeds, scene.loop.stop = "kill", StopReason.TIMEOUT
-    scene.run(scene.start, scene.executions.stop)
+    scene.trials.heeds = "kill"
+    scene.run(scene.start, partial(scene.stop, StopReason.TIMEOUT))
     assert scene.now == pytest.approx(seconds, abs=1.5)
     assert scene.trials.n_running == 0
 
@@ -261,7 +265,7 @@ def test_the_sweep_leaves_as_soon_as_it_knows_that_it_must(scene: Scene) -> None
         while not scene.executions.overdue():
             scene.take_next()
 
-    scene.run(scene.start, scene.executions.stop, grace_goes_by)
+    scene.run(scene.start, scene.stop, grace_goes_by)
     assert scene.now == pytest.approx(GRACE_SECONDS, abs=1.5)
     assert scene.is_locked
 

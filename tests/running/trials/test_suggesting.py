@@ -5,27 +5,31 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from automl.admission.accounting.ledger import Ledger
+from automl.admission.limits import AdmissionLimits
 from automl.errors import StorageError
-from automl.execution.inline_executor import InlineExecutor
+from automl.execution.executor import InlineExecutor
 from automl.record.event_log import EventLog, read_events
-from automl.running.loop.messages import (
-    AdmittedExecution,
-    LoopMessage,
-    PlannedTrial,
-    QuestionAsked,
-    RunningTrial,
-    WaitingTrial,
-)
-from automl.running.trials.carrier import TrialCarrier
-from automl.running.trials.suggestion_answers import (
+from automl.running.loop.asking import (
     LEARNING_SPACE,
     NoParamQuestions,
     ParamQuestions,
+    TrialAsker,
 )
+from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import (
+    AdmittedExecution,
+    ExecutionStart,
+    LoopMessage,
+    PlannedTrial,
+    QuestionAsked,
+    WaitingTrial,
+)
+from automl.running.trials.carrier import TrialCarrier
 from automl.search.study import Study
 from automl.trial import (
     UNKNOWN_REQUEST,
@@ -36,7 +40,6 @@ from automl.trial import (
     Params,
     ParamsNotSuggested,
     ParamsSuggested,
-    Placement,
     ProcessEntry,
     Question,
     Reply,
@@ -65,36 +68,34 @@ class Scene:
     """A trial that runs, and what it asks."""
 
     def __init__(self, study: Study) -> None:
-        assert study.suggesting is not None
+        assert study.suggester is not None
         self.said: list[str] = []
-        self.questions = ParamQuestions(study, study.suggesting, self.said.append)
+        self.questions = ParamQuestions(study, study.suggester, self.said.append)
         self.number = ask(study).number
-        waiting = WaitingTrial(PlannedTrial(self.number, {}))
-        self.running = {self.number: RunningTrial(waiting, GPU, 0.0, UNKNOWN_REQUEST)}
-        members = {self.number: waiting}
-        self.executions = {
-            self.number: AdmittedExecution(self.number, UNKNOWN_REQUEST, GPU, None, members)
-        }
+        nothing = cast(Any, None)
+        limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
+        asker = TrialAsker(nothing, 1, 1, self.questions)
+        self.loop = SweepLoop(nothing, nothing, Ledger(), limits, asker)
+        waiting, key = WaitingTrial(PlannedTrial(self.number, {})), self.number
+        execution = AdmittedExecution(key, UNKNOWN_REQUEST, GPU, None, {key: waiting})
+        self.loop.running[key] = self.loop.executions[key] = execution
 
     def ask(self, question: Question) -> list[Reply]:
         replies: list[Reply] = []
-        self.questions.answer(
-            QuestionAsked(question, replies.append), self.running, self.executions
-        )
+        self.loop.handle(QuestionAsked(question, replies.append), 0.0)
         return replies
 
     @property
-    def params(self) -> tuple[Params, Params]:
+    def params(self) -> Params:
         """The params that the loop knows for the running trial, and for another run of it."""
-        member = self.executions[self.number].members[self.number]
-        return self.running[self.number].waiting.trial.params, member.trial.params
+        return self.loop.running[self.number].members[self.number].trial.params
 
 
 def test_the_loop_knows_what_a_trial_was_given(study: Study) -> None:
     scene = Scene(study)
     (reply,) = scene.ask(ParamQuestion(scene.number, "lr", LR))
     assert isinstance(reply, ParamAnswer)
-    assert scene.params == ({"lr": reply.value},) * 2
+    assert scene.params == {"lr": reply.value}
     assert scene.ask(ParamsNotSuggested(scene.number, ("lr",))) == [ParamAnswer()]
 
 
@@ -103,24 +104,21 @@ def test_what_no_param_can_be_is_refused(study: Study) -> None:
     (reply,) = scene.ask(ParamQuestion(scene.number, "lr", {"low": 2.0, "high": 1.0}))
     assert isinstance(reply, ParamRefusal)
     assert "low=2.0 is above high=1.0" in reply.cause
-    assert scene.params == ({}, {})
+    assert scene.params == {}
 
 
 def test_a_trial_waits_for_no_study_that_is_lost(study: Study) -> None:
     scene, replies = Scene(study), list[Reply]()
     study.close()
+    question = QuestionAsked(ParamQuestion(scene.number, "lr", LR), replies.append)
     with pytest.raises(StorageError):
-        scene.questions.answer(
-            QuestionAsked(ParamQuestion(scene.number, "lr", LR), replies.append),
-            scene.running,
-            scene.executions,
-        )
+        scene.loop.handle(question, 0.0)
     assert replies == [SweepStopping()]
 
 
 def test_what_was_found_is_told_once_and_again_at_the_end_if_it_grew(study: Study) -> None:
-    assert study.suggesting is not None
-    questions, told = ParamQuestions(study, study.suggesting, print), list[Sequence[str]]()
+    assert study.suggester is not None
+    questions, told = ParamQuestions(study, study.suggester, print), list[Sequence[str]]()
     for n in range(5):
         number = ask(study).number
         study.suggest(ParamQuestion(number, "lr", LR))
@@ -135,12 +133,12 @@ def test_what_was_found_is_told_once_and_again_at_the_end_if_it_grew(study: Stud
 
 
 def test_what_was_known_before_the_sweep_is_no_news(study: Study) -> None:
-    assert study.suggesting is not None
+    assert study.suggester is not None
     for _ in range(3):
         number = ask(study).number
         study.suggest(ParamQuestion(number, "lr", LR))
         study.tell(number, FinishedOutcome(number, 0.0, 1.0))
-    questions = ParamQuestions(study, study.suggesting, print)
+    questions = ParamQuestions(study, study.suggester, print)
     assert [*questions.found(), *questions.found(at_end=True)] == []
 
 
@@ -165,9 +163,9 @@ def test_trials_run_one_at_a_time_until_the_space_is_known() -> None:
     at_once: list[tuple[int, int]] = []
     submit = world.submit
 
-    def watched(trials: Sequence[PlannedTrial], placement: Placement, n_lanes: int) -> None:
+    def watched(start: ExecutionStart) -> None:
         at_once.append((len(world.told), len(world.loop.running)))
-        submit(trials, placement, n_lanes)
+        submit(start)
 
     world.submit = watched  # type: ignore[method-assign]
     world.run()

@@ -25,7 +25,7 @@ from automl.trial import (
     ValuesLogged,
     Verdict,
 )
-from automl.trial.library_redirect import LoggingRedirect
+from automl.trial.session_protocols import LoggingRedirect
 from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 from tests.models.conftest import make_plan
 from tests.places import ON_HOST

@@ -12,8 +12,8 @@ import pytest
 from automl.objectives.trial_context import TrialContext, TrialPruned
 from automl.tracking.inside.plugin import TRIAL_URI, open_registry
 from automl.tracking.inside.process import InsideConfig, open_inside
+from automl.tracking.inside.running_trials import LOG_ADDRESS_VARIABLE
 from automl.tracking.inside.store import TrialStore
-from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE
 from automl.trial import FailedOutcome, InterruptedOutcome, PrunedOutcome, TrialEvent, Verdict
 from tests.tracking.inside.conftest import Trainer, Trial
 

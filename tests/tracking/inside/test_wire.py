@@ -20,8 +20,13 @@ from automl.objectives.reports.logged_values import LoggedSide
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import TrialContext
 from automl.tracking.inside.process import InsideConfig
-from automl.tracking.inside.running_trials import NoTrialError, register_trial_of_thread
-from automl.tracking.inside.wire import LOG_ADDRESS_VARIABLE, RemoteTrialSide, serve_trial
+from automl.tracking.inside.running_trials import (
+    LOG_ADDRESS_VARIABLE,
+    NoTrialError,
+    RemoteTrialSide,
+    register_trial_of_thread,
+    serve_trial,
+)
 from automl.trial import Direction, LoggedPoint, ProcessEntry, TrialSpec
 from tests.places import ON_HOST
 from tests.plugins import write_entry_points

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from automl.commands.models.champion import ModelAlias
-from automl.commands.models.model_upload import put_model
+from automl.commands.models.new_version import put_model
 from automl.data.tables.table_sources import plain_frame
 from automl.errors import ConfigError
 from automl.tracking.registry.model_versions import CHALLENGER, CHAMPION, NewModel, RunRef

@@ -31,8 +31,7 @@ BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
 
 
 DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
-"""Families of `model=auto`, the cheap ones first. Families that do not take the number of rows are
-left out."""
+"""Families of `model=auto`, the cheap ones first."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class AutoFamily(Family):
     heavy = "automl.models.families.auto.heavy"
     choice = FAMILY_PARAM
     weighs_classes = True
-    says_length = True
+    has_own_length = True
 
     families: list[str] = field(default_factory=lambda: [*DEFAULT])
     """Names of the families that trials may choose."""
@@ -72,10 +71,6 @@ class AutoFamily(Family):
                 f"may have {', '.join(others)}; {name} is none of them.",
             )
         check_setting(len(self.families) > 0, "model.families", "[]", "must name at least one.")
-
-    @property
-    def users_target(self) -> None:
-        return None
 
     @property
     def by_choice(self) -> Mapping[str, Family]:
@@ -95,7 +90,7 @@ class AutoFamily(Family):
         name = str(params.get(FAMILY_PARAM))
         return self.by_choice[name], own_params(name, params)
 
-    def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
+    def with_family_params(self, params: Params, own: Params) -> dict[str, ParamValue]:
         return {
             **params,
             **{f"{params[FAMILY_PARAM]}_{name}": value for name, value in own.items()},
@@ -160,7 +155,7 @@ class AutoFamily(Family):
         for name, family in self.by_choice.items():
             family.check_space(tuple(own_params(name, dict.fromkeys(names, 0))))
 
-    def whole_space(
+    def searched_space(
         self, entries: Mapping[str, Any], n_rows: int | None = None
     ) -> Mapping[str, Any]:
         """Return the space with the param `family`, and each param on the condition of its family.
@@ -187,13 +182,10 @@ class AutoFamily(Family):
         return (f"left out: {', '.join(each)}. model.families=[{','.join(left_out)},…] has it.",)
 
     def _left_out(self, n_rows: int | None, entries: Mapping[str, Any]) -> dict[str, int]:
-        """Return the families that do not take so many rows, with the most that each takes.
-
-        It is empty if `model.families` or the space chose the families.
-        """
+        """Return the families that do not take so many rows, with the most that each takes."""
         if n_rows is None or FAMILY_PARAM in entries or self.families != [*DEFAULT]:
             return {}
-        limits = {name: family.most_rows for name, family in self.by_choice.items()}
+        limits = {name: family.max_auto_rows for name, family in self.by_choice.items()}
         return {name: n for name, n in limits.items() if n is not None and n_rows > n}
 
     def request(
@@ -248,10 +240,7 @@ class AutoFamily(Family):
 
 
 def batch_sizes(n_rows: int | None) -> list[int]:
-    """Return the batch sizes that give an epoch of `n_rows` enough steps; None: all of them.
-
-    With few steps, any number of epochs would be too small.
-    """
+    """Return the batch sizes that give an epoch of `n_rows` enough steps; None: all of them."""
     smallest, *larger = BATCH_SIZES
     return [smallest, *(n for n in larger if n_rows is None or LEAST_STEPS * n <= n_rows)]
 

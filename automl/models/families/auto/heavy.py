@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from automl.config import TrainingConfig
-from automl.models.families.auto.family import FAMILY_PARAM, AutoFamily, FamilyKey, own_params
+from automl.models.families.auto.family import FAMILY_PARAM, FamilyKey, own_params
 from automl.models.family import (
+    EstimatorSetup,
     NetworkBuilder,
     PackKey,
     TrainedModel,
@@ -22,24 +22,15 @@ from automl.models.family import (
     load_families,
     load_heavy_side,
 )
-from automl.objectives.goal import FinalReport, StudyGoal
+from automl.objectives.goal import FinalReport
 from automl.objectives.trial_context import TrialContext
 
 
 class AutoEstimator:
     """A `family.TrialEstimator` that passes each trial to the estimator of the family it chose."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        *,
-        packs_large: bool,
-        n_threads: int,
-    ) -> None:
-        self._dataset, self._training, self._goal = dataset, training, goal
-        self._packs_large, self._n_threads = packs_large, n_threads
+    def __init__(self, setup: EstimatorSetup) -> None:
+        self._setup = setup
         self._lock = threading.Lock()
         self._opened: dict[str, TrialEstimator] = {}
 
@@ -56,15 +47,10 @@ class AutoEstimator:
     def _estimator_of(self, name: str) -> TrialEstimator:
         with self._lock:
             if name not in self._opened:
-                cls = load_families()[name]
-                family = cls()
-                self._opened[name] = load_heavy_side(cls).open_estimator(
-                    family,
-                    self._dataset,
-                    family.with_length(self._training),
-                    self._goal,
-                    packs_large=self._packs_large,
-                    n_threads=self._n_threads,
+                family = load_families()[name]()
+                training = family.with_length(self._setup.training)
+                self._opened[name] = load_heavy_side(type(family)).open_estimator(
+                    replace(self._setup, family=family, training=training)
                 )
             return self._opened[name]
 
@@ -72,17 +58,8 @@ class AutoEstimator:
 class AutoSide:
     """The `family.HeavySide` of `model=auto`; model files name the family that a trial chose."""
 
-    def open_estimator(
-        self,
-        family: AutoFamily,
-        dataset: Any,
-        training: TrainingConfig,
-        goal: StudyGoal,
-        *,
-        packs_large: bool,
-        n_threads: int,
-    ) -> AutoEstimator:
-        return AutoEstimator(dataset, training, goal, packs_large=packs_large, n_threads=n_threads)
+    def open_estimator(self, setup: EstimatorSetup) -> AutoEstimator:
+        return AutoEstimator(setup)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: NetworkBuilder | None

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from automl.config import LOSSES, TrainingConfig, check_setting
-from automl.models.families.table_family import TableFamily, n_spread_columns, n_tree_columns
-from automl.models.networks.network_family import (
-    CLASS_WEIGHT_PARAM,
-    CLASS_WEIGHT_RULE,
-    ParamRule,
-    check_param_value,
-    number_check,
-    whole_number_check,
+from automl.models.families.table_family import (
+    CLASS_WEIGHT_RULES,
+    TableFamily,
+    TableParams,
+    n_spread_columns,
+    n_tree_columns,
 )
-from automl.trial import Params, ParamValue
+from automl.models.networks.network_family import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE_OF_COLUMNS,
+    ParamRule,
+    one_of,
+    whole_number,
+)
+from automl.trial import ParamValue
 
 if TYPE_CHECKING:
     from automl.data.columns import TableColumns
@@ -38,25 +44,21 @@ _HISTOGRAM_SECONDS, _CELL_SECONDS = 2.8e-6, 2e-8
 (experiments/020-long)."""
 
 _RULES: Mapping[str, ParamRule] = {
-    "learning_rate": (number_check(math.ulp(0.0)), "a finite number greater than 0"),
-    "max_leaf_nodes": (
-        lambda value: whole_number_check(2)(value) and int(value or 0) <= MAX_LEAVES,
-        f"a whole number from 2 to {MAX_LEAVES}",
-    ),
-    "min_samples_leaf": (whole_number_check(1), "a whole number from 1"),
-    "l2_regularization": (number_check(0), "a finite number, 0 or more"),
-    "max_features": (
-        lambda value: number_check(math.ulp(0.0))(value) and float(value or 0) <= 1,
-        "a share of the columns, above 0 and at most 1",
-    ),
-    "encoding": (lambda value: value in TREE_ENCODINGS, " or ".join(TREE_ENCODINGS)),
-    CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
+    "learning_rate": POSITIVE,
+    "max_leaf_nodes": whole_number(2, MAX_LEAVES),
+    "min_samples_leaf": whole_number(1),
+    "l2_regularization": NOT_NEGATIVE,
+    "max_features": SHARE_OF_COLUMNS,
+    "encoding": one_of(TREE_ENCODINGS),
+    **CLASS_WEIGHT_RULES,
 }
 
 
 @dataclass(frozen=True)
-class BoostingParams:
-    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+class BoostingParams(TableParams):
+    """The params of one trial."""
+
+    rules = _RULES
 
     learning_rate: float = 0.1
     """Share of each tree's correction that is added."""
@@ -71,13 +73,6 @@ class BoostingParams:
     encoding: str = PLAIN_ENCODING
     """one_hot: each kind of a category of few kinds is a column of 0 and 1, so that a node can
     separate one kind from all others; plain: a category is one column of codes."""
-    class_weight: str = "none"
-    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
-    count the same."""
-
-    def __post_init__(self) -> None:
-        for name in _RULES:
-            check_param_value(name, getattr(self, name), _RULES)
 
 
 def n_encoded_columns(encoding: str, columns: TableColumns) -> int:
@@ -90,7 +85,7 @@ class BoostingFamily(TableFamily):
     """Trees that each correct the trees before it, grown by histograms (Friedman, 2001)."""
 
     heavy = "automl.models.families.boosting.heavy"
-    rules: ClassVar[Mapping[str, ParamRule]] = _RULES
+    trial_params = BoostingParams
     losses = LOSSES
 
     iterations_per_epoch: int = 10
@@ -102,17 +97,11 @@ class BoostingFamily(TableFamily):
         check_setting(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
-        """Return the settings with a length and patience, if they say no length.
-
-        Few leaves that learn slowly want more corrections than many leaves that learn fast.
-        """
+        """Return the settings with a length and patience, if they say no length."""
         if training.epochs is not None:
             return training
         patience = training.patience_epochs or PATIENCE_EPOCHS
         return replace(training, epochs=MOST_EPOCHS, patience_epochs=patience)
-
-    def params(self, trial_params: Params) -> BoostingParams:
-        return BoostingParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def size_bytes(self, params: BoostingParams, dataset: Dataset, training: TrainingConfig) -> int:
         """Return the memory of the rows' view, which scikit-learn copies and bins, of gradients and
@@ -133,11 +122,8 @@ class BoostingFamily(TableFamily):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
-        """Return the time to make histograms of each column for each tree, from each cell.
-
-        Patience is assumed to end a trial after half of its epochs.
-        """
-        model_data = dataset.of_one_model
+        """Return the time to make histograms of each column; patience ends a trial half-way."""
+        model_data = dataset.first_fold
         share = 1 if training.patience_epochs is None else 2
         n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
         n_trees *= model_data.n_outputs if model_data.n_outputs > 2 else 1
@@ -145,6 +131,3 @@ class BoostingFamily(TableFamily):
         n_leaves = min(defaults.max_leaf_nodes, len(model_data.train) // defaults.min_samples_leaf)
         per_column = n_leaves * _HISTOGRAM_SECONDS + len(model_data.train) * _CELL_SECONDS
         return dataset.n_models * n_trees * len(model_data.columns.all) * per_column
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "boosting", "iterations_per_epoch": self.iterations_per_epoch}

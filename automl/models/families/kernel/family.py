@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from automl.config import TrainingConfig, check_setting
-from automl.models.families.table_family import TableFamily
-from automl.models.networks.network_family import (
-    CLASS_WEIGHT_PARAM,
-    CLASS_WEIGHT_RULE,
-    ParamRule,
-    check_param_value,
-    number_check,
-)
-from automl.trial import Params, ParamValue
+from automl.models.families.table_family import CLASS_WEIGHT_RULES, TableFamily, TableParams
+from automl.models.networks.network_family import POSITIVE, ParamRule, one_of
+from automl.trial import ParamValue
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -26,26 +19,26 @@ KERNEL_KINDS = (RBF, MATERN)
 MAX_ROWS, MAX_OWN = 512, 512
 """Largest number of rows that lengths are learned from, and of columns with their own lengths."""
 MOST_ROWS = 10_000
-"""Number of rows above which `model=auto` tries no kernel: boosted trees are as good there, and
-faster."""
+"""Number of rows above which boosted trees are as good as a kernel, and faster."""
 _MATRICES = 8
 """Number of square matrices of the rows that lengths are learned from, at one time."""
 _OPERATION_SECONDS = 1e-10
 """Time of one core for an operation in a product of large matrices."""
 _N_STEPS, _N_SOLVER_STEPS = 80, 100
 
-_ABOVE_0 = (number_check(math.ulp(0.0)), "a finite number greater than 0")
 _RULES: Mapping[str, ParamRule] = {
-    "kind": (lambda value: value in KERNEL_KINDS, " or ".join(KERNEL_KINDS)),
-    "spread": _ABOVE_0,
-    "l2": _ABOVE_0,
-    CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
+    "kind": one_of(KERNEL_KINDS),
+    "spread": POSITIVE,
+    "l2": POSITIVE,
+    **CLASS_WEIGHT_RULES,
 }
 
 
 @dataclass(frozen=True)
-class KernelParams:
-    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+class KernelParams(TableParams):
+    """The params of one trial."""
+
+    rules = _RULES
 
     kind: str = RBF
     """How similarity falls with distance: rbf, infinitely smooth; matern, twice differentiable
@@ -55,13 +48,6 @@ class KernelParams:
     A length is how far a column has to change until the target does."""
     l2: float = 1.0
     """Penalty of the weights, as a multiple of the noise or variance that the rows have."""
-    class_weight: str = "none"
-    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
-    count the same."""
-
-    def __post_init__(self) -> None:
-        for name in _RULES:
-            check_param_value(name, getattr(self, name), _RULES)
 
 
 @dataclass
@@ -72,18 +58,15 @@ class KernelFamily(TableFamily):
     """
 
     heavy = "automl.models.families.kernel.heavy"
-    rules: ClassVar[Mapping[str, ParamRule]] = _RULES
-    fits_with = "sklearn.linear_model"
-    most_rows: ClassVar[int | None] = MOST_ROWS
+    trial_params = KernelParams
+    fitting_module = "sklearn.linear_model"
+    max_auto_rows: ClassVar[int | None] = MOST_ROWS
 
     landmarks: int = 1000
     """Largest number of training rows that other rows are compared with; of fewer rows, all are."""
 
     def __post_init__(self) -> None:
         check_setting(self.landmarks >= 1, "model.landmarks", self.landmarks, "must be at least 1.")
-
-    def params(self, trial_params: Params) -> KernelParams:
-        return KernelParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
 
     def n_reports(self, training: TrainingConfig) -> int:
         """Return 1, whatever `training.epochs` says."""
@@ -106,7 +89,7 @@ class KernelFamily(TableFamily):
         """Return the time of the steps that learn lengths, and of the solver for the landmarks."""
         from automl.data.features import n_features
 
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         n_rows, width = len(model_data.train), n_features(dataset.columns)
         n_landmarks, n_learned = min(self.landmarks, n_rows), min(n_rows, MAX_ROWS)
         step = n_learned**3 * 2 + n_learned**2 * width * 4
@@ -116,6 +99,3 @@ class KernelFamily(TableFamily):
             * (width + n_landmarks + _N_SOLVER_STEPS * model_data.n_outputs * 2)
         )
         return dataset.n_models * (_N_STEPS * step + 2 * solver) * _OPERATION_SECONDS
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "kernel", "landmarks": self.landmarks}

@@ -5,17 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from automl.config import TrainingConfig
-from automl.models.families.table_family import TableFamily
-from automl.models.networks.network_family import (
-    CLASS_WEIGHT_PARAM,
-    CLASS_WEIGHT_RULE,
-    ParamRule,
-    check_param_value,
-    number_check,
-)
+from automl.models.families.table_family import CLASS_WEIGHT_RULES, TableFamily, TableParams
+from automl.models.networks.network_family import POSITIVE, ParamRule
 from automl.trial import Params
 
 if TYPE_CHECKING:
@@ -23,26 +17,18 @@ if TYPE_CHECKING:
 
 MOST_L2 = 1e5
 """Largest `l2` that is searched (`conf/space/`)."""
-_RULES: Mapping[str, ParamRule] = {
-    "l2": (number_check(math.ulp(0.0)), "a finite number greater than 0"),
-    CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
-}
+_RULES: Mapping[str, ParamRule] = {"l2": POSITIVE, **CLASS_WEIGHT_RULES}
 
 
 @dataclass(frozen=True)
-class LinearParams:
-    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+class LinearParams(TableParams):
+    """The params of one trial."""
+
+    rules = _RULES
 
     l2: float = 1.0
     """Weight of half the sum of squared weights, beside the sum of the rows' losses. In regression,
     it is the weight of the whole sum, as in ridge regression."""
-    class_weight: str = "none"
-    """balanced: rows of rare classes count more, so that all classes count the same; none: all rows
-    count the same."""
-
-    def __post_init__(self) -> None:
-        for name in _RULES:
-            check_param_value(name, getattr(self, name), _RULES)
 
 
 @dataclass
@@ -50,11 +36,8 @@ class LinearFamily(TableFamily):
     """Logistic regression for classes and ridge regression for numbers, each fitted in one go."""
 
     heavy = "automl.models.families.linear.heavy"
-    rules: ClassVar[Mapping[str, ParamRule]] = _RULES
-    fits_with = "sklearn.linear_model"
-
-    def params(self, trial_params: Params) -> LinearParams:
-        return LinearParams(**trial_params)  # type: ignore[arg-type]  # __post_init__ checks each
+    trial_params = LinearParams
+    fitting_module = "sklearn.linear_model"
 
     def n_reports(self, training: TrainingConfig) -> int:
         """Return 1, whatever `training.epochs` says."""
@@ -82,11 +65,8 @@ class LinearFamily(TableFamily):
             return points
         from automl.data.features import n_features
 
-        model_data = dataset.of_one_model
+        model_data = dataset.first_fold
         width = n_features(model_data.columns)
         if width <= len(model_data.train):
             return points
         return [{"l2": min(MOST_L2, 10.0 ** round(math.log10(width)))}, *points]
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "linear"}

@@ -12,8 +12,14 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.data.scoring.metrics import Floats
-from automl.models.class_scores import ClassScoreLayout, single_class_scores
-from automl.models.families.table_estimator import FeatureModel, FeatureSide, TrialFit, finite_array
+from automl.models.families.table_estimator import (
+    ClassScoreLayout,
+    FeatureModel,
+    FeatureSide,
+    TrialFit,
+    finite_array,
+    single_class_scores,
+)
 from automl.models.model_file import check_content
 
 if TYPE_CHECKING:
@@ -57,7 +63,22 @@ class LinearSide(FeatureSide):
     """The `family.HeavySide` of linear models."""
 
     def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> LinearModel:
-        return _fit_model(trial_fit, x)
+        from sklearn.linear_model import Ridge
+
+        data, y, l2 = trial_fit.data, trial_fit.targets, trial_fit.params.l2
+        if data.task is Task.regression:
+            ridge = Ridge(alpha=l2).fit(x, y)
+            weights, bias = ridge.coef_[:, None], np.atleast_1d(ridge.intercept_)
+            classes = ClassScoreLayout.from_dataset(data, y[:0])
+        elif len(present := np.unique(y)) < 2:
+            classes, bias = single_class_scores(data)
+            weights = np.zeros((x.shape[1], classes.n_fit_outputs))
+        else:
+            weights, bias = fit_logistic(trial_fit, x, y, l2, _MAX_STEPS)
+            classes = ClassScoreLayout.from_dataset(data, present)
+        return LinearModel(
+            np.ascontiguousarray(weights, dtype=np.float64), bias.astype(np.float64), classes
+        )
 
     def model_from_state(self, state: Mapping[str, Any]) -> LinearModel:
         classes = ClassScoreLayout.from_plain(state["classes_seen"])
@@ -70,35 +91,19 @@ class LinearSide(FeatureSide):
         return LinearModel(weights, bias, classes)
 
 
-def _fit_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> LinearModel:
+def fit_logistic(
+    trial_fit: TrialFit, x: npt.NDArray[Any], y: npt.NDArray[Any], l2: float, max_steps: int
+) -> tuple[Floats, Floats]:
+    """Return weights (D, K) and bias (K,) of a logistic regression, converged or not."""
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.linear_model import LogisticRegression
 
-    data, y, l2 = trial_fit.data, trial_fit.targets, trial_fit.params.l2
-    if data.task is Task.regression:
-        ridge = Ridge(alpha=l2).fit(x, y)
-        return _make_model(
-            ridge.coef_[None, :],
-            np.atleast_1d(ridge.intercept_),
-            ClassScoreLayout.from_dataset(data, y[:0]),
-        )
-    present = np.unique(y)
-    if len(present) < 2:
-        layout, bias = single_class_scores(data)
-        return _make_model(np.zeros((layout.n_fit_outputs, x.shape[1])), bias, layout)
     with warnings.catch_warnings():
         # A fit that has not converged is a model, too; its loss says how good it is.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fit = LogisticRegression(
-            C=1 / l2, max_iter=_MAX_STEPS, class_weight=trial_fit.class_weight
-        ).fit(x, y)
-    return _make_model(fit.coef_, fit.intercept_, ClassScoreLayout.from_dataset(data, fit.classes_))
-
-
-def _make_model(weights: Floats, bias: Floats, classes: ClassScoreLayout) -> LinearModel:
-    return LinearModel(
-        np.ascontiguousarray(weights.T, dtype=np.float64), bias.astype(np.float64), classes
-    )
+        weight = trial_fit.class_weight
+        fit = LogisticRegression(C=1 / l2, max_iter=max_steps, class_weight=weight).fit(x, y)
+    return np.ascontiguousarray(fit.coef_.T, dtype=np.float64), fit.intercept_.astype(np.float64)
 
 
 SIDE = LinearSide()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from automl.config import Precision, TrainingConfig
 from automl.errors import ConfigError
 from automl.models.networks.network_family import (
+    BELOW_1,
     CLASS_WEIGHT_PARAM,
     CLASS_WEIGHT_RULE,
     TRAINING_NAMES,
@@ -24,8 +25,8 @@ from automl.models.networks.network_family import (
     NetworkKey,
     TrainingParams,
     check_param_value,
-    number_check,
-    whole_number_check,
+    one_of,
+    whole_number,
 )
 from automl.trial import (
     UNKNOWN_REQUEST,
@@ -54,10 +55,10 @@ _LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
 PLAIN_ENCODING, PIECEWISE_LINEAR_ENCODING = ENCODINGS = ("plain", "piecewise_linear")
 MLP_RULES = {
     **TRAINING_RULES,
-    "depth": (whole_number_check(0), "a whole number from 0"),
-    "width": (whole_number_check(1), "a whole number from 1"),
-    "dropout": (number_check(0, below=1), "a number from 0 to below 1"),
-    "encoding": (lambda value: value in ENCODINGS, f"one of {', '.join(ENCODINGS)}"),
+    "depth": whole_number(0),
+    "width": whole_number(1),
+    "dropout": BELOW_1,
+    "encoding": one_of(ENCODINGS),
     CLASS_WEIGHT_PARAM: CLASS_WEIGHT_RULE,
 }
 
@@ -94,11 +95,6 @@ class MLPParams(TrainingParams):
     def weighs_classes(self) -> bool:
         return self.class_weight == "balanced"
 
-    @classmethod
-    def of(cls, params: Params) -> MLPParams:
-        """Read the params of a trial."""
-        return cls(**params)  # type: ignore[arg-type]  # __post_init__ checks each
-
     def hidden_widths(self, growth: Growth) -> tuple[int, ...]:
         """Return the number of units of each hidden layer, from the input on."""
         if growth is Growth.doubling:
@@ -110,8 +106,7 @@ class MLPParams(TrainingParams):
 class MLPKey(NetworkKey):
     """Key of trials that can train together.
 
-    A pack pads its lanes to one width. The padded width is part of the key, so that a lane's
-    arithmetic depends only on its own params and not on its neighbours'.
+    The padded width is part of it: a lane's arithmetic depends only on its own params.
     """
 
     width: int = 0
@@ -137,10 +132,6 @@ class LayersFamily(NetworkFamily):
     """Networks of linear layers with ReLU between them, with one member or several."""
 
     weighs_classes = True
-
-    @property
-    def users_target(self) -> None:
-        return None
 
     @property
     def n_members(self) -> int:
@@ -216,7 +207,7 @@ class LayersFamily(NetworkFamily):
         return mlp
 
     def params(self, given: Params) -> MLPParams:
-        return MLPParams.of(given)
+        return MLPParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
 
 
 @dataclass

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
 
-from automl.data.data_facts import Size
-from automl.data.features import Edges
-from automl.models.families.mlp.family import LayersFamily, MLPFamily, MLPKey, MLPParams
+from automl.models.families.mlp.family import LayersFamily, MLPKey, MLPParams
 from automl.models.families.mlp.network import EncodingBins, MLPNetwork, MLPShape, bins_for
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import check_content, is_positive_size
@@ -22,24 +20,16 @@ from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
 
 MAX_LAYERS = 10_000
-"""A model file must have fewer hidden layers than this: a layer takes some kilobytes, however small
-its weights are."""
+"""A model file has fewer hidden layers: each takes some kilobytes, however small it is."""
 
 NetworkT = TypeVar("NetworkT", bound=MLPNetwork)
 
 
-class MLPSide(NetworkSide[MLPFamily, MLPParams, MLPKey]):
+class MLPSide(NetworkSide):
     """The `family.HeavySide` of the built-in network."""
 
-    def network(
-        self,
-        family: MLPFamily,
-        params: MLPParams,
-        n_inputs: Size,
-        n_outputs: Size,
-        get_edges: Callable[[], Edges] = tuple,
-    ) -> MLPNetwork:
-        shape, bins = make_layers(family, params, n_inputs, n_outputs, get_edges)
+    def network(self, problem: TrainingProblem, params: MLPParams) -> MLPNetwork:
+        shape, bins = make_layers(problem, params)
         return MLPNetwork(shape, params.dropout, bins)
 
     def network_of(
@@ -52,13 +42,7 @@ class MLPSide(NetworkSide[MLPFamily, MLPParams, MLPKey]):
         return check_weights(MLPNetwork(shape, bins=bins), weights)
 
     def open_pack(
-        self,
-        problem: TrainingProblem,
-        key: MLPKey,
-        data: DataTensors,
-        *,
-        device: str,
-        packs_large: bool,
+        self, problem: TrainingProblem, key: MLPKey, data: DataTensors, *, device: str
     ) -> MLPPackTrainer:
         return MLPPackTrainer(
             problem,
@@ -72,18 +56,16 @@ class MLPSide(NetworkSide[MLPFamily, MLPParams, MLPKey]):
 
 
 def make_layers(
-    family: LayersFamily,
-    params: MLPParams,
-    n_inputs: Size,
-    n_outputs: Size,
-    get_edges: Callable[[], Edges],
+    problem: TrainingProblem, params: MLPParams
 ) -> tuple[MLPShape, EncodingBins | None]:
     """Return the layers and the bins that a trial's params ask for."""
+    n_inputs, n_outputs = problem.n_inputs, problem.n_outputs
+    assert isinstance(problem.family, LayersFamily), "a family of layers"
     assert isinstance(n_inputs, int), "the number of a table's features"
     assert isinstance(n_outputs, int), "the number of a table's outputs"
-    bins = bins_for(params.encoding, n_inputs, get_edges)
+    bins = bins_for(params.encoding, n_inputs, problem.get_edges)
     n_features = n_inputs if bins is None else bins.n_features
-    return MLPShape(n_features, family.hidden_widths(params), n_outputs), bins
+    return MLPShape(n_features, problem.family.hidden_widths(params), n_outputs), bins
 
 
 def read_layers(plain: Mapping[str, Any]) -> tuple[MLPShape, EncodingBins | None]:

@@ -70,10 +70,7 @@ class EncodingBins:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> EncodingBins | None:
-        """Read the bins in a network's description, which may be a stranger's; None: it has none.
-
-        Raises ValueError.
-        """
+        """Read the bins in a stranger's description; None: it has none. Raises ValueError."""
         edges = plain.get(EDGES_KEY)
         if edges is None:
             return None
@@ -85,10 +82,7 @@ class EncodingBins:
 
 
 def bins_for(encoding: str, n_inputs: int, get_edges: Callable[[], Edges]) -> EncodingBins | None:
-    """Return the bins of a trial's network; None: rows stay as they are.
-
-    There are no bins if no number in a column differs from another.
-    """
+    """Return the bins of a trial's network; None: rows stay as they are."""
     if encoding != PIECEWISE_LINEAR_ENCODING:
         return None
     edges = get_edges()
@@ -120,11 +114,7 @@ class MLPShape:
 
 
 class _UndrawnLinear(nn.Linear):
-    """A linear layer whose weights are not drawn from torch's global generator when it is made.
-
-    `torch.nn.utils.skip_init` does the same, but costs 0.5 s at its first call (it loads torch's
-    code for the meta device).
-    """
+    """A linear layer that draws no weights. `skip_init` would take 0.5 s at first."""
 
     def reset_parameters(self) -> None:
         return
@@ -152,10 +142,7 @@ class MLP(nn.Module):
         generator: torch.Generator | None = None,
         bins: EncodingBins | None = None,
     ) -> None:
-        """Make undrawn layers of `shape`, whose inputs come from the bins if there are any.
-
-        While training, masks for `dropout` > 0 are drawn from `generator`.
-        """
+        """Make undrawn layers. Masks for `dropout` are drawn from `generator` while training."""
         super().__init__()
         pairs = pairwise(shape.sizes)
         self.layers = nn.ModuleList(_UndrawnLinear(a, b, dtype=dtype) for a, b in pairs)

@@ -31,7 +31,7 @@ class ModuleParams(TrainingParams):
     """Arguments of the user's function: all params that are not the training's, by name."""
 
     @classmethod
-    def of(cls, params: Params) -> ModuleParams:
+    def from_params(cls, params: Params) -> ModuleParams:
         """Read the params of a trial."""
         own = {name: value for name, value in params.items() if name in TRAINING_NAMES}
         rest = tuple(sorted((n, v) for n, v in params.items() if n not in TRAINING_NAMES))
@@ -107,7 +107,7 @@ class PythonFamily(NetworkFamily):
         return {"kind": "python", "growth": "constant", "target": self.target}
 
     def params(self, given: Params) -> ModuleParams:
-        return ModuleParams.of(given)
+        return ModuleParams.from_params(given)
 
     @property
     def _target(self) -> str:

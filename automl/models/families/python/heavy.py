@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from automl.data.data_facts import Size
+from automl.data.dataset import Size
 from automl.models.families.python.family import ModuleKey, ModuleParams, PythonFamily
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import (
@@ -23,7 +23,7 @@ from automl.models.model_file import (
     parse_params,
 )
 from automl.models.networks.network_estimator import NetworkSide
-from automl.models.networks.packs.module_trainer import MAX_WEIGHTS_ON_HOST, ModulePackTrainer
+from automl.models.networks.packs.module_trainer import ModulePackTrainer
 from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
 from automl.objectives.user_code import resolve_builder
@@ -93,19 +93,15 @@ MAX_DIMENSIONS = 16
 """Largest number of dimensions of a row in a model file."""
 
 
-class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
+class PythonSide(NetworkSide):
     """The `family.HeavySide` of a user's network."""
 
-    def network(
-        self,
-        family: PythonFamily,
-        params: ModuleParams,
-        n_inputs: Size,
-        n_outputs: Size,
-        get_edges: object = None,
-    ) -> UserNetwork:
-        assert family.target is not None, "PythonFamily refuses to have none"
-        return UserNetwork(family.target, n_inputs, n_outputs, params.arguments)
+    def network(self, problem: TrainingProblem, params: ModuleParams) -> UserNetwork:
+        assert isinstance(problem.family, PythonFamily), "the family of this module"
+        assert problem.family.target is not None, "PythonFamily refuses to have none"
+        return UserNetwork(
+            problem.family.target, problem.n_inputs, problem.n_outputs, params.arguments
+        )
 
     def network_of(
         self,
@@ -113,10 +109,7 @@ class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
         weights: Mapping[str, torch.Tensor],
         build: NetworkBuilder | None,
     ) -> UserNetwork:
-        """Return a description of checked values that builds with the caller's function.
-
-        The function that the file names is not looked up.
-        """
+        """Return a description that builds with the caller's function, never with the file's."""
         for key in ("n_inputs", "n_outputs"):
             sizes = plain[key] if isinstance(plain[key], list | tuple) else (plain[key],)
             check_content(
@@ -129,21 +122,9 @@ class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
         return replace(UserNetwork.from_plain({**plain, "arguments": arguments}), builder=build)
 
     def open_pack(
-        self,
-        problem: TrainingProblem,
-        key: ModuleKey,
-        data: DataTensors,
-        *,
-        device: str,
-        packs_large: bool,
+        self, problem: TrainingProblem, key: ModuleKey, data: DataTensors, *, device: str
     ) -> ModulePackTrainer:
-        trainer = ModulePackTrainer(problem, key, data, device=device)
-        if key.on_host and trainer.n_weights > MAX_WEIGHTS_ON_HOST and not packs_large:
-            raise ValueError(
-                f"{trainer.n_weights:,} weights; on a CPU networks of more than "
-                f"{MAX_WEIGHTS_ON_HOST:,} gain nothing together (execution.pack=N packs them)"
-            )
-        return trainer
+        return ModulePackTrainer(problem, key, data, device=device)
 
 
 SIDE = PythonSide()

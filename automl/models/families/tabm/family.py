@@ -5,14 +5,12 @@ It is a file of its own because every family has a light side that loads no torc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from automl.config import TrainingConfig, check_setting
+from automl.config import check_setting
 from automl.models.families.mlp.family import Growth, LayersFamily, MLPParams
-from automl.trial import Params
 
 MAX_MEMBERS = 1024
 """Largest number of members; with more, a batch takes too much memory."""
@@ -24,7 +22,7 @@ class TabMFamily(LayersFamily):
     outputs (TabM, Gorishniy et al., 2024, https://arxiv.org/abs/2410.24210)."""
 
     heavy = "automl.models.families.tabm.heavy"
-    says_length = True
+    has_own_length = True
 
     members: int = 16
     """Number of members. Each is trained by its own loss; a prediction is the mean of theirs."""
@@ -42,14 +40,6 @@ class TabMFamily(LayersFamily):
         return params.hidden_widths(Growth.constant)
 
     def n_weights(self, widths: Sequence[int]) -> int:
-        """Return the number of shared weights and of each member's two scales, bias and last
-        layer."""
+        """Return the number of shared weights, and of each member's scales, bias and last layer."""
         own = sum(a + 2 * b for a, b in pairwise(widths)) + widths[-2] * widths[-1]
         return super().n_weights(widths) + self.members * own
-
-    def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> None:
-        """Return None: the members fill a device in the way of a pack's lanes."""
-        return None
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"family": "tabm", "members": self.members}

@@ -6,7 +6,7 @@ A step of 16 members costs as much as a step of one network with batches 16 time
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +14,18 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 from torch import nn
 
-from automl.data.data_facts import Size
-from automl.data.features import Edges
 from automl.models.families.mlp.family import MLPParams
 from automl.models.families.mlp.heavy import check_weights, make_layers, read_layers
 from automl.models.families.mlp.network import MLPNetwork, PiecewiseLinearEncoding, dropout_mask
 from automl.models.families.tabm.family import MAX_MEMBERS, TabMFamily
-from automl.models.family import NetworkBuilder, PackKey
+from automl.models.family import NetworkBuilder
 from automl.models.model_file import check_content, is_positive_size
 from automl.models.networks.network_estimator import NetworkSide
-from automl.models.networks.packs.trainer import PackTrainer
-from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
 
 
 class SharedLinear(nn.Module):
-    """A linear layer of one matrix, with scales and a bias for each member: (B, K, n_in) →
-    (B, K, n_out)."""
+    """A linear layer (B, K, n_in) → (B, K, n_out) with scales and a bias for each member."""
 
     def __init__(self, n_members: int, n_in: int, n_out: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -88,10 +83,7 @@ def mean_of_members(out: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def draw_weights(model: TabM, generator: torch.Generator) -> None:
-    """Draw the weights like those of an MLP.
-
-    Members start with different signs of the first layer's inputs, and different last layers.
-    """
+    """Draw weights like those of an MLP, with other signs and last layers for each member."""
     for layer in model.layers:
         assert isinstance(layer, SharedLinear)
         bound = math.sqrt(6.0 / layer.weight.shape[1])
@@ -131,19 +123,13 @@ class TabMNetwork(MLPNetwork):
         return shapes | {"last": (k, n_last, n_outputs), "last_bias": (k, 1, n_outputs)}
 
 
-class TabMSide(NetworkSide[TabMFamily, MLPParams, PackKey]):
+class TabMSide(NetworkSide):
     """The `family.HeavySide` of batch ensembles."""
 
-    def network(
-        self,
-        family: TabMFamily,
-        params: MLPParams,
-        n_inputs: Size,
-        n_outputs: Size,
-        get_edges: Callable[[], Edges] = tuple,
-    ) -> TabMNetwork:
-        shape, bins = make_layers(family, params, n_inputs, n_outputs, get_edges)
-        return TabMNetwork(shape, params.dropout, bins, family.members)
+    def network(self, problem: TrainingProblem, params: MLPParams) -> TabMNetwork:
+        shape, bins = make_layers(problem, params)
+        assert isinstance(problem.family, TabMFamily), "the family of this module"
+        return TabMNetwork(shape, params.dropout, bins, problem.family.members)
 
     def network_of(
         self,
@@ -155,17 +141,6 @@ class TabMSide(NetworkSide[TabMFamily, MLPParams, PackKey]):
         check_content(is_positive_size(members) and members <= MAX_MEMBERS, "no members", members)
         shape, bins = read_layers(plain)
         return check_weights(TabMNetwork(shape, bins=bins, members=members), weights)
-
-    def open_pack(
-        self,
-        problem: TrainingProblem,
-        key: PackKey,
-        data: DataTensors,
-        *,
-        device: str,
-        packs_large: bool,
-    ) -> PackTrainer:
-        raise NotImplementedError("such a family has no key")
 
 
 SIDE = TabMSide()

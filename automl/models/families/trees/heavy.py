@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from automl.export.table_graph import TableGraph
 
 LEAST_SHARE = 1e-7
-"""Least share of a class, even if no tree predicts it: else one wrong row in a million makes the
-loss infinite."""
+"""Least share of a class: else one wrong row in a million makes the loss infinite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +149,7 @@ class _GrowingForest:
         )
 
     def _seen_classes(self, forest: Any) -> npt.NDArray[Any] | None:
-        """Return the classes that a forest has seen, in the order of its leaves' values; None for
-        regression."""
+        """Return the classes that a forest has seen, in the order of its values, or None."""
         return forest.classes_ if self._trial_fit.data.task is Task.classification else None
 
     def _training_sums(self, forest: Any) -> Floats:

@@ -4,8 +4,7 @@
 |------|---------|
 | `fold_course.py` | the progress of a trial with folds: reports and lengths of folds; pure |
 | `fold_pack.py` | folds as lanes of a pack, which still sees one trial |
-| `fold_calls.py` | one call of any family's estimator per fold, in turn from report to report |
-| `fold_estimator.py` | the choice between the two, and the outputs of a trained model |
+| `fold_estimator.py` | the choice of the way, and one call of any family's estimator per fold |
 
 A trial's value is reported at its end (`goal.py`): the loss of the rows left out, with each fold as
 it was after the epoch that was best for the *other* folds of its division. A fold that is stopped

@@ -17,11 +17,10 @@ import numpy as np
 from automl.data.dataset import Dataset
 from automl.data.scoring.metrics import Floats
 from automl.models.judged_rows import JudgedTargets, join_judged
-from automl.objectives.goal import FinalReport, StudyGoal
+from automl.objectives.goal import FinalReport, Patience, StudyGoal
 
 MAX_KEPT = 2**22
-"""The most outputs for the rows left out that a trial keeps for more metrics than the study's own:
-32 MB."""
+"""The most outputs for the rows left out that a trial keeps for further metrics: 32 MB."""
 FoldMetrics: TypeAlias = Mapping[str, float]
 CombineFolds: TypeAlias = Callable[[Sequence[Any]], Mapping[str, Any]]
 """Returns the content of `best.pt` from the models of all folds."""
@@ -63,8 +62,7 @@ class FoldsProgress:
     n_rows: tuple[int, ...]
     """The number of rows that judge each fold."""
     repeats: tuple[int, ...]
-    """The number of each fold's division of the rows. The other folds of a division choose a fold's
-    length."""
+    """The number of each fold's division of the rows, whose other folds choose its length."""
     choices: tuple[FoldLengthChoice | None, ...]
     """The length chosen for each fold; None before the first finite value."""
     judged: tuple[JudgedTargets, ...] = ()
@@ -72,12 +70,12 @@ class FoldsProgress:
     n_classes: int = 0
 
     @classmethod
-    def of(cls, dataset: Dataset, goal: StudyGoal) -> FoldsProgress:
+    def from_dataset(cls, dataset: Dataset, goal: StudyGoal) -> FoldsProgress:
         """Return the progress of a trial at its start."""
         n_rows = tuple(len(fold.judged) for fold in dataset.folds)
         repeats = tuple(fold.repeat for fold in dataset.folds)
         judged = tuple(
-            JudgedTargets.of_part(dataset, dataset.train.taking(fold.judged), goal.metric)
+            JudgedTargets.from_part(dataset, dataset.train.take(fold.judged), goal.metric)
             for fold in dataset.folds
         )
         return cls(goal, n_rows, repeats, (None,) * len(n_rows), judged, len(dataset.classes))
@@ -125,15 +123,12 @@ class FoldsProgress:
         """Return the metrics that the trial reports for a step."""
         found = pool_metrics(metrics, self.n_rows)
         if self.asks_outputs:
-            found |= self._score_divisions(JudgedTargets.metric_of, outputs)
+            found |= self._score_divisions(JudgedTargets.study_metric, outputs)
         return found
 
     @property
     def out_of_fold(self) -> dict[str, float] | None:
-        """The metrics of the rows left out, with each fold at its chosen length.
-
-        None if a fold has no chosen length.
-        """
+        """The metrics of the rows left out at the chosen lengths; None if a fold has none."""
         choices = [choice for choice in self.choices if choice is not None]
         if len(choices) < len(self.choices):
             return None
@@ -141,17 +136,19 @@ class FoldsProgress:
         outputs = [choice.outputs for choice in choices if choice.outputs is not None]
         if not self.judged or len(outputs) < len(choices):
             return means
-        own = self._score_divisions(JudgedTargets.metric_of, outputs) if self.asks_outputs else {}
-        found = self._score_divisions(JudgedTargets.every, outputs) | means | own
+        own = (
+            self._score_divisions(JudgedTargets.study_metric, outputs) if self.asks_outputs else {}
+        )
+        found = self._score_divisions(JudgedTargets.all_metrics, outputs) | means | own
         return found if self.goal.metric in found else None
 
     @property
-    def beside(self) -> dict[str, float]:
-        """The entries of a model file besides the models, by their outputs at chosen lengths."""
+    def threshold_entry(self) -> dict[str, float]:
+        """The label threshold for a model file, by the models' outputs at the chosen lengths."""
         outputs = [c.outputs for c in self.choices if c is not None and c.outputs is not None]
         if not self.asks_outputs or len(outputs) < len(self.choices):
             return {}
-        return join_judged(self.judged).beside(np.concatenate(outputs))
+        return join_judged(self.judged).threshold_entry(np.concatenate(outputs))
 
     def _is_finite(self, own: FoldMetrics) -> bool:
         """Return whether a fold's own metrics are finite.
@@ -174,7 +171,7 @@ class FoldsProgress:
             if repeat == self.repeats[fold] and other != fold
         ]
         if self.asks_outputs:
-            return self._score_folds(JudgedTargets.metric_of, others, outputs)[self.goal.metric]
+            return self._score_folds(JudgedTargets.study_metric, others, outputs)[self.goal.metric]
         found = pool_metrics([metrics[o] for o in others], [self.n_rows[o] for o in others])
         return found[self.goal.metric]
 
@@ -224,15 +221,50 @@ def _restored_choice(
     return FoldLengthChoice(step, others, metrics, None if outputs is None else np.asarray(outputs))
 
 
-def final_report_of_folds(
-    course: FoldsProgress, kept: Sequence[Any], combine: CombineFolds
-) -> FinalReport | None:
-    """Return the final report of a trial, from the kept models of its folds.
+@dataclass(frozen=True)
+class FoldedTrial:
+    """A trial with folds between two of its reports: its progress, patience and kept models."""
 
-    None means that no value of the trial was finite.
-    """
-    metrics = course.out_of_fold
-    if metrics is None:
-        return None
-    step = max(choice.step for choice in course.choices if choice is not None)
-    return FinalReport(step, metrics, {**combine(kept), **course.beside})
+    progress: FoldsProgress
+    patience: Patience
+    kept: Sequence[Any]
+    """Each fold's model at its chosen length; None before the first finite value."""
+
+    def after(
+        self,
+        step: int,
+        metrics: Sequence[FoldMetrics],
+        outputs: Sequence[Floats],
+        get_model: Callable[[int], Any],
+        get_outputs: Callable[[int], Floats | None],
+    ) -> tuple[FoldedTrial, dict[str, float]]:
+        """Return the trial after a step, and the metrics that it reports.
+
+        The functions return a copy of a fold's present model, and its present outputs if known.
+        """
+        progress, improved = self.progress.after(step, metrics, outputs)
+        kept = list(self.kept)
+        for fold in improved:
+            kept[fold] = get_model(fold)
+            own = get_outputs(fold) if progress.keeps_outputs else None
+            if own is not None:
+                progress = progress.with_outputs(fold, own)
+        report = progress.pooled(metrics, outputs)
+        return FoldedTrial(progress, self.patience.after(report), kept), report
+
+    def state(self) -> dict[str, Any]:
+        """Return the part of it that a checkpoint stores."""
+        return {"course": self.progress.state(), "kept": self.kept, **self.patience.state()}
+
+    def restored(self, state: Mapping[str, Any]) -> FoldedTrial:
+        """Return the trial as a checkpoint stored it."""
+        progress = self.progress.restored(state["course"])
+        return FoldedTrial(progress, self.patience.restored(state), state["kept"])
+
+    def final_report(self, combine: CombineFolds) -> FinalReport | None:
+        """Return the trial's value and model; None if no value was finite."""
+        metrics = self.progress.out_of_fold
+        if metrics is None:
+            return None
+        step = max(choice.step for choice in self.progress.choices if choice is not None)
+        return FinalReport(step, metrics, {**combine(self.kept), **self.progress.threshold_entry})

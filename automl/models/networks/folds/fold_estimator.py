@@ -1,37 +1,267 @@
 """The estimators of trials with folds and of ensemble members, over any family's estimator.
 
-A trial's folds train together as a pack (`fold_pack.py`), or call by call (`fold_calls.py`). The
-members of an ensemble train again, each at its own length (`training_plan.MemberPlan`). The outputs
-of a trained model for the rows that judged its trial are computed here, too. Torch is loaded only
-if the family loads it.
+A trial's folds train together as a pack (`fold_pack.py`), or by one call of an estimator per fold.
+Each call has a thread of its own, and one thread at a time runs: a call stops where it reports, and
+goes on when all others have reported as often. A trial therefore reports the mean over its folds
+while they train, and can be pruned, interrupted and taken up again like any other.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from automl.data.dataset import Dataset
-from automl.models.family import PackKey, TrainedModel, TrialEstimator, load_heavy_side
-from automl.models.mean_model import MeanModel, mean_outputs
-from automl.models.model_file import make_model_state
-from automl.models.networks.folds.fold_calls import train_by_calls
-from automl.models.networks.folds.fold_course import FoldsProgress
+from automl.models.family import EstimatorSetup, PackKey, TrialEstimator, load_heavy_side
+from automl.models.judged_rows import ReportScores
+from automl.models.model_file import SHARED_KEYS, make_model_state
+from automl.models.networks.folds.fold_course import (
+    CombineFolds,
+    FoldedTrial,
+    FoldMetrics,
+    FoldsProgress,
+)
 from automl.models.predictor import MEMBERS_KEY
-from automl.objectives.checkpoints import plain_checkpoint
-from automl.objectives.goal import FinalReport, Patience, StudyGoal
+from automl.objectives.checkpoints.last_checkpoint import GetScores, checkpoint_files
+from automl.objectives.goal import FinalReport, Patience
+from automl.objectives.seeds import fold_seed
 from automl.objectives.training_plan import TrainingPlan
-from automl.objectives.trial_context import TrialContext
+from automl.objectives.trial_context import CheckpointState, TrialContext, TrialStopped
 from automl.record.texts import fit_line
+from automl.trial import TrialSpec
 
 if TYPE_CHECKING:
     from automl.models.networks.packs.pack import PackSetup
+
+GetState = Callable[[], CheckpointState]
+
+
+class _FoldStopped(TrialStopped):
+    """Raised in the call of a fold when its trial ends."""
+
+
+@dataclass(frozen=True)
+class _FoldReport:
+    """The last report of a fold. Its functions return the fold's state while its call waits."""
+
+    step: int
+    metrics: FoldMetrics
+    get_checkpoint: GetState | None
+    get_best: GetState | None
+    get_scores: ReportScores | None
+    """The metrics and outputs behind the report; None if the family reports no outputs."""
+
+    def member(self) -> Mapping[str, Any]:
+        """Return the fold's part of `best.pt`, without the entries that all folds share."""
+        get = self.get_best or self.get_checkpoint
+        assert get is not None, "a family gives its model with its reports"
+        return {name: value for name, value in get().items() if name not in SHARED_KEYS}
+
+
+class _FoldCall:
+    """The call of a `family.TrialEstimator` for one fold; leaving the `with` ends the call.
+
+    It is the call's `ReportRecorder`, which hands the reports to the trial.
+    """
+
+    def __init__(
+        self,
+        estimator: TrialEstimator,
+        trial: TrialContext,
+        fold: int,
+        state: dict[str, Any] | None,
+    ) -> None:
+        """Take `state`, the fold's from before an interruption."""
+        self._estimator, self._state, self.set_tag = estimator, state, trial.set_tag
+        folder = str(trial.directory / f"fold-{fold}")
+        self._context = TrialContext(
+            TrialSpec(trial.number, trial.params, folder, study_seed=0),
+            devices=trial.devices,
+            seed=fold_seed(trial.seed, fold),
+            record=self,
+            surveying=trial.surveying,
+        )
+        self._may_run, self._waits = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=f"fold-{fold}", daemon=True)
+        self._report: _FoldReport | None = None
+        self._error: BaseException | None = None
+        self._stops = self._ended = False
+
+    def __enter__(self) -> _FoldCall:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stops = True
+        self._may_run.release()
+        self._thread.join()
+
+    def next(self) -> _FoldReport | None:
+        """Return the next report of the call, or None at its end. Raises the call's exception."""
+        self._report = None
+        if not self._ended:
+            self._may_run.release()
+            self._waits.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._report
+
+    # --- in the call's own thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._pause()
+            self._estimator(self._context)
+        except _FoldStopped:
+            pass
+        except BaseException as error:  # noqa: BLE001  `next` raises it in the trial's thread
+            self._error = error
+        finally:
+            self._ended = True
+            self._waits.release()
+
+    def _pause(self) -> None:
+        self._may_run.acquire()
+        if self._stops:
+            raise _FoldStopped
+
+    def restore(self) -> dict[str, Any] | None:
+        return self._state
+
+    def report(
+        self,
+        step: SupportsIndex,
+        metrics: Mapping[str, float],
+        get_checkpoint: GetState | None,
+        get_best: GetState | None,
+        get_scores: GetScores | None = None,
+    ) -> None:
+        """Hand a report to the trial, and wait for the other folds.
+
+        The trial computes its own further metrics from the outputs.
+        """
+        scores = get_scores if isinstance(get_scores, ReportScores) else None
+        self._report = _FoldReport(
+            step.__index__(), dict(metrics), get_checkpoint, get_best, scores
+        )
+        self._waits.release()
+        self._pause()
+
+
+@dataclass
+class _FoldedTrialState:
+    """A trial with folds between two of its reports."""
+
+    folded: FoldedTrial
+    reports: list[_FoldReport | None]
+    """The newest report of each fold; None if an earlier process made it (see `states`)."""
+    metrics: list[FoldMetrics]
+    states: list[Any]
+    """Each fold's state in an earlier process, from which its call goes on."""
+    last: list[Any]
+    """Each fold's model at its last report in an earlier process, after which it may have ended."""
+    judged_outputs: list[Any]
+    """Each fold's newest outputs for the rows that judge it; None if the metric needs none."""
+    snapshot: Callable[[Any], Any]
+    """Copies a model, as the trial's checkpoints do."""
+    step: int = -1
+
+    def take(self, reports: Sequence[_FoldReport | None]) -> dict[str, float]:
+        """Take the folds' reports of a step, None for a fold that ended, and return the metrics."""
+        for fold, report in enumerate(reports):
+            if report is not None:
+                self.reports[fold], self.metrics[fold] = report, report.metrics
+        self.step = max(report.step for report in reports if report is not None)
+        if self.folded.progress.asks_outputs:
+            self.judged_outputs = [self._outputs(fold) for fold in range(len(self.reports))]
+        self.folded, metrics = self.folded.after(
+            self.step,
+            self.metrics,
+            self.judged_outputs,
+            lambda fold: self.snapshot(self._member(fold)),
+            self._outputs,
+        )
+        return metrics
+
+    def _outputs(self, fold: int) -> Any:
+        """Return the present outputs of a fold for the rows that judge it; None if unknown."""
+        report = self.reports[fold]
+        if report is None:
+            return self.judged_outputs[fold]
+        return None if report.get_scores is None else report.get_scores.get_outputs()
+
+    def _member(self, fold: int) -> Any:
+        """Return the present model of a fold."""
+        report = self.reports[fold]
+        return self.last[fold] if report is None else report.member()
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether each fold has a state to go on from."""
+        return all(
+            state is not None if report is None else report.get_checkpoint is not None
+            for report, state in zip(self.reports, self.states, strict=True)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return the trial's checkpoint. `FoldPack.add` can load it, too."""
+        return {
+            "epoch": self.step,
+            "folds": [
+                report.get_checkpoint() if report and report.get_checkpoint else state
+                for report, state in zip(self.reports, self.states, strict=True)
+            ],
+            "metrics": [dict(metrics) for metrics in self.metrics],
+            "last": [self._member(fold) for fold in range(len(self.reports))],
+            "said": self.judged_outputs,
+            **self.folded.state(),
+        }
+
+
+def train_by_calls(
+    trial: TrialContext,
+    estimators: Sequence[TrialEstimator],
+    start: FoldedTrial,
+    combine: CombineFolds,
+    snapshot: Callable[[Any], Any],
+) -> FinalReport | None:
+    """Train one estimator per fold; return the final report, or None if no value was finite."""
+    state = trial.restore() or {}
+    nothing: list[Any] = [None] * len(estimators)
+    progress = _FoldedTrialState(
+        folded=start.restored(state) if state else start,
+        reports=[*nothing],
+        metrics=[dict(metrics) for metrics in state.get("metrics", [{}] * len(estimators))],
+        states=list(state.get("folds", nothing)),
+        last=list(state.get("last", nothing)),
+        judged_outputs=[
+            None if outputs is None else np.asarray(outputs)
+            for outputs in state.get("said", nothing)
+        ],
+        snapshot=snapshot,
+        step=int(state.get("epoch", -1)),
+    )
+    with ExitStack() as running:
+        calls = [
+            running.enter_context(_FoldCall(estimator, trial, fold, progress.states[fold]))
+            for fold, estimator in enumerate(estimators)
+        ]
+        while not progress.folded.patience.is_over:
+            reports = [call.next() for call in calls]
+            if not any(reports):
+                break
+            metrics = progress.take(reports)
+            get = progress.state if progress.can_go_on else None
+            trial.report(progress.step, metrics, checkpoint=get)
+    return progress.folded.final_report(combine)
+
 
 logger = logging.getLogger(__name__)
 
@@ -42,15 +272,13 @@ def open_trial_estimator(
     """Return the family's estimator, ready to train on a `Dataset` or a `UserTensors`."""
     if isinstance(data, Dataset) and data.folds:
         return FoldsEstimator(plan, data, packs_large=packs_large, n_threads=n_threads)
-    return _open(plan, data, plan.goal, packs_large=packs_large, n_threads=n_threads)
-
-
-def _open(
-    plan: TrainingPlan, data: Any, goal: StudyGoal, *, packs_large: bool, n_threads: int
-) -> TrialEstimator:
-    return load_heavy_side(type(plan.family)).open_estimator(
-        plan.family, data, plan.training, goal, packs_large=packs_large, n_threads=n_threads
+    return _open(
+        EstimatorSetup(plan.family, data, plan.training, plan.goal, packs_large, n_threads)
     )
+
+
+def _open(setup: EstimatorSetup) -> TrialEstimator:
+    return load_heavy_side(type(setup.family)).open_estimator(setup)
 
 
 class FoldsEstimator:
@@ -60,26 +288,35 @@ class FoldsEstimator:
         self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool, n_threads: int = 1
     ) -> None:
         self._plan, self._dataset = plan, dataset
-        self._open = partial(_open, plan, packs_large=packs_large, n_threads=n_threads)
+        self._setup = EstimatorSetup(
+            plan.family, dataset, plan.training, plan.goal, packs_large, n_threads
+        )
         self._alone: set[PackKey] = set()
         """The pack keys of trials whose folds could not train together."""
 
     def __call__(self, trial: TrialContext) -> FinalReport | None:
-        opened = self._open_own(trial)
-        if opened is None:
-            return train_by_calls(
-                trial,
-                self._fold_estimators,
-                FoldsProgress.of(self._dataset, self._plan.goal),
-                self._patience(trial),
-                partial(self._mean, trial),
-                self._snapshot_of(trial),
-            )
-        return _train(trial, opened)
+        pack = self._open_own(trial)
+        if pack is not None:
+            return _train(trial, pack)
+        family, own = self._plan.family.of_trial(trial.params)
+        training = family.with_length(self._plan.training)
+        limit = family.patience_epochs(own, training, self._dataset.n_train)
+        start = FoldedTrial(
+            FoldsProgress.from_dataset(self._dataset, self._plan.goal),
+            Patience(self._plan.goal, limit),
+            [None] * len(self._dataset.folds),
+        )
+        return train_by_calls(
+            trial,
+            self._fold_estimators,
+            start,
+            lambda members: make_model_state(family, self._dataset, {MEMBERS_KEY: members}),
+            checkpoint_files(without_torch=not self._plan.trial_uses_torch(trial.params)).snapshot,
+        )
 
     def open_pack(self, key: PackKey, device: str) -> PackSetup:
         """Open a pack of several trials, with a lane for each fold of each trial."""
-        return cast("PackSetup", self._table_estimator.open_pack(key, device))
+        return cast("PackSetup", self._estimator_of_all.open_pack(key, device))
 
     def _open_own(self, trial: TrialContext) -> PackSetup | None:
         """Open a pack for the folds of this trial; None if they cannot train together."""
@@ -96,34 +333,19 @@ class FoldsEstimator:
             return None
 
     @cached_property
-    def _table_estimator(self) -> TrialEstimator:
+    def _estimator_of_all(self) -> TrialEstimator:
         """The estimator of the whole data set with its folds."""
-        return self._open(self._dataset, self._plan.goal)
+        return _open(self._setup)
 
     @cached_property
     def _fold_estimators(self) -> list[TrialEstimator]:
         """The estimators of the folds, one for each."""
         endless = replace(self._plan.goal, keeps_last=True)  # the trial says when they end
         n_folds = len(self._dataset.folds)
-        return [self._open(self._dataset.fold(n), endless) for n in range(n_folds)]
-
-    def _snapshot_of(self, trial: TrialContext) -> Callable[[Any], Any]:
-        """Return the function that copies the trial's models, as its checkpoints are written."""
-        if not self._plan.trial_uses_torch(trial.params):
-            return plain_checkpoint.snapshot
-        from automl.objectives.checkpoints import torch_checkpoint
-
-        return torch_checkpoint.snapshot
-
-    def _patience(self, trial: TrialContext) -> Patience:
-        family, own = self._plan.family.of_trial(trial.params)
-        training = family.with_length(self._plan.training)
-        n_rows = self._dataset.n_train
-        return Patience(self._plan.goal, family.patience_epochs(own, training, n_rows))
-
-    def _mean(self, trial: TrialContext, members: Sequence[Any]) -> dict[str, Any]:
-        family = self._plan.family.of_trial(trial.params)[0]
-        return make_model_state(family, self._dataset, {MEMBERS_KEY: members})
+        return [
+            _open(replace(self._setup, dataset=self._dataset.fold(n), goal=endless))
+            for n in range(n_folds)
+        ]
 
 
 def _train(trial: TrialContext, opened: PackSetup) -> FinalReport | None:
@@ -141,43 +363,8 @@ def _train(trial: TrialContext, opened: PackSetup) -> FinalReport | None:
     return opened.final_report(number)
 
 
-def judged_outputs(model: TrainedModel, dataset: Dataset) -> npt.NDArray[np.float64]:
-    """Return the outputs (N, C) for the rows of `dataset.judged`, as `TrainedModel.outputs`.
-
-    In a trial with folds each row gets the mean output of the models that never saw it, one per
-    division of the rows. An ensemble of trials with folds returns the weighted mean of the trials'
-    outputs. Raises ValueError for a model that was not trained on these folds.
-    """
-    if not dataset.folds:
-        return model.outputs(dataset.columns, dataset.validation.rows)
-    members, n_folds = (model.members if isinstance(model, MeanModel) else ()), len(dataset.folds)
-    if not members or len(members) % n_folds:
-        raise ValueError(f"{max(1, len(members))} models for {n_folds} folds")
-    begins = range(0, len(members), n_folds)
-    by_trial = [_outputs_of_trial(members[begin : begin + n_folds], dataset) for begin in begins]
-    if len(by_trial) == 1:
-        return by_trial[0]
-    assert isinstance(model, MeanModel), "it has members"
-    weights = [sum(model.weights[begin : begin + n_folds]) for begin in begins]
-    return mean_outputs(np.stack(by_trial), dataset.task, weights)
-
-
-def _outputs_of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.NDArray[np.float64]:
-    """Return the outputs (N, C) of one trial's models, one model per fold."""
-    n_repeats = max(fold.repeat for fold in dataset.folds) + 1
-    outputs = np.empty((n_repeats, len(dataset.train), dataset.n_outputs))
-    for fold, member in zip(dataset.folds, members, strict=True):
-        rows = dataset.train.rows.taking(fold.judged)
-        outputs[fold.repeat, fold.judged] = member.outputs(dataset.columns, rows)
-    judged = outputs[:, dataset.judged_places]  # the same in each division
-    return mean_outputs(judged, dataset.task)
-
-
 class MembersEstimator:
-    """A `family.TrialEstimator` of ensemble members, which opens an estimator for each trial.
-
-    The trials share no estimator because each trains for its own length.
-    """
+    """A `family.TrialEstimator` of ensemble members, each of which trains for its own length."""
 
     def __init__(self, plan: TrainingPlan, data: Any, *, n_threads: int) -> None:
         self._plan, self._data, self._n_threads = plan, data, n_threads

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from automl.data.dataset import Dataset
 from automl.data.scoring.metrics import Floats
-from automl.models.networks.folds.fold_course import (
-    CombineFolds,
-    FoldsProgress,
-    final_report_of_folds,
-)
+from automl.models.networks.folds.fold_course import CombineFolds, FoldedTrial, FoldsProgress
 from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import TrainingParams
 from automl.models.networks.packs.trainer import PackTrainer
 from automl.models.networks.trainer import DivergedError, TrainingProblem
 from automl.objectives.checkpoints import torch_checkpoint
-from automl.objectives.goal import FinalReport, Patience
+from automl.objectives.goal import FinalReport
 from automl.objectives.seeds import fold_seed
 
 
@@ -32,17 +29,11 @@ class _PackedFoldsTrial:
 
     epoch: int
     """The epoch to train next."""
-    course: FoldsProgress
-    patience: Patience
-    kept: list[Any]
-    """Each fold's model at its chosen length."""
+    folded: FoldedTrial
 
 
 class FoldPack:
-    """A `packs.pack.TrialPackTrainer` for trials with folds.
-
-    The number of a lane follows from the numbers of its trial and fold.
-    """
+    """Trains trials with folds by their numbers, with the methods of `PackTrainer`."""
 
     def __init__(
         self,
@@ -53,7 +44,7 @@ class FoldPack:
     ) -> None:
         """Take `member`, which returns the part of `best.pt` for one network with its weights."""
         self._lanes, self._member, self._combine = lanes, member, combine
-        self._start = FoldsProgress.of(dataset, self._problem.goal)
+        self._start = FoldsProgress.from_dataset(dataset, self._problem.goal)
         self._n_folds, self._n_rows = len(dataset.folds), dataset.n_train
         self._trials: dict[int, _PackedFoldsTrial] = {}
         lanes.keeps_outputs = self._start.keeps_outputs
@@ -66,14 +57,10 @@ class FoldPack:
         self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
     ) -> int:
         """Give a lane to each fold of a trial; return the epoch to go on with."""
-        trial = _PackedFoldsTrial(
-            0, self._start, self._problem.patience(params, self._n_rows), [None] * self._n_folds
-        )
+        patience = self._problem.patience(params, self._n_rows)
+        trial = _PackedFoldsTrial(0, FoldedTrial(self._start, patience, [None] * self._n_folds))
         if state is not None:
-            trial.epoch = int(state["epoch"]) + 1
-            trial.course = self._start.restored(state["course"])
-            trial.patience = trial.patience.restored(state)
-            trial.kept = list(state["kept"])
+            trial = _PackedFoldsTrial(int(state["epoch"]) + 1, trial.folded.restored(state))
         added = []
         try:
             for fold, lane in self._lanes_of(number):
@@ -94,10 +81,7 @@ class FoldPack:
             self._lanes.remove(lane)
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train an epoch of all trials, and return each one's metrics or its divergence.
-
-        The metrics are of all the rows that judge a trial's folds.
-        """
+        """Train an epoch, and return each trial's metrics or its divergence."""
         ended = self._lanes.train_epoch()
         results = {
             number: self._after(number, trial, ended) for number, trial in self._trials.items()
@@ -113,27 +97,20 @@ class FoldPack:
 
     def has_stopped(self, number: int) -> bool:
         """Return whether a trial has waited long enough for a better value."""
-        return self._trials[number].patience.is_over
+        return self._trials[number].folded.patience.is_over
 
     def scores(self, number: int) -> None:
         """Return None: further metrics of single folds are no metrics of the trial."""
         return None
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
-        """Return a state that suffices to go on after `epoch`, here or by `fold_calls.py`."""
-        trial = self._trials[number]
-        return {
-            "epoch": epoch,
-            "folds": [self._lanes.state(lane, epoch) for _, lane in self._lanes_of(number)],
-            "course": trial.course.state(),
-            "kept": trial.kept,
-            **trial.patience.state(),
-        }
+        """Return a state that suffices to go on after `epoch`, here or by `fold_estimator.py`."""
+        folds = [self._lanes.state(lane, epoch) for _, lane in self._lanes_of(number)]
+        return {"epoch": epoch, "folds": folds, **self._trials[number].folded.state()}
 
     def final_report(self, number: int) -> FinalReport | None:
         """Return the final report of a trial at its end; None if no value was finite."""
-        trial = self._trials[number]
-        return final_report_of_folds(trial.course, trial.kept, self._combine)
+        return self._trials[number].folded.final_report(self._combine)
 
     def rewind(self) -> None:
         """Take all lanes back to the start of an epoch that broke."""
@@ -152,23 +129,22 @@ class FoldPack:
             if isinstance(metrics, DivergedError):
                 return metrics
             by_fold.append(metrics)
-        outputs = self._outputs(number) if self._start.asks_outputs else []
-        course, improved = trial.course.after(trial.epoch, by_fold, outputs)
-        kept = list(trial.kept)
-        for fold in improved:
-            lane = number * self._n_folds + fold
-            member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
-            kept[fold] = torch_checkpoint.snapshot(member)
-            if course.keeps_outputs:
-                course = course.with_outputs(fold, self._lanes.judged_outputs(lane))
-        report = course.pooled(by_fold, outputs)
-        return _PackedFoldsTrial(
-            trial.epoch + 1, course, trial.patience.after(report), kept
-        ), report
+        get_model, get_outputs = partial(self._model, number), partial(self._outputs, number)
+        outputs = []
+        if self._start.asks_outputs:
+            outputs = [get_outputs(fold) for fold in range(self._n_folds)]
+        folded, report = trial.folded.after(trial.epoch, by_fold, outputs, get_model, get_outputs)
+        return _PackedFoldsTrial(trial.epoch + 1, folded), report
 
-    def _outputs(self, number: int) -> list[Floats]:
-        """Return the present outputs of a trial's folds for the rows that judge them."""
-        return [self._lanes.judged_outputs(lane) for _, lane in self._lanes_of(number)]
+    def _model(self, number: int, fold: int) -> Any:
+        """Return a copy of a fold's present model."""
+        lane = number * self._n_folds + fold
+        member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
+        return torch_checkpoint.snapshot(member)
+
+    def _outputs(self, number: int, fold: int) -> Floats:
+        """Return the present outputs of a fold for the rows that judge it."""
+        return self._lanes.judged_outputs(number * self._n_folds + fold)
 
     def _lanes_of(self, number: int) -> list[tuple[int, int]]:
         """Return each fold of a trial with the number of its lane."""

@@ -8,7 +8,7 @@
 | layout | the positions of the lanes' weights in one flat tensor (`layout.py`) |
 | slot   | a layer, counted from the output, in all lanes that are deep enough |
 
-`trainer.py` trains the lanes epoch by epoch, with `loss.py` and `optimizers.py`. It has two
+`trainer.py` trains the lanes epoch by epoch, with `mlp_pass.py` and `optimizers.py`. It has two
 engines: `mlp_trainer.py` for the built-in network, whose passes are written by hand
 (`mlp_pass.py`), and `module_trainer.py` for any other, by `torch.func`. Start reading at `pack.py`.
 """

@@ -46,10 +46,7 @@ class WeightRegion:
         return flat[self.offset : self.offset + math.prod(self.shape)].view(self.shape)
 
     def rows(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Return the numbers of this region's lanes, in a shape (…, n, 1, 1) that broadcasts.
-
-        `numbers` (…, K + 1) has a number per lane, and one for a row without a lane.
-        """
+        """Return `numbers` (…, K + 1) of this region's lanes, in a shape (…, n, 1, 1)."""
         own = numbers[..., self.first : self.first + self.shape[0]]
         return own.reshape(*own.shape, *[1] * (len(self.shape) - 1))
 
@@ -63,10 +60,7 @@ class PackLayout(ABC):
 
     @abstractmethod
     def parts(self, views: Mapping[str, torch.Tensor], position: int) -> list[torch.Tensor]:
-        """Return views of one lane's weights, without padding.
-
-        Order and shapes are those of `nn.Module.parameters()`; `views` are the regions by name.
-        """
+        """Return one lane's weights from the `views`, unpadded, as `nn.Module.parameters()`."""
 
     def _add(self, name: str, first: int, n_lanes: int, shape: tuple[int, ...]) -> None:
         n_rows = n_lanes if len(shape) == 1 else max(n_lanes, 2)

@@ -1,9 +1,9 @@
-"""The forward and backward pass of all lanes of a pack, by hand, as batched matrix products.
+"""The passes and losses of all lanes of a pack, by hand, as batched matrix products.
 
-They are written by hand because a small network's step is mostly autograd's bookkeeping: 300 µs for
-one network, where the arithmetic of twenty takes 250. Results go to tensors made once per layout,
-of shapes (K, B, W) for hidden layers and (K, C, B) for outputs (log_softmax over the middle
-dimension is 8 times as fast as over a last one of 2 to 10).
+A small network's step is mostly autograd's bookkeeping: 300 µs for one network, where the
+arithmetic of twenty takes 250. Results go to tensors made once per layout, of shapes (K, B, W) for
+hidden layers and (K, C, B) for outputs (log_softmax over the middle dimension is 8 times as fast as
+over a last one of 2 to 10).
 
 A lane's numbers do not depend on the other lanes, on a CPU not in the last bit: no operation mixes
 rows of different lanes, and products have at least two matrices (see `layout.WeightRegion`).
@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 
+from automl.config import Task
+from automl.config.metrics import SQUARED_ERROR, ValueLoss
 from automl.models.networks.packs.layout import LaneWeights, MLPLayout
 
 Product: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -83,33 +85,45 @@ class _BackwardSlot:
 
 
 class PackedPass:
-    """The forward pass of all lanes over the same rows. Fill `rows`, call `forward`."""
+    """The forward pass of all lanes. Fill `x`, call `forward`."""
 
-    def __init__(self, values: LaneWeights[MLPLayout], scratch: ScratchMemory, n_rows: int) -> None:
+    def __init__(
+        self,
+        values: LaneWeights[MLPLayout],
+        scratch: ScratchMemory,
+        n_rows: int,
+        *,
+        shares_rows: bool = False,
+    ) -> None:
+        """Take `shares_rows`: all lanes have the same rows, not each lane its own."""
         self._values, self._scratch, self.n_rows = values, scratch, n_rows
-        self._n = values.layout.n_lanes
-        shape = values.layout.shapes[0]
-        self.rows = scratch.get("rows", 1, n_rows, shape.n_inputs)
-        """The rows (1, B, D), which the caller fills before `forward`."""
-        # Activations are not kept, so two tensors take turns: those of training, idle meanwhile.
-        self._h = [self._hidden(f"g{t % 2}", t) for t in range(len(values.layout.widths))]
-        self._build(self.rows.expand(self._n + 1, -1, -1))
-
-    def _build(self, x: torch.Tensor) -> None:
-        layout, n_outputs = self._values.layout, self._values.layout.shapes[0].n_outputs
-        self._x = x  # (K + 1, B, D)
-        self._all_out = self._scratch.get("out", self._n + 1, n_outputs, self.n_rows)
+        layout = values.layout
+        self._n, shape = layout.n_lanes, layout.shapes[0]
+        name, n_own = ("rows", 1) if shares_rows else ("x", self._n)
+        x = scratch.get(name, 1 if shares_rows else self._n + 1, n_rows, shape.n_inputs)
+        self.x = x[:n_own].view(-1, shape.n_inputs)
+        """The rows (K · B, D) of all lanes, or (B, D), which the caller fills before `forward`."""
+        self._x = x.expand(self._n + 1, -1, -1)
+        self._h = self._hidden_layers()
+        self._all_out = scratch.get("out", self._n + 1, shape.n_outputs, n_rows)
         self.out = self._all_out[: self._n]
-        views = self._values.views
+        views = values.views
         n = len(views["out"])
         self._out_product = (views["out"], self._h[0][:n].transpose(1, 2), self._all_out[:n])
         self._out_bias = views["out_bias"].unsqueeze(2)
         self._slots = [self._slot(t) for t in reversed(range(len(layout.widths)))]
 
-    def _hidden(self, name: str, t: int) -> torch.Tensor:
-        """Return a tensor (n + 1, B, W): one lane more, for products of at least two matrices."""
+    def _hidden_layers(self) -> list[torch.Tensor]:
+        """Return two tensors in turns for activations that are not kept, idle ones of training."""
+        return self._layer_memory("g0", "g1")
+
+    def _layer_memory(self, *names: str) -> list[torch.Tensor]:
+        """Return (n + 1, B, W) for each layer: products have at least two matrices."""
         layout = self._values.layout
-        return self._scratch.get(name, layout.counts[t] + 1, self.n_rows, layout.widths[t])
+        return [
+            self._scratch.get(names[t % len(names)], layout.counts[t] + 1, self.n_rows, width)
+            for t, width in enumerate(layout.widths)
+        ]
 
     def _slot(self, t: int) -> _ForwardSlot:
         views, counts = self._values.views, self._values.layout.counts
@@ -134,20 +148,6 @@ class PackedPass:
         return self.out.add_(self._out_bias)
 
 
-class OwnRowsPass(PackedPass):
-    """The forward pass of lanes that have rows of their own. Fill `x`, call `forward`."""
-
-    def __init__(self, values: LaneWeights[MLPLayout], scratch: ScratchMemory, n_rows: int) -> None:
-        self._values, self._scratch, self.n_rows = values, scratch, n_rows
-        layout = values.layout
-        self._n, n_inputs = layout.n_lanes, layout.shapes[0].n_inputs
-        x = scratch.get("x", self._n + 1, n_rows, n_inputs)
-        self.x = x[: self._n].view(-1, n_inputs)
-        """The rows (K · B, D) of all lanes, which the caller fills before `forward`."""
-        self._h = [self._hidden(f"g{t % 2}", t) for t in range(len(layout.widths))]
-        self._build(x)
-
-
 class TrainingPass(PackedPass):
     """The two passes of a training step: every lane has rows of its own, and activations stay.
 
@@ -162,20 +162,17 @@ class TrainingPass(PackedPass):
         n_rows: int,
         dropouts: Sequence[LaneDropout],
     ) -> None:
-        self._values, self._grads, self._scratch, self.n_rows = values, grads, scratch, n_rows
-        layout = values.layout
-        self._n, n_inputs = layout.n_lanes, layout.shapes[0].n_inputs
-        x = scratch.get("x", self._n + 1, n_rows, n_inputs)
-        self.x = x[: self._n].view(-1, n_inputs)
-        """The rows (K · B, D) of all lanes, which the caller fills before `forward`."""
-        self._h = [self._hidden(f"h{t}", t) for t in range(len(layout.widths))]
-        self._build(x)
-        g = [self._hidden(f"g{t % 2}", t) for t in range(len(layout.widths))]
+        super().__init__(values, scratch, n_rows)
+        self._grads = grads
+        g = self._layer_memory("g0", "g1")
         self._build_out_backward(g[0])
-        self._backward = [self._backward_slot(t, g) for t in range(len(layout.widths))]
+        self._backward = [self._backward_slot(t, g) for t in range(len(g))]
         self._draws: list[tuple[torch.Tensor, torch.Generator]] = []
         if any(d.rate > 0 for d in dropouts):
             self._build_masks(dropouts)
+
+    def _hidden_layers(self) -> list[torch.Tensor]:
+        return self._layer_memory(*(f"h{t}" for t in range(len(self._values.layout.widths))))
 
     def draw_masks(self) -> None:
         """Draw the dropout masks of the next step, for each lane in the order of its layers."""
@@ -223,10 +220,7 @@ class TrainingPass(PackedPass):
         return _BackwardSlot(slot, g[t][: counts[t]], grads[f"bias{t}"], products)
 
     def _build_masks(self, dropouts: Sequence[LaneDropout]) -> None:
-        """Build the dropout masks, drawn in float32 as by the network outside packs.
-
-        Lanes without dropout, and padded places, keep a 1 that no draw changes.
-        """
+        """Build the dropout masks in float32; lanes without dropout and padding keep a 1."""
         rates = torch.tensor([d.rate for d in dropouts], device=self._scratch.device).view(-1, 1, 1)
         scales = torch.tensor([1 / (1 - d.rate) for d in dropouts], device=rates.device)
         for slot in self._slots[::-1]:
@@ -238,3 +232,119 @@ class TrainingPass(PackedPass):
                 if dropout.rate > 0 and slot.mask is not None:
                     part = slot.mask.uniform[position, :, :width]
                     self._draws.append((part, dropout.generator))
+
+
+class PackLoss(Protocol):
+    """A loss that is computed for each lane by itself."""
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        """Add the losses of `y` (K, B) to `totals`, and write their gradient to `out_g`."""
+
+    def sums(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sums over rows, (K,) float64: of the loss, and of wrong classes or squared errors.
+
+        `y` are the targets (B,) of all lanes, or (K, B) of each. `counts` (K, B) marks the rows
+        that count; None counts all.
+        """
+
+
+class _PackCrossEntropy:
+    """The cross entropy of class scores; targets are class numbers."""
+
+    def __init__(self, weights: torch.Tensor | None) -> None:
+        self._weights = weights
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        columns = y.unsqueeze(1)
+        log_p = torch.log_softmax(out, 1)
+        weights = None if self._weights is None else self._weights.to(out.dtype)[columns]
+        own = log_p.gather(1, columns)
+        totals.sub_(own if weights is None else own * weights)
+        torch.exp(log_p, out=log_p)
+        log_p.scatter_add_(1, columns, log_p.new_full((), -1.0).expand_as(columns))
+        if weights is not None:
+            log_p.mul_(weights)
+        torch.mul(log_p, 1 / out.shape[2], out=out_g)
+
+    def sums(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        n_classes = out.shape[1]
+        log_p = torch.log_softmax(out, 1)
+        losses = log_p.gather(1, y.unsqueeze(-2).expand(len(out), 1, -1)).neg_()
+        # The first of the largest, as argmax has it, which takes 30 times as long in this shape.
+        ranks = torch.arange(n_classes, 0, -1, dtype=out.dtype, device=out.device).unsqueeze(1)
+        first = (out == out.amax(1, keepdim=True)).to(out.dtype).mul_(ranks).amax(1)
+        wrong = first != (n_classes - y)
+        if counts is not None:
+            losses, wrong = losses * counts.unsqueeze(1), wrong & counts
+        return losses.sum((1, 2), dtype=torch.float64), wrong.sum(1, dtype=torch.float64)
+
+
+class _PackSquaredError:
+    """The squared error of one value; targets are scaled."""
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        error = out - y.unsqueeze(1)
+        torch.mul(error, 2 / out.shape[2], out=out_g)
+        totals.add_(error.square_())
+
+    def sums(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        squares = (out - y.unsqueeze(-2)).square_()
+        if counts is not None:
+            squares = squares * counts.unsqueeze(1)
+        total = squares.sum((1, 2), dtype=torch.float64)
+        return total, total
+
+
+class _PackPinball(_PackSquaredError):
+    """The loss of `losses.Pinball`, lane by lane."""
+
+    def __init__(self, quantile: float, factor: float = 1.0) -> None:
+        self._quantile, self._factor = quantile, factor
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        error = y.unsqueeze(1) - out
+        totals.add_(self._losses(error))
+        slope = torch.where(error > 0, -self._quantile, 1 - self._quantile).to(out.dtype)
+        slope.masked_fill_(error == 0, 0.5 - self._quantile)  # as torch has it where both are equal
+        torch.mul(slope, self._factor / out.shape[2], out=out_g)
+
+    def sums(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        losses = self._losses(y.unsqueeze(-2) - out)
+        if counts is not None:
+            losses = losses * counts.unsqueeze(1)
+        squares = super().sums(out, y, counts)[1]
+        return losses.sum((1, 2), dtype=torch.float64), squares
+
+    def _losses(self, error: torch.Tensor) -> torch.Tensor:
+        return self._factor * torch.maximum(self._quantile * error, (self._quantile - 1) * error)
+
+
+def make_pack_loss(
+    task: Task, weights: torch.Tensor | None = None, loss: ValueLoss = SQUARED_ERROR
+) -> PackLoss:
+    """Return the loss of a task: the cross entropy of classes, or `loss` for numbers.
+
+    `weights` (C,) are those of a row of each class; None weighs all alike.
+    """
+    if task is not Task.regression:
+        return _PackCrossEntropy(weights)
+    if loss.name == "squared_error":
+        return _PackSquaredError()
+    assert loss.name in ("absolute_error", "quantile"), "families refuse what they do not have"
+    return _PackPinball(loss.quantile) if loss.name == "quantile" else _PackPinball(0.5, 2.0)

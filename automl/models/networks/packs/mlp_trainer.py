@@ -6,8 +6,8 @@ The passes are in `mlp_pass.py`, and the course of an epoch in `trainer.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -17,13 +17,13 @@ from automl.models.families.mlp.family import PLAIN_ENCODING
 from automl.models.families.mlp.network import MLPNetwork, bins_for
 from automl.models.networks.network import NetworkDescription
 from automl.models.networks.packs.layout import LaneWeights, MLPLayout
-from automl.models.networks.packs.loss import PackLoss, make_pack_loss
 from automl.models.networks.packs.mlp_pass import (
     LaneDropout,
-    OwnRowsPass,
     PackedPass,
+    PackLoss,
     ScratchMemory,
     TrainingPass,
+    make_pack_loss,
 )
 from automl.models.networks.packs.trainer import LanePlaces, PackLane, PackTrainer
 from automl.models.networks.tensors import DataTensors, PartTensors
@@ -66,7 +66,9 @@ class MLPPackTrainer(PackTrainer):
         self._loss = make_pack_loss(problem.task, weights, problem.training.value_loss)
 
     def make_places(self, lanes: Mapping[int, PackLane]) -> MLPLanePlaces:
-        by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
+        by_depth = sorted(
+            lanes.items(), key=lambda item: -len(_mlp(item[1].network).shape.hidden_widths)
+        )
         return MLPLanePlaces(
             [number for number, _ in by_depth],
             [lane for _, lane in by_depth],
@@ -78,15 +80,8 @@ class MLPPackTrainer(PackTrainer):
             dtype=self.problem.dtype,
         )
 
-    def check_state(self, state: Mapping[str, Any], network: NetworkDescription) -> None:
-        sizes = pairwise(_mlp(network).shape.sizes)
-        wanted = [size for a, b in sizes for size in ((b, a), (b,))]
-        found = [tuple(weight.shape) for weight in state["weights"].values()]
-        if found != wanted:
-            raise ValueError(
-                f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
-                f"{wanted}."
-            )
+    def weight_shapes(self, network: NetworkDescription) -> Mapping[str, tuple[int, ...]]:
+        return _mlp(network).weight_shapes()
 
 
 class MLPLanePlaces(LanePlaces[MLPLayout]):
@@ -118,10 +113,16 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
             LaneDropout(_mlp(lane.network).dropout, torch.Generator(scratch.device))
             for lane in lanes
         ]
-        self._passes: dict[int, TrainingPass] = {}
-        self._shared_rows_passes: dict[int, PackedPass] = {}
-        self._own_rows_passes: dict[int, OwnRowsPass] = {}
-        self._judged = _LaneJudgedRows.of(lanes, data) if data.folds else None
+        # Without `self`: a cycle would keep a pack's memory until Python's garbage collector runs.
+        weights, weight_grads, dropouts = self._work_values, self._work_grads, self._dropouts
+        self._training_pass = cache(
+            lambda n_rows: TrainingPass(weights, weight_grads, scratch, n_rows, dropouts)
+        )
+        self._shared_rows_pass = cache(
+            lambda n_rows: PackedPass(weights, scratch, n_rows, shares_rows=True)
+        )
+        self._own_rows_pass = cache(lambda n_rows: PackedPass(weights, scratch, n_rows))
+        self._judged = _LaneJudgedRows.from_lanes(lanes, data) if data.folds else None
         self._totals = torch.zeros(
             len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
         )
@@ -174,7 +175,7 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
         begin = 0
         for batch_x, batch_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
             shared = self._shared_rows_pass(len(batch_x))
-            shared.rows.copy_(batch_x)
+            shared.x.copy_(batch_x)
             out = shared.forward().to(self._dtype)
             if outputs is not None:
                 outputs[:, :, begin : begin + len(batch_x)] = out
@@ -211,25 +212,6 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
     def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
         self.values.write(position, list(weights.values()))
 
-    def _training_pass(self, n_rows: int) -> TrainingPass:
-        if n_rows not in self._passes:
-            self._passes[n_rows] = TrainingPass(
-                self._work_values, self._work_grads, self._scratch, n_rows, self._dropouts
-            )
-        return self._passes[n_rows]
-
-    def _shared_rows_pass(self, n_rows: int) -> PackedPass:
-        """Return the pass of all lanes over the same `n_rows` rows."""
-        if n_rows not in self._shared_rows_passes:
-            self._shared_rows_passes[n_rows] = PackedPass(self._work_values, self._scratch, n_rows)
-        return self._shared_rows_passes[n_rows]
-
-    def _own_rows_pass(self, n_rows: int) -> OwnRowsPass:
-        """Return the pass over `n_rows` own rows of each lane."""
-        if n_rows not in self._own_rows_passes:
-            self._own_rows_passes[n_rows] = OwnRowsPass(self._work_values, self._scratch, n_rows)
-        return self._own_rows_passes[n_rows]
-
     def _round_weights(self) -> None:
         """Update the rounded copy of the weights before a pass."""
         if self._mixed:
@@ -246,7 +228,7 @@ class _LaneJudgedRows(NamedTuple):
     counts: torch.Tensor
 
     @classmethod
-    def of(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
+    def from_lanes(cls, lanes: Sequence[PackLane], data: DataTensors) -> _LaneJudgedRows:
         rows = [data.folds[lane.fold].judged for lane in lanes if lane.fold is not None]
         n_rows = [len(own) for own in rows]
         places = torch.stack(
@@ -261,7 +243,3 @@ class _LaneJudgedRows(NamedTuple):
 def _mlp(network: NetworkDescription) -> MLPNetwork:
     assert isinstance(network, MLPNetwork)
     return network
-
-
-def _hidden_widths(network: NetworkDescription) -> tuple[int, ...]:
-    return _mlp(network).shape.hidden_widths

@@ -1,18 +1,15 @@
 """Trains packs of a user's own module: one module with other weights in each lane, by `torch.func`.
 
-Every operation of the module runs once for all lanes (`vmap`). A test step finds modules that
-cannot be packed, when the pack is opened: `vmap` cannot run LSTM, `.item()` or an `if` on data, and
-random numbers drawn in `forward` would make a lane depend on the other lanes.
-
-How torch sums depends on the number of lanes and on a lane's place among them. Each lane therefore
-keeps its place, and free places train too, as ghosts without a reader. Then no bit of a lane
-changes when another leaves; a small module's step costs the same with ghosts.
+A test step finds modules that cannot be packed, when the pack is opened: `vmap` cannot run LSTM,
+`.item()` or an `if` on data, and random numbers drawn in `forward` would make a lane depend on the
+others. How torch sums depends on the number of lanes and on a lane's place. Each lane therefore
+keeps its place, and free places train too, as ghosts without a reader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -30,8 +27,7 @@ from automl.objectives.seeds import RandomStream, stream_seed
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 """The tensors of one lane, by the module's names."""
 MAX_WEIGHTS_ON_HOST = 2**14
-"""The most weights of a network that is packed on a CPU. Larger networks gain little or lose there
-(`experiments/002-packs/modules.py`)."""
+"""The most weights of a network that gains by packs on a CPU (`experiments/002-packs`)."""
 _EVALUATION_ROWS = 1024  # in a pass without gradients, of each lane
 _PROBE_LANES = 3
 
@@ -57,7 +53,12 @@ class ModulePackTrainer(PackTrainer):
         self._numbers: list[int | None] = []
         """The trial in each place, or None. There are at least two places, because a product of one
         matrix has other last bits than one among many."""
-        self.n_weights = sum(p.numel() for p in self._skeleton.parameters())
+        n_weights = sum(p.numel() for p in self._skeleton.parameters())
+        if key.on_host and n_weights > MAX_WEIGHTS_ON_HOST:
+            self.no_gain_reason = (
+                f"{n_weights:,} weights; on a CPU networks of more than {MAX_WEIGHTS_ON_HOST:,} "
+                "gain nothing together (execution.pack=N packs them)"
+            )
         self._probe()
         self._numbers.clear()
 
@@ -93,20 +94,11 @@ class ModulePackTrainer(PackTrainer):
             fold=0 if self._folds else None,
         )
 
-    def check_state(self, state: Mapping[str, Any], network: NetworkDescription) -> None:
-        wanted = {name: tuple(t.shape) for name, t in self._skeleton.state_dict().items()}
-        found = {name: tuple(t.shape) for name, t in state["weights"].items()}
-        if found != wanted:
-            raise ValueError(
-                f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
-                f"{wanted}."
-            )
+    def weight_shapes(self, network: NetworkDescription) -> Mapping[str, tuple[int, ...]]:
+        return {name: tuple(t.shape) for name, t in self._skeleton.state_dict().items()}
 
     def _probe(self) -> None:
-        """Compare a packed step on a batch with the step of one module by itself.
-
-        Raises ValueError if they differ, and the exceptions of `vmap`.
-        """
+        """Raise ValueError, or what `vmap` raises, if packed steps differ from single ones."""
         module = self._network.build(
             self.problem.dtype, self._device, stream_seed(1, RandomStream.WEIGHTS)
         )

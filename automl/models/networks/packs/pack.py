@@ -1,10 +1,8 @@
 """Runs a pack of trials, in which each trial keeps its own events, checkpoints and outcome.
 
 The lanes' reports of one epoch are sent together, so that lanes that reach a rung together are
-judged together. All else goes through the same `TrialContext` and `TrialReports` as outside packs.
-At an epoch's end a trial that has ended leaves its lane to the next trial of the feed. If the pack
-itself breaks, the checkpoints are written, and the trials end as
-`InterruptedOutcome(pack_dissolved=True)` and go on alone.
+judged together. A trial that has ended leaves its lane to the next trial of the feed. If the pack
+itself breaks, the trials end as `InterruptedOutcome(pack_dissolved=True)` and go on alone.
 """
 
 from __future__ import annotations
@@ -14,14 +12,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.networks.network_family import TrainingParams
+from automl.models.networks.packs.trainer import PackTrainer
 from automl.models.networks.trainer import DivergedError
 from automl.objectives import outcomes
-from automl.objectives.checkpoints.last_checkpoint import GetScores
 from automl.objectives.goal import FinalReport
 from automl.objectives.reports.memory_peaks import PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
@@ -44,35 +43,16 @@ from automl.trial import (
 logger = logging.getLogger(__name__)
 
 
-class TrialPackTrainer(Protocol):
-    """Trains trials by their numbers, epoch by epoch, with the methods of `PackTrainer`."""
-
-    def add(
-        self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
-    ) -> int: ...
-
-    def remove(self, number: int) -> None: ...
-
-    def run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]: ...
-
-    def has_stopped(self, number: int) -> bool: ...
-
-    def scores(self, number: int) -> GetScores | None: ...
-
-    def state(self, number: int, epoch: int) -> dict[str, Any]: ...
-
-    def rewind(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class PackSetup:
     """A pack that has no trials yet, with its estimator's functions of params and models."""
 
-    trainer: TrialPackTrainer
+    trainer: PackTrainer | FoldPack
     n_epochs: int
     params: Callable[[Params], TrainingParams]
-    best: Callable[[int], Mapping[str, Any]]
-    """Returns the content of `best.pt` for the present state of a trial."""
+    best: Callable[[int], Mapping[str, Any]] | None
+    """Returns the content of `best.pt` for the present state of a trial; None: the final report
+    has it."""
     final_report: Callable[[int], FinalReport | None] = lambda number: None
     """Returns the final report of a trial at its end; None means its best report."""
 
@@ -128,10 +108,7 @@ class PackRunner:
         self._peak_reporter = peak_reporter or PeakReporter()
 
     def run(self, feed: TrialSource) -> None:
-        """Train until no lane is taken and the feed has no trial.
-
-        Raises only the errors of `on_events`, and StorageError if no checkpoint can be written.
-        """
+        """Train until no lane is taken and the feed is empty. Raises what `on_events` raises."""
         try:
             while self._fill(feed):
                 self._end_epoch(self._run_epoch())
@@ -206,14 +183,14 @@ class PackRunner:
         if isinstance(metrics, DivergedError):
             raise metrics
         assert isinstance(lane.record.on_event, _EventRelay)
-        trainer, number = self._trainer, lane.trial.number
+        trainer, number, best = self._trainer, lane.trial.number, self._opened.best
         lane.record.on_event.verdict = verdict
         try:
             lane.trial.report(
                 lane.epoch,
                 metrics,
                 checkpoint=partial(trainer.state, number, lane.epoch),
-                best=lambda: self._opened.best(number),
+                best=None if best is None else partial(best, number),
                 scores=trainer.scores(number),
             )
         finally:

@@ -1,10 +1,8 @@
 """Trains many networks as one batched model, epoch by epoch, as `NetworkTrainer` trains one.
 
-Each lane draws its weights, its shuffling and its dropout as `NetworkTrainer` does, from the same
-seeds. A trial's losses in a pack and alone therefore agree up to rounding, and the form of their
-states is the same. Lanes come and go between epochs; the others do not change, on a CPU not in the
-last bit. The trainer knows no study and writes no file. The kinds of network are in
-`mlp_trainer.py` and `module_trainer.py`.
+Each lane draws from the same seeds as `NetworkTrainer`, so a trial's losses agree up to rounding,
+and the form of its states is the same. Lanes come and go between epochs; the others do not change,
+on a CPU not in the last bit. The kinds of network are in `mlp_trainer.py` and `module_trainer.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from automl.models.networks.packs.optimizers import (
     make_pack_optimizer,
 )
 from automl.models.networks.tensors import DataTensors, draw_epoch_order
-from automl.models.networks.trainer import DivergedError, TrainingProblem, check_metrics_finite
+from automl.models.networks.trainer import DivergedError, TrainingProblem
 from automl.objectives.goal import Patience
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
@@ -79,10 +77,7 @@ class LanePlaces(ABC, Generic[AnyLayout]):
 
     @abstractmethod
     def find_gradients(self, rows: torch.Tensor) -> None:
-        """Write the gradients of a step to `grads`.
-
-        `rows` (K, B) number rows of the training part, one order per lane.
-        """
+        """Write the gradients of a step on each lane's `rows` (K, B) to `grads`."""
 
     @abstractmethod
     def train_sums(self) -> torch.Tensor:
@@ -158,6 +153,8 @@ class PackTrainer(ABC):
 
     no_grad: Callable[[], AbstractContextManager[Any]] = torch.inference_mode
     """The context of all steps; a kind of network that torch differentiates replaces it."""
+    no_gain_reason: str | None = None
+    """Why these networks gain nothing together; None: they gain."""
 
     def __init__(
         self, problem: TrainingProblem, batch_size: int, data: DataTensors, *, device: str
@@ -179,8 +176,8 @@ class PackTrainer(ABC):
         """Return places for these lanes, still without their weights."""
 
     @abstractmethod
-    def check_state(self, state: Mapping[str, Any], network: NetworkDescription) -> None:
-        """Raise ValueError if a checkpoint holds another network than the params ask for."""
+    def weight_shapes(self, network: NetworkDescription) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of a network's weights, as `state_dict` names them."""
 
     # --- the lanes of the pack ------------------------------------------------------------------
 
@@ -200,7 +197,12 @@ class PackTrainer(ABC):
         assert (fold is None) == (not self._folds), "data with folds trains folds"
         network = self.problem.network(params)
         if state is not None:
-            self.check_state(state, network)
+            found = {name: tuple(weight.shape) for name, weight in state["weights"].items()}
+            if found != (wanted := self.weight_shapes(network)):
+                raise ValueError(
+                    f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
+                    f"{wanted}."
+                )
         self._lanes[number] = PackLane(
             params=params,
             network=network,
@@ -235,15 +237,8 @@ class PackTrainer(ABC):
             return places.weights(places.positions[number])
 
     def scores(self, number: int) -> ReportScores | None:
-        """Return an object that computes all metrics of a lane's last epoch.
-
-        None means that there are no more metrics.
-        """
-        return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
-
-    def beside(self, number: int) -> dict[str, float]:
-        """Return the entries of a model file besides the model, as `NetworkTrainer.beside`."""
-        return self.problem.beside(self._outputs_of(self._require_places().positions[number]))
+        """Return an object that computes all metrics of a lane's last epoch; None: no more."""
+        return self.problem.scores(self._outputs_of(self._require_places().positions[number]))
 
     def _outputs_of(self, position: int) -> torch.Tensor | None:
         """Return a copy (N, C) of a lane's outputs, which keeps no memory of other lanes."""
@@ -281,10 +276,7 @@ class PackTrainer(ABC):
     # --- training -------------------------------------------------------------------------------
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train one epoch of every lane, and return each one's metrics or its divergence.
-
-        The metrics are those of `NetworkTrainer.run_epoch`. Lanes may be in different epochs.
-        """
+        """Train an epoch, and return each lane's metrics or its divergence."""
         ended = self.train_epoch()
         self.settle()
         return ended
@@ -300,13 +292,13 @@ class PackTrainer(ABC):
         ended: dict[int, dict[str, float] | DivergedError] = {}
         for number, position in places.positions.items():
             lane = self._lanes[number]
-            metrics = self.problem.metrics(
-                [row[position] for row in sums], self._n_train, self._n_judged(lane)
-            )
+            own_sums = [row[position] for row in sums]
+            n_rows = self._n_train, self._n_judged(lane)
+            outputs = None if self._outputs is None else self._outputs[position].T
             try:
-                check_metrics_finite(metrics, lane.epoch, lane.params)
-                if self.problem.judged is not None and self.problem.judged.wants_metric:
-                    metrics |= self.problem.more_metrics(self._outputs_of(position))
+                metrics = self.problem.metrics(
+                    own_sums, n_rows, outputs, epoch=lane.epoch, params=lane.params
+                )
                 if lane.fold is None:
                     lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics
@@ -326,19 +318,15 @@ class PackTrainer(ABC):
     def _evaluate(self, places: LanePlaces[Any]) -> Sequence[torch.Tensor]:
         """Return the sums of `LanePlaces.evaluate`, or zeros without rows to judge by."""
         n_rows = max((len(fold.judged) for fold in self._folds), default=self._n_validation)
-        if n_rows:
-            self._outputs = self._make_output_buffer(len(places.lanes), n_rows)
-            return places.evaluate(self._outputs)
-        nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
-        return nothing, nothing
-
-    def _make_output_buffer(self, n_lanes: int, n_rows: int) -> torch.Tensor | None:
-        """Return zeros for the lanes' outputs for `n_rows` rows; None if nothing reads them."""
-        n_outputs = self.problem.n_outputs
-        if not isinstance(n_outputs, int) or (self._folds and not self.keeps_outputs):
-            return None
-        make = self.problem.output_buffer if self._folds else self.problem.validation_buffer
-        return make(n_lanes, n_outputs, n_rows, device=self._device)
+        if not n_rows:
+            nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
+            return nothing, nothing
+        self._outputs = None
+        keeps = self.keeps_outputs if self._folds else self.problem.judged is not None
+        if keeps:
+            shape = len(places.lanes), self.problem.n_outputs, n_rows
+            self._outputs = self.problem.output_buffer(*shape, device=self._device)
+        return places.evaluate(self._outputs)
 
     @property
     def _n_batches(self) -> int:

@@ -2,45 +2,117 @@
 
 To the session it is an objective like any other: the messages of rank 0 become the trial's reports.
 A rank that dies ends all, and the trial is interrupted. Each process takes its own share of every
-batch, and the flat gradient is summed once a step (`process_group.py`). That is one message, and a
+batch, and the flat gradient is summed once a step (`trainer.py`). That is one message, and a
 batch that does not divide evenly is weighted exactly. torch's DistributedDataParallel sums while
 the backward pass still runs, and weights all processes alike; on a CPU it is no faster
-(`experiments/011-refit`).
+(`experiments/011-refit`). Torch is not loaded here.
+
+The messages between a trial's process and its ranks:
+
+| direction   | messages |
+|-------------|----------|
+| to a rank   | a RankTask; then, to rank 0 after each EpochEnded, RankQuestions and None (go on) |
+| from rank 0 | an EpochEnded after each epoch, and a RankAnswer to each RankQuestion |
+| from any    | RankRemark, RankFailed, and None at its end |
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from automl.models.networks.parallel.messages import (
-    EpochEnded,
-    RankAnswer,
-    RankDiedError,
-    RankFailed,
-    RankQuestion,
-    RankRemark,
-    RankTask,
-    receive_pickled,
-    send_pickled,
-)
+from automl.objectives.outcomes import RankDiedError
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.trial_context import TrialContext
 from automl.record.texts import exit_status_text
+from automl.trial import Params
 
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 10.0
 """The time that a broken rank has to report its error after another rank has missed it."""
+
+
+def send_pickled(pipe: Connection, message: object) -> None:
+    """Send a message with the bytes of its tensors. Raises OSError.
+
+    `Connection.send` would make torch pass tensors on as files.
+    """
+    pipe.send_bytes(pickle.dumps(message))
+
+
+def receive_pickled(pipe: Connection) -> Any:
+    """Return the next message of the other end. Raises EOFError or OSError if it is gone."""
+    return pickle.loads(pipe.recv_bytes())
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """The task of a rank: the trial to train, and its place among the processes."""
+
+    setup: SessionSetup
+    params: Params
+    seed: int
+    state: Mapping[str, Any] | None
+    """The checkpoint to go on from; None starts anew."""
+    rank: int
+    n_ranks: int
+    device: str
+    meeting: str
+    """The path of a file by which the ranks find each other; it does not exist yet."""
+
+
+class RankQuestion(enum.Enum):
+    """A question to rank 0 after an epoch."""
+
+    CHECKPOINT = enum.auto()
+    """Asks for the state from which the trial can go on."""
+    BEST = enum.auto()
+    """Asks for the content of `best.pt`."""
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """The message that an epoch has ended, with its metrics."""
+
+    epoch: int
+    metrics: Mapping[str, float]
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class RankAnswer:
+    """The answer to a `RankQuestion`: tensors on the CPU, and plain values."""
+
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RankRemark:
+    """A remark of a rank for the log of the sweep."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RankFailed:
+    """The message that a rank cannot go on, and waits to be ended."""
+
+    error: BaseException
+    lost_others: bool
+    """Whether the cause is another rank that is gone, and reports its own error or has died."""
 
 
 class RankLauncher:
@@ -50,10 +122,7 @@ class RankLauncher:
         self._setup, self._n_ranks = setup, n_ranks
 
     def __call__(self, trial: TrialContext) -> None:
-        """Train a trial to its end.
-
-        Raises the error of a rank, RankDiedError if a rank died, and the errors of `report`.
-        """
+        """Train a trial to its end. Raises a rank's error, RankDiedError, and those of `report`."""
         devices = trial.devices if trial.device != "cpu" else ("cpu",) * self._n_ranks
         with start_ranks(self._setup, trial, devices) as ranks:
             while isinstance(message := ranks.next(), EpochEnded):
@@ -95,10 +164,7 @@ class RankProcesses:
         return self.answers[question]
 
     def next(self) -> EpochEnded | RankAnswer | None:
-        """Return the next message of rank 0, or None at its end.
-
-        Raises the error of any rank, and RankDiedError for a rank that died.
-        """
+        """Return the next message of rank 0, or None. Raises the error of any rank."""
         missed: BaseException | None = None
         while ready := wait(self._pipes, None if missed is None else _END_SECONDS):
             for number in [self._pipes.index(pipe) for pipe in ready]:

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from automl.models.networks.network_estimator import NetworkEstimator
-from automl.models.networks.parallel.messages import (
+from automl.models.networks.parallel.launcher import (
     EpochEnded,
     RankAnswer,
     RankFailed,
@@ -29,8 +29,7 @@ from automl.models.networks.parallel.messages import (
     receive_pickled,
     send_pickled,
 )
-from automl.models.networks.parallel.process_group import LostRankError, TorchRankGroup
-from automl.models.networks.trainer import NetworkTrainer
+from automl.models.networks.trainer import LostRankError, NetworkTrainer, RankGroup
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_session import open_objective
 from automl.record.stop_signals import ignore_stop_signals
@@ -75,7 +74,8 @@ def _train(task: RankTask, parent: Connection, messages: SimpleQueue[Any]) -> No
     assert plan.refit is not None, "only a final training takes several processes"
     alone = replace(plan, refit=replace(plan.refit, n_ranks=1))
     estimator = cast(NetworkEstimator, open_objective(replace(task.setup, plan=alone)))
-    with estimator.trainer(task.params, task.device, task.seed, ranks=TorchRankGroup()) as trainer:
+    ranks = RankGroup(task.rank, task.n_ranks)
+    with estimator.trainer(task.params, task.device, task.seed, ranks=ranks) as trainer:
         _run(task, estimator, trainer, parent, messages)
 
 

@@ -1,0 +1,69 @@
+"""`compare`: compares studies in a table, and on one HTML page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from automl.config import Config, StudyConfig
+from automl.errors import ConfigError
+from automl.record.disk import write_atomically
+from automl.record.studies import find_study
+from automl.report.comparison import (
+    comparison_file,
+    comparison_page,
+    comparison_rows,
+    difference_sentence,
+    setting_rows,
+    split_comparable,
+)
+from automl.report.study_data import read_study_data
+from automl.running.display.console import open_console
+from automl.running.display.machine_output import wants_answer, write_answer
+
+MAX_SETTINGS = 20
+"""Largest number of settings that differ which are printed; the page has all."""
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Print the table and the place of the page. Raises AutoMLError."""
+    names, folder = config.compare.studies, Path(config.study.dir)
+    if len(names) < 2:
+        raise ConfigError(
+            f"compare.studies={names}: name two studies or more, such as: python -m automl compare "
+            "first second"
+        )
+    studies = [
+        read_study_data(find_study(StudyConfig(name=name, dir=str(folder)))) for name in names
+    ]
+    kept, left_out = split_comparable(studies)
+    path = comparison_file(folder, studies)
+    write_atomically(path, comparison_page(studies))
+    columns, rows = comparison_rows(kept) if kept else ((), [])
+    settings = setting_rows(kept)
+    sentences = [difference_sentence(kept)] if len(kept) > 1 else []
+    if wants_answer():
+        write_answer(
+            {
+                "page": os.path.relpath(path),
+                "studies": [dict(zip(columns, row, strict=True)) for row in rows],
+                "settings": {key: values for key, *values in settings},
+                "sentences": [*sentences, *left_out],
+            }
+        )
+        return 0
+    console = open_console()
+    if rows:
+        console.table(columns, rows)
+    for line in (*sentences, *left_out):
+        console.say(line)
+    if settings:
+        console.table(
+            ("setting", *(data.record.name for data in kept)),
+            settings[:MAX_SETTINGS],
+            n_left=1 + len(kept),
+        )
+    if len(settings) > MAX_SETTINGS:
+        console.say(f"and {len(settings) - MAX_SETTINGS} more settings")
+    console.say(os.path.relpath(path))
+    return 0

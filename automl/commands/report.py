@@ -1,0 +1,20 @@
+"""`report`: writes the report of a study, one HTML page that opens without a server."""
+
+from __future__ import annotations
+
+import os
+
+from automl.commands.models.study_opening import fetch_shared_study
+from automl.config import Config
+from automl.record.studies import find_study
+from automl.running.display.console import open_console
+from automl.running.finish.study_report import is_at_work, make_report
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Write `report.html` of `study.name`, or of the newest study. Raises AutoMLError."""
+    fetch_shared_study(config.study)
+    directory = find_study(config.study)
+    path = make_report(directory, is_running=is_at_work(directory))
+    open_console().say(os.path.relpath(path))
+    return 0

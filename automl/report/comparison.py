@@ -1,0 +1,232 @@
+"""Compares studies: the settings that differ, the best values, and how fast each came there.
+
+Studies compare if they have one metric and one direction. Their best values are the best of many,
+so only scores on the same unseen rows tell whether a difference is more than chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from automl.record.texts import fit_line
+from automl.report.findings import best_so_far, device_seconds
+from automl.report.page import render_page
+from automl.report.search_sections import params_text, value_axis
+from automl.report.section import ReportSection, ReportTable, text_table
+from automl.report.study_data import StudyData
+from automl.report.svg import Axis, Chart, duration_text, number_text, short_text
+from automl.trial import ModelsEvaluated, ScoreInterval
+
+N_COLOURS = 6
+"""Studies beyond these are drawn in the colours of the first ones."""
+_OF_ITSELF = ("study.name", "study.dir")
+"""Settings that differ between any two studies."""
+
+
+def split_comparable(
+    studies: Sequence[StudyData],
+) -> tuple[Sequence[StudyData], Sequence[str]]:
+    """Return the studies that compare with the first one that has a value, and a sentence on each
+    of the others."""
+    first = next((data for data in studies if data.valued), None)
+    if first is None:
+        return (), ["No study has a trial with a value yet, so there is nothing to compare."]
+    kept, left_out = [], []
+    for data in studies:
+        if not data.valued:
+            left_out.append(f"{data.record.name} is left out: no trial of it has a value.")
+        elif data.record.metric != first.record.metric:
+            own, other = data.record.metric, first.record.metric
+            left_out.append(
+                f"{data.record.name} is left out: its metric is {own.name} ({own.direction.name}), "
+                f"that of {first.record.name} is {other.name} ({other.direction.name})."
+            )
+        else:
+            kept.append(data)
+    return kept, left_out
+
+
+def comparison_rows(studies: Sequence[StudyData]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the columns and rows of the table of studies that compare, the best first."""
+    metric = studies[0].record.metric
+    ordered = sorted(studies, key=lambda data: data.record.ranking()[0].value or 0.0)
+    if metric.direction.name == "maximize":
+        ordered.reverse()
+    rows: list[Sequence[str]] = []
+    for data in ordered:
+        best = best_so_far(data.valued, metric.direction)[-1]
+        begun = data.spans[0][0] if data.spans else best.started
+        after = max(0.0, (best.ended or begun) - begun)
+        rows.append(
+            (
+                data.record.name,
+                number_text(best.value or 0.0),
+                str(best.number),
+                f"{len(data.ended):,}",
+                f"{data.valued.index(best) + 1:,}",
+                duration_text(after),
+                duration_text(sum(device_seconds(data.executions).values())),
+            )
+        )
+    columns = ("study", metric.name, "trial", "trials", "best after trials", "after", "device time")
+    return columns, rows
+
+
+def setting_rows(studies: Sequence[StudyData]) -> list[Sequence[str]]:
+    """Return the settings that differ, with the value of each study."""
+    settings = [data.record.settings for data in studies]
+    keys = sorted({key for own in settings for key in own} - {*_OF_ITSELF})
+    rows: list[Sequence[str]] = []
+    for key in keys:
+        values = [own.get(key, "") for own in settings]
+        if len(set(values)) > 1:
+            rows.append((key, *values))
+    return rows
+
+
+def difference_sentence(studies: Sequence[StudyData]) -> str:
+    """Return whether the first two studies of the table differ by more than chance."""
+    scored = _same_rows(studies)
+    if scored is None:
+        return (
+            "Whether the difference is more than chance cannot be said: the best of many trials is "
+            "too good. Score the studies on the same unseen rows: python -m automl evaluate "
+            "study.name=NAME data.test_path=TABLE"
+        )
+    metric, by_study = scored
+    (first, best), (second, other) = list(by_study.items())[:2]
+    apart = best.high < other.low or best.low > other.high
+    verdict = (
+        "their 95 % intervals do not overlap, so the difference is more than chance"
+        if apart
+        else "their 95 % intervals overlap, so the difference may be chance"
+    )
+    return (
+        f"On the same unseen rows {first} has {metric} {_interval(best)} and {second} "
+        f"{_interval(other)}: {verdict}."
+    )
+
+
+def _interval(score: ScoreInterval) -> str:
+    return f"{number_text(score.value)} ({number_text(score.low)} to {number_text(score.high)})"
+
+
+def _same_rows(
+    studies: Sequence[StudyData],
+) -> tuple[str, Mapping[str, ScoreInterval]] | None:
+    """Return a metric and each study's score by it on rows that no sweep saw, the same of all."""
+    found: dict[str, dict[str, ModelsEvaluated]] = {}
+    for data in studies:
+        for event in data.record.evaluations:
+            if event.kind.unseen and event.models:
+                found.setdefault(event.digest, {})[data.record.name] = event
+    for events in found.values():
+        if len(events) == len(studies) and len(studies) > 1:
+            scores = {name: event.scores[event.models[0]] for name, event in events.items()}
+            shared = set.intersection(*(set(own) for own in scores.values()))
+            if shared:
+                own_metric = studies[0].record.metric.name.removeprefix("val_")
+                metric = own_metric if own_metric in shared else sorted(shared)[0]
+                return metric, {name: ScoreInterval(*own[metric]) for name, own in scores.items()}
+    return None
+
+
+def comparison_page(studies: Sequence[StudyData]) -> str:
+    """Return the HTML page that compares studies."""
+    kept, left_out = split_comparable(studies)
+    name = " and ".join(data.record.name for data in studies)
+    if not kept:
+        return render_page(name, [ReportSection("verdict", "Verdict", tuple(left_out))])
+    return render_page(name, [_verdict(kept, left_out), _curves(kept), _settings(kept)])
+
+
+def _verdict(studies: Sequence[StudyData], left_out: Sequence[str]) -> ReportSection:
+    columns, rows = comparison_rows(studies)
+    best = next(data for data in studies if data.record.name == rows[0][0])
+    trial = best.record.ranking()[0]
+    sentence = (
+        f"{best.record.name} has the best {columns[1]}, {rows[0][1]}, by trial {trial.number}: "
+        f"{params_text(trial.params)}."
+    )
+    tables = [text_table(columns, rows)]
+    sentences = [sentence]
+    if len(studies) > 1:
+        sentences.append(difference_sentence(studies))
+        tables += _score_table(studies)
+    return ReportSection("verdict", "Verdict", (*sentences, *left_out), tables=tuple(tables))
+
+
+def _score_table(studies: Sequence[StudyData]) -> list[ReportTable]:
+    scored = _same_rows(studies)
+    if scored is None:
+        return []
+    metric, by_study = scored
+    rows = [(name, _interval(score)) for name, score in by_study.items()]
+    return [text_table(("study", metric), rows, title="On the same unseen rows, 95 % intervals")]
+
+
+def _curves(studies: Sequence[StudyData]) -> ReportSection:
+    metric = studies[0].record.metric
+    values = value_axis([t.value or 0.0 for data in studies for t in data.valued], metric.direction)
+    by_trial, by_time, shares = [], [], []
+    for data in studies:
+        begun = data.spans[0][0] if data.spans else 0.0
+        steps = best_so_far(data.valued, metric.direction)
+        n, last = len(data.valued), data.valued[-1]
+        line = [(float(data.valued.index(t) + 1), t.value or 0.0) for t in steps]
+        by_trial.append([*line, (float(n), line[-1][1])])
+        times = [((t.ended or begun) - begun, t.value or 0.0) for t in steps]
+        by_time.append([*times, ((last.ended or begun) - begun, times[-1][1])])
+        ordered = sorted(t.value or 0.0 for t in data.valued)
+        shares.append([(value, (i + 1) / n) for i, value in enumerate(ordered)])
+    name = short_text(metric.name, 30)
+    charts = [
+        _steps_chart("best so far over trials", by_trial, "trials with a value", name, values),
+        _steps_chart(
+            "best so far over time", by_time, "seconds since the study began", name, values
+        ),
+        _steps_chart("values of all trials", shares, name, "share of trials at most", None, values),
+    ]
+    names = [data.record.name for data in studies]
+    legend = [(name, f"line {i % N_COLOURS + 1}") for i, name in enumerate(names)]
+    table = text_table(("study", "drawn as"), legend, n_text=2)
+    sentence = "Each study's best value so far, over its trials and its time, and all its values."
+    return ReportSection("curves", "Progress", (sentence,), tuple(charts), tables=(table,))
+
+
+def _steps_chart(
+    title: str,
+    lines: Sequence[Sequence[tuple[float, float]]],
+    x_label: str,
+    y_label: str,
+    y: Axis | None,
+    x: Axis | None = None,
+) -> str:
+    across = x or Axis.around([0.0, *(p[0] for line in lines for p in line)], log=False)
+    chart = Chart(title, x=across, y=y or Axis(0.0, 1.0))
+    chart.draw_axes(x_label, y_label)
+    for i, line in enumerate(lines):
+        chart.add_steps(line, f"study s{i % N_COLOURS}")
+        at = line[-1]
+        chart.add_text(
+            min(chart.x_at(at[0]), chart.width - 14.0) - 4,
+            chart.y_at(at[1]) - 4,
+            str(i + 1),
+            "label",
+        )
+    return chart.svg("small")
+
+
+def _settings(studies: Sequence[StudyData]) -> ReportSection:
+    rows = setting_rows(studies)
+    names = [fit_line(data.record.name, 60) for data in studies]
+    table = text_table(("setting", *names), rows, n_text=1 + len(names))
+    sentence = f"{len(rows)} settings differ." if rows else "All settings are the same."
+    return ReportSection("settings", "Settings that differ", (sentence,), tables=(table,))
+
+
+def comparison_file(folder: Path, studies: Sequence[StudyData]) -> Path:
+    """Return the place of the page that compares these studies: in the folder of studies."""
+    names = "-and-".join(data.record.name for data in studies)
+    return folder / f"compare-{fit_line(names, 120)}.html"

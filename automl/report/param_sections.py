@@ -1,0 +1,263 @@
+"""Makes the sections on params: which matter, what each brought, and all of them at once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+
+from automl.record.texts import fit_line
+from automl.report.findings import RangeEdge, importances, range_edges
+from automl.report.search_sections import show_value, value_axis
+from automl.report.section import ReportSection, text_table
+from automl.report.study_data import ParamScale, StudyData
+from automl.report.surrogate import param_path
+from automl.report.svg import Axis, Chart, number_text, short_text
+from automl.search.param_importances import ParamImportance
+from automl.trial import Direction, ParamValue, TrialState
+
+N_SLICES = 4
+N_LINES = 400
+"""Largest number of trials that are drawn as lines over all params."""
+
+
+def params_section(data: StudyData) -> ReportSection | None:
+    """Return which params matter, and the values of those that matter most."""
+    if not data.valued or not data.scales:
+        return None
+    found, best = importances(data), data.record.best()
+    edges = [] if best is None else range_edges(data, best)
+    if not found:
+        found = [ParamImportance(name, 0.0, 0.0, 0.0) for name in data.scales]
+        sentence = f"{len(data.valued)} trials with a value are too few to say which param matters."
+        charts = []
+    else:
+        sentence = _importance_sentence(found)
+        charts = [_importance_chart(found)]
+    charts += [_slice_chart(data, data.scales[i.name], edges) for i in found[:N_SLICES]]
+    rows = [
+        (i.name, f"{i.share:.0%}", f"{i.low:.0%} to {i.high:.0%}", "if there" * i.is_conditional)
+        for i in found
+    ]
+    table = text_table(
+        ("param", "importance", "in resamples", ""), rows, title="Importances", folded=True
+    )
+    return ReportSection(
+        "params",
+        "What mattered",
+        (sentence, *(map(_edge_sentence, edges) if edges else _no_edges(data))),
+        tuple(charts),
+        tables=(table,) if charts and found[0].share else (),
+    )
+
+
+def _importance_sentence(found: Sequence[ParamImportance]) -> str:
+    first = found[0]
+    others = [i for i in found[1:] if i.high >= first.low]
+    sentence = (
+        f"{first.name} matters most: {first.share:.0%} of the difference between good trials and "
+        "all."
+    )
+    if others:
+        names = ", ".join(i.name for i in others[:3])
+        sentence += f" By these trials {names} may matter as much: the resamples overlap."
+    return sentence
+
+
+def _edge_sentence(edge: RangeEdge) -> str:
+    end = "upper" if edge.is_high else "lower"
+    return (
+        f"The best {edge.name} lies at the {end} end of its range ({number_text(edge.bound)}); "
+        f"a study with {edge.override} would look beyond."
+    )
+
+
+def _no_edges(data: StudyData) -> Sequence[str]:
+    """Return a sentence that no range need be wider, if the study declares ranges."""
+    if not any(scale.is_declared for scale in data.scales.values()):
+        return ()
+    return ("The best values lie within their ranges, not at an edge: no range has to be wider.",)
+
+
+def _importance_chart(found: Sequence[ParamImportance]) -> str:
+    shown = found[:12]
+    chart = Chart(
+        "importance of params",
+        height=44 + 24 * len(shown),
+        left=150,
+        x=Axis(0.0, max(i.high for i in shown) or 1.0),
+    )
+    for row, i in enumerate(shown):
+        top = chart.top + 24 * row
+        chart.add_text(chart.left - 8, top + 15, short_text(i.name, 20), "tick", "end")
+        width = chart.x_at(i.share) - chart.left
+        chart.add_rectangle(chart.left, top + 4, width, 14, "bar", f"{i.name}: {i.share:.0%}")
+        chart.add_path(f"M{chart.x_at(i.low):.1f} {top + 11}H{chart.x_at(i.high):.1f}", "whisker")
+    chart.add_text(chart.left, chart.height - 8, "importance, and its range in resamples", "label")
+    return chart.svg()
+
+
+def _slice_chart(data: StudyData, scale: ParamScale, edges: Sequence[RangeEdge]) -> str:
+    metric, trials = data.record.metric, [t for t in data.valued if scale.name in t.params]
+    axis = value_axis([t.value or 0.0 for t in trials], metric.direction)
+    x = Axis(scale.low, scale.high, scale.is_log) if scale.is_number else Axis(0.0, 1.0)
+    chart = Chart(f"{metric.name} by {scale.name}", width=420, height=230, x=x, y=axis)
+    ticks = None
+    if not scale.is_number:
+        n = len(scale.categories)
+        ticks = [
+            ((i + 0.5) / n, short_text(str(c), 60 // n + 3))
+            for i, c in enumerate(scale.categories[:12])
+        ]
+    chart.draw_axes(short_text(scale.name, 40), short_text(metric.name, 30), x_ticks=ticks)
+    for state, css in ((TrialState.PRUNED, "pruned"), (TrialState.FINISHED, "finished")):
+        points = [
+            (_place(scale, t.params[scale.name], t.number), t.value or 0.0)
+            for t in trials
+            if t.state is state
+        ]
+        if state is TrialState.PRUNED:
+            chart.add_squares(points, css)
+        else:
+            chart.add_dots(points, css)
+    best = data.record.best()
+    if best is not None and best.value is not None and scale.name in best.params:
+        chart.add_dots([(_place(scale, best.params[scale.name], -1), best.value)], "winner")
+    for edge in edges:
+        if edge.name == scale.name:
+            place = chart.x_at(edge.bound)
+            chart.add_path(f"M{place:.1f} {chart.top}V{chart.height - chart.bottom}", "edge")
+    return chart.svg("small")
+
+
+def _place(scale: ParamScale, value: ParamValue, number: int) -> float:
+    """Return where a trial stands; trials of one category are spread a little, always alike."""
+    if scale.is_number:
+        assert isinstance(value, int | float)
+        return float(value)
+    spread = 0.0 if number < 0 else ((number * 0.618) % 1 - 0.5) * 0.5
+    return scale.share(value) + spread / len(scale.categories)
+
+
+def path_section(data: StudyData) -> ReportSection | None:
+    """Return what each param brought on the way from the first trial to the best one."""
+    best, direction = data.record.best(), data.record.metric.direction
+    path = None if best is None else param_path(data.valued, best, data.scales, direction)
+    if path is None or best is None:
+        return None
+    gains, before = [], path.start
+    for step in path.steps:
+        gain = before - step.value if direction is Direction.minimize else step.value - before
+        gains.append(gain)
+        before = step.value
+    first = path.steps[0]
+    sentence = (
+        f"From the first trial's params to those of trial {best.number}, {first.name} = "
+        f"{_shown_or_absent(first.after)} brings most: from {number_text(path.start)} to "
+        f"{number_text(first.value)}."
+    )
+    note = (
+        "A forest that learned the trials' values says this; it explains "
+        f"{path.fit:.0%} of their order."
+    )
+    most = max(*gains, 1e-300)
+    rows = [
+        (
+            step.name,
+            f"{_shown_or_absent(step.before)} → {_shown_or_absent(step.after)}",
+            number_text(step.value),
+        )
+        for step in path.steps
+    ]
+    columns = ("param", "change", f"{data.record.metric.name} after it")
+    bars = [max(0.0, gain / most) for gain in gains]
+    table = text_table(columns, rows, n_text=2, bars=bars)
+    return ReportSection("path", "From the first to the best", (sentence, note), tables=(table,))
+
+
+def _shown_or_absent(value: ParamValue) -> str:
+    return "absent" if value is None else show_value(value)
+
+
+# --- all params at once, and the table of trials -----------------------------------------------
+
+
+def parallel_section(data: StudyData) -> ReportSection | None:
+    """Return the trials as lines over all params; the table of trials follows it."""
+    valued = data.valued
+    if not data.ended:
+        return None
+    n_best = max(1, len(valued) // 10)
+    sentence = (
+        f"Each line is a trial; of {len(valued):,} the best {n_best:,} "
+        f"{'is' if n_best == 1 else 'are'} coloured."
+    )
+    all_text = "All trials that ended; sort and filter by the table's head."
+    hint = "Drag along an axis to keep the trials that pass there; the table follows."
+    shown = len(data.scales) >= 2 and len(valued) >= 2
+    charts = (_parallel_chart(data, n_best),) if shown else ()
+    return ReportSection(
+        "trials",
+        "All trials",
+        (sentence, hint) if shown else (all_text,),
+        charts,
+        has_trials=True,
+    )
+
+
+def _parallel_chart(data: StudyData, n_best: int) -> str:
+    scales = [*data.scales.values()][:20]
+    ranked = [t for t in data.record.ranking() if t.value is not None and math.isfinite(t.value)]
+    axis = value_axis([t.value or 0.0 for t in ranked], data.record.metric.direction)
+    chart = Chart(
+        "trials over params", width=1000, height=330, left=50, right=60, top=30, bottom=34
+    )
+    n = len(scales) + 1
+    places = [chart.left + i * (chart.width - chart.left - chart.right) / (n - 1) for i in range(n)]
+    inner = chart.height - chart.top - chart.bottom
+    base = chart.height - chart.bottom
+    step = max(1, math.ceil(len(ranked) / N_LINES))
+    kept = ranked[::step]
+    n_good = math.ceil(n_best / step)
+    for place, trial in reversed([*enumerate(kept)]):
+        shares = [s.share(trial.params[s.name]) if s.name in trial.params else None for s in scales]
+        points = [*zip(places, [*shares, axis.share(trial.value or 0.0)], strict=True)]
+        path, pen = "", "M"
+        for x, share in points:
+            if share is None:
+                pen = "M"
+                continue
+            path += f"{pen}{x:.0f} {base - share * inner:.0f}"
+            pen = "L"
+        css = "line good" if place < n_good else "line"
+        chart.add_path(path, css, more=f' data-n="{trial.number}"')
+    names = [*(s.name for s in scales), data.record.metric.name]
+    for i, (x, name) in enumerate(zip(places, names, strict=True)):
+        plain = _plain_scale(scales[i] if i < len(scales) else axis)
+        chart.add_path(
+            f"M{x:.0f} {chart.top}V{base}",
+            "axis",
+            more=f' data-axis="{i}" data-name="{escape(name)}" data-scale="{escape(plain)}"',
+        )
+        ends = (
+            _ends(scales[i]) if i < len(scales) else (number_text(axis.low), number_text(axis.high))
+        )
+        anchor = "start" if i == 0 else "end" if i == n - 1 else "middle"
+        chart.add_text(x, chart.top - 14, short_text(name, 120 // n + 4), "label", anchor)
+        chart.add_text(x, chart.top - 3, ends[1], "tick", anchor)
+        chart.add_text(x, base + 14, ends[0], "tick", anchor)
+    return chart.svg("wide parallel")
+
+
+def _plain_scale(scale: ParamScale | Axis) -> str:
+    """Return a scale as JSON, by which the page's script turns places into values."""
+    if isinstance(scale, ParamScale) and not scale.is_number:
+        return json.dumps({"categories": [fit_line(str(c), 100) for c in scale.categories]})
+    return json.dumps({"low": scale.low, "high": scale.high, "log": scale.is_log})
+
+
+def _ends(scale: ParamScale) -> tuple[str, str]:
+    if scale.is_number:
+        return number_text(scale.low, 3), number_text(scale.high, 3)
+    return short_text(str(scale.categories[0]), 14), short_text(str(scale.categories[-1]), 14)

@@ -1,0 +1,308 @@
+"""Makes the sections that say how the search went: verdict, progress, params, curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from automl.record.trial_record import TrialRecord
+from automl.report.findings import (
+    best_so_far,
+    rung_agreements,
+    search_gain,
+)
+from automl.report.section import ReportSection, ReportTable, text_table
+from automl.report.study_data import StudyData
+from automl.report.svg import Axis, Chart, duration_text, number_text, short_text
+from automl.trial import Direction, ParamValue, PrunedOutcome, TrialState
+
+N_SLICES = 4
+N_CURVES = 300
+"""Largest number of learning curves that are drawn; the best trials come first."""
+MAX_CURVE_POINTS = 60
+N_LINES = 400
+"""Largest number of trials that are drawn as lines over all params."""
+
+
+def value_axis(values: Sequence[float], direction: Direction) -> Axis:
+    """Return an axis for trial values on which the worst twentieth does not crowd the others."""
+    finite = sorted(values, reverse=direction is Direction.maximize)
+    if len(finite) < 8:
+        return Axis.around(finite)
+    if direction is Direction.minimize and finite[0] > 0 and finite[-1] > 5 * finite[0]:
+        return Axis.around(finite, log=True)  # losses: the differences between the best count
+    shown = finite[: max(4, math.ceil(len(finite) * 0.95))]
+    worst, best = shown[-1], finite[0]
+    far = finite[-1]
+    if abs(far - best) <= 3 * abs(worst - best):
+        shown = finite
+    return Axis.around(shown)
+
+
+def show_value(value: ParamValue) -> str:
+    """Return a param's value for people."""
+    return number_text(value) if isinstance(value, float) else short_text(str(value), 40)
+
+
+def params_text(params: Mapping[str, ParamValue]) -> str:
+    return ", ".join(
+        f"{short_text(name, 40)} {show_value(value)}" for name, value in params.items()
+    )
+
+
+def verdict_section(data: StudyData) -> ReportSection:
+    """Return the section with the best value, what was gained, and whether more would help."""
+    record, valued = data.record, data.valued
+    metric, best = record.metric, record.best()
+    counts = {state.value: n for state, n in record.counts().items() if n}
+    shown = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "no trial yet"
+    if best is None or best.value is None:
+        why = "no trial has ended with a value, so nothing can be compared"
+        return ReportSection("verdict", "Verdict", (f"No result yet: {why} ({shown}).",))
+    goal = "less is better" if metric.direction is Direction.minimize else "more is better"
+    sentences = [
+        f"The best trial is {best.number}: {metric.name} {number_text(best.value)} ({goal}), with "
+        f"{params_text(best.params) or 'no params'}."
+    ]
+    sentences += _gain_sentences(data, valued)
+    sentences.append(f"Trials: {shown}.")
+    rows = [
+        (
+            str(trial.number),
+            number_text(trial.value or 0.0),
+            *(show_value(trial.params[n]) if n in trial.params else "" for n in data.scales),
+            trial.state.value,
+        )
+        for trial in record.ranking()[:5]
+    ]
+    table = text_table(
+        ("trial", metric.name, *data.scales, "state"), rows, title="The best trials", n_text=0
+    )
+    return ReportSection("verdict", "Verdict", tuple(sentences), tables=(table, *_scores(data)))
+
+
+def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]:
+    gain = search_gain(valued, data.record.metric.direction)
+    if gain is None:
+        return ["Fewer than six trials have a value: too few to say whether more would help."]
+    if gain.first == gain.best:
+        return [
+            "No trial was better than the first one. Look at the ranges below before you try more."
+        ]
+    change = abs(gain.best - gain.first) / abs(gain.first) if gain.first else math.inf
+    size = f" ({change:.0%})" if change < 10 else ""
+    better = (
+        f"The search brought it from {number_text(gain.first)} (first trial) to "
+        f"{number_text(gain.best)}{size}."
+    )
+    if gain.late_share > 0.05:
+        more = (
+            f"The last third of the trials brought {gain.late_share:.0%} of the gain, so more "
+            "trials probably help."
+        )
+    elif gain.late_share > 0:
+        more = (
+            f"The last third of the trials brought only {gain.late_share:.1%} of the gain, so "
+            "more trials would bring little."
+        )
+    else:
+        more = (
+            f"The last {gain.n_since} trials brought nothing better, so more trials of this space "
+            "would hardly help."
+        )
+    return [better, more]
+
+
+def _scores(data: StudyData) -> Sequence[ReportTable]:
+    """Return a table of scores on unseen rows, if the study has been evaluated."""
+    evaluations = [e for e in data.record.evaluations if e.scores]
+    if not evaluations:
+        return ()
+    newest = next((e for e in reversed(evaluations) if e.kind.unseen), evaluations[-1])
+    metrics = list(dict.fromkeys(m for scores in newest.scores.values() for m in scores))[:4]
+    rows = [
+        (name, *(_interval(scores.get(metric)) for metric in metrics))
+        for name, scores in newest.scores.items()
+    ]
+    return (
+        text_table(("model", *metrics), rows, title=f"Scores on {newest.rows}, 95 % intervals"),
+    )
+
+
+def _interval(score: tuple[float, float, float] | None) -> str:
+    if score is None:
+        return ""
+    value, low, high = score
+    return f"{number_text(value)} ({number_text(low, 3)} to {number_text(high, 3)})"
+
+
+# --- progress ----------------------------------------------------------------------------------
+
+
+def progress_section(data: StudyData) -> ReportSection | None:
+    """Return the best value so far, over trials and over time."""
+    valued, metric = data.valued, data.record.metric
+    if not valued:
+        return None
+    begun = data.spans[0][0] if data.spans else valued[0].started
+    steps = best_so_far(valued, metric.direction)
+    axis = value_axis([t.value or 0.0 for t in valued], metric.direction)
+    failed = [t for t in data.ended if t.value is None]
+    seconds = [max(0.0, (t.ended or begun) - begun) for t in valued]
+    unit, name = _time_unit(max(seconds))
+    charts = [
+        _progress_chart(
+            "trials in the order of their ends",
+            {t.number: float(i + 1) for i, t in enumerate(data.ended)},
+            *(data, steps, failed, axis),
+        ),
+        _progress_chart(
+            f"{name} since the study began",
+            {t.number: max(0.0, (t.ended or begun) - begun) / unit for t in data.ended},
+            *(data, steps, failed, axis),
+        ),
+    ]
+    best, n = steps[-1], len(steps) - 1
+    improved = "nothing was better" if not n else f"it was improved {n} time{'s' * (n > 1)}"
+    place = valued.index(best) + 1
+    sentence = (
+        f"The best value came with ended trial {place} of {len(valued)}, "
+        f"{duration_text(max(0.0, (best.ended or begun) - begun))} after the begin; {improved}."
+    )
+    beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
+    notes = (f"{beyond} trials lie beyond the picture, at its edge.",) if beyond else ()
+    rows = [
+        (
+            str(t.number),
+            number_text(t.value or 0.0),
+            duration_text(max(0.0, (t.ended or begun) - begun)),
+            params_text({n: t.params[n] for n in data.scales if n in t.params}),
+        )
+        for t in steps
+    ]
+    table = text_table(
+        ("trial", metric.name, "after", "params"),
+        rows,
+        title="Each improvement",
+        n_text=0,
+        folded=True,
+    )
+    return ReportSection("progress", "Progress", (sentence, *notes), tuple(charts), tables=(table,))
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    if seconds > 2 * 86400:
+        return 86400.0, "days"
+    if seconds > 2 * 3600:
+        return 3600.0, "hours"
+    return (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
+
+
+def _progress_chart(
+    label: str,
+    places: Mapping[int, float],
+    data: StudyData,
+    steps: Sequence[TrialRecord],
+    failed: Sequence[TrialRecord],
+    axis: Axis,
+) -> str:
+    metric = data.record.metric
+    chart = Chart(f"{metric.name} over {label}", x=Axis.around([0.0, *places.values()]), y=axis)
+    chart.draw_axes(label, short_text(metric.name, 30))
+    pruned = [t for t in data.valued if t.state is TrialState.PRUNED]
+    finished = [t for t in data.valued if t.state is TrialState.FINISHED]
+    chart.add_squares([(places[t.number], t.value or 0.0) for t in pruned], "pruned")
+    chart.add_dots([(places[t.number], t.value or 0.0) for t in finished], "finished")
+    worst = axis.low if metric.direction is Direction.maximize else axis.high
+    chart.add_crosses([(places[t.number], worst) for t in failed], "failed")
+    line = [(places[t.number], t.value or 0.0) for t in steps]
+    chart.add_steps([*line, (max(places.values()), line[-1][1])], "best")
+    return chart.svg()
+
+
+# --- learning curves ---------------------------------------------------------------------------
+
+
+def curves_section(data: StudyData) -> ReportSection | None:
+    """Return the learning curves, and whether a rung's order predicts the last one."""
+    metric = data.record.metric
+    curves = {
+        t.number: points for t in data.record.ranking() if len(points := _curve(t, metric.name)) > 1
+    }
+    if not curves:
+        return None
+    shown = dict([*curves.items()][:N_CURVES])
+    values = [value for points in shown.values() for _, value in points]
+    chart = Chart(
+        f"{metric.name} by step",
+        width=1000,
+        height=320,
+        x=Axis.around([step for points in shown.values() for step, _ in points], log=False),
+        y=value_axis(values, metric.direction),
+    )
+    chart.draw_axes("step", short_text(metric.name, 30))
+    best = data.record.best()
+    trials = data.record.trials
+    for number, points in reversed(shown.items()):
+        if best is None or number != best.number:
+            chart.add_line(points, "curve", f"trial {number}")
+    ends = [p[-1] for n, p in shown.items() if isinstance(trials[n].outcome, PrunedOutcome)]
+    chart.add_squares(ends, "pruned")
+    if best is not None and best.number in shown:
+        chart.add_line(shown[best.number], "curve winner", f"trial {best.number}, the best")
+    sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
+    agreements = rung_agreements(data)
+    if agreements:
+        judged = [a for a in agreements if a.correlation is not None]
+        if judged:
+            first = judged[0]
+            assert first.correlation is not None
+            sentences.append(_rung_sentence(first.step, first.correlation))
+    rows = [
+        (
+            str(a.step),
+            str(a.n_stopped),
+            str(a.n_compared),
+            "too few" if a.correlation is None else f"{a.correlation:.2f}",
+        )
+        for a in agreements
+    ]
+    columns = ("step", "stopped there", "finished trials", "rank correlation with the end")
+    table = text_table(columns, rows, title="Rungs", n_text=0)
+    return ReportSection(
+        "curves",
+        "Learning curves",
+        tuple(sentences),
+        (chart.svg("wide"),),
+        (table,) if rows else (),
+    )
+
+
+def _curve(trial: TrialRecord, metric: str) -> list[tuple[float, float]]:
+    points = [
+        (float(step), metrics[metric])
+        for step, metrics in sorted((trial.reports or {}).items())
+        if metric in metrics and math.isfinite(metrics[metric])
+    ]
+    stride = max(1, math.ceil(len(points) / MAX_CURVE_POINTS))
+    return points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])
+
+
+def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
+    which = f"the best {n_shown} of {n:,} trials" if n_shown < n else f"{n} trials"
+    pruned = f"; squares mark where {n_pruned} of them were pruned" if n_pruned else ""
+    return f"The reports of {which}, the best one thick{pruned}."
+
+
+def _rung_sentence(step: int, correlation: float) -> str:
+    sound = (
+        "so stopping the worst there was sound"
+        if correlation >= 0.7
+        else "so stopping there is a guess"
+        if correlation < 0.3
+        else "so a good trial may have been stopped there now and then"
+    )
+    return (
+        f"At step {step} the order of the trials agrees with their order at the end by "
+        f"{correlation:.2f} (1: fully, 0: not at all), {sound}."
+    )

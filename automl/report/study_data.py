@@ -1,0 +1,266 @@
+"""Reads from a study's event log what its report shows. Nothing of the study is run or written.
+
+The record has the trials; the report needs their executions besides, and the scale of each param.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from automl.errors import ConfigError
+from automl.record.event_log import read_events
+from automl.record.studies import unreadable_text
+from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyFold, StudyRecord
+from automl.record.trial_record import TrialRecord
+from automl.search.domains import ChoiceDomain, RangeDomain
+from automl.search.search_space import SearchSpace, parse_space
+from automl.trial import (
+    Event,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MemoryPeakMeasured,
+    OutOfMemoryOutcome,
+    ParamValue,
+    PrunedOutcome,
+    SweepStarted,
+    TooLargeOutcome,
+    TrialEvent,
+    TrialOutcome,
+    TrialStarted,
+    TrialState,
+)
+
+REPEATED = "repeated"
+"""The state of an execution whose trial had to run again, for lack of memory or after a death."""
+
+
+@dataclass(frozen=True)
+class TrialExecution:
+    """One stay of a trial on a device."""
+
+    trial: int
+    device: str
+    start_seconds: float
+    """Begin of the execution (Unix seconds)."""
+    end_seconds: float
+    state: str
+    """How it ended: a value of `TrialState`, or `REPEATED`."""
+    asked_bytes: int = 0
+    """The trial's share of the requested memory; 0: not known."""
+    seen_bytes: int = 0
+    """The trial's share of the peak that was measured; 0: not known."""
+
+
+@dataclass(frozen=True)
+class ParamScale:
+    """How the values of a param are drawn: on a range, or as categories."""
+
+    name: str
+    categories: tuple[ParamValue, ...] = ()
+    low: float = 0.0
+    high: float = 1.0
+    is_log: bool = False
+    is_declared: bool = False
+    """Whether the space declares the range; else it spans the values that were tried."""
+
+    @property
+    def is_number(self) -> bool:
+        return not self.categories
+
+    def share(self, value: ParamValue) -> float:
+        """Return the place of a value on the scale, from 0 to 1."""
+        if self.categories:
+            places = [i for i, known in enumerate(self.categories) if known == value]
+            return (places[0] + 0.5) / len(self.categories) if places else 0.5
+        assert isinstance(value, int | float)
+        low, high, number = self.low, self.high, float(value)
+        if self.is_log and min(low, number) > 0:
+            low, high, number = math.log(low), math.log(high), math.log(number)
+        return min(1.0, max(0.0, (number - low) / (high - low))) if high > low else 0.5
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """What the report of a study is made from."""
+
+    record: StudyRecord
+    executions: tuple[TrialExecution, ...]
+    scales: Mapping[str, ParamScale]
+    """The scales of the params whose values differ between trials, by name."""
+    spans: tuple[tuple[float, float], ...]
+    """Begin and end of each sweep (Unix seconds)."""
+    waiting: tuple[tuple[str, str], ...] = ()
+    """Trials that wait now, each with the reason."""
+    is_running: bool = False
+
+    @property
+    def ended(self) -> Sequence[TrialRecord]:
+        """The trials that ended for good, in the order of their ends."""
+        ended = [trial for trial in self.record.trials.values() if trial.ended is not None]
+        return sorted(ended, key=lambda trial: trial.ended or 0.0)
+
+    @property
+    def valued(self) -> Sequence[TrialRecord]:
+        """The ended trials with a finite value, in the order of their ends."""
+        return [t for t in self.ended if t.value is not None and math.isfinite(t.value)]
+
+
+def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
+    """Return the data of the study at `directory`. Raises ConfigError if it cannot be read."""
+    log = StudyFiles(directory).events
+    study, executions, spans = StudyFold(keep_reports=True), _ExecutionFold(), list[list[float]]()
+    try:
+        for event, _ in read_events(log):
+            study.take(event)
+            executions.take(event)
+            if isinstance(event, SweepStarted):
+                spans.append([event.time, event.time])
+            elif spans and isinstance(event, TrialEvent):
+                spans[-1][1] = max(spans[-1][1], event.time)
+    except OSError as error:
+        raise ConfigError(unreadable_text(log, error)) from error
+    record = replace(study.record(), name=directory.name)
+    last = max((span[1] for span in spans), default=0.0)
+    return StudyData(
+        record=record,
+        executions=executions.all(last),
+        scales=param_scales(record),
+        spans=tuple((start, end) for start, end in spans),
+        is_running=is_running,
+    )
+
+
+@dataclass
+class _ExecutionFold:
+    """Folds events into the executions of the trials."""
+
+    done: list[TrialExecution] = field(default_factory=list)
+    running: dict[int, TrialExecution] = field(default_factory=dict)
+
+    def take(self, event: Event) -> None:
+        if not isinstance(event, TrialEvent):
+            return
+        if isinstance(event, TrialStarted):
+            self._end(event.trial, event.time, TrialState.INTERRUPTED.value)
+            if event.device not in ("", "none"):
+                self.running[event.trial] = TrialExecution(
+                    event.trial, event.device, event.time, event.time, TrialState.RUNNING.value
+                )
+        elif isinstance(event, MemoryPeakMeasured) and event.trial in self.running:
+            known = self.running[event.trial]
+            self.running[event.trial] = replace(
+                known,
+                asked_bytes=(event.predicted_bytes or 0) // event.n_lanes or known.asked_bytes,
+                seen_bytes=max(known.seen_bytes, event.peak_bytes // event.n_lanes),
+            )
+        elif isinstance(event, TrialOutcome):
+            self._end(event.trial, event.time, _execution_state(event))
+        elif event.trial in self.running:
+            self.running[event.trial] = replace(self.running[event.trial], end_seconds=event.time)
+
+    def all(self, last_seconds: float) -> tuple[TrialExecution, ...]:
+        """Return all executions in the order of their starts; open ones last until then."""
+        still = [replace(e, end_seconds=max(e.end_seconds, last_seconds)) for e in self._open()]
+        return tuple(sorted([*self.done, *still], key=lambda e: e.start_seconds))
+
+    def _open(self) -> Sequence[TrialExecution]:
+        return [*self.running.values()]
+
+    def _end(self, trial: int, time: float, state: str) -> None:
+        execution = self.running.pop(trial, None)
+        if execution is None:
+            return
+        # A later start says that the sweep was killed; the last report says until when it ran.
+        was_killed = state == TrialState.INTERRUPTED.value and time > execution.end_seconds + 3600
+        end = execution.end_seconds if was_killed else time
+        self.done.append(replace(execution, end_seconds=end, state=state))
+
+
+def _execution_state(outcome: TrialOutcome) -> str:
+    match outcome:
+        case FinishedOutcome() | PrunedOutcome() | TooLargeOutcome():
+            return outcome.state.value
+        case OutOfMemoryOutcome() | InterruptedOutcome(by_worker_death=True):
+            return REPEATED
+    return outcome.state.value
+
+
+# --- the scales of params -------------------------------------------------------------------------
+
+
+def param_scales(record: StudyRecord) -> dict[str, ParamScale]:
+    """Return the scale of each param that differs among the trials with a value."""
+    space = declared_space(record.settings)
+    values: dict[str, list[ParamValue]] = {}
+    trials = [t for t in record.trials.values() if t.value is not None]
+    for trial in trials or record.trials.values():
+        for name, value in trial.params.items():
+            values.setdefault(name, []).append(value)
+    scales = {name: _scale(name, values[name], space) for name in values}
+    return {name: scale for name, scale in scales.items() if scale is not None}
+
+
+def declared_space(settings: Mapping[str, str]) -> SearchSpace:
+    """Return the space that a sweep's flat settings declare; params that cannot be read are left
+    out, such as those of a family that brings a space of its own."""
+    entries: dict[str, object] = {}
+    for key, text in settings.items():
+        if not key.startswith("space."):
+            continue
+        name, _, part = key.removeprefix("space.").rpartition(".")
+        if part in ("low", "high", "log", "step", "choices") and name:
+            entry = entries.setdefault(name, {})
+            if isinstance(entry, dict):
+                entry[part] = _literal(text)
+    readable: dict[str, object] = {}
+    for name, entry in entries.items():
+        try:
+            parse_space({name: entry})
+        except ConfigError:
+            continue
+        readable[name] = entry
+    return parse_space(readable)
+
+
+def _literal(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _scale(name: str, values: Sequence[ParamValue], space: SearchSpace) -> ParamScale | None:
+    distinct = list(dict.fromkeys(map(_key, values)))
+    if len(distinct) < 2:
+        return None
+    domain = space[name].domain if name in space.names else None
+    numbers = [float(v) for v in values if isinstance(v, int | float) and _is_number(v)]
+    if isinstance(domain, RangeDomain) and len(numbers) == len(values):
+        low, high = min(float(domain.low), *numbers), max(float(domain.high), *numbers)
+        return ParamScale(name, (), low, high, domain.log, is_declared=True)
+    if isinstance(domain, ChoiceDomain):
+        others = [v for v in {_key(v): v for v in values}.values() if v not in domain.values]
+        return ParamScale(name, (*domain.values, *others))
+    if len(numbers) == len(values) and len(distinct) > 8 and all(map(math.isfinite, numbers)):
+        ordered, tenth = sorted(numbers), len(numbers) // 10
+        is_log = ordered[0] > 0 and ordered[-1 - tenth] / ordered[tenth] > 30
+        return ParamScale(name, (), ordered[0], ordered[-1], is_log)
+    return ParamScale(name, tuple(sorted({_key(v): v for v in values}.values(), key=_order)))
+
+
+def _is_number(value: ParamValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _key(value: ParamValue) -> tuple[str, ParamValue]:
+    return "bool" if isinstance(value, bool) else "", value
+
+
+def _order(value: ParamValue) -> tuple[bool, float, str]:
+    number = float(value) if isinstance(value, int | float) and _is_number(value) else 0.0
+    return not _is_number(value), number, str(value)

@@ -1,0 +1,225 @@
+"""Draws charts as SVG text: axes, dots, lines, bars. All text from outside is escaped here.
+
+Colours and fonts come from the page's style sheet, by class names, so that a chart follows light
+and dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from automl.record.texts import printable_text
+
+Point = tuple[float, float]
+MANY = 400
+"""More marks of one kind are drawn smaller."""
+
+
+def number_text(value: float, n_digits: int = 4) -> str:
+    """Return a number for people: `0.0387`, `1.2e-12`, `nan`."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if abs(value) >= 1e4 and abs(value) < 1e7 and value == round(value):
+        return f"{value:,.0f}"
+    return f"{value:.{n_digits}g}"
+
+
+def short_text(text: str, n_characters: int) -> str:
+    """Return printable text of at most `n_characters`, cut with `…`."""
+    line = printable_text(" ".join(text.split()))
+    return line if len(line) <= n_characters else line[: n_characters - 1] + "…"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration: `8 s`, `3.5 min`, `2.1 h`, `4.0 d`."""
+    for size, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values to places along a chart's side."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    @classmethod
+    def around(cls, values: Iterable[float], *, log: bool | None = None) -> Axis:
+        """Return an axis that spans the finite values; `log=None`: logarithmic if they span three
+        orders of magnitude."""
+        finite = [value for value in values if math.isfinite(value)]
+        if not finite:
+            return cls(0.0, 1.0)
+        low, high = min(finite), max(finite)
+        is_log = low > 0 and (high / low > 1000 if log is None else log)
+        if low == high:
+            margin = abs(low) * 0.05 or 1.0
+            return cls(low - margin, high + margin)
+        if is_log:
+            return cls(low, high, is_log=True)
+        margin = (high - low) * 0.04
+        return cls(low - margin, high + margin)
+
+    def share(self, value: float) -> float:
+        """Return the place of a value, from 0 (low) to 1 (high); values beyond are at the edge."""
+        low, high = self.low, self.high
+        if not math.isfinite(value):
+            return 1.0 if value > 0 else 0.0
+        if self.is_log:
+            if value <= 0:
+                return 0.0
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
+    def ticks(self, n: int = 5) -> Sequence[float]:
+        """Return about `n` round values of the axis."""
+        if self.is_log:
+            return self._log_ticks(n)
+        rough = (self.high - self.low) / n
+        size = 10.0 ** math.floor(math.log10(rough))
+        step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough)
+        first = math.ceil(self.low / step)
+        return [i * step for i in range(first, math.floor(self.high / step) + 1)]
+
+    def _log_ticks(self, n: int) -> Sequence[float]:
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        stride = max(1, math.ceil((last - first) / n))
+        found: list[float] = []
+        for factors in ((1,), (1, 3), (1, 2, 5)):
+            found = [
+                f * 10.0**power
+                for power in range(first, last + 1, stride)
+                for f in factors
+                if self.low * 0.999 <= f * 10.0**power <= self.high * 1.001
+            ]
+            if len(found) >= min(3, n):
+                return found
+        return found if len(found) > 1 else [self.low, self.high]
+
+
+@dataclass
+class Chart:
+    """A picture under construction: a frame with axes, and marks within it."""
+
+    title: str
+    """What the picture shows; read aloud by screen readers."""
+    width: int = 560
+    height: int = 260
+    left: int = 62
+    right: int = 12
+    top: int = 10
+    bottom: int = 38
+    x: Axis = field(default_factory=lambda: Axis(0.0, 1.0))
+    y: Axis = field(default_factory=lambda: Axis(0.0, 1.0))
+    marks: list[str] = field(default_factory=list)
+
+    def x_at(self, value: float) -> float:
+        return self.left + self.x.share(value) * (self.width - self.left - self.right)
+
+    def y_at(self, value: float) -> float:
+        return self.height - self.bottom - self.y.share(value) * self._inner_height
+
+    @property
+    def _inner_height(self) -> int:
+        return self.height - self.top - self.bottom
+
+    def draw_axes(self, x_label: str, y_label: str, *, x_ticks: Ticks = None) -> None:
+        """Draw both axes with round values and their labels."""
+        base = self.height - self.bottom
+        shown_x = [(v, number_text(v)) for v in self.x.ticks()] if x_ticks is None else x_ticks
+        for value, text in shown_x:
+            place = self.x_at(value)
+            self.marks.append(f'<path class="grid" d="M{place:.1f} {self.top}V{base}"/>')
+            self.add_text(place, base + 15, text, anchor="middle")
+        for value in self.y.ticks():
+            place = self.y_at(value)
+            self.marks.append(
+                f'<path class="grid" d="M{self.left} {place:.1f}H{self.width - self.right}"/>'
+            )
+            self.add_text(self.left - 6, place + 4, number_text(value), anchor="end")
+        self.add_text(
+            (self.left + self.width - self.right) / 2, self.height - 6, x_label, "label", "middle"
+        )
+        middle = self.top + self._inner_height / 2
+        self.marks.append(
+            f'<text class="label" text-anchor="middle" transform="translate(12 {middle:.0f}) '
+            f'rotate(-90)">{escape(y_label)}</text>'
+        )
+
+    def add_text(
+        self, x: float, y: float, text: str, css: str = "tick", anchor: str = "start"
+    ) -> None:
+        self.marks.append(
+            f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
+            f"{escape(text)}</text>"
+        )
+
+    def add_line(self, points: Sequence[Point], css: str, tip: str = "") -> None:
+        """Draw a line through points in the units of the axes."""
+        if not points:
+            return
+        path = "M" + "L".join(f"{self.x_at(x):.1f} {self.y_at(y):.1f}" for x, y in points)
+        if len(points) == 1:
+            path += "h.1"
+        self.add_path(path, css, tip)
+
+    def add_steps(self, points: Sequence[Point], css: str) -> None:
+        """Draw a line that keeps each value until the next point."""
+        if not points:
+            return
+        path = f"M{self.x_at(points[0][0]):.1f} {self.y_at(points[0][1]):.1f}"
+        for x, y in points[1:]:
+            path += f"H{self.x_at(x):.1f}V{self.y_at(y):.1f}"
+        self.add_path(path, css)
+
+    def add_dots(self, points: Sequence[Point], css: str, tips: Sequence[str] = ()) -> None:
+        """Draw round dots; as one path unless each has a tip."""
+        places = [(self.x_at(x), self.y_at(y)) for x, y in points]
+        if not tips:
+            path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in places)
+            self.add_path(path, f"dots {css}{' many' * (len(points) > MANY)}")
+            return
+        for (x, y), tip in zip(places, tips, strict=True):
+            self.add_path(f"M{x:.1f} {y:.1f}h0", f"dots {css}", tip)
+
+    def add_squares(self, points: Sequence[Point], css: str) -> None:
+        """Draw a hollow square at each point."""
+        path = "".join(f"M{self.x_at(x) - 2:.1f} {self.y_at(y) - 2:.1f}h4v4h-4z" for x, y in points)
+        self.add_path(path, f"hollow {css}{' many' * (len(points) > MANY)}")
+
+    def add_crosses(self, points: Sequence[Point], css: str) -> None:
+        marks = ""
+        for x, y in points:
+            left, top = self.x_at(x) - 3, self.y_at(y) - 3
+            marks += f"M{left:.1f} {top:.1f}l6 6m0-6l-6 6"
+        self.add_path(marks, f"hollow {css}")
+
+    def add_rectangle(
+        self, x: float, y: float, width: float, height: float, css: str, tip: str = ""
+    ) -> None:
+        """Draw a filled rectangle; all sizes in pixels."""
+        title = f"<title>{escape(tip)}</title>" if tip else ""
+        self.marks.append(
+            f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" '
+            f'height="{height:.1f}">{title}</rect>'
+        )
+
+    def add_path(self, path: str, css: str, tip: str = "", more: str = "") -> None:
+        if path:
+            title = f"<title>{escape(tip)}</title>" if tip else ""
+            self.marks.append(f'<path class="{css}" d="{path}"{more}>{title}</path>')
+
+    def svg(self, css: str = "") -> str:
+        return (
+            f'<svg class="{css}" viewBox="0 0 {self.width} {self.height}" role="img" '
+            f'aria-label="{escape(self.title)}">{"".join(self.marks)}</svg>'
+        )
+
+
+Ticks = Sequence[tuple[float, str]] | None

@@ -1,0 +1,334 @@
+"""Makes the sections that say where time and memory went, what failed, and what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from automl.config import StudyConfig
+from automl.record.study_directory import study_command
+from automl.record.study_files import trial_log_name
+from automl.record.texts import fit_line
+from automl.report.findings import concurrency, device_seconds, failure_causes
+from automl.report.section import ReportSection, text_table
+from automl.report.study_data import REPEATED, StudyData, TrialExecution
+from automl.report.svg import Axis, Chart, duration_text, number_text, short_text
+from automl.trial import TrialState
+
+MAX_BARS = 400
+"""More executions are drawn as an area: how many ran at once."""
+MAX_ROWS = 24
+"""Largest number of rows of bars for a device."""
+N_BINS = 240
+STATES = (
+    TrialState.FINISHED.value,
+    TrialState.PRUNED.value,
+    TrialState.FAILED.value,
+    TrialState.INTERRUPTED.value,
+    REPEATED,
+    TrialState.RUNNING.value,
+)
+
+
+# --- the timeline --------------------------------------------------------------------------------
+
+
+def timeline_section(data: StudyData) -> ReportSection | None:
+    """Return what ran when on each device, with the memory that it asked for and held."""
+    if not data.executions:
+        return None
+    by_device: dict[str, list[TrialExecution]] = {}
+    for execution in data.executions:
+        by_device.setdefault(execution.device, []).append(execution)
+    begun = min([e.start_seconds for e in data.executions] + [s for s, _ in data.spans])
+    last = max(e.end_seconds for e in data.executions)
+    charts = [_device_chart(name, own, begun, last) for name, own in by_device.items()]
+    busy = sum(end - start for own in by_device.values() for start, end, _ in concurrency(own))
+    swept = sum(end - start for start, end in data.spans) or last - begun
+    share = min(1.0, busy / (swept * len(by_device))) if swept else 1.0
+    n_most = max(
+        len(running)
+        for own in by_device.values()
+        for *_, running in concurrency(own) or [(0, 0, ())]
+    )
+    sentences = [
+        f"{len(by_device)} device{'s' * (len(by_device) > 1)} trained for {share:.0%} of the "
+        f"sweep's "
+        f"time; at most {n_most} trials ran on one at once."
+    ]
+    for name, reason in data.waiting[:3]:
+        sentences.append(f"{name} waits: {fit_line(reason)}.")
+    rows = [
+        (
+            name,
+            str(len(own)),
+            duration_text(sum(end - start for start, end, _ in concurrency(own))),
+            _bytes_text(max(e.asked_bytes for e in own)),
+            _bytes_text(max(e.seen_bytes for e in own)),
+        )
+        for name, own in by_device.items()
+    ]
+    columns = ("device", "executions", "busy", "largest request", "largest peak")
+    table = text_table(columns, rows, title="Devices", folded=True)
+    return ReportSection("timeline", "Timeline", tuple(sentences), tuple(charts), (table,))
+
+
+def _bytes_text(size_bytes: float) -> str:
+    if not size_bytes:
+        return "unknown"
+    if size_bytes < 2**30:
+        return f"{size_bytes / 2**20:.0f} MiB"
+    return f"{size_bytes / 2**30:.1f} GiB"
+
+
+def _device_chart(
+    name: str, executions: Sequence[TrialExecution], begun: float, last: float
+) -> str:
+    lanes = _lanes(executions) if len(executions) <= MAX_BARS else []
+    n_rows = max(lanes, default=0) + 1
+    as_bars = bool(lanes) and n_rows <= MAX_ROWS
+    size = max(4, min(14, 160 // n_rows)) if as_bars else 0
+    memory = [(s, e, r) for s, e, r in concurrency(executions) if any(x.seen_bytes for x in r)]
+    top_height = n_rows * size if as_bars else 110
+    chart = Chart(
+        f"executions on {name}",
+        width=1000,
+        height=24 + top_height + 34 + (96 if memory else 0),
+        left=62,
+        top=24,
+        bottom=34 + (96 if memory else 0),
+        x=Axis(0.0, max(last - begun, 1e-9)),
+    )
+    chart.add_text(chart.left, 14, short_text(name, 110), "label")
+    if as_bars:
+        for lane, e in zip(lanes, executions, strict=True):
+            left, right = chart.x_at(e.start_seconds - begun), chart.x_at(e.end_seconds - begun)
+            tip = f"trial {e.trial}: {e.state}, {duration_text(e.end_seconds - e.start_seconds)}"
+            chart.add_rectangle(left, chart.top + lane * size, right - left, size - 1, e.state, tip)
+    else:
+        _draw_concurrency(chart, executions, begun, top_height)
+    _draw_time(chart, begun, last)
+    if memory:
+        _draw_memory(chart, memory, begun)
+    return chart.svg("wide")
+
+
+def _lanes(executions: Sequence[TrialExecution]) -> list[int]:
+    """Return a row for each execution, so that those of one row do not overlap."""
+    free_from: list[float] = []
+    lanes = []
+    for execution in executions:
+        lane = next(
+            (i for i, free in enumerate(free_from) if free <= execution.start_seconds),
+            len(free_from),
+        )
+        free_from[lane : lane + 1] = [execution.end_seconds]
+        lanes.append(lane)
+    return lanes
+
+
+def _draw_concurrency(
+    chart: Chart, executions: Sequence[TrialExecution], begun: float, height: int
+) -> None:
+    """Draw how many executions ran at once, by how they ended."""
+    bins = [defaultdict[str, float](float) for _ in range(N_BINS)]
+    width = chart.x.high / N_BINS
+    for execution in executions:
+        start, end = execution.start_seconds - begun, execution.end_seconds - begun
+        for i in range(int(start / width), min(N_BINS - 1, int(end / width)) + 1):
+            overlap = min(end, (i + 1) * width) - max(start, i * width)
+            bins[i][execution.state] += max(0.0, overlap) / width
+    most = max(max((sum(b.values()) for b in bins), default=1.0), 1.0)
+    pixels = (chart.width - chart.left - chart.right) / N_BINS
+    for i, counts in enumerate(bins):
+        base = float(chart.top + height)
+        for state in STATES:
+            if counts[state]:
+                tall = height * counts[state] / most
+                base -= tall
+                chart.add_rectangle(chart.left + i * pixels, base, pixels + 0.3, tall, state)
+    chart.add_text(chart.left - 6, chart.top + 10, f"{most:.0f}", "tick", "end")
+
+
+def _draw_time(chart: Chart, begun: float, last: float) -> None:
+    base = chart.height - chart.bottom
+    for seconds in chart.x.ticks(8):
+        place = chart.x_at(seconds)
+        chart.add_path(f"M{place:.1f} {base}v4", "grid")
+        chart.add_text(place, base + 16, duration_text(seconds), "tick", "middle")
+
+
+def _draw_memory(
+    chart: Chart,
+    intervals: Sequence[tuple[float, float, tuple[TrialExecution, ...]]],
+    begun: float,
+) -> None:
+    top, height = chart.height - 90, 70
+    asked, seen = list[tuple[float, float]](), list[tuple[float, float]]()
+    for start, end, running in intervals:
+        for line, total in (
+            (asked, sum(e.asked_bytes or e.seen_bytes for e in running)),
+            (seen, sum(e.seen_bytes for e in running)),
+        ):
+            line += [(start - begun, total), (end - begun, total)]
+    most = max(total for _, total in [*asked, *seen]) or 1
+    stride = max(1, len(asked) // 1500)
+    for line, css in ((asked, "asked"), (seen, "seen")):
+        points = line[::stride]
+        path = "M" + "L".join(
+            f"{chart.x_at(x):.1f} {top + height * (1 - y / most):.1f}" for x, y in points
+        )
+        chart.add_path(path, css)
+    chart.add_text(chart.left - 6, top + 8, _bytes_text(most), "tick", "end")
+    chart.add_text(chart.left, chart.height - 6, "memory: requested (dashed) and measured", "label")
+
+
+# --- failures and cost ---------------------------------------------------------------------------
+
+
+def failures_section(data: StudyData) -> ReportSection | None:
+    """Return why trials failed, by cause."""
+    causes = failure_causes(data)
+    n_large = sum(t.state is TrialState.PRUNED and t.cause is not None for t in data.ended)
+    if not causes and not n_large:
+        return None
+    sentences = []
+    if causes:
+        n_failed = sum(n for n, *_ in causes)
+        n, cause, first = causes[0]
+        sentences.append(
+            f"{n_failed} of {len(data.ended)} trials failed, {n} of them by: "
+            f"{fit_line(cause, 200)} "
+            f"(first in trial {first})."
+        )
+    if n_large:
+        sentences.append(f"{n_large} trials fit on no device and got no value.")
+    rows = [(str(n), cause, str(first)) for n, cause, first in causes[:20]]
+    table = text_table(("trials", "last line", "first trial"), rows, n_text=2)
+    if causes:
+        sentences.append(
+            f"All that trial {causes[0][2]} printed: logs/{trial_log_name(causes[0][2])}"
+        )
+    return ReportSection("failures", "Failures", tuple(sentences), tables=(table,) if rows else ())
+
+
+def cost_section(data: StudyData) -> ReportSection | None:
+    """Return the time of devices by what came of it."""
+    spent = device_seconds(data.executions)
+    if not spent:
+        return None
+    devices = {e.device for e in data.executions}
+    swept = sum(end - start for start, end in data.spans) * len(devices)
+    idle = max(0.0, swept - sum(spent.values()))
+    total = sum(spent.values()) + idle
+    rows, bars = [], []
+    for state in [*STATES, "idle"]:
+        seconds = idle if state == "idle" else spent.get(state, 0.0)
+        if seconds > 0:
+            rows.append((state, duration_text(seconds), f"{seconds / total:.0%}"))
+            bars.append(seconds / total)
+    pruned = spent.get(TrialState.PRUNED.value, 0.0)
+    useful = spent.get(TrialState.FINISHED.value, 0.0)
+    sentence = (
+        f"The trials took {duration_text(sum(spent.values()))} of {len(devices)} device"
+        f"{'s' * (len(devices) > 1)}: {useful / total:.0%} for finished trials, "
+        f"{pruned / total:.0%} for pruned ones, {idle / total:.0%} idle."
+    )
+    table = text_table(("state", "device time", "share"), rows, bars=bars)
+    return ReportSection("cost", "What it cost", (sentence,), tables=(table,))
+
+
+# --- tables of data: families and ensemble -------------------------------------------------------
+
+
+def families_section(
+    data: StudyData, choice: str | None, images: Sequence[tuple[str, str]] = ()
+) -> ReportSection | None:
+    """Return the leaderboard of families, the members of the ensemble, and pictures of it.
+
+    `choice`: the param that names the family; None: the study has one family.
+    """
+    record = data.record
+    ensemble = record.ensemble
+    ranked = record.ranking()
+    tables, sentences = [], []
+    if choice is not None:
+        best_of: dict[str, tuple[int, float]] = {}
+        counts = Counter(str(t.params[choice]) for t in ranked if choice in t.params)
+        for trial in ranked:
+            if choice in trial.params and trial.value is not None:
+                best_of.setdefault(str(trial.params[choice]), (trial.number, trial.value))
+        rows = [
+            (name, number_text(value), str(number), str(counts[name]))
+            for name, (number, value) in best_of.items()
+        ]
+        if len(rows) > 1:
+            sentences.append(f"{rows[0][0]} is the best family, {rows[1][0]} the second.")
+            columns = ("family", record.metric.name, "trial", "trials")
+            tables.append(text_table(columns, rows, title="Families"))
+    if ensemble is not None:
+        members = [
+            (f"trial {number}", _family_of(data, number, choice), f"{weight:.0%}")
+            for number, weight in ensemble.members.items()
+        ]
+        scores = ", ".join(f"{name} {number_text(v)}" for name, v in [*ensemble.scores.items()][:3])
+        sentences.append(
+            f"The ensemble of {len(members)} model{'s' * (len(members) > 1)} has {scores} on "
+            f"{ensemble.n_rows:,} rows."
+        )
+        tables.append(
+            text_table(
+                ("member", "family", "weight"),
+                members,
+                title="Members of the ensemble",
+                n_text=2,
+                bars=[*ensemble.members.values()],
+            )
+        )
+    if not tables:
+        return None
+    return ReportSection(
+        "models", "Models", tuple(sentences), images=tuple(images), tables=tuple(tables)
+    )
+
+
+def _family_of(data: StudyData, number: int, choice: str | None) -> str:
+    trial = data.record.trials.get(number)
+    return "" if trial is None or choice is None else str(trial.params.get(choice, ""))
+
+
+# --- what next, and the config -------------------------------------------------------------------
+
+
+def next_section(data: StudyData, study: StudyConfig, overrides: Sequence[str]) -> ReportSection:
+    """Return the commands that usually come next. `overrides`: settings that widen a range."""
+    n = int(data.record.settings.get("study.n_trials", "0") or 0)
+    resume = study_command("resume", study)
+    commands = [("watch it in MLflow", study_command("ui", study))]
+    if data.is_running:
+        commands.insert(0, ("see what runs now", study_command("status", study)))
+    else:
+        commands.insert(0, ("try more", f"{resume} study.n_trials={n + 20}"))
+    if overrides:
+        widened = " ".join(overrides)
+        commands.append(
+            ("look beyond the edges, in a new study", f"add to your first command: {widened}")
+        )
+    if data.record.settings.get("objective.kind") == "builtin":
+        commands += [
+            ("score the best models on unseen rows", study_command("evaluate", study)),
+            ("train the best on all rows", study_command("refit", study)),
+            ("make it a file to deploy", study_command("export", study)),
+        ]
+    return ReportSection("next", "What next", (), commands=tuple(commands))
+
+
+def config_section(settings: Mapping[str, str], changed: Mapping[str, str]) -> ReportSection:
+    """Return the settings of the last sweep, folded."""
+    rows = [
+        (key, value, "changed" if key in changed else "") for key, value in sorted(settings.items())
+    ]
+    table = text_table(
+        ("setting", "value", ""), rows, title=f"{len(rows)} settings", n_text=3, folded=True
+    )
+    return ReportSection("config", "Settings", (), tables=(table,))

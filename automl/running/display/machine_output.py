@@ -1,0 +1,63 @@
+"""Writes a command's answer as one JSON object, for programs that read it (`--json`).
+
+While `machine_output` is active, lines for people go to stderr, so that stdout holds the answer
+alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
+from typing import TextIO
+
+_stream: ContextVar[TextIO | None] = ContextVar("machine_output", default=None)
+
+
+@contextmanager
+def machine_output() -> Iterator[None]:
+    """Make `write_answer` write to stdout, and all else that is printed go to stderr."""
+    token = _stream.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _stream.reset(token)
+
+
+def wants_answer() -> bool:
+    """Return whether the answer is for a program, and not for people."""
+    return _stream.get() is not None
+
+
+def write_answer(answer: Mapping[str, object]) -> None:
+    """Write the answer, if one is wanted. Dataclasses become objects; a number that JSON does not
+    have becomes null."""
+    stream = _stream.get()
+    if stream is not None:
+        stream.write(json.dumps(to_json(answer), ensure_ascii=False, allow_nan=False) + "\n")
+        stream.flush()
+
+
+def to_json(value: object) -> object:
+    """Return a value in the types of JSON."""
+    if isinstance(value, enum.Enum):
+        return value.value if isinstance(value.value, str) else value.name
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: to_json(getattr(value, name)) for name in value._fields}
+    if isinstance(value, Mapping):
+        return {str(to_json(key)): to_json(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence | Set):
+        return [to_json(inner) for inner in value]
+    return str(value)

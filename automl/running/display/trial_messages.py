@@ -1,0 +1,154 @@
+"""Words messages about trials: failures by cause, deaths, too little memory, repeated params.
+
+They are for people only; no decision depends on them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
+
+from automl.admission.refusals import gib_text
+from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
+from automl.record.texts import fit_line
+from automl.record.trial_record import TrialRecord
+from automl.running.display.view import FailureRow
+from automl.running.loop.messages import AdmittedExecution
+from automl.running.loop.retries import MAX_DEATHS
+from automl.trial import (
+    FailedOutcome,
+    InterruptedOutcome,
+    OutOfMemoryOutcome,
+    Params,
+    RequestSource,
+    TrialOutcome,
+)
+
+MAX_CAUSES = 1_000
+"""Largest number of causes counted apart. Failures of further causes appear only in the total."""
+MAX_SHOWN = 5
+_MAX_CHARACTERS = 300
+_VARYING = re.compile(
+    r"/tmp/[^\s'\":,)]+|/var/folders/[^\s'\":,)]+"
+    r"|\btmp[a-z0-9_]{8}\b"
+    r"|\b0x[0-9a-f]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|[-+]?\d+(?:[.,_]\d+)*(?:e[-+]?\d+)?",
+    re.IGNORECASE,
+)
+"""Temporary paths, addresses, identifiers and numbers, which often differ from trial to trial."""
+
+
+class FailureCounts:
+    """Counts failed trials by cause, in bounded memory. For one thread."""
+
+    def __init__(self, earlier: Mapping[int, TrialRecord]) -> None:
+        """Count the failed trials of earlier sweeps, given by number."""
+        self._rows: dict[str, FailureRow] = {}
+        """Rows by cause without what varies: numbers are often of a trial, a row or a size."""
+        self._trials: set[int] = set()
+        for trial in earlier.values():
+            if isinstance(trial.outcome, FailedOutcome):
+                self.add(trial.outcome)
+
+    def add(self, failed: FailedOutcome) -> None:
+        """Count a failed trial, unless it was counted already."""
+        if failed.trial in self._trials:
+            return
+        self._trials.add(failed.trial)
+        cause = fit_line(failed.cause, _MAX_CHARACTERS)
+        key = _VARYING.sub("0", cause)
+        row = self._rows.get(key)
+        if row is not None:
+            self._rows[key] = FailureRow(row.n + 1, row.cause, row.first)
+        elif len(self._rows) < MAX_CAUSES:
+            self._rows[key] = FailureRow(1, cause, failed.trial)
+
+    def rows(self) -> tuple[FailureRow, ...]:
+        """Return the most frequent causes, most frequent first."""
+        return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])
+
+
+def interruption_line(
+    outcome: TrialOutcome,
+    execution: AdmittedExecution,
+    *,
+    is_stopping: bool = False,
+    shown: Callable[[int], int] = int,
+) -> str | None:
+    """Return what is said of a trial that was interrupted through no fault of the user, or None.
+
+    A trial whose process died goes on in another unless the sweep stops or this was its last
+    allowed death. `shown` gives the number by which people know a trial.
+    """
+    match outcome:
+        case InterruptedOutcome(trial=number, cause=cause, by_worker_death=True):
+            line = f"trial {shown(number)}: {cause}"
+            deaths = execution.members[number].deaths + 1
+            if deaths >= MAX_DEATHS:
+                return f"{line} (death {deaths} of {MAX_DEATHS})"
+            return line if is_stopping else f"{line}; it goes on in another"
+        case InterruptedOutcome(trial=number, cause=cause, lease_ended=True):
+            return f"trial {shown(number)} ended: {cause}; it goes on where it is not lost"
+        case InterruptedOutcome(trial=number, cause=cause, pack_dissolved=True):
+            return f"trial {shown(number)} goes on alone: {cause}"
+    return None
+
+
+class DeclaredMemoryAdvice:
+    """Says what to declare when memory runs out within the user's declared size."""
+
+    def __init__(self) -> None:
+        self._said_bytes = 0
+
+    def line(self, outcome: TrialOutcome, execution: AdmittedExecution) -> str | None:
+        """Return the advice, or None.
+
+        The advice is repeated only for a larger size. There is none if others took the memory, or
+        for a pack, whose trials go on alone.
+        """
+        if not isinstance(outcome, OutOfMemoryOutcome):
+            return None
+        declared, held = execution.request.memory_bytes, execution.peak_bytes
+        if declared is None or execution.request.source is not RequestSource.DECLARED:
+            return None
+        if execution.n_lanes > 1 or execution.disturbed:
+            return None
+        enough = math.ceil(max(OOM_GROWTH * declared, SEEN_PEAK_MARGIN * held))
+        if enough <= self._said_bytes:
+            return None
+        self._said_bytes = enough
+        seen = f", it held {gib_text(held)} by then" if held > declared else ""
+        return (
+            f"trial {outcome.trial} ran out of memory: admission.request={_mib(declared)} is too "
+            f"little for it{seen}; declare admission.request={_mib(enough)}. It runs again with "
+            "more"
+        )
+
+
+def _mib(size_bytes: int) -> str:
+    """A size as it is declared, rounded up."""
+    return f"{math.ceil(size_bytes / 2**20)}MiB"
+
+
+class RepeatedParams:
+    """Finds the first trial whose params an earlier trial of the study had, in a space of few."""
+
+    def __init__(self, trials: Iterable[Params]) -> None:
+        """`trials` are those of the study so far, by number."""
+        self._first_by_params: dict[Hashable, int] = {}
+        self._is_told = False
+        for number, params in enumerate(trials):
+            self._first_by_params.setdefault(frozenset(params.items()), number)
+
+    def line(self, number: int, params: Params) -> str | None:
+        """Return what to say of a new trial; None: its params are new, or repeats were told of."""
+        first = self._first_by_params.setdefault(frozenset(params.items()), number)
+        if first == number or self._is_told:
+            return None
+        self._is_told = True
+        return (
+            f"trial {number} has the params of trial {first} and trains them again, with its own "
+            "seed (further repeats are not listed); the grid sampler (sampler=grid) tries each "
+            "combination once"
+        )

@@ -1,0 +1,53 @@
+"""Makes the report of a study from its folder, also while its sweep runs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from automl.errors import ConfigError
+from automl.models.family import load_families
+from automl.record.study_directory import is_study_held
+from automl.record.study_files import StudyFiles
+from automl.report.page import write_report
+from automl.report.study_data import StudyData, read_study_data
+from automl.running.display.view import read_view
+
+
+def make_report(directory: Path, *, is_running: bool = False) -> Path:
+    """Write the report of the study at `directory`; return its path.
+
+    Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
+    """
+    data = read_report_data(directory, is_running=is_running)
+    family = load_families().get(data.record.settings.get("model", ""))
+    return write_report(data, directory, None if family is None else family.choice)
+
+
+def read_report_data(directory: Path, *, is_running: bool = False) -> StudyData:
+    """Return what the report of the study is made from; while it runs, with the trials that wait.
+
+    Raises ConfigError if the study cannot be read.
+    """
+    data = read_study_data(directory, is_running=is_running)
+    return replace(data, waiting=_waiting(directory)) if is_running else data
+
+
+def is_at_work(directory: Path) -> bool:
+    """Return whether a sweep is known to work on the study."""
+    with suppress(OSError):  # the lock of another user's study
+        return is_study_held(directory)
+    return False
+
+
+def _waiting(directory: Path) -> tuple[tuple[str, str], ...]:
+    try:
+        view = read_view(StudyFiles(directory).status)
+    except ConfigError:
+        return ()
+    return tuple(
+        ("the next trial" if row.number is None else f"trial {row.number}", row.reason)
+        for row in view.waiting
+        if not row.as_it_should
+    )

@@ -1,0 +1,97 @@
+"""Answers for programs: one JSON object on stdout, with the keys that the manual names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automl.cli import main
+from automl.running.display.view import SweepView, write_view
+from tests.report.studies import searched, write_study
+
+MANUAL = Path(__file__).parents[2] / "automl" / "commands" / "json.md"
+
+
+def documented(part: str) -> dict[str, Any]:
+    """The example of the manual that has this text."""
+    blocks = re.findall(r"```json\n(.*?)\n```", MANUAL.read_text("utf-8"), re.DOTALL)
+    (found,) = (block for block in blocks if part in block)
+    plain: dict[str, Any] = json.loads(found)
+    return plain
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two studies."""
+    for name in ("first", "second"):
+        study = write_study(tmp_path / "studies" / name, searched(20))
+        (study / "lock").touch()
+        view = SweepView(name, str(study), 1.0, 20, "val_loss", {"finished": 20}, ended="done")
+        write_view(study / "status.json", view)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+    assert main([*words, "--json"]) == code
+    (line,) = capsys.readouterr().out.splitlines()
+    plain: dict[str, Any] = json.loads(line)
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["status", "study.name=first"], "n_undelivered"),
+        (["status", "study.name=first", "status.trial=3"], '"curve"'),
+        (["list"], "age_seconds"),
+        (["devices", "devices=host"], "cuda_number"),
+        (["compare", "first", "second"], '"sentences"'),
+    ],
+)
+def test_an_answer_has_the_keys_that_the_manual_names(
+    words: list[str], part: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, wanted = answer(capsys, *words), documented(part)
+    assert wanted.keys() <= found.keys()
+    for key, value in wanted.items():
+        if isinstance(value, list) and value:
+            assert value[0].keys() <= found[key][0].keys()
+
+
+def test_an_error_is_an_object_with_the_rule_the_value_and_the_exit_code(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answer(capsys, "status", "study.name=none", code=2)
+    assert documented('"error"').keys() == found.keys()
+    error = found["error"]
+    assert (error["setting"], error["value"], found["exit_code"]) == ("study.name", "none", 2)
+    assert "there are: first, second" in error["rule"]
+
+
+def test_a_trial_that_there_is_not_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answer(capsys, "status", "study.name=first", "status.trial=99", code=2)
+    assert "has no trial of this number; it has 20" in found["error"]["rule"]
+
+
+def test_a_comparison_needs_two_studies_that_are_there(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "name two studies or more" in answer(capsys, "compare", "first", code=2)["error"]["rule"]
+    assert "first" in answer(capsys, "compare", "first", "none", code=2)["error"]["message"]
+    again = answer(capsys, "compare", "first", "first", code=2)
+    assert "names a study twice" in again["error"]["rule"]
+
+
+def test_a_sweep_ends_with_one_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["study.name=new", "study.n_trials=2", "training.epochs=1", "tracking.store=none"]
+    found = answer(capsys, *words, "execution=inline", "devices=host")
+    assert documented('"report"').keys() <= found.keys()
+    assert found["ended"] == "done"
+    assert Path(found["report"]).exists()

@@ -1,0 +1,107 @@
+"""What a report derives from a study: gains, agreements of rungs, times of devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from automl.report.findings import (
+    device_seconds,
+    importances,
+    rung_agreements,
+    search_gain,
+)
+from automl.report.study_data import TrialExecution, read_study_data
+from automl.trial import (
+    Direction,
+    FinishedOutcome,
+    InterruptedOutcome,
+    MetricsReported,
+    OutOfMemoryOutcome,
+    TrialStarted,
+)
+from tests.report.studies import BEGUN, searched, write_study
+
+
+def test_the_gain_of_the_last_third_tells_whether_more_trials_help(tmp_path: Path) -> None:
+    values = [1.0, 0.9, 0.8, 0.8, 0.8, 0.8, 0.5, 0.7, 0.4]
+    events = []
+    for number, value in enumerate(values):
+        events += [
+            TrialStarted(number, BEGUN, {"lr": 0.01}, "cpu"),
+            MetricsReported(number, BEGUN + number, 0, {"val_loss": value}),
+            FinishedOutcome(number, BEGUN + number, value),
+        ]
+    data = read_study_data(write_study(tmp_path / "any", events))
+    gain = search_gain(data.valued, Direction.minimize)
+    assert gain is not None
+    assert (gain.first, gain.best, gain.n_since) == (1.0, 0.4, 0)
+    assert gain.late_share == pytest.approx(0.4 / 0.6)
+    assert search_gain(data.valued[:5], Direction.minimize) is None
+
+
+def test_the_param_that_decides_is_the_most_important(tmp_path: Path) -> None:
+    data = read_study_data(write_study(tmp_path / "any", searched(300)))
+    first, second = importances(data)
+    assert (first.name, second.name) == ("lr", "width")
+    assert first.low > second.high
+
+
+def test_a_param_that_only_some_trials_have_is_judged_among_those(tmp_path: Path) -> None:
+    events = []
+    for number in range(40):
+        momentum = {"momentum": (number % 20) / 20} if number % 2 else {}
+        value = 1.0 + abs(momentum.get("momentum", 0.5) - 0.5)
+        events += [
+            TrialStarted(number, BEGUN, {"lr": 0.001 * (1 + number % 7), **momentum}, "cpu"),
+            MetricsReported(number, BEGUN, 0, {"val_loss": value}),
+            FinishedOutcome(number, BEGUN + 1, value),
+        ]
+    found = importances(read_study_data(write_study(tmp_path / "any", events)))
+    assert {i.name: i.is_conditional for i in found} == {"lr": False, "momentum": True}
+
+
+def test_a_rung_agrees_with_the_end_if_the_order_of_trials_stays(tmp_path: Path) -> None:
+    data = read_study_data(write_study(tmp_path / "any", searched(40)))
+    (rung,) = rung_agreements(data)
+    assert rung.step == 2
+    assert rung.correlation == pytest.approx(1.0)
+    assert rung.n_stopped + rung.n_compared == 40
+
+
+def test_trials_that_share_a_device_share_its_time() -> None:
+    both = [
+        TrialExecution(0, "cpu", 0.0, 10.0, "finished"),
+        TrialExecution(1, "cpu", 5.0, 10.0, "pruned"),
+        TrialExecution(2, "gpu", 0.0, 4.0, "failed"),
+    ]
+    assert device_seconds(both) == {"finished": 7.5, "pruned": 2.5, "failed": 4.0}
+
+
+def test_executions_that_had_to_be_repeated_are_told_apart(tmp_path: Path) -> None:
+    events = [
+        TrialStarted(0, BEGUN, {"lr": 0.1}, "cpu"),
+        OutOfMemoryOutcome(0, BEGUN + 2, "no room"),
+        TrialStarted(0, BEGUN + 3, {"lr": 0.1}, "cpu"),
+        InterruptedOutcome(0, BEGUN + 4, "its process died", by_worker_death=True),
+        TrialStarted(0, BEGUN + 5, {"lr": 0.1}, "cpu"),
+        FinishedOutcome(0, BEGUN + 9, 1.0),
+    ]
+    data = read_study_data(write_study(tmp_path / "any", events))
+    states = [(e.state, e.end_seconds - e.start_seconds) for e in data.executions]
+    assert states == [("repeated", 2.0), ("repeated", 1.0), ("finished", 4.0)]
+
+
+def test_a_trial_that_was_running_when_its_sweep_was_killed_ran_until_its_last_event(
+    tmp_path: Path,
+) -> None:
+    events = [
+        TrialStarted(0, BEGUN, {"lr": 0.1}, "cpu"),
+        MetricsReported(0, BEGUN + 6, 0, {"val_loss": 1.0}),
+        TrialStarted(0, BEGUN + 90_000, {"lr": 0.1}, "cpu"),
+        FinishedOutcome(0, BEGUN + 90_004, 1.0),
+    ]
+    data = read_study_data(write_study(tmp_path / "any", events))
+    seconds = [e.end_seconds - e.start_seconds for e in data.executions]
+    assert seconds == [6.0, 4.0]

@@ -1,0 +1,146 @@
+"""The page of a report: what it says, and that it is safe to open anywhere."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from automl.running.finish.study_report import make_report
+from automl.trial import FailedOutcome, FinishedOutcome, MetricsReported, Params, TrialStarted
+from tests.report.studies import BEGUN, SETTINGS, searched, write_study
+
+HOSTILE = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>学习率"
+
+
+class Page(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside != "style":
+            self.text += data
+
+    def has(self, tag: str, **wanted: str) -> bool:
+        return any(t == tag and wanted.items() <= a.items() for t, a in self.elements)
+
+
+def page_of(directory: Path) -> Page:
+    return Page(make_report(directory).read_text("utf-8"))
+
+
+def test_a_page_says_what_is_best_what_matters_and_whether_more_would_help(tmp_path: Path) -> None:
+    page = page_of(write_study(tmp_path / "any", searched(60)))
+    assert "The best trial is" in page.text
+    assert "lr matters most" in page.text
+    assert "more trials" in page.text
+    assert "At step 2 the order of the trials agrees with their order at the end" in page.text
+    headings = [a["id"] for tag, a in page.elements if tag == "section"]
+    assert headings == [
+        *("verdict", "progress", "params", "path", "trials", "curves", "timeline", "cost"),
+        *("next", "config"),
+    ]
+
+
+def test_a_page_needs_no_other_file_and_no_network(tmp_path: Path) -> None:
+    page = page_of(write_study(tmp_path / "any", searched(30)))
+    for _, attributes in page.elements:
+        for name in ("src", "href", "action", "data", "poster"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:"))
+    assert "default-src 'none'" in str(page.elements)
+
+
+def test_every_picture_has_a_text_for_those_who_do_not_see_it(tmp_path: Path) -> None:
+    page = page_of(write_study(tmp_path / "any", searched(30)))
+    pictures = [a for tag, a in page.elements if tag == "svg"]
+    assert len(pictures) >= 6
+    assert all(a["role"] == "img" and a["aria-label"] for a in pictures)
+
+
+def test_names_and_values_cannot_become_part_of_the_page(tmp_path: Path) -> None:
+    events = []
+    for number in range(12):
+        params: Params = {HOSTILE: number / 10, "kind": HOSTILE if number % 2 else "plain"}
+        events += [
+            TrialStarted(number, BEGUN + number, params, HOSTILE),
+            MetricsReported(number, BEGUN + number, 0, {HOSTILE: 1.0 + number}),
+            FinishedOutcome(number, BEGUN + number + 1, 1.0 + number),
+        ]
+    failed = [
+        TrialStarted(12, BEGUN + 20, {}, HOSTILE),
+        FailedOutcome(12, BEGUN + 21, f"ValueError: {HOSTILE}"),
+    ]
+    settings = {"study.metric": HOSTILE, "study.direction": "minimize"}
+    page = page_of(write_study(tmp_path / "any", [*events, *failed], settings))
+    assert [tag for tag, _ in page.elements].count("script") == 2
+    assert not page.has("img")
+    assert not any(name.startswith("on") for _, a in page.elements for name in a)
+    assert len(json.loads(page.scripts[0])["rows"]) == 13
+    assert "学习率" in page.text
+
+
+def test_a_study_without_a_result_says_so_and_why(tmp_path: Path) -> None:
+    events = [
+        TrialStarted(0, BEGUN, {"lr": 0.1}, "cpu"),
+        FailedOutcome(0, BEGUN + 1, "ValueError: lr is too large"),
+    ]
+    page = page_of(write_study(tmp_path / "any", events))
+    assert "No result yet" in page.text
+    assert "1 of 1 trials failed, 1 of them by: ValueError: lr is too large" in page.text
+    assert "logs/trial-00000.log" in page.text
+
+
+def test_a_study_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
+    assert "No result yet" in page_of(write_study(tmp_path / "any", [])).text
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+def test_values_of_every_size_are_shown(tmp_path: Path, size: float) -> None:
+    events = []
+    for number in range(20):
+        value = size * (1 + number)
+        events += [
+            TrialStarted(number, BEGUN, {"lr": 0.001 * (1 + number)}, "cpu"),
+            MetricsReported(number, BEGUN + 1, 0, {"val_loss": value}),
+            MetricsReported(number, BEGUN + 2, 1, {"val_loss": float("nan")}),
+            MetricsReported(number, BEGUN + 3, 2, {"val_loss": float("inf")}),
+            FinishedOutcome(number, BEGUN + 4, value),
+        ]
+    page = page_of(write_study(tmp_path / "any", events))
+    assert f"val_loss {size:.4g}" in page.text.replace(",", "")
+
+
+def test_a_range_whose_best_value_lies_at_its_edge_is_named_with_the_wider_one(
+    tmp_path: Path,
+) -> None:
+    page = page_of(
+        write_study(tmp_path / "any", searched(40, lambda p: 1.1 - 5 * float(str(p["lr"]))))
+    )
+    assert "The best lr lies at the upper end of its range (0.1)" in page.text
+    assert "space.lr.high=1" in page.text
+
+
+def test_a_page_of_a_stranger_runs_nothing_of_his(tmp_path: Path) -> None:
+    study = write_study(
+        tmp_path / "any", searched(10), {**SETTINGS, "objective.target": "evil:train"}
+    )
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')\n")
+    (study / "config.yaml").write_text("objective: {target: 'evil:train'}\n")
+    assert "The best trial is" in page_of(study).text
