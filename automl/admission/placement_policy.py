@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -172,9 +172,9 @@ class _PlacementSearch:
         return reduce(operator.or_, map(self.table.of_kind.__getitem__, self.request.kinds))
 
     @cached_property
-    def _hosts_of_gpus(self) -> Sequence[int]:
+    def _hosts_of_gpus(self) -> Set[int]:
         """Rows of machines that keep something for their GPUs, where the request may go there."""
-        return self.table.hosts_of_gpus if DeviceKind.CPU in self.request.kinds else ()
+        return self.table.hosts_of_gpus if DeviceKind.CPU in self.request.kinds else set()
 
     @cached_property
     def _have_places(self) -> Mask:
@@ -300,7 +300,7 @@ class _PlacementSearch:
 
     def _account(self, row: int) -> DeviceAccount:
         a = self.table.account(row)
-        return self.hosts.with_kept(a) if a.device.address.on_host else a
+        return self.hosts.with_kept(a) if row in self._hosts_of_gpus else a
 
     def _fits_with_host(self, a: DeviceAccount, context: int | None = None) -> bool:
         """Return whether the request fits, and its process on the machine of a GPU; the account of

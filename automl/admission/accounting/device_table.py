@@ -50,7 +50,7 @@ class DeviceTable:
     """Number of the node and kind of each row."""
     on_gpu: Mask
     of_kind: Mapping[DeviceKind, Mask]
-    hosts_of_gpus: list[int]
+    hosts_of_gpus: Set[int]
     """Rows of machines whose GPUs have rows, too."""
     total_bytes: Figures
     empty_room_bytes: Figures
@@ -142,9 +142,9 @@ class DeviceTable:
         self.team = np.array(of_team, np.int64)
         self.on_gpu = np.array([not d.on_host for d in self.addresses], np.bool_)
         self.of_kind = {DeviceKind.GPU: self.on_gpu, DeviceKind.CPU: ~self.on_gpu}
-        self.hosts_of_gpus = [
+        self.hosts_of_gpus = {
             row for d, row in self.rows.items() if d.on_host and (d.node, DeviceKind.GPU) in teams
-        ]
+        }
         n = len(self.rows)
         self.total_bytes, self.empty_room_bytes, self.room_bytes = np.zeros((3, n), np.int64)
         self.given_back_bytes, self.n_trials, self.rank = np.zeros((3, n), np.int64)

@@ -145,8 +145,10 @@ class HostRoom:
     def takes(self, idle: Sequence[ProcessId]) -> bool:
         """Return whether there is room for one more trial, in one of these idle processes or in a
         new one."""
-        held_already = min((self.held_bytes.get(process, 0) for process in idle), default=0)
-        return self.has_cores and max(0, self.process_bytes - held_already) <= self.room_bytes
+        if not self.has_cores:
+            return False
+        held_already = min(self.held_bytes.get(process, 0) for process in idle) if idle else 0
+        return max(0, self.process_bytes - held_already) <= self.room_bytes
 
 
 def find_host_room(
