@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount, context_bytes
 from automl.admission.accounting.ledger import DeviceLedgerPage, LedgerSnapshot, Reservation
-from automl.devices.device_reading import DeviceReading, DeviceSnapshot, Elsewhere
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot, OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.trial import (
     LOCAL_NODE,
@@ -155,7 +155,7 @@ class ShownPromises:
         return [*promises, *coming, *self._outlasting.values()]
 
 
-def add_promises_elsewhere(reading: DeviceReading, current: Elsewhere) -> DeviceReading:
+def add_promises_elsewhere(reading: DeviceReading, current: OtherPromises) -> DeviceReading:
     """Return the reading with what others promise now.
 
     A promise that they showed before the reading was taken, and show no more, stays, as the reading

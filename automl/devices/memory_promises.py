@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from automl.devices.device_reading import Elsewhere
+from automl.devices.device_reading import OtherPromises
 from automl.trial import LOCAL_NODE, DeviceId
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class PromiseFolder:
         if before is not None:
             os.close(before)  # only now: an unlocked file looks like a dead sweep's
 
-    def others(self, begun_seconds: float) -> Elsewhere:
+    def others(self, begun_seconds: float) -> OtherPromises:
         """Return what others show now that a reading begun at this time may have missed; any thread
         may ask."""
         if self._folder is None:
@@ -213,7 +213,7 @@ def folder_of(devices: Sequence[DeviceId], environment: Mapping[str, str]) -> st
 
 def missed_promises(
     promises: Sequence[MemoryPromise], writer: str, begun_seconds: float
-) -> Elsewhere:
+) -> OtherPromises:
     """Return the promises of a sweep that a reading begun at this time may have missed."""
     found: dict[tuple[DeviceId, str], int] = {}
     for p in promises:

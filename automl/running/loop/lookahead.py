@@ -128,7 +128,7 @@ class QueueBackfill:
         if isinstance(decision, AdmissionRefusal):
             return decision
         others = [first, *(w for w in near if w is not first)]
-        group = self.packing.same(first, others, lambda: None, on_host=decision.on_host)
+        group = self.packing.group(first, others, lambda: None, on_host=decision.on_host)
         group = fair(group, len(near))
         return self.packing.placed(group, request, decision, lambda pack: place(pack, group))
 

@@ -375,7 +375,7 @@ class SweepLoop:
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, AdmissionRefusal):
             return placement
-        group = self._packing.same(
+        group = self._packing.group(
             head, self.queue.queued, self._ask_early, on_host=placement.on_host
         )
         group = self._share_out(group, len(self.queue.queued))

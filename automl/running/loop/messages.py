@@ -16,7 +16,7 @@ from automl.admission.accounting.account import DeviceAccount
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
 from automl.admission.refusals import AdmissionRefusal
-from automl.devices.device_reading import DeviceReading, Elsewhere
+from automl.devices.device_reading import DeviceReading, OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
 from automl.trial import (
@@ -314,7 +314,7 @@ class LoopPorts(Protocol):
     def promises_locked(self) -> AbstractContextManager[None]:
         """Let no other sweep of this machine promise anything meanwhile."""
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         """Return what other sweeps show now, and what a reading begun then may have missed."""
 
     def submit(self, start: ExecutionStart) -> None:

@@ -48,7 +48,7 @@ class PackPlanner:
         """Return what the trials ask for as one pack."""
         return self.requests.request_for_pack([waiting.trial.params for waiting in members], kind)
 
-    def same(
+    def group(
         self,
         first: WaitingTrial,
         waiting: Iterable[WaitingTrial],

@@ -99,7 +99,7 @@ class TrialPlacer:
         self._died_seconds = {device: at for device, at in died.items() if at >= begun}
         self.reading = reading = mark_doubted_devices(reading, self._died_seconds)
         if reading.error is None:
-            self.limits = self.limits.by(reading.devices)
+            self.limits = self.limits.with_places_of(reading.devices)
         if failed := failed_devices(reading):
             # The contexts of idle processes have failed, too, even if the device comes back.
             self.ports.end_idle(failed)
@@ -221,7 +221,7 @@ class TrialPlacer:
         nothing to do."""
         ledger, share_of = self.ledger.snapshot(), self.table.host_share
         hosts = HostRooms(reading, ledger, limits, share_of, idle={}, in_threads=True)
-        return lambda device: max(min(1, limits.on(device)), hosts.most_trials(device))
+        return lambda device: max(min(1, limits.max_trials_on(device)), hosts.most_trials(device))
 
     @property
     def shows_the_last_end(self) -> bool:

@@ -140,7 +140,7 @@ def n_places(prepared: PreparedStudy, reader: DeviceReader) -> int:
     """Return the largest number of trials, or packs, at once, on silent devices included."""
     limits = prepared.limits
     if isinstance(reader, NodesReader):
-        limits = limits.by(reader.take().devices)
+        limits = limits.with_places_of(reader.take().devices)
     return limits.at_once(reader.addresses)
 
 

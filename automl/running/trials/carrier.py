@@ -124,7 +124,7 @@ class TrialCarrier:
         shrinks = shrinks and self._program_peaks is None  # the memory of a program is not capped
         carried = _CarriedExecution(key, request, placement, shrinks)
         try:
-            with self._ledger.held(key), self._measured(key):
+            with self._ledger.releasing(key), self._measured(key):
                 self._execute(feed, carried)
         except BaseException as error:  # noqa: BLE001 - whatever broke, the main thread must know
             self._post(SweepFailed(error))

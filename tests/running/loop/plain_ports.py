@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
-from automl.devices.device_reading import Elsewhere
+from automl.devices.device_reading import OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.running.loop.messages import (
     AdmittedExecution,
@@ -39,7 +39,7 @@ class PlainPorts:
     def promises_locked(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         return {}
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
