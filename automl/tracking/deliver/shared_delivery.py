@@ -220,6 +220,7 @@ class SharedStudyDelivery:
             confirmed.copy(self._study.uuid, standing, {f.trial: f.run for f in self._files})
             confirmed.confirm(min(standing.upto, self._log_size()))
         elif self._elected is None or not is_same_term or standing.parent != confirmed.parent:
+            self._elected = None  # until all that the database knows is here
             confirmed.begin(self._study.uuid, standing)
             arguments = self._log, confirmed, self._runs, self._keep, 0, self._study
             self._elected = EventLogDelivery(*arguments, standing.n_asked)
