@@ -133,21 +133,12 @@ class ShownPromises:
     def __init__(self) -> None:
         self._last_shown: dict[tuple[str, str], MemoryPromise] = {}
         self._outlasting: dict[tuple[str, str], MemoryPromise] = {}
-        self._coming: Sequence[tuple[str, str]] = ()
-
-    def withdraw(self) -> None:
-        """Withdraw the last coming promises: their reservation was not made, so nothing took the
-        memory."""
-        for where in self._coming:
-            self._last_shown.pop(where, None)
-        self._coming = ()
 
     def promises_to_show(
         self, promises: Sequence[MemoryPromise], coming: Sequence[MemoryPromise], now_seconds: float
     ) -> list[MemoryPromise]:
         """Return what to show: these promises, and for each that has shrunk the most that it
         was."""
-        self._coming = [(p.uuid, p.key) for p in coming]
         current = {(p.uuid, p.key): p for p in (*promises, *coming)}
         for where, previous in self._last_shown.items():
             if where not in current or current[where].size_bytes < previous.size_bytes:

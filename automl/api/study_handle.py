@@ -1,8 +1,8 @@
 """The handle of a study: what is known of it now, read from its directory at any time.
 
 No lock is taken and nothing is kept: each question is answered from the event log as it stands, so
-that a study can be watched while it runs, from this process or another. Only `evaluate_models`
-writes.
+that a study can be watched while it runs, from this process or another. Only `evaluate` and
+`report` write.
 Command lines on behalf of Python callers, who may use several threads, are composed here, too.
 """
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from automl.data.tables.frames import Frame
+    from automl.report.fragment import StudyPicture
+    from automl.report.study_data import StudyData
 
 COMPOSE_LOCK = threading.RLock()
 """Lock held while Hydra composes: Hydra has one state for a whole process."""
@@ -134,6 +136,32 @@ class StudyHandle:
         event = evaluate_models(config, lambda line: None, show=False)
         columns = ["metric", "model"]
         return frame_from_records(score_records(event), columns, index=columns)
+
+    def report(self) -> Path:
+        """Write the study's page `report.html` and return its path. Raises AutoMLError."""
+        from automl.running.finish.study_report import is_at_work, make_report
+
+        return make_report(self.path, is_running=is_at_work(self.path))
+
+    def plot(self, name: str) -> StudyPicture:
+        """Return a picture of the report, which a notebook shows as the value of a cell:
+        `progress`, `importances`, `path`, `parallel`, `curves` or `timeline`.
+
+        Raises ConfigError for another name.
+        """
+        from automl.report.fragment import study_picture
+
+        return study_picture(self._report_data(), name)
+
+    def _repr_html_(self) -> str:
+        from automl.report.fragment import summary_fragment
+
+        return summary_fragment(self._report_data())
+
+    def _report_data(self) -> StudyData:
+        from automl.running.finish.study_report import is_at_work, read_report_data
+
+        return read_report_data(self.path, is_running=is_at_work(self.path))
 
     def _place_overrides(self) -> list[str]:
         """Return the overrides that name this study to a command."""

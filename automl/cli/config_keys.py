@@ -140,8 +140,9 @@ def unknown_key_text(key: str, owner: type | None, value: str = "") -> str:
     """Return the refusal of a key, with the closest key and all keys of its part; `value` is the
     value that was given for it."""
     part, _, last = key.rpartition(".")
-    hint = closest_word(key, [k for k in all_config_keys() if k.count(".") == key.count(".")])
-    if not hint or keys_meant(key):
+    level = [k for k in all_config_keys() if k.count(".") == key.count(".")]
+    hint = closest_word(key, [k for k in level if k not in _PARTS_OF_COMMANDS])
+    if not hint or (not part and _is_like_setting(key.replace("-", "_"))):
         hint = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
     options = [
         name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in config_keys(cls)
@@ -206,6 +207,13 @@ def _similar(name: str) -> list[str]:
     longer = [last for last in lasts if last.startswith(f"{name}_")]
     found = longer or difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
     return [key for last in found[:1] for key in keys_meant(last)]
+
+
+def _is_like_setting(name: str) -> bool:
+    """Return whether a word is, or is closest to, the last part of a key rather than a part."""
+    lasts = [key.rpartition(".")[2] for key in all_config_keys()]
+    closest = difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
+    return bool(keys_meant(name)) or (bool(closest) and closest[0] not in config_keys(Config))
 
 
 def _typed(key: str, value: str) -> str:

@@ -366,7 +366,6 @@ class ServedPackage:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model's file, in hex."""
         return str(self.schema["digest"])
 
 
@@ -423,6 +422,5 @@ def make_package(config: Config, model: TableModel, choice: ModelChoice) -> Serv
 
 
 def file_sha256(file: Path) -> str:
-    """Return the SHA-256 of the file's content, in hex. Raises OSError."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

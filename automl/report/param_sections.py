@@ -191,15 +191,16 @@ def parallel_section(data: StudyData) -> ReportSection | None:
     n_best = max(1, len(valued) // 10)
     sentence = (
         f"Each line is a trial; of {len(valued):,} the best {n_best:,} "
-        f"{'is' if n_best == 1 else 'are'} coloured. Drag along an axis to keep the trials that "
-        "pass there; the table follows."
+        f"{'is' if n_best == 1 else 'are'} coloured."
     )
+    all_text = "All trials that ended; sort and filter by the table's head."
+    hint = "Drag along an axis to keep the trials that pass there; the table follows."
     shown = len(data.scales) >= 2 and len(valued) >= 2
     charts = (_parallel_chart(data, n_best),) if shown else ()
     return ReportSection(
         "trials",
         "All trials",
-        (sentence,) if shown else ("All trials that ended; sort and filter by the table's head.",),
+        (sentence, hint) if shown else (all_text,),
         charts,
         has_trials=True,
     )

@@ -348,11 +348,9 @@ class Study:
             self.uuid = study_uuid
 
     def close(self) -> None:
-        """Close the file or the connections of the storage."""
         self._opened.close()
 
     def _set_space(self, space: SearchSpace) -> None:
-        """Let new trials begin with the params of this space."""
         self._space, self._distributions = space, optuna_distributions(space)
         self._proposer = self._propose_from(space)
 

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import automl
+from automl.api.study_handle import StudyHandle
+from automl.record.event_log import encode_event
 from automl.record.studies import read_study
+from automl.report.fragment import SECTION_BY_PICTURE
+from automl.trial import FinishedOutcome, MetricsReported, TrialStarted
+from tests.report.studies import BEGUN, SETTINGS, searched, write_study
+from tests.report.test_page import HOSTILE, Page
 
 STORED = Path(__file__).parents[1] / "stored_studies" / "studies"
 
@@ -60,3 +66,78 @@ def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
     with pytest.raises(automl.AutoMLError, match="study new: no trial has ended with a value yet"):
         study.best  # noqa: B018
     assert len(study.trials()) == 0
+
+
+def test_a_cell_shows_the_verdict_the_best_trials_and_the_best_value_so_far(tmp_path: Path) -> None:
+    write_study(tmp_path / "any", searched(30))
+    study = automl.open_study("any", dir=str(tmp_path))
+    html = study._repr_html_()
+    shown = Page(html)
+    assert f"The best trial is {study.best.number}" in shown.text
+    assert "The best trials" in shown.text
+    assert [a["aria-label"] for tag, a in shown.elements if tag == "svg"] == [
+        "val_loss over trials in the order of their ends"
+    ]
+    better = [
+        TrialStarted(99, BEGUN + 900, {"lr": 0.01, "width": 8}, "cpu"),
+        MetricsReported(99, BEGUN + 901, 0, {"val_loss": 0.001}),
+        FinishedOutcome(99, BEGUN + 902, 0.001),
+    ]
+    with open(tmp_path / "any" / "events.log", "ab") as log:
+        log.writelines(map(encode_event, better))
+    assert "The best trial is 99" in study._repr_html_(), "each call reads the log anew"
+
+
+def test_a_picture_in_a_notebook_changes_nothing_outside_of_it(tmp_path: Path) -> None:
+    write_study(tmp_path / "any", searched(30))
+    study = automl.open_study("any", dir=str(tmp_path))
+    for name in SECTION_BY_PICTURE:
+        html = study.plot(name)._repr_html_()
+        shown = Page(html)
+        assert shown.elements[0] == ("div", {"class": "automl-report"})
+        tags = [tag for tag, _ in shown.elements]
+        assert tags.count("style") == 1
+        assert not {"script", "html", "body", "link"} & {*tags}
+        assert not any("id" in a for _, a in shown.elements)
+        style = html.partition("<style>")[2].partition("</style>")[0]
+        assert style.startswith(".automl-report {")
+        assert style.count("{") == style.count("}")
+        assert style.rstrip().endswith("}")
+        for selector in (":root", "\nbody"):
+            assert selector not in style
+        assert repr(study.plot(name)) in " ".join(shown.text.split())
+
+
+def test_a_picture_that_there_is_not_names_those_that_are(tmp_path: Path) -> None:
+    write_study(tmp_path / "any", [])
+    study = automl.open_study("any", dir=str(tmp_path))
+    known = "progress, importances, path, parallel, curves, timeline"
+    with pytest.raises(automl.AutoMLError, match=f"no such picture; there are: {known}"):
+        study.plot("importance")
+    for name in SECTION_BY_PICTURE:
+        assert repr(study.plot(name)) == "There is nothing to draw yet: no trial has begun."
+        assert f"`{name}`" in (StudyHandle.plot.__doc__ or "")
+    assert "No result yet" in study._repr_html_()
+
+
+def test_names_cannot_become_part_of_a_notebook(tmp_path: Path) -> None:
+    events = []
+    for number in range(12):
+        events += [
+            TrialStarted(number, BEGUN + number, {HOSTILE: number / 10, "b": HOSTILE}, HOSTILE),
+            MetricsReported(number, BEGUN + number, 0, {HOSTILE: 1.0 + number}),
+            FinishedOutcome(number, BEGUN + number + 1, 1.0 + number),
+        ]
+    name = "<img src=x onerror=alert(3)>"
+    write_study(tmp_path / name, events, {**SETTINGS, "study.metric": HOSTILE})
+    study = automl.open_study(name, dir=str(tmp_path))
+    for html in (study._repr_html_(), *(study.plot(n)._repr_html_() for n in SECTION_BY_PICTURE)):
+        tags = {tag for tag, _ in Page(html).elements}
+        assert not tags & {"script", "img"}
+
+
+def test_the_report_is_written_and_its_path_returned(tmp_path: Path) -> None:
+    write_study(tmp_path / "any", searched(5))
+    path = automl.open_study("any", dir=str(tmp_path)).report()
+    assert path == tmp_path / "any" / "report.html"
+    assert "The best trial is" in path.read_text("utf-8")

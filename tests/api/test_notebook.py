@@ -24,8 +24,13 @@ def cells() -> list[str]:
 @pytest.mark.filterwarnings("ignore:Proactor")
 def test_the_manuals_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    first, second = cells()
-    sources = [first, second, f"{first}\nopened = len(automl.open_study('sine').trials())\nopened"]
+    first, second, third = cells()
+    sources = [
+        first,
+        second,
+        third,
+        f"{first}\nopened = len(automl.open_study('sine').trials())\nopened",
+    ]
     new: Any = nbformat.v4
     notebook = new.new_notebook(cells=[new.new_code_cell(source) for source in sources])
     client = NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(folder)}})
@@ -37,7 +42,8 @@ def test_the_manuals_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     tables = [o["data"] for o in outputs[0] if o["output_type"] == "display_data"]
     assert {"text/html": "", "text/plain": ""} in tables, "the live table, gone at its end"
     assert "<table" in outputs[1][-1]["data"]["text/html"]
-    again = "".join(o["text"] for o in outputs[2] if o["output_type"] == "stream")
+    assert "matters most" in outputs[2][-1]["data"]["text/html"]
+    again = "".join(o["text"] for o in outputs[3] if o["output_type"] == "stream")
     assert "study sine has 20 trials already" in again
     assert "go on with: the same call with name='sine', n_trials=40" in again
-    assert outputs[2][-1]["data"]["text/plain"] == "20"
+    assert outputs[3][-1]["data"]["text/plain"] == "20"

@@ -48,14 +48,12 @@ MAX_RANKED_TRIALS = 1_000
 
 
 def write_in_child(job: EnsembleFileJob) -> EnsembleFileResult:
-    """Write the file in a child process. Raises AutoMLError."""
     result = call_in_child(ProcessEntry(WRITE, job))
     assert isinstance(result, EnsembleFileResult)
     return result
 
 
 def builder_target(prepared: PreparedStudy) -> str | None:
-    """Return the target that builds a network of the user's, or None."""
     target = prepared.plan.family.users_target
     return None if target is None else target[1]
 
@@ -182,7 +180,6 @@ class GrowingEnsemble:
     """The preview of the ensemble of one sweep. For the main thread; it has to be closed."""
 
     def __init__(self, prepared: PreparedStudy, path: Path) -> None:
-        """Preview the ensemble of the study at `path`."""
         self._prepared, self._files = prepared, StudyFiles(path)
         self._process: AnsweringProcess | None = None
         self.can_grow = can_preview_ensemble(prepared)
@@ -209,7 +206,6 @@ class GrowingEnsemble:
         return ensemble_row(self._grown, ranking, metric, choice)
 
     def write(self, job: EnsembleFileJob) -> EnsembleFileResult:
-        """Write the file of the ensemble. Raises AutoMLError."""
         if self._process is not None:
             try:
                 result = self._process.answer(job)
@@ -262,7 +258,6 @@ def can_preview_ensemble(prepared: PreparedStudy) -> bool:
 
 
 def rebuild_wait_seconds(took_seconds: float) -> float:
-    """Return the seconds to wait before another preview."""
     return max(MIN_PAUSE_SECONDS, took_seconds / MAX_TIME_FRACTION)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from automl.errors import ConfigError
 from automl.models.family import load_families
+from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
 from automl.report.page import write_report
-from automl.report.study_data import read_study_data
+from automl.report.study_data import StudyData, read_study_data
 from automl.running.display.view import read_view
 
 
@@ -18,11 +20,25 @@ def make_report(directory: Path, *, is_running: bool = False) -> Path:
 
     Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
     """
-    data = read_study_data(directory, is_running=is_running)
-    if is_running:
-        data = replace(data, waiting=_waiting(directory))
+    data = read_report_data(directory, is_running=is_running)
     family = load_families().get(data.record.settings.get("model", ""))
     return write_report(data, directory, None if family is None else family.choice)
+
+
+def read_report_data(directory: Path, *, is_running: bool = False) -> StudyData:
+    """Return what the report of the study is made from; while it runs, with the trials that wait.
+
+    Raises ConfigError if the study cannot be read.
+    """
+    data = read_study_data(directory, is_running=is_running)
+    return replace(data, waiting=_waiting(directory)) if is_running else data
+
+
+def is_at_work(directory: Path) -> bool:
+    """Return whether a sweep is known to work on the study."""
+    with suppress(OSError):  # the lock of another user's study
+        return is_study_held(directory)
+    return False
 
 
 def _waiting(directory: Path) -> tuple[tuple[str, str], ...]:

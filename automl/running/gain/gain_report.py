@@ -52,8 +52,6 @@ class ParallelismLimits:
 
 @dataclass(frozen=True)
 class GainAdvice:
-    """The sentence of advice, and the overrides in it."""
-
     text: str
     overrides: tuple[str, ...] = ()
 
@@ -332,8 +330,6 @@ def devices_of(config: DevicesConfig) -> tuple[TimedDevice, ...]:
 
 
 def sizes_to_time(prepared: PreparedStudy) -> tuple[TrialSize, ...]:
-    """Return the small, the middle and the large trial of the space."""
-
     def work(params: Params) -> int | None:
         return prepared.plan.request(params, prepared.dataset).memory_bytes
 
@@ -343,8 +339,6 @@ def sizes_to_time(prepared: PreparedStudy) -> tuple[TrialSize, ...]:
 def tasks_of(
     prepared: PreparedStudy, devices: tuple[TimedDevice, ...], found: tuple[TrialSize, ...]
 ) -> list[TimingTask]:
-    """Return everything that is timed, by device and size."""
-
     def task(device: TimedDevice, size: TrialSize) -> TimingTask:
         n_cores, pack = usable_cores(), prepared.config.execution.pack
         chosen = ways_to_time(
@@ -356,7 +350,6 @@ def tasks_of(
 
 
 def machine_of(config: Config) -> ParallelismLimits:
-    """Return the limits on how many trials run at once."""
     admission, study = config.admission, config.study
     most = min(admission.max_concurrent_trials or study.decided_n_trials, study.decided_n_trials)
     return ParallelismLimits(usable_cores(), most, precision_stays=study.name is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -309,6 +310,9 @@ class LoopPorts(Protocol):
 
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
         """Show other sweeps what NVML does not show yet."""
+
+    def promises_locked(self) -> AbstractContextManager[None]:
+        """Let no other sweep of this machine promise anything meanwhile."""
 
     def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         """Return what other sweeps show now, and what a reading begun then may have missed."""

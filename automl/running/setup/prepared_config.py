@@ -26,7 +26,7 @@ from automl.models.family import pack_size
 from automl.objectives.function_call import CalledFunction, ObjectiveDeclaration
 from automl.objectives.program.program_arguments import ProgramFlags
 from automl.objectives.program.program_flags import make_command_setup
-from automl.objectives.training_plan import RefitPlan, SessionSetup, TrainingPlan
+from automl.objectives.training_plan import RefitTraining, SessionSetup, TrainingPlan
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.setup.identity_settings import identity_settings
 from automl.running.setup.long_training import order_quick_families_first, seconds_by_family
@@ -59,7 +59,7 @@ COMMAND_SESSION = "automl.objectives.program.command_session:open_session"
 class RefitInputs:
     """Says that a sweep is the final training of a winner, and on which rows."""
 
-    plan: RefitPlan
+    plan: RefitTraining
     dataset: Dataset | None
     """The table. None for an objective of the user's, or if `facts` describe its data."""
     facts: UserDataFacts | None = None

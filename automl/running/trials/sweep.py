@@ -124,6 +124,7 @@ class SweepRunner:
         self.idle, self.end_idle = parts.executor.idle, parts.executor.end_idle
         self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
         self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
+        self.promises_locked = self.promises.locked
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from automl.config import check_setting
-from automl.search.samplers.by_optuna import OptunaSampler, random_chooser
-from automl.search.samplers.sampler import OpenSampler, SamplerInputs, sampler_seed
+from automl.search.samplers.by_optuna import OptunaSampler
+from automl.search.samplers.sampler import SamplerInputs, sampler_seed
 from automl.search.search_space import SpaceParam
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ class QMC(OptunaSampler):
 
     def n_may_pend(self, n_ended: int) -> None:
         return None
-
-    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
-        """Draw the param at random: in one dimension all params would have the same point."""
-        return lambda number: random_chooser(
-            search.space, number, sampler_seed(search.study_seed, number)
-        )
 
     def joint(self, params: tuple[SpaceParam, ...]) -> tuple[SpaceParam, ...]:
         return params

@@ -6,6 +6,7 @@ Simulations say what differs in theirs.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
@@ -34,6 +35,9 @@ class PlainPorts:
 
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
         """There is nobody else."""
+
+    def promises_locked(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         return {}

@@ -33,7 +33,7 @@ class _PackedFoldsTrial:
 
 
 class FoldPack:
-    """A `packs.pack.TrialPackTrainer` for trials with folds."""
+    """Trains trials with folds by their numbers, with the methods of `PackTrainer`."""
 
     def __init__(
         self,
