@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from automl.config import UNLIMITED_N_TRIALS, Config
@@ -17,11 +18,11 @@ from automl.record.studies import no_study_text, study_names, unreadable_text
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import CONFIG_FILE, STATUS_FILE, StudyFiles
 from automl.record.texts import fit_line
-from automl.running.display.console import open_console
+from automl.running.display.console import cell_width, cut_to_width, open_console
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.view import SweepView, load_view
 
-COLUMNS = ("study", "state", "trials", "failed", "best", "age")
+COLUMNS = ("study", "state", "trials", "failed", "best", "device-h", "age")
 _MAX_WORD = 40
 """The largest number of characters that are shown of a metric or a state."""
 
@@ -41,7 +42,11 @@ def run(config: Config, stored_config: str) -> int:
     if wants_answer():
         write_answer({"studies": [_answer(folder / name, now) for name in names]})
         return 0
-    open_console().table(COLUMNS, [_row(folder / name, now) for name in names], n_left=2)
+    console = open_console()
+    rows = [_row(folder / name, now) for name in names]
+    if (excess := console.excess_width(COLUMNS, rows)) > 0:
+        rows = _with_shorter_metrics(rows, excess)
+    console.table(COLUMNS, rows, n_left=2)
     return 0
 
 
@@ -62,7 +67,21 @@ def _row(path: Path, now: float) -> tuple[str, ...]:
     if view.best is not None:
         best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value:.5g}"
     state, n_failed = fit_line(_state(path, view), _MAX_WORD), view.counts.get("failed", 0)
-    return name, state, view.progress, str(n_failed), best, age_text(now - view.time)
+    hours = hours_text(view.device_seconds)
+    return name, state, view.progress, str(n_failed), best, hours, age_text(now - view.time)
+
+
+def _with_shorter_metrics(rows: Sequence[tuple[str, ...]], excess: int) -> list[tuple[str, ...]]:
+    """Return the rows with the names of metrics cut, so that the table is narrower by `excess`
+    columns if possible. Values stay whole."""
+    at = COLUMNS.index("best")
+    width = max(cell_width(row[at]) for row in rows) - excess
+    shorter = []
+    for row in rows:
+        metric, blank, value = row[at].rpartition(" ")
+        best = cut_to_width(metric, width - len(value) - 1) + blank + value
+        shorter.append((*row[:at], best, *row[at + 1 :]))
+    return shorter
 
 
 def _answer(path: Path, now: float) -> dict[str, object]:
@@ -76,6 +95,7 @@ def _answer(path: Path, now: float) -> dict[str, object]:
         "n_trials": view.n_trials if view.n_trials < UNLIMITED_N_TRIALS else None,
         "metric": view.metric,
         "best": view.best,
+        "device_seconds": view.device_seconds,
         "age_seconds": now - view.time,
     }
 
@@ -102,6 +122,16 @@ def _state(path: Path, view: SweepView) -> str:
     except OSError:  # the lock of another user's study
         return view.ended or "unknown"
     return view.ended or "interrupted"
+
+
+def hours_text(seconds: float | None) -> str:
+    """Return the time in hours: `<0.001`, `0.012`, `3.4`, `1,205`; empty if it is not known."""
+    if seconds is None:
+        return ""
+    hours = seconds / 3600
+    if 0 < hours < 0.001:
+        return "<0.001"
+    return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
 
 
 def age_text(seconds: float) -> str:

@@ -27,7 +27,7 @@ from automl.running.display.console import duration_text, open_console, value_te
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.rendering import failure_lines, render_view
 from automl.running.display.trial_messages import FailureCounts
-from automl.running.display.view import BestRow, SweepView, read_view
+from automl.running.display.view import BestRow, SweepView, read_view, spread_values
 from automl.running.setup.resume_command import resume_command_from_settings
 from automl.trial import TrialState
 
@@ -166,7 +166,12 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
         assert best.value is not None
         view = replace(view, best=BestRow(best.number, best.value, best.params))
     return replace(
-        view, counts=counts, running=running, failures=FailureCounts(record.trials).rows()
+        view,
+        counts=counts,
+        running=running,
+        failures=FailureCounts(record.trials).rows(),
+        best_so_far=spread_values(record.best_values()),
+        device_seconds=max(view.device_seconds or 0.0, record.device_seconds),
     )
 
 

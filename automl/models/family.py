@@ -140,7 +140,7 @@ class Family(ModelConfig, ABC):
         return 1
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
-        """Return the reports without a better value that end a trial; None: no number does."""
+        """Return how many reports without a better value end a trial; None: no number does."""
         return training.patience_epochs
 
     max_auto_rows: ClassVar[int | None] = None

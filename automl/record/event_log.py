@@ -220,8 +220,8 @@ class EventLog:
         """The study as the log told it when it was opened, for taking trials over."""
         self._path = path
         self._file = file
-        self._lock = threading.Lock()  # guards `_history`, and keeps it equal to the file
-        self._history = fold.history
+        self._lock = threading.Lock()  # guards what follows, and keeps it equal to the file
+        self._history, self._device_time = fold.history, fold.device_time
 
     @classmethod
     def open(cls, path: Path) -> EventLog:
@@ -256,11 +256,18 @@ class EventLog:
             if new is not event:
                 line = self._line(new)
             append_number = self._file.append(line)
+            if isinstance(new, events.TrialEvent):
+                self._device_time.take(new)
         if isinstance(event, _FLUSHED_AT_ONCE):
             self._file.flush(append_number)
         else:
             self._file.flush_soon()
         return True
+
+    def device_seconds(self, now_seconds: float) -> float:
+        """Return the time in which devices had a trial to run, up to now (Unix seconds)."""
+        with self._lock:
+            return self._device_time.seconds(now_seconds)
 
     def attempt(self, trial: int) -> int:
         """Return the trial's current attempt number; 0: no other sweep can have the trial."""

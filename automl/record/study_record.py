@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from automl.record.device_time import DeviceTime
 from automl.record.trial_record import (
     RANKED_STATES,
     Rank,
@@ -67,6 +68,8 @@ class StudyRecord:
     """Scores of the study's models: for the same models and rows the newest, in log order."""
     ensemble: EnsembleBuilt | None = None
     """The newest ensemble; None: there is none."""
+    device_seconds: float = 0.0
+    """The time in which devices had a trial to run, summed over the devices."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -113,6 +116,21 @@ class StudyRecord:
         if first is None or not may_be_best(first.state, returned=self._returned):
             return None
         return first
+
+    def best_values(self) -> list[float]:
+        """Return the best value so far after each trial that ended, from the first value on."""
+        returned, better = self._returned, self.metric.direction.better
+        ended = [trial for trial in self.trials.values() if trial.ended is not None]
+        ranked = {trial.number for trial in self.ranking()}
+        found: list[float] = []
+        for trial in sorted(ended, key=lambda trial: trial.ended or 0.0):
+            compares = trial.number in ranked and may_be_best(trial.state, returned=returned)
+            if compares and trial.value is not None:
+                is_better = not found or better(trial.value, found[-1])
+                found.append(trial.value if is_better else found[-1])
+            else:
+                found += found[-1:]
+        return found
 
     @property
     def best_ensemble(self) -> EnsembleBuilt | None:
@@ -227,6 +245,7 @@ class StudyFold:
 
     def __init__(self, *, keep_reports: bool = False) -> None:
         self.history = LoggedHistory()
+        self.device_time = DeviceTime()
         self._keep_reports = keep_reports
         self._sweeps: list[SweepRecord] = []
         self._last_settings: dict[str, str] = {}
@@ -245,6 +264,7 @@ class StudyFold:
             new = self.history.new_part(event)
             if isinstance(new, TrialEvent):
                 self._trial(new).take(new)
+                self.device_time.take(new)
         elif isinstance(event, SweepStarted):
             self._begin(event)
         elif isinstance(event, PaceMeasured):
@@ -268,6 +288,7 @@ class StudyFold:
             paces=tuple(self._paces.values()),
             evaluations=tuple(self._evaluations.values()),
             ensemble=self._ensemble,
+            device_seconds=self.device_time.seconds(),
         )
 
     def _begin(self, event: SweepStarted) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from automl.errors import ConfigError
+from automl.record.device_time import MAX_SILENT_SECONDS, NO_DEVICES
 from automl.record.event_log import read_events
 from automl.record.studies import unreadable_text
 from automl.record.study_files import StudyFiles
@@ -147,7 +148,7 @@ class _ExecutionFold:
             return
         if isinstance(event, TrialStarted):
             self._end(event.trial, event.time, TrialState.INTERRUPTED.value)
-            if event.device not in ("", "none"):
+            if event.device not in NO_DEVICES:
                 self.running[event.trial] = TrialExecution(
                     event.trial, event.device, event.time, event.time, TrialState.RUNNING.value
                 )
@@ -176,7 +177,8 @@ class _ExecutionFold:
         if execution is None:
             return
         # A later start says that the sweep was killed; the last report says until when it ran.
-        was_killed = state == TrialState.INTERRUPTED.value and time > execution.end_seconds + 3600
+        silent_seconds = time - execution.end_seconds
+        was_killed = state == TrialState.INTERRUPTED.value and silent_seconds > MAX_SILENT_SECONDS
         end = execution.end_seconds if was_killed else time
         self.done.append(replace(execution, end_seconds=end, state=state))
 

@@ -66,7 +66,7 @@ class TrialTagged(TrialEvent):
 
 
 class LoggedPoint(NamedTuple):
-    """A value of a metric that an objective logged through another library, such as MLflow."""
+    """A value of a metric, as MLflow and other libraries that objectives log to have it."""
 
     name: str
     value: float

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.list import age_text, run
+from automl.commands.list import age_text, hours_text, run
 from automl.config import UNLIMITED_N_TRIALS
 from automl.errors import ConfigError
 from automl.record.study_directory import StudyDirectory
-from automl.running.display.view import SweepView, write_view
+from automl.running.display.view import BestRow, SweepView, write_view
 from tests.commands.conftest import config
 from tests.end_to_end.test_rights import without_roots_rights
 from tests.running.display.test_view import VIEW
@@ -40,7 +40,7 @@ def rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """The words of each row below the head."""
     assert run(config(folder), "") == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["study", "state", "trials", "failed", "best", "age"]
+    assert head.split() == ["study", "state", "trials", "failed", "best", "device-h", "age"]
     return [line.split() for line in lines]
 
 
@@ -48,10 +48,11 @@ def test_a_study_is_told_in_a_row_the_newest_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_study(tmp_path / "killed", VIEW, 3 * 86_400.5)
-    make_study(tmp_path / "over", replace(VIEW, ended="done", best=None), 7_300.0)
+    over = replace(VIEW, ended="done", best=None, device_seconds=5_400.0)
+    make_study(tmp_path / "over", over, 7_300.0)
     make_study(tmp_path / "begun", None, 9_000.0)
     assert rows(tmp_path, capsys) == [
-        ["over", "done", "8/20", "1", "2", "h"],
+        ["over", "done", "8/20", "1", "1.5", "2", "h"],
         ["begun", "not", "begun"],
         ["killed", "interrupted", "8/20", "1", "val_loss", "0.033", "3", "d"],
     ]
@@ -72,6 +73,22 @@ def test_who_holds_the_lock_is_at_work(tmp_path: Path, capsys: pytest.CaptureFix
     with StudyDirectory.open(config(tmp_path, "again").study, must_exist=True):
         assert rows(tmp_path, capsys)[0][:3] == ["again", "running", "8/20"]
     assert rows(tmp_path, capsys)[0][:3] == ["again", "interrupted", "8/20"]
+
+
+def test_on_a_narrow_terminal_the_metrics_name_is_cut_and_its_value_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the output for a terminal
+    best = BestRow(3, 0.98765, {})
+    view = replace(VIEW, metric="val_balanced_accuracy", best=best, device_seconds=44_000.0)
+    make_study(tmp_path / "wise-gecko-of-gold", replace(view, ended="done"))
+    assert run(config(tmp_path), "") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 80 + len("\x1b[1m\x1b[0m")
+    assert "val_balanced_… 0.98765        12 " in lines[1]
 
 
 def test_what_tells_nothing_is_a_row_too(
@@ -134,6 +151,14 @@ def test_what_may_not_be_looked_into_says_so_and_hides_no_other(tmp_path: Path) 
 )
 def test_an_age_is_told_in_its_largest_unit(seconds: float, expected: str) -> None:
     assert age_text(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(None, ""), (0, "0"), (2, "<0.001"), (40, "0.011"), (9_000, "2.5"), (4e6, "1,111")],
+)
+def test_device_time_is_told_in_hours(seconds: float | None, expected: str) -> None:
+    assert hours_text(seconds) == expected
 
 
 def test_a_thousand_studies_are_told_within_seconds(

@@ -130,6 +130,8 @@ def test_what_ended_since_the_picture_was_written_is_told() -> None:
     }
     assert view.best == BestRow(8, 0.02, {"depth": 4})
     assert view.failures == (FailureRow(1, "no table", 10),)
+    assert view.best_so_far == (0.02, 0.02)
+    assert view.device_seconds == 2.0, "three trials side by side, from 1 to 3"
 
 
 def test_what_ran_and_waited_when_a_sweep_was_killed_is_interrupted() -> None:

@@ -21,7 +21,7 @@ from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.search.storage import LockedJournal
 from tests.flips import one_bit_flipped, unsealed
 from tests.lossy_disk import LossyDisk
-from tests.search.conftest import Studies, ask, finish, report, run
+from tests.search.conftest import Studies, ask, finish, report, run, value_of
 
 FULL = Path("/dev/full")
 
@@ -156,12 +156,15 @@ def test_optunas_own_backend_reads_the_file(studies: Studies, tmp_path: Path) ->
         storage=JournalStorage(JournalFileBackend(str(tmp_path / "journal.log"))),
     )
     assert [t.state.name for t in stock.trials] == ["COMPLETE"] * 4 + ["RUNNING"]
+    assert [t.value for t in stock.trials] == [*map(value_of, trials), None]
     assert stock.trials[4].intermediate_values == {3: 0.5}
     searched = {k: v for k, v in trials[2].params.items() if k != "dropout"}
     assert stock.trials[2].params == searched
     best = study.best()
     assert best is not None
     assert (stock.best_trial.number, stock.best_value) == (best.number, best.value)
+    for line in (tmp_path / "journal.log").read_text("utf-8").splitlines():
+        json.loads(line, parse_constant=pytest.fail)  # a browser reads no NaN
 
 
 def test_what_another_program_notes_in_the_file_is_kept(studies: Studies, tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ from automl.tracking.registry.model_versions import (
     RunRef,
     rows_key,
 )
-from automl.tracking.view.run_update import STUDY_TAG, TRIAL_TAG, MetricPoint
+from automl.tracking.view.run_update import STUDY_TAG, TRIAL_TAG
 from automl.tracking.view.study_run import model_score_points
-from automl.trial import ModelsEvaluated
+from automl.trial import LoggedPoint, ModelsEvaluated
 
 if TYPE_CHECKING:
     from automl.tracking.registry.registry import ModelRegistry
@@ -156,7 +156,7 @@ def make_new_model(
     )
 
 
-def _metrics(model: str, unseen: UnseenRows | None) -> tuple[MetricPoint, ...]:
+def _metrics(model: str, unseen: UnseenRows | None) -> tuple[LoggedPoint, ...]:
     """Return the model's metrics in a study's evaluation, as its run has them."""
     return (
         ()

@@ -260,7 +260,7 @@ class TableFile:
 def _first_row(rows: Iterator[list[str]]) -> list[str]:
     """Return the first row behind the header, or no cell where there is none.
 
-    A row with a cell longer than Python's csv reads counts as none: pandas reads it.
+    A row with a cell longer than Python's csv reads counts as none: Arrow reads it.
     """
     try:
         return next(rows, [])

@@ -40,12 +40,17 @@ class CommandConsole(Console):
         A row is a line. On a terminal that is too narrow, cells are broken.
         """
         widths = _widths(columns, rows)
-        if self.is_terminal and sum(widths) + _GAP * (len(widths) - 1) > self.width:
+        if self.excess_width(columns, rows) > 0:
             self.print(_broken_to_fit(columns, rows, n_left))
             return
         self.say(_line(columns, widths, n_left), "bold")
         # A table of rich would take 0.5 ms a row.
         self.say("\n".join(_line(row, widths, n_left) for row in rows))
+
+    def excess_width(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+        """Return by how many columns a table is too wide for the terminal; below 1: it fits."""
+        widths = _widths(columns, rows)
+        return sum(widths) + _GAP * (len(widths) - 1) - self.width if self.is_terminal else 0
 
     def width_of(self, shown: RenderableType) -> int:
         """Return the columns that `shown` would take with unlimited width."""
@@ -116,6 +121,11 @@ def short_device_name(device: str) -> str:
     """Shorten the name of a device: `NVIDIA H200 GPU-8f3a12b4-…` → `H200 GPU-8f3a12b4`."""
     text = re.sub(r"\b((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]+", r"\1", device)
     return re.sub(r"^NVIDIA (GeForce )?", "", text)
+
+
+def cell_width(text: str) -> int:
+    """Return the columns that a text takes on a terminal."""
+    return cell_len(text)
 
 
 def cut_to_width(text: str, width: int) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,6 +16,7 @@ from rich.text import Text
 from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import (
+    cell_width,
     cut_to_width,
     duration_text,
     params_text,
@@ -51,18 +52,18 @@ class RunningTable:
         if any(row.peak_bytes for row in self._rows):
             columns["memory"] = [memory_text(row) for row in self._rows]
         least = max(
-            _width(_report_text(r.metrics, self._metric, _MIN_METRIC_WIDTH)) for r in self._rows
+            cell_width(_report_text(r.metrics, self._metric, _MIN_METRIC_WIDTH)) for r in self._rows
         )
         for name in ("memory", "device", "time", "step"):
             if _room(columns, options.max_width) < least:
                 columns.pop(name, None)
         room = _room(columns, options.max_width)
         params = [params_text(row.params) for row in self._rows]
-        n_params = max(map(_width, ["params", *params]))
+        n_params = max(map(cell_width, ["params", *params]))
         n_report = min(room, max(least, room - 2 - n_params))
         reports = [_report_text(row.metrics, self._metric, n_report) for row in self._rows]
         columns["last report"] = reports
-        n_report = max(map(_width, ["last report", *reports]))
+        n_report = max(map(cell_width, ["last report", *reports]))
         if (left := room - 2 - n_report) >= _MIN_PARAMS_WIDTH:
             columns["params"] = [cut_to_width(text, left) for text in params]
         table = Table(box=None, pad_edge=False, header_style="dim")
@@ -75,11 +76,7 @@ class RunningTable:
 
 def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
     """Return the width that the other columns leave for one more."""
-    return width - sum(max(map(_width, [name, *cells])) + 2 for name, cells in columns.items())
-
-
-def _width(text: str) -> int:
-    return cell_len(text)
+    return width - sum(max(map(cell_width, [name, *cells])) + 2 for name, cells in columns.items())
 
 
 def _report_text(metrics: Mapping[str, float], first: str, width: int) -> str:
@@ -89,12 +86,51 @@ def _report_text(metrics: Mapping[str, float], first: str, width: int) -> str:
     """
     texts = {name: f" {value:.4g}" for name, value in metrics.items()}
     value = texts.pop(first, "")
-    begin = value and cut_to_width(fit_line(first), width - _width(value)) + value
+    begin = value and cut_to_width(fit_line(first), width - cell_width(value)) + value
     others = "  ".join(fit_line(name) + text for name, text in texts.items())
     if not begin:
         return cut_to_width(others, width)
-    left = width - _width(begin) - 2
+    left = width - cell_width(begin) - 2
     return f"{begin}  {cut_to_width(others, left)}" if others and left > 1 else begin
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_LOG_RATIO = 5.0
+"""Ratio of the first value to the last from which a line is drawn on a logarithmic scale."""
+
+
+class BestSoFarLine:
+    """A line of blocks that draws the best value so far; better is higher.
+
+    It is left out where the output's encoding has no blocks.
+    """
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._values = values
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        try:
+            _BLOCKS.encode(options.encoding)
+        except (UnicodeEncodeError, LookupError):
+            return
+        if len(self._values) > 1:
+            text = Text(no_wrap=True, overflow="ellipsis")
+            text.append(best_blocks(self._values), "green")
+            yield text.append(f"  {self._values[0]:.5g} → {self._values[-1]:.5g}", "dim")
+
+
+def best_blocks(values: Sequence[float]) -> str:
+    """Return a block for each value: the lowest for the first one, the highest for the best."""
+    first, last = values[0], values[-1]
+    if min(first, last) > 0 and max(first, last) > _LOG_RATIO * min(first, last):
+        values = [*map(math.log, values)]
+        first, last = values[0], values[-1]
+    if first == last:
+        return _BLOCKS[0] * len(values)
+    # Halves, since the difference of two finite numbers may be infinite.
+    width = last / 2 - first / 2
+    shares = [(value / 2 - first / 2) / width for value in values]
+    return "".join(_BLOCKS[min(7, int(8 * share))] for share in shares)
 
 
 _STATE_STYLES = {
@@ -140,6 +176,7 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
     yield grid
     if view.best is not None:
         yield Text(f"best {_best_text(view, view.best)}", "green")
+        yield BestSoFarLine(view.best_so_far)
 
 
 def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:

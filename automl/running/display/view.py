@@ -101,6 +101,7 @@ def foreign_processes(processes: Sequence[DeviceProcess], row: DeviceRow) -> lis
     return sorted(found, key=lambda p: p.used_bytes or 0, reverse=True)
 
 
+MAX_BEST_VALUES = 40
 MAX_BYTES = 2**24
 """Most bytes read of a `status.json`. One with a thousand waiting trials takes a tenth of a MiB."""
 
@@ -205,6 +206,12 @@ class SweepView:
     repeats: tuple[int, ...] = ()
     """Number of the study's trial that each trial of a refit repeats, by the refit's trial number.
     Empty if the sweep is no refit."""
+    best_so_far: tuple[float, ...] = ()
+    """The best value after each trial that ended; after `MAX_BEST_VALUES` of them, evenly spread,
+    if there are more."""
+    device_seconds: float | None = None
+    """Seconds in which devices had a trial to run, summed over devices and sweeps of the study.
+    None in files of earlier versions."""
 
     def shown(self, number: int) -> int:
         """Return the number by which people know the trial (see `shown_number`)."""
@@ -228,6 +235,12 @@ class SweepView:
     @property
     def n_ended(self) -> int:
         return sum(self.counts.get(state.value, 0) for state in TrialState if state.is_final)
+
+
+def spread_values(values: Sequence[float]) -> tuple[float, ...]:
+    """Return at most `MAX_BEST_VALUES` of the values, evenly spread, with first and last."""
+    n = min(len(values), MAX_BEST_VALUES)
+    return tuple(values[i * (len(values) - 1) // max(1, n - 1)] for i in range(n))
 
 
 def shown_number(number: int, repeats: Sequence[int]) -> int:

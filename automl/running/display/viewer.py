@@ -16,6 +16,7 @@ from automl.running.display.view import (
     WaitingRow,
     device_row,
     shown_number,
+    spread_values,
 )
 from automl.running.finish.ensemble import MAX_RANKED_TRIALS, GrowingEnsemble
 from automl.running.loop.messages import LoopSnapshot
@@ -45,6 +46,13 @@ class SweepViewer:
         self._repeats = () if plan is None else plan.repeated_trials()
         self._began_seconds = called_seconds
         self._n_ended_before = self.n_ended
+        self._best_values = parts.log.record.best_values()
+
+    def trial_ended(self) -> None:
+        """Note the best value so far, after the study was told of an outcome."""
+        best = self._parts.study.best()
+        if best is not None:
+            self._best_values.append(best.value)
 
     def shown(self, number: int) -> int:
         """Return the number by which people know the trial (see `shown_number`)."""
@@ -53,7 +61,7 @@ class SweepViewer:
     def view(self, ended: str | None = None) -> SweepView:
         """Return the view of the sweep as it stands."""
         parts, loop = self._parts, self._snapshot()
-        seconds = time.monotonic() - self._began_seconds
+        seconds, now = time.monotonic() - self._began_seconds, time.time()
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
         counts[TrialState.RUNNING.value] = len(loop.running)
@@ -66,7 +74,7 @@ class SweepViewer:
         return SweepView(
             study=parts.study.name,
             directory=str(parts.directory.path),
-            time=time.time(),
+            time=now,
             n_trials=loop.n_trials,
             metric=parts.config.study.metric,
             counts=counts,
@@ -82,6 +90,8 @@ class SweepViewer:
             trouble=parts.delivery.trouble(),
             ended=ended,
             repeats=self._repeats,
+            best_so_far=() if best is None else spread_values(self._best_values),
+            device_seconds=parts.log.device_seconds(now),
         )
 
     def _running_rows(self, loop: LoopSnapshot) -> Iterator[RunningRow]:

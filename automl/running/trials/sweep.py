@@ -350,6 +350,7 @@ class SweepRunner:
     def tell(self, outcome: TrialOutcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
+        self.viewer.trial_ended()
         self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in self._questions.found():

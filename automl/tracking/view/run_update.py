@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from automl.record.secrets import mask_credentials, mask_urls
 from automl.record.texts import cut_text, printable_text
+from automl.trial import LoggedPoint
 
 # Tags by which a run is found again.
 STUDY_TAG, KIND_TAG, TRIAL_TAG = "automl.study", "automl.kind", "automl.trial"
@@ -42,17 +43,6 @@ class StudyRef:
 
 
 @dataclass(frozen=True)
-class MetricPoint:
-    """A value of a metric at a step and a time."""
-
-    key: str
-    value: float
-    time_ms: int
-    """Time in milliseconds since the epoch."""
-    step: int
-
-
-@dataclass(frozen=True)
 class RunUpdate:
     """All changes of a run since its last update; to apply it again changes nothing."""
 
@@ -67,7 +57,7 @@ class RunUpdate:
     begins: bool = False
     """Whether the params are written: the run begins, goes on, or its objective asked for more."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    metrics: Sequence[MetricPoint] = ()
+    metrics: Sequence[LoggedPoint] = ()
     once: Sequence[str] = END_METRICS
     """Metrics of which the run has one value, from its end on."""
     logged_params: Mapping[str, str] = field(default_factory=dict)

@@ -39,7 +39,6 @@ from automl.tracking.view.run_update import (
     STUDY_TAG,
     TRIAL_TAG,
     VALUE_METRIC,
-    MetricPoint,
     RunUpdate,
     StudyRef,
     clean_key,
@@ -57,6 +56,7 @@ from automl.trial import (
     EnsembleBuilt,
     Event,
     ExportTuned,
+    LoggedPoint,
     ModelsEvaluated,
     ReportWritten,
     ScoreDifference,
@@ -111,10 +111,10 @@ class StudyRun:
             if name == VALUE_METRIC:
                 return update
             named = (
-                replace(point, key=name) for point in update.metrics if point.key == VALUE_METRIC
+                point._replace(name=name) for point in update.metrics if point.name == VALUE_METRIC
             )
             return replace(update, metrics=(*update.metrics, *named), once=(*update.once, name))
-        metrics = tuple(point for point in update.metrics if point.key != VALUE_METRIC)
+        metrics = tuple(point for point in update.metrics if point.name != VALUE_METRIC)
         part = "seed" if _refitted_trial(self.study.settings) else "member"
         return replace(update, name=f"{self.run_name}-{part}-{number}", metrics=metrics)
 
@@ -212,15 +212,15 @@ def _sweep_state(event: SweepStarted | SweepEnded) -> tuple[str, str]:
     return "done", "FINISHED"
 
 
-def _summary_points(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[MetricPoint]:
+def _summary_points(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[LoggedPoint]:
     for event in events:
         if not isinstance(event, SweepEnded):
             continue
         time_ms = to_ms(event.time)
         for state, n in event.n_by_state.items():
-            yield MetricPoint(f"trials_{state.value}", float(n), time_ms, 0)
+            yield LoggedPoint(f"trials_{state.value}", float(n), 0, time_ms)
         if event.best_value is not None:
-            yield MetricPoint("best_value", nan_if_infinite(event.best_value), time_ms, 0)
+            yield LoggedPoint("best_value", nan_if_infinite(event.best_value), 0, time_ms)
 
 
 _TAGS = {
@@ -277,7 +277,7 @@ def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate
     return _study_update(event, study, "\n".join(lines), points)
 
 
-def model_score_points(event: ModelsEvaluated, name: str) -> list[MetricPoint]:
+def model_score_points(event: ModelsEvaluated, name: str) -> list[LoggedPoint]:
     """Return the scores of one model, with the ends of their intervals."""
     return [
         _evaluation_point(event, f"{metric}{end}", value)
@@ -286,7 +286,7 @@ def model_score_points(event: ModelsEvaluated, name: str) -> list[MetricPoint]:
     ]
 
 
-def _evaluation_point(event: ModelsEvaluated, metric: str, value: float) -> MetricPoint:
+def _evaluation_point(event: ModelsEvaluated, metric: str, value: float) -> LoggedPoint:
     return _point(event, f"{'test' if event.kind.unseen else event.kind.value}_{metric}", value)
 
 
@@ -313,7 +313,7 @@ def _study_update(
     event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten,
     study: StudyRef,
     text: str,
-    points: Sequence[MetricPoint],
+    points: Sequence[LoggedPoint],
 ) -> RunUpdate:
     return RunUpdate(
         name=study.name,
@@ -326,9 +326,9 @@ def _study_update(
 
 def _point(
     event: EnsembleBuilt | ModelsEvaluated | ExportTuned, name: str, value: float, step: int = 0
-) -> MetricPoint:
+) -> LoggedPoint:
     """Return a value of the event; MLflow shows that of the later event, at the same step."""
-    return MetricPoint(clean_key(name), nan_if_infinite(value), to_ms(event.time), step)
+    return LoggedPoint(clean_key(name), nan_if_infinite(value), step, to_ms(event.time))
 
 
 Write = Callable[[str, RunUpdate], None]

@@ -23,7 +23,6 @@ from automl.tracking.view.run_update import (
     STUDY_TAG,
     TRIAL_TAG,
     VALUE_METRIC,
-    MetricPoint,
     RunUpdate,
     clean_key,
     clean_params,
@@ -35,6 +34,7 @@ from automl.trial import (
     CheckpointKind,
     FailedOutcome,
     FinishedOutcome,
+    LoggedPoint,
     MetricsReported,
     ParamsSuggested,
     PrunedOutcome,
@@ -167,23 +167,22 @@ def _memory_tags(trial: TrialRecord) -> dict[str, str]:
     )
 
 
-def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[MetricPoint]:
+def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[LoggedPoint]:
     for event in events:
         time_ms = to_ms(event.time)
         match event:
             case MetricsReported():
                 for name, value in event.metrics.items():
-                    yield MetricPoint(clean_key(name), nan_if_infinite(value), time_ms, event.step)
+                    yield LoggedPoint(clean_key(name), nan_if_infinite(value), event.step, time_ms)
             case ValuesLogged():
                 for name, value, step, at_ms in event.points:
-                    yield MetricPoint(clean_key(name), nan_if_infinite(value), at_ms, step)
+                    yield LoggedPoint(clean_key(name), nan_if_infinite(value), step, at_ms)
             case FinishedOutcome() | PrunedOutcome():
-                yield MetricPoint(
-                    VALUE_METRIC, nan_if_infinite(event.value), time_ms, trial.last_step
-                )
+                value = nan_if_infinite(event.value)
+                yield LoggedPoint(VALUE_METRIC, value, trial.last_step, time_ms)
         if isinstance(event, TrialOutcome) and event.state.is_final and trial.peak_bytes:
             peak = float(trial.peak_bytes)
-            yield MetricPoint(MEMORY_PEAK_METRIC, peak, time_ms, trial.last_step)
+            yield LoggedPoint(MEMORY_PEAK_METRIC, peak, trial.last_step, time_ms)
 
 
 def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:

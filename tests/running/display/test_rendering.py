@@ -9,7 +9,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from automl.running.display.rendering import failure_lines, progress_line, render_view
+from automl.running.display.rendering import (
+    best_blocks,
+    failure_lines,
+    progress_line,
+    render_view,
+)
 from automl.running.display.view import (
     BestRow,
     DeviceRow,
@@ -61,6 +66,36 @@ def test_the_head_tells_study_counts_time_and_best() -> None:
     assert lines[2].rstrip() == (
         "best val_loss 0.033012 by trial 3 (depth 3, width 52, lr 0.0283, batch_size 64)"
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((1.0, 0.9, 0.6, 0.5), "▁▂▇█"),
+        ((0.5, 0.6, 0.9, 1.0), "▁▂▇█"),
+        ((1000.0, 100.0, 10.0, 1.0), "▁▃▆█"),  # on a logarithmic scale
+        ((-3.0, -3.0, -3.0), "▁▁▁"),
+        ((1e308, 0.0, -1e308), "▁▅█"),
+        ((5e-324, 5e-324), "▁▁"),
+        ((1e-323, 5e-324), "▁█"),
+    ],
+)
+def test_the_best_value_so_far_is_drawn_with_better_values_higher(
+    values: tuple[float, ...], expected: str
+) -> None:
+    assert best_blocks(values) == expected
+
+
+def test_the_line_of_blocks_is_left_out_where_it_cannot_be_shown() -> None:
+    view = replace(VIEW, best=BEST, best_so_far=(1.0, 0.5, 0.0330119))
+    assert text(view, 80).splitlines()[3].rstrip() == "▁▂█  1 → 0.033012"
+    for encoding in ("ascii", "cp1252"):
+        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+        Console(file=file, width=80).print(render_view(view))
+        file.seek(0)
+        assert "0.033012 by trial 3" in (shown := file.read())
+        assert "→" not in shown
+        assert "1 ? 0" not in shown
 
 
 def test_a_long_study_name_is_shown_whole() -> None:

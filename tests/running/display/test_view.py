@@ -22,6 +22,7 @@ from automl.running.display.view import (
     SweepView,
     WaitingRow,
     read_view,
+    spread_values,
     write_view,
 )
 
@@ -49,12 +50,28 @@ VIEW = SweepView(
         VIEW,
         replace(VIEW, best=None, ensemble=None, running=(), ended="done"),
         replace(VIEW, repeats=(7, 2)),
+        replace(VIEW, best_so_far=(0.5, 0.033), device_seconds=12.5),
     ],
 )
 def test_a_view_comes_back_from_its_file(tmp_path: Path, view: SweepView) -> None:
     path = tmp_path / "status.json"
     write_view(path, view)
     assert read_view(path) == view
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    plain = asdict(VIEW)
+    del plain["best_so_far"], plain["device_seconds"]
+    (tmp_path / "status.json").write_text(json.dumps(plain))
+    assert read_view(tmp_path / "status.json") == VIEW
+
+
+def test_of_many_values_a_few_are_kept_with_the_first_and_the_last() -> None:
+    assert spread_values([]) == ()
+    assert spread_values([2.0]) == (2.0,)
+    assert spread_values([3.0, 2.0]) == (3.0, 2.0)
+    many = spread_values([float(n) for n in range(10_000)])
+    assert (len(many), many[0], many[-1]) == (40, 0.0, 9_999.0)
 
 
 def test_only_final_states_count_as_ended() -> None:

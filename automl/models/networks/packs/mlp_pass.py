@@ -114,7 +114,7 @@ class PackedPass:
         self._slots = [self._slot(t) for t in reversed(range(len(layout.widths)))]
 
     def _hidden_layers(self) -> list[torch.Tensor]:
-        """Return two tensors in turns for activations that are not kept, idle ones of training."""
+        """Return two tensors that take turns, those of training: activations are not kept."""
         return self._layer_memory("g0", "g1")
 
     def _layer_memory(self, *names: str) -> list[torch.Tensor]:
