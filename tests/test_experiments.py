@@ -25,9 +25,7 @@ def test_experiments_are_found() -> None:
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
 def test_a_config_composes(config: Path) -> None:
     words = ["--config-dir", str(config.parent), "--config-name", config.stem, "data.path=x.csv"]
-    composed = compose_command(parse_command_line(words))
-    assert composed.command == "sweep"
-    assert composed.config.space
+    assert compose_command(parse_command_line(words)).config.space
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)

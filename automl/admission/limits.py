@@ -32,14 +32,14 @@ class AdmissionLimits:
     helpers_bytes: int = 0
     """Main memory of the processes that a trial's own process starts, beside its own."""
 
-    def on(self, device: DeviceId) -> int:
+    def max_trials_on(self, device: DeviceId) -> int:
         """Return the most trials on a device."""
         on_host = self.on_hosts.get(device, self.max_on_host)
         most = on_host if device.on_host else self.max_per_gpu
         found = self.sharing.get(device)
         return most if found is None else min(most, found.n_most)
 
-    def by(self, devices: Iterable[DeviceSnapshot]) -> AdmissionLimits:
+    def with_places_of(self, devices: Iterable[DeviceSnapshot]) -> AdmissionLimits:
         """Return the limits with what machines tell of their cores."""
         found = {d.address: d.n_places for d in devices if d.n_places is not None}
         return replace(self, on_hosts=found) if found != self.on_hosts else self
@@ -61,8 +61,8 @@ class AdmissionLimits:
 
     def at_once(self, devices: Collection[DeviceId]) -> int:
         """Return the most trials over these devices; at least 1."""
-        on_gpus = sum(self.on(device) for device in devices if not device.on_host)
-        on_hosts = sum(self.on(device) for device in devices if device.on_host)
+        on_gpus = sum(self.max_trials_on(device) for device in devices if not device.on_host)
+        on_hosts = sum(self.max_trials_on(device) for device in devices if device.on_host)
         most = on_hosts + on_gpus // self.gpus_per_trial
         cap = self.max_concurrent_trials
         return max(1, most if cap is None else min(most, cap))

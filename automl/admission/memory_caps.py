@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount, context_bytes
 from automl.admission.accounting.ledger import DeviceLedgerPage, LedgerSnapshot, Reservation
-from automl.devices.device_reading import DeviceReading, DeviceSnapshot, Elsewhere
+from automl.devices.device_reading import DeviceReading, DeviceSnapshot, OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.trial import (
     LOCAL_NODE,
@@ -133,21 +133,12 @@ class ShownPromises:
     def __init__(self) -> None:
         self._last_shown: dict[tuple[str, str], MemoryPromise] = {}
         self._outlasting: dict[tuple[str, str], MemoryPromise] = {}
-        self._coming: Sequence[tuple[str, str]] = ()
-
-    def withdraw(self) -> None:
-        """Withdraw the last coming promises: their reservation was not made, so nothing took the
-        memory."""
-        for where in self._coming:
-            self._last_shown.pop(where, None)
-        self._coming = ()
 
     def promises_to_show(
         self, promises: Sequence[MemoryPromise], coming: Sequence[MemoryPromise], now_seconds: float
     ) -> list[MemoryPromise]:
         """Return what to show: these promises, and for each that has shrunk the most that it
         was."""
-        self._coming = [(p.uuid, p.key) for p in coming]
         current = {(p.uuid, p.key): p for p in (*promises, *coming)}
         for where, previous in self._last_shown.items():
             if where not in current or current[where].size_bytes < previous.size_bytes:
@@ -164,7 +155,7 @@ class ShownPromises:
         return [*promises, *coming, *self._outlasting.values()]
 
 
-def add_promises_elsewhere(reading: DeviceReading, current: Elsewhere) -> DeviceReading:
+def add_promises_elsewhere(reading: DeviceReading, current: OtherPromises) -> DeviceReading:
     """Return the reading with what others promise now.
 
     A promise that they showed before the reading was taken, and show no more, stays, as the reading

@@ -113,7 +113,7 @@ class _PlacementSearch:
         free = self._keep_teams(usable & self._have_places)
         if not free.any():
             return self._full_refusal(usable)
-        candidates = self._drop_without_context(free & self._may_fit(self._room_bytes))
+        candidates = self._candidates(free)
         if (best := next(self._teams(free, candidates, self._fits_with_host), None)) is not None:
             return self._placement(best)
         if lacking := [*self._teams(free, candidates, self._fits)]:
@@ -207,32 +207,34 @@ class _PlacementSearch:
         return room
 
     @cached_property
-    def _needed_bytes(self) -> Figures | int:
-        """Room that the request needs on each row, without the context of a new process."""
+    def _spare_bytes(self) -> Figures:
+        """Room of each row beyond what the request needs in a process that is there already."""
         request, table = self.request, self.table
         if request.memory_bytes is not None:
-            return request.memory_bytes
+            return self._room_bytes - request.memory_bytes
         if request.alone or request.joins_at_bytes is None:
-            return table.on_gpu.astype(np.int64)
-        return np.where(table.n_trials > 0, request.joins_at_bytes, 1) * table.on_gpu
+            return self._room_bytes - table.on_gpu
+        needed: Figures = np.where(table.n_trials > 0, request.joins_at_bytes, 1) * table.on_gpu
+        return self._room_bytes - needed
 
-    def _may_fit(self, room_bytes: Figures) -> Mask:
-        """Return the rows on which the request may fit if they have this room.
+    @property
+    def _could_take(self) -> Mask:
+        """Rows on which the request may fit if memory were no matter."""
+        takes_trials = self.table.takes_trials
+        return takes_trials & (self.table.n_trials == 0) if self.request.alone else takes_trials
 
-        `_fits` decides; here only the columns are compared.
+    def _candidates(self, free: Mask) -> Mask:
+        """Return the rows on which the request may fit by what the columns tell; `_fits` decides.
+
+        Without room for the context of a new process, a process has to be there already.
         """
-        may_fit = self.table.takes_trials & (room_bytes >= self._needed_bytes)
-        return may_fit & (self.table.n_trials == 0) if self.request.alone else may_fit
-
-    def _drop_without_context(self, mask: Mask) -> Mask:
-        """Drop the rows without room for one more context, unless a process that would train the
-        trial may be there already."""
+        table = self.table
+        found = free & self._could_take & (self._spare_bytes >= 0)
         if self.process is not None:
-            return mask
-        is_tight = self._room_bytes < self._needed_bytes + CONTEXT_BOUND_BYTES
-        tight = (mask & self.table.on_gpu & is_tight).nonzero()[0].tolist()
-        mask[tight] = [self.idle.is_on(self.table.addresses[row]) for row in tight]
-        return mask
+            return found
+        may_have_process = table.of_kind[DeviceKind.CPU].copy()
+        may_have_process[[table.rows[d] for d in self.idle.on_one() if d in table.rows]] = True
+        return found & (may_have_process | (self._spare_bytes >= CONTEXT_BOUND_BYTES))
 
     def _teams(
         self, free: Mask, candidates: Mask, fits: Callable[[DeviceAccount, int | None], bool]
@@ -297,14 +299,16 @@ class _PlacementSearch:
         return np.where(self.table.on_gpu[rows], by_room, ranks)
 
     def _account(self, row: int) -> DeviceAccount:
-        return self.hosts.with_kept(self.table.account(row))
+        a = self.table.account(row)
+        return self.hosts.with_kept(a) if a.device.address.on_host else a
 
     def _fits_with_host(self, a: DeviceAccount, context: int | None = None) -> bool:
         """Return whether the request fits, and its process on the machine of a GPU; the account of
         a host already covers its process."""
         address = a.device.address
-        has_room = address.on_host or self.hosts.room(address.node).takes(self.idle.to_reuse(a))
-        return has_room and self._fits(a, context)
+        if not address.on_host and not self.hosts.room(address.node).takes(self.idle.to_reuse(a)):
+            return False
+        return self._fits(a, context)
 
     def _fits(self, a: DeviceAccount, context: int | None = None, given_back: int = 0) -> bool:
         """Return whether the request fits with this context (None: with the one of its process),
@@ -428,7 +432,7 @@ class _PlacementSearch:
             if found := self.idle.on_nodes({table.addresses[row].node for row in hosts}):
                 return found  # processes on GPUs hold main memory, too
         else:
-            free = free & self._may_fit(self._room_bytes + table.given_back_bytes)
+            free = free & self._could_take & (self._spare_bytes + table.given_back_bytes >= 0)
         rows = free.nonzero()[0].tolist()
         for _, team in itertools.groupby(rows, key=table.team.__getitem__):
             do = [a for a in map(self._account, team) if nothing_runs or self._fits_without_idle(a)]

@@ -67,9 +67,9 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         parsed.overrides = _with_names(parsed.overrides)
     is_answered = parsed.help or parsed.version or parsed.shell_completion
     if not (is_answered or parsed.config_name or parsed.config_dir):  # these may have other groups
-        from automl.cli.config_keys import refuse_unknown_keys
+        from automl.cli.config_keys import refuse_unknown_words
 
-        refuse_unknown_keys(parsed.overrides)
+        refuse_unknown_words(parsed.overrides)
     return CommandLine(
         command=command,
         overrides=tuple(parsed.overrides),

@@ -24,48 +24,22 @@ from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.models.family import load_families
 
-KEYS = (
-    "study.name",
-    "study.n_trials",
-    "study.timeout_seconds",
-    "study.metric",
-    "study.direction",
-    "study.seed",
-    "study.dir",
-    "data.path",
-    "data.target",
-    "data.task",
-    "data.test_path",
-    "data.test_fraction",
-    "data.folds",
-    "data.sweep_rows",
-    "evaluate.trials",
-    "data.source",
-    "model.target",
-    "objective.target",
-    "objective.command",
-    "objective.pattern",
-    "training.epochs",
-    "training.precision",
-    "training.schedule",
-    "training.patience_epochs",
-    "training.loss",
-    "devices.only",
-    "admission.request",
-    "admission.max_concurrent_trials",
-    "tracking.uri",
-    "tracking.checkpoints",
-    "refit.trial",
-    "refit.members",
-    "refit.rows",
-    "refit.n_seeds",
-    "export.format",
-    "register.name",
-    "predict.input",
-    "predict.output",
-    "predict.members",
-)
-"""The most used keys, which `--help` lists; `--cfg job` prints all of them."""
+KEYS = {
+    "study": "name n_trials timeout_seconds metric direction seed dir",
+    "data": "path target task test_path test_fraction folds sweep_rows source",
+    "evaluate": "trials",
+    "model": "target",
+    "objective": "target command pattern",
+    "training": "epochs precision schedule patience_epochs loss",
+    "devices": "only",
+    "admission": "request max_concurrent_trials",
+    "tracking": "uri checkpoints",
+    "refit": "trial members rows n_seeds",
+    "export": "format",
+    "register": "name",
+    "predict": "input output members",
+}
+"""The most used keys by part, which `--help` lists; `--cfg job` prints all of them."""
 
 HEAD = """\
 Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
@@ -131,13 +105,13 @@ def _groups(conf: Path, config_dir: Path | None) -> Iterator[str]:
 
 
 def _keys() -> Iterator[str]:
-    for key in KEYS:
-        part, name = key.split(".")
-        owner = _class_with_key(part, name)
-        value = next(field.default for field in fields(owner) if field.name == name)
-        default = _marked_names(value) if isinstance(value, Enum) else f"{value}"
-        shown = "" if value is None or value is MISSING else f" [{default}]"
-        yield f"  {key:32} {_docstrings_by_key(owner).get(name, '')}{shown}\n"
+    for part, names in KEYS.items():
+        for name in names.split():
+            owner = _class_with_key(part, name)
+            value = next(field.default for field in fields(owner) if field.name == name)
+            default = _marked_names(value) if isinstance(value, Enum) else f"{value}"
+            shown = "" if value is None or value is MISSING else f" [{default}]"
+            yield f"  {f'{part}.{name}':32} {_docstrings_by_key(owner).get(name, '')}{shown}\n"
 
 
 def _class_with_key(part: str, name: str) -> type:
@@ -189,8 +163,7 @@ def run(arguments: CommandLine) -> int:
 
     with machine_output() if arguments.json else contextlib.nullcontext():
         composed = compose_or_join(arguments)
-        run_command = COMMANDS[composed.command].load()
-        return run_command(composed.config, composed.stored_config)
+        return COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

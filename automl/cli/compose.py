@@ -60,7 +60,6 @@ class HydraInput:
 class ComposedConfig:
     """A command line as a checked config, with the text that a study stores."""
 
-    command: str
     config: Config
     stored_config: str
     """The YAML that `resume` composes the same config from; it holds no credential."""
@@ -79,7 +78,7 @@ def compose_command(arguments: CommandLine, application: object = None) -> Compo
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
-        return ComposedConfig(arguments.command, config, stored_config_text(composed, config))
+        return ComposedConfig(config, stored_config_text(composed, config))
 
 
 def compose_or_join(arguments: CommandLine, application: object = None) -> ComposedConfig:
@@ -90,7 +89,7 @@ def compose_or_join(arguments: CommandLine, application: object = None) -> Compo
     """
     composed = compose_command(arguments, application)
     study = composed.config.study
-    is_sweep = composed.command == DEFAULT_COMMAND and application is None
+    is_sweep = arguments.command == DEFAULT_COMMAND and application is None
     if not is_sweep or not study.shared or study.name is None:
         return composed
     from automl.record.sharing.study_fetch import fetch_stored_config  # loads psycopg

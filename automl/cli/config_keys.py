@@ -1,6 +1,6 @@
-"""The keys and groups that there are, and what a wrong key is answered with.
+"""The keys and groups that there are, and what a wrong key or option is answered with.
 
-Hydra is not loaded here, so that a mistyped key on the command line is answered at once. Keys in
+Hydra is not loaded here, so that a wrong word on the command line is answered at once. Keys in
 config files, and keys that only another option has, are found by Hydra while it composes.
 """
 
@@ -51,8 +51,32 @@ _MAX_SHOWN = 2
 _MIN_SIMILARITY = 0.75
 """The least similarity of a word and a key's last part (difflib's ratio) for a suggestion. At
 difflib's default, 0.6, `depth` would be a `path`."""
+_NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "sampler": {
+        "tpe": ("bayesian", "bayes", "bayesopt", "bo", "gp", "optuna", "hyperopt"),
+        "grid": ("gridsearch", "gridsampler", "bruteforce", "exhaustive"),
+        "random": ("randomsearch", "randomized", "randomizedsearch", "uniform"),
+        "cmaes": ("cma", "evolution", "evolutionary", "genetic"),
+        "qmc": ("sobol", "halton", "quasirandom"),
+    },
+    "pruner": {
+        "halving": ("asha", "hyperband", "successivehalving", "sha", "bohb"),
+        "median": ("medianstopping", "medianpruner"),
+        "none": ("off", "no", "nop", "nopruner"),
+    },
+    "model": {
+        "boosting": ("xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gbdt"),
+        "trees": ("randomforest", "rf", "forest", "extratrees", "decisiontree"),
+        "mlp": ("network", "neuralnetwork", "nn", "fnn"),
+        "linear": ("logisticregression", "lr", "ridge", "lasso"),
+        "kernel": ("svm", "svc", "svr", "gaussianprocess", "knn"),
+    },
+}
+"""Names that other tools have for our options, by group and option, in small letters without `_`
+and `-`."""
 _PLAIN_OVERRIDE = re.compile(r"\+{0,2}(\w[\w-]*(?:\.\w[\w-]*)*)=([^,()]*)")
 """An override whose key and value mean the same to Hydra as they do here."""
+_PLAIN_OPTION = re.compile(r"[A-Za-z][\w.-]*")
 
 
 @functools.cache
@@ -89,30 +113,36 @@ def _walk(cls: type, prefix: str) -> Iterator[str]:
                 yield from _walk(kind, f"{name}.")
 
 
-def refuse_unknown_keys(overrides: Sequence[str]) -> None:
-    """Raise ConfigError for the first plain override, without groups of the user's, whose key no
-    option has."""
+def refuse_unknown_words(overrides: Sequence[str]) -> None:
+    """Raise ConfigError for the first plain override whose key no option has, or that chooses an
+    option that is not in `conf/`. The caller makes sure that there are no groups of the user's."""
+    if any(line.lstrip("+").startswith("hydra.searchpath") for line in overrides):
+        return  # it may add groups
     for line in overrides:
         match = _PLAIN_OVERRIDE.fullmatch(line)
-        if match is None:
+        if match is None or match[1].startswith("hydra."):
             continue
         part, _, rest = match[1].partition(".")
-        if part == "hydra":
-            return  # hydra.searchpath may add groups
         key = f"{part}.{rest.partition('.')[0]}" if rest else part
         if part not in config_keys(Config):
             raise ConfigError(unknown_key_text(part, Config, "" if rest else match[2]))
         if part not in OPTIONS_BY_CLASS and part != "space" and key not in all_config_keys():
             owner = type(getattr(Config(), part))
             raise ConfigError(unknown_key_text(key, owner, match[2]))
+        if part in config_groups() and not rest and _PLAIN_OPTION.fullmatch(match[2]):
+            options = sorted(file.stem for file in (conf_dir() / part).glob("*.yaml"))
+            is_known = match[2] in (*options, "null") or match[2].endswith(SCHEMA_SUFFIX)
+            if not is_known:
+                raise ConfigError(unknown_option_text(part, match[2], options))
 
 
 def unknown_key_text(key: str, owner: type | None, value: str = "") -> str:
     """Return the refusal of a key, with the closest key and all keys of its part; `value` is the
     value that was given for it."""
     part, _, last = key.rpartition(".")
-    hint = closest_word(key, [k for k in all_config_keys() if k.count(".") == key.count(".")])
-    if not hint or keys_meant(key):
+    level = [k for k in all_config_keys() if k.count(".") == key.count(".")]
+    hint = closest_word(key, [k for k in level if k not in _PARTS_OF_COMMANDS])
+    if not hint or (not part and _is_like_setting(key.replace("-", "_"))):
         hint = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
     options = [
         name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in config_keys(cls)
@@ -127,6 +157,22 @@ def unknown_key_text(key: str, owner: type | None, value: str = "") -> str:
     known_keys = config_keys(owner) if is_dataclass(owner) and isinstance(owner, type) else ()
     listed = f" Keys{f' of {part}' if part else ''}: {', '.join(known_keys)}." if known_keys else ""
     return f"{key}: there is no such key.{hint}{listed}"
+
+
+def unknown_option_text(group: str, name: str, options: Sequence[str]) -> str:
+    """Return the refusal of an option, with the one that was meant and all options of its group."""
+    plain = name.lower().replace("_", "").replace("-", "")
+    names_elsewhere = _NAMES_ELSEWHERE.get(group, {})
+    meant = next((option for option, names in names_elsewhere.items() if plain in names), None)
+    if meant is not None:
+        hint = f" Write {group}={meant}."
+    elif group == "data" and name.endswith((".csv", ".tsv", ".parquet")):
+        hint = f" Write data=csv data.path={name} data.target=COLUMN."
+    else:
+        hint = closest_word(name, options)
+    return (
+        f"{group}={name}: there is no such option.{hint} Options of {group}: {', '.join(options)}."
+    )
 
 
 def missing_value_text(word: str) -> str | None:
@@ -161,6 +207,13 @@ def _similar(name: str) -> list[str]:
     longer = [last for last in lasts if last.startswith(f"{name}_")]
     found = longer or difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
     return [key for last in found[:1] for key in keys_meant(last)]
+
+
+def _is_like_setting(name: str) -> bool:
+    """Return whether a word is, or is closest to, the last part of a key rather than a part."""
+    lasts = [key.rpartition(".")[2] for key in all_config_keys()]
+    closest = difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
+    return bool(keys_meant(name)) or (bool(closest) and closest[0] not in config_keys(Config))
 
 
 def _typed(key: str, value: str) -> str:

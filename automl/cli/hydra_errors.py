@@ -9,7 +9,7 @@ refused with the setting that has the effect here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -29,34 +29,12 @@ from automl.cli.config_keys import (
     config_groups,
     missing_value_text,
     unknown_key_text,
+    unknown_option_text,
 )
 from automl.cli.space_overrides import SPACE_FORMS_TEXT
 from automl.errors import ConfigError
 from automl.record.study_files import LOGS_FOLDER, SWEEP_LOG
 
-_NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "sampler": {
-        "tpe": ("bayesian", "bayes", "bayesopt", "bo", "gp", "optuna", "hyperopt"),
-        "grid": ("gridsearch", "gridsampler", "bruteforce", "exhaustive"),
-        "random": ("randomsearch", "randomized", "randomizedsearch", "uniform"),
-        "cmaes": ("cma", "evolution", "evolutionary", "genetic"),
-        "qmc": ("sobol", "halton", "quasirandom"),
-    },
-    "pruner": {
-        "halving": ("asha", "hyperband", "successivehalving", "sha", "bohb"),
-        "median": ("medianstopping", "medianpruner"),
-        "none": ("off", "no", "nop", "nopruner"),
-    },
-    "model": {
-        "boosting": ("xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gbdt"),
-        "trees": ("randomforest", "rf", "forest", "extratrees", "decisiontree"),
-        "mlp": ("network", "neuralnetwork", "nn", "fnn"),
-        "linear": ("logisticregression", "lr", "ridge", "lasso"),
-        "kernel": ("svm", "svc", "svr", "gaussianprocess", "knn"),
-    },
-}
-"""Names that other tools have for our options, by group and option, in small letters without `_`
-and `-`."""
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 
@@ -165,26 +143,11 @@ def _missing_file(error: MissingConfigException) -> str:
     if options:
         where = _in_file(error)
         prefix = "" if where in ("", "sweep.yaml: ", "stored_config.yaml: ") else where
-        meant = _option_meant(group, name, options)
-        return (
-            f"{prefix}{group}={name}: there is no such option.{meant} "
-            f"Options of {group}: {', '.join(options)}."
-        )
+        return prefix + unknown_option_text(group, name, options)
     if group in config_groups():
         return f"{_in_file(error)}{missing}: there is no such file in conf/ nor in --config-dir."
     near = closest_word(group, config_groups())
     return f"{group}: there is no such group.{near} Groups: {_groups()}."
-
-
-def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
-    """Return the sentence with the option that does what `name` is called elsewhere."""
-    plain = name.lower().replace("_", "").replace("-", "")
-    for option, names in _NAMES_ELSEWHERE.get(group, {}).items():
-        if plain in names:
-            return f" Write {group}={option}."
-    if group == "data" and name.endswith((".csv", ".tsv", ".parquet")):
-        return f" Write data=csv data.path={name} data.target=COLUMN."
-    return closest_word(name, options)
 
 
 def _brief(text: str) -> str:

@@ -33,7 +33,6 @@ from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.secrets import carries_credential
 from automl.record.study_files import StudyFiles
-from automl.tracking.tracking_uri import DEFAULT_URI, TRACKING_URI_VARIABLE
 
 _FILES = ("data.path", "data.test_path")
 _STORES = ("tracking.uri", "study.storage")
@@ -69,6 +68,9 @@ def absolute_stored_paths(
 
 
 def _absolute(stored: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str]]:
+    # loads importlib.metadata, which costs 15 ms
+    from automl.tracking.tracking_uri import DEFAULT_URI, TRACKING_URI_VARIABLE
+
     for key in _FILES:
         path = _value(stored, key)
         if path is not None and not Path(path).expanduser().is_absolute():

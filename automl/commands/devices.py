@@ -26,8 +26,8 @@ from automl.config import Config, ExecutionKind
 from automl.config.execution import LOCAL_ADDRESS
 from automl.devices.device_reader import (
     FIRST_READING_SECONDS,
-    LookElsewhere,
     ReaderThread,
+    ReadOtherPromises,
     open_device_reader,
     take_reading,
 )
@@ -86,7 +86,7 @@ class _WatchSource:
     """The readers that `devices watch=true` shows, of this machine or of a cluster."""
 
     reader: DeviceReader
-    elsewhere: LookElsewhere | None = None
+    elsewhere: ReadOtherPromises | None = None
     lost: Callable[[], AutoMLError | None] = lambda: None
     """Returns the error if nothing can be read any more, else None."""
 

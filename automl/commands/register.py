@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from automl.commands.export import make_package, refuse_unservable_format
 from automl.commands.models.champion import (
     ChampionComparison,
     ModelAlias,
     choose_alias,
     model_description,
 )
-from automl.commands.models.model_package import make_package, refuse_unservable_format
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import (
     TableModel,
@@ -161,8 +161,11 @@ def register_model(config: Config, say: Say) -> RegistrationResult:
         registry = open_registry(config.tracking, config.register.name or directory.name)
         registry.refuse_taken(owner, shared=shared)
 
-        from automl.commands.models.model_upload import make_new_model
-        from automl.commands.models.unseen_rows import compare_with_champion, rows_unseen_by
+        from automl.commands.models.new_version import (
+            compare_with_champion,
+            make_new_model,
+            rows_unseen_by,
+        )
         from automl.data.scoring.evaluation import open_evaluation
 
         model = open_model(config, choice)
@@ -204,7 +207,7 @@ def _put_version(
     new: NewModel,
     choose_for: Callable[[RegisteredVersion | None], ModelAlias],
 ) -> tuple[RegisteredVersion, ModelAlias]:
-    from automl.commands.models.model_upload import put_model
+    from automl.commands.models.new_version import put_model
 
     versions = registry.versions()
     champion_number = registry.alias(CHAMPION)

@@ -11,7 +11,7 @@ import base64
 import binascii
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
@@ -30,7 +30,19 @@ PLAIN_NUMBERS_REASON = "numbers"
 
 
 @dataclass(frozen=True)
-class DateReading:
+class PlainReading:
+    """Base of the readings, which says how each is stored."""
+
+    kind: ClassVar[str]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fields as plain values, and the kind; `reading_from_plain` is the reverse."""
+        values = {"kind": self.kind, **{f.name: getattr(self, f.name) for f in fields(self)}}
+        return {key: value for key, value in values.items() if value is not False}
+
+
+@dataclass(frozen=True)
+class DateReading(PlainReading):
     """Reads a column of points in time: each cell becomes the numbers `text_values.DATE_PARTS`."""
 
     kind: ClassVar[str] = "date"
@@ -45,12 +57,9 @@ class DateReading:
         """Return the names of the numbers that a cell becomes."""
         return DATE_PARTS
 
-    def plain(self) -> dict[str, Any]:
-        return {"kind": self.kind, "name": self.name, "format": self.format}
-
 
 @dataclass(frozen=True)
-class NumberReading:
+class NumberReading(PlainReading):
     """Reads a column of numbers in texts; a text that says no number counts as missing."""
 
     kind: ClassVar[str] = "number"
@@ -62,12 +71,9 @@ class NumberReading:
     unit: str
     """The unit or currency beside the numbers, in lower case; empty: there is none."""
 
-    def plain(self) -> dict[str, Any]:
-        return {"kind": self.kind, "name": self.name, "mark": self.mark, "unit": self.unit}
-
 
 @dataclass(frozen=True)
-class FrequencyReading:
+class FrequencyReading(PlainReading):
     """Reads how often a category was in the training part, as a logarithm.
 
     The column is a category column, too.
@@ -81,13 +87,9 @@ class FrequencyReading:
     verbatim: bool = False
     """Whether categories are codes: a cell belongs to one only if it is written alike."""
 
-    def plain(self) -> dict[str, Any]:
-        own = {"verbatim": True} if self.verbatim else {}
-        return {"kind": self.kind, "name": self.name, "counts": dict(self.counts), **own}
-
 
 @dataclass(frozen=True)
-class TextReading:
+class TextReading(PlainReading):
     """Reads texts as topics: words are hashed, weighed by how rare they are, and projected.
 
     This is latent semantic analysis (Deerwester et al. 1990).
@@ -118,14 +120,6 @@ class TextReading:
     @property
     def parts(self) -> tuple[str, ...]:
         return tuple(f"topic{i}" for i in range(len(self.arrays[1])))
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "idf": self.idf,
-            "components": self.components,
-        }
 
 
 Reading: TypeAlias = "DateReading | NumberReading | FrequencyReading | TextReading"
@@ -334,22 +328,17 @@ def _check_made(column: NumberColumn, parts: Sequence[str]) -> None:
 def _check_kinds(column: Column) -> None:
     """Raise TypeError where a value has not the column's type, ValueError for a scale that cannot
     be divided by."""
-    names = (
-        (column.name, column.made_of, column.part)
-        if isinstance(column, NumberColumn)
-        else (column.name,)
-    )
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError("a column without a name")
-    flag, *others = (
-        (column.has_indicator, column.mean, column.scale, column.fill)
-        if isinstance(column, NumberColumn)
-        else (column.has_other, *column.categories)
-    )
-    kinds = (int, float) if isinstance(column, NumberColumn) else (str,)
-    flags = (flag, getattr(column, "verbatim", False))
-    if {*map(type, flags)} != {bool} or any(type(value) not in kinds for value in others):
-        raise TypeError(f"the column {column.name[:50]!r} holds what no column does")
+    texts: tuple[object, ...] = (column.name,)
+    flags: tuple[object, ...]
+    numbers: tuple[object, ...] = ()
+    if isinstance(column, NumberColumn):
+        texts, flags = (*texts, column.made_of, column.part), (column.has_indicator,)
+        numbers = (column.mean, column.scale, column.fill)
+    else:
+        texts, flags = (*texts, *column.categories), (column.has_other, column.verbatim)
+    found = {*map(type, texts)}, {*map(type, flags)}, {*map(type, numbers)}
+    if found[0] != {str} or found[1] != {bool} or not found[2] <= {int, float}:
+        raise TypeError(f"the column {str(column.name)[:50]!r} holds what no column does")
     if isinstance(column, NumberColumn) and not column.scale > 0:
         raise ValueError(f"the column {column.name[:50]!r} has no scale")
 

@@ -26,9 +26,9 @@ from automl.devices.device_reading import (
     DeviceReadError,
     DeviceReading,
     DeviceSnapshot,
-    Elsewhere,
     HeldBytes,
     NodesReader,
+    OtherPromises,
 )
 from automl.devices.device_selection import (
     are_named_by_number,
@@ -91,7 +91,7 @@ class CompositeReader(DeviceReader):
 __all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_device_reader", "take_reading"]
 
 
-LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
+ReadOtherPromises: TypeAlias = Callable[[float], OtherPromises]
 """Returns what other sweeps have promised that a reading begun at this time may miss."""
 
 Reserved: TypeAlias = Callable[[], HeldBytes]
@@ -226,7 +226,7 @@ class ReaderThread:
         interval_seconds: float,
         reserved: Reserved,
         on_reading: Callable[[DeviceReading], None],
-        elsewhere: LookElsewhere | None = None,
+        elsewhere: ReadOtherPromises | None = None,
     ) -> None:
         self._reader = reader
         self._interval_seconds = interval_seconds
@@ -257,12 +257,12 @@ class ReaderThread:
             self._stopping.wait(self._interval_seconds)
 
 
-def _no_promises_elsewhere(begun_seconds: float) -> Elsewhere:
+def _no_promises_elsewhere(begun_seconds: float) -> OtherPromises:
     return {}
 
 
 def take_reading(
-    reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = _no_promises_elsewhere
+    reader: DeviceReader, reserved: Reserved, elsewhere: ReadOtherPromises = _no_promises_elsewhere
 ) -> DeviceReading:
     """Take one reading of the devices.
 

@@ -22,7 +22,7 @@ K = TypeVar("K")
 
 HeldBytes: TypeAlias = "Mapping[tuple[DeviceId, ProcessId], int]"
 """Memory that our own processes hold, by device and process."""
-Elsewhere: TypeAlias = "Mapping[tuple[DeviceId, str], int]"
+OtherPromises: TypeAlias = "Mapping[tuple[DeviceId, str], int]"
 """Bytes that other sweeps on this machine have promised and NVML does not show.
 
 The key is the GPU, and a word for the promise that stays the same as long as the promise lasts.
@@ -121,7 +121,7 @@ class DeviceReading:
     devices: tuple[DeviceSnapshot, ...] = ()
     reserved_before: HeldBytes = field(default_factory=dict)
     reserved_after: HeldBytes = field(default_factory=dict)
-    promised_elsewhere: Elsewhere = field(default_factory=dict)
+    promised_elsewhere: OtherPromises = field(default_factory=dict)
     """Promises of other sweeps, read before the devices or later."""
     hosts: Mapping[str, HostState] = field(default_factory=dict)
     """Machines apart from their GPUs, by node. A machine without a GPU, or one that cannot be read,

@@ -5,8 +5,9 @@ Each sweep has one file in a folder that every user may write into, like /tmp. T
 nobody reads half of one. Files of others are untrusted: bounded in number, size and form, never
 followed as links, never waited for; an odd file counts for nothing.
 
-Each sweep shows its own promise before it reads those of others, so two sweeps cannot both overlook
-each other. What to promise is decided in `admission/memory_caps.py`.
+A sweep that decides on a start holds the `flock` of the folder itself, from reading the promises of
+others until its own is shown, so two sweeps cannot overlook each other. What to promise is decided
+in `admission/memory_caps.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from automl.devices.device_reading import Elsewhere
+from automl.devices.device_reading import OtherPromises
 from automl.trial import LOCAL_NODE, DeviceId
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ _LINE = re.compile(
     rb"((?:GPU|MIG)-[\w/-]{1,100}) (\w{1,20}) (\d{1,15})(?: (\d{1,15}))?\n", re.ASCII
 )
 _N_TRIES = 5
+LOCK_SECONDS = 1.0
+"""How long a decision of another sweep is waited for; one takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class PromiseFolder:
         """Descriptor of the file that is shown, kept open for its lock."""
         self._folder: int | None = None
         self._mute = False
+        self._lock_seconds = LOCK_SECONDS
         if folder is not None:
             try:
                 self._folder = _open_folder(Path(folder))
@@ -126,7 +131,7 @@ class PromiseFolder:
         if before is not None:
             os.close(before)  # only now: an unlocked file looks like a dead sweep's
 
-    def others(self, begun_seconds: float) -> Elsewhere:
+    def others(self, begun_seconds: float) -> OtherPromises:
         """Return what others show now that a reading begun at this time may have missed; any thread
         may ask."""
         if self._folder is None:
@@ -138,6 +143,28 @@ class PromiseFolder:
                     decode(_read_if_writer_lives(self._folder, name)), name, begun_seconds
                 )
         return found
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no other sweep enter meanwhile.
+
+        A sweep that hangs in there, or a folder that cannot be locked, is warned of once. Nobody
+        waits for it any more, until the lock is free again.
+        """
+        why_not: OSError | None = None
+        if self._folder is not None:
+            try:
+                _lock(self._folder, self._lock_seconds)
+            except OSError as error:  # a network file system may have no locks
+                why_not = error
+        if why_not is not None and self._lock_seconds:
+            _warn("the folder for that cannot be locked", why_not)
+        self._lock_seconds = LOCK_SECONDS if why_not is None else 0.0
+        try:
+            yield
+        finally:
+            if self._folder is not None and why_not is None:
+                fcntl.flock(self._folder, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Withdraw this sweep's promises, and close the folder."""
@@ -186,7 +213,7 @@ def folder_of(devices: Sequence[DeviceId], environment: Mapping[str, str]) -> st
 
 def missed_promises(
     promises: Sequence[MemoryPromise], writer: str, begun_seconds: float
-) -> Elsewhere:
+) -> OtherPromises:
     """Return the promises of a sweep that a reading begun at this time may have missed."""
     found: dict[tuple[DeviceId, str], int] = {}
     for p in promises:
@@ -286,6 +313,20 @@ def _read(folder: int, name: str) -> bytes | None:
         return b""
     finally:
         os.close(file)
+
+
+def _lock(folder: int, seconds: float) -> None:
+    """Lock the folder. Raises OSError where that is not possible in this time."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.001)
+        else:
+            return
 
 
 def _is_held(file: int) -> bool:

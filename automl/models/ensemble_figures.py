@@ -94,8 +94,7 @@ def ensemble_plots(
 def _unseen_rows(
     data: Dataset, models: Mapping[int, TrainedModel]
 ) -> tuple[DatasetPart, dict[int, TrainedModel]]:
-    """Return up to `MAX_ROWS` rows, and the models to ask for them, which have not trained on
-    them."""
+    """Return up to `MAX_ROWS` rows, and the models to ask, which did not train on them."""
     part, asked_models = data.validation, dict(models)
     if data.folds:
         part = data.train.take(data.folds[0].judged)

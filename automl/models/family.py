@@ -140,8 +140,7 @@ class Family(ModelConfig, ABC):
         return 1
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
-        """Return after how many reports without a better value a trial ends; None: at its
-        length."""
+        """Return how many reports without a better value end a trial; None: no number does."""
         return training.patience_epochs
 
     max_auto_rows: ClassVar[int | None] = None
@@ -251,8 +250,7 @@ class TrialEstimator(Protocol):
         """Train a trial to its end, from its checkpoint if there is one, and report to it."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:
-        """Return an empty pack (`packs.pack.PackSetup`), or raise anything: they must train
-        alone."""
+        """Return an empty pack (`packs.pack.PackSetup`), or raise if trials must train alone."""
 
 
 class TrainedModel(Protocol):

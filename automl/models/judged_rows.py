@@ -55,8 +55,7 @@ class JudgedTargets:
 
     @property
     def wants_metric(self) -> bool:
-        """Whether the study's metric needs the outputs, and is no sum that each epoch has
-        anyway."""
+        """Whether the metric needs the outputs, and is no sum that each epoch has anyway."""
         name = self.metric.removeprefix(JUDGED_PREFIX)
         known = self.metric.startswith(JUDGED_PREFIX) and name in prediction_metrics(
             self.task, self.loss

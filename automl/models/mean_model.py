@@ -1,7 +1,7 @@
 """Averages several models into one (Lakshminarayanan et al., 2017, https://arxiv.org/abs/1612.01474),
 and computes outputs of models with all cores that the process may use.
 
-It chooses no members; `ensemble_file.py` does.
+It chooses no members; `mean_model_file.py` does.
 """
 
 from __future__ import annotations

@@ -88,8 +88,7 @@ class Predictor(LoadedModel):
         return np.asarray(np.array(self.classes)[predict_labels(scores, self.threshold)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
-        """Return probabilities (N, C), in the order of `classes`. Raises AutoMLError for
-        regression."""
+        """Return probabilities (N, C) as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
         return class_probabilities(self.outputs(self.read(frame)))

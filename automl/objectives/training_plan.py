@@ -55,8 +55,8 @@ class WarmUp:
 
 
 @dataclass(frozen=True)
-class MemberPlan:
-    """The final training of one member of an ensemble."""
+class MemberTraining:
+    """The final training of one member of an ensemble, or of the one trial that is refitted."""
 
     params: Params
     """The params of the member, under the names that its study uses."""
@@ -69,8 +69,8 @@ class MemberPlan:
 
 
 @dataclass(frozen=True)
-class RefitPlan:
-    """The differences between the final training of a study's winner and a trial of the search."""
+class RefitTraining:
+    """Says how the trials of a refit train where that differs from a trial of the search."""
 
     keeps_last: bool = False
     """The last report counts as the best, because no rows are left to find a better one by."""
@@ -81,7 +81,7 @@ class RefitPlan:
     """One process uses all GPUs of the trial."""
     own_rows: RefitRows | None = None
     """The rows to train on, if a user's function returns the data (data=python)."""
-    members: tuple[MemberPlan, ...] = ()
+    members: tuple[MemberTraining, ...] = ()
     """The members of an ensemble, the heaviest first."""
     member_of_trial: tuple[int, ...] = ()
     """The place in `members` of each trial of the refit, by the trial's number."""
@@ -130,14 +130,14 @@ class TrainingPlan:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space, so that errors can list them."""
-    refit: RefitPlan | None = None
+    refit: RefitTraining | None = None
     """The plan of a final training; None: the trials are those of a search."""
     n_models: int = 1
     """Number of models that a trial trains, one for each fold."""
 
     @classmethod
     def from_config(
-        cls, config: Config, space: tuple[str, ...] = (), refit: RefitPlan | None = None
+        cls, config: Config, space: tuple[str, ...] = (), refit: RefitTraining | None = None
     ) -> TrainingPlan:
         """Return the plan that the settings describe."""
         model_family = family_of(config)

@@ -103,7 +103,7 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
 
 
 class TrainingSession:
-    """An `ObjectiveSession` for Python objectives and the built-in training, for many threads."""
+    """An `ObjectiveSession` for Python objectives and the built-in training."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class TrainingSession:
             return None
 
     def held_bytes(self) -> Sequence[int]:
-        """Return the bytes that torch holds on each device, caches included, in any thread."""
+        """Return the bytes that torch holds on each device, with caches; any thread may call."""
         if not self._uses_cuda():
             return ()
         import torch
@@ -222,7 +222,7 @@ class TrainingSession:
         return 0
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
-        """Limit the memory that torch may take on each of its devices, in any thread."""
+        """Limit the memory that torch may take on each device; any thread may call."""
         if self._uses_cuda():
             import torch
 

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -95,50 +96,29 @@ def _module_name(path: Path) -> str:
     return f"_automl_{name}" if is_taken else name
 
 
-def resolve_objective(target: str) -> Callable[..., Any]:
-    """Return the function that `objective.target` names.
+def _resolve_function(key: str, takes: str, target: str) -> Callable[..., Any]:
+    """Return the function or class that the setting `key` names; messages say what it `takes`.
 
     It is in a module in the current folder or on the Python path, or in a file
     (`train-model.py:train`). Raises ConfigError if the module is missing, fails on import (with its
-    own message), or has no such function. How to call it is decided in `function_call.py`.
+    own message), or has no such function.
     """
-    found = _resolve("objective.target", target)
+    found = _resolve(key, target)
     if not callable(found):
-        raise _no_function("objective.target", target, found, "an automl.TrialContext, or params")
+        raise ConfigError(
+            f"{key}={target}: this is no function but a {type(found).__name__}. "
+            f"Name a function that takes {takes}."
+        )
     return found  # type: ignore[no-any-return]
 
 
-def resolve_builder(target: str) -> Callable[..., Any]:
-    """Return the function or class that `model.target` names.
-
-    Raises ConfigError under the conditions of `resolve_objective`.
-    """
-    found = _resolve("model.target", target)
-    if not callable(found):
-        raise _no_function("model.target", target, found, "n_inputs, n_outputs and params")
-    return found  # type: ignore[no-any-return]
-
-
-def resolve_source(target: str) -> Callable[..., Any]:
-    """Return the function that `data.source` names.
-
-    Raises ConfigError under the conditions of `resolve_objective`.
-    """
-    found = _resolve("data.source", target)
-    if not callable(found):
-        raise _no_function("data.source", target, found, "no arguments, and returns the data")
-    return found  # type: ignore[no-any-return]
-
-
-def resolve_loss(target: str) -> Callable[..., Any]:
-    """Return the function that `training.loss` names.
-
-    Raises ConfigError under the conditions of `resolve_objective`.
-    """
-    found = _resolve("training.loss", target)
-    if not callable(found):
-        raise _no_function("training.loss", target, found, "outputs and targets, both tensors")
-    return found  # type: ignore[no-any-return]
+resolve_objective = partial(
+    _resolve_function, "objective.target", "an automl.TrialContext, or params"
+)
+"""Returns the function of a target. `function_call.py` decides how it is called."""
+resolve_builder = partial(_resolve_function, "model.target", "n_inputs, n_outputs and params")
+resolve_source = partial(_resolve_function, "data.source", "no arguments, and returns the data")
+resolve_loss = partial(_resolve_function, "training.loss", "outputs and targets, both tensors")
 
 
 def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
@@ -179,9 +159,10 @@ def _resolve(key: str, target: str) -> Any:
     found: Any = (import_file if is_file else _import)(key, module_name, target)
     for name in path.split("."):
         if not hasattr(found, name):
+            known = [known for known, _ in inspect.getmembers(found, inspect.isfunction)]
             raise ConfigError(
                 f"{key}={target}: {module_name} has no {path}. "
-                f"It has: {', '.join(_functions_of(found)) or 'no functions'}."
+                f"It has: {', '.join(known) or 'no functions'}."
             )
         found = getattr(found, name)
     return found
@@ -205,17 +186,6 @@ def _import(key: str, module_name: str, target: str) -> ModuleType:
         raise import_failed(key, module_name, target, error) from error
     except (Exception, SystemExit) as error:  # the user's module may raise anything at its top
         raise import_failed(key, module_name, target, error) from error
-
-
-def _no_function(key: str, target: str, found: object, takes: str) -> ConfigError:
-    return ConfigError(
-        f"{key}={target}: this is no function but a {type(found).__name__}. "
-        f"Name a function that takes {takes}."
-    )
-
-
-def _functions_of(found: object) -> list[str]:
-    return [name for name, _ in inspect.getmembers(found, inspect.isfunction)]
 
 
 def open_inside(entry: ProcessEntry | None) -> LoggingRedirect:

@@ -11,9 +11,6 @@ disk when `flush` returns, or soon after `flush_soon`; many appends share one fl
 `seal_line` turns `{"n":1}` into `{"n":1,"crc":"…"}`, so that `is_line_damaged` finds a flipped bit.
 Readers that do not know the checksum see one more key. A line without a checksum (from an earlier
 version or another program) counts as undamaged.
-
-This module does not interpret the lines. The event log and the journal, which are built on it,
-decide what a line says and when it must be flushed.
 """
 
 from __future__ import annotations

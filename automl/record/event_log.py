@@ -38,53 +38,29 @@ from automl.record.texts import (
     redact_settings,
     redact_tag,
 )
-from automl.trial import (
-    CheckpointWritten,
-    EnsembleBuilt,
-    Event,
-    ExportTuned,
-    FailedOutcome,
-    FinishedOutcome,
-    InterruptedOutcome,
-    MemoryPeakMeasured,
-    MetricsReported,
-    ModelsEvaluated,
-    OutOfMemoryOutcome,
-    PaceMeasured,
-    ParamsSuggested,
-    PrunedOutcome,
-    ReportWritten,
-    SweepEnded,
-    SweepStarted,
-    TooLargeOutcome,
-    TrialEvent,
-    TrialOutcome,
-    TrialStarted,
-    TrialTagged,
-    ValuesLogged,
-)
+from automl.trial import Event, events
 
 EVENT_KINDS: dict[str, type[Any]] = {
-    "Started": TrialStarted,
-    "Suggested": ParamsSuggested,
-    "Reported": MetricsReported,
-    "Tagged": TrialTagged,
-    "Logged": ValuesLogged,
-    "Checkpointed": CheckpointWritten,
-    "MemoryPeak": MemoryPeakMeasured,
-    "Finished": FinishedOutcome,
-    "Pruned": PrunedOutcome,
-    "TooLarge": TooLargeOutcome,
-    "Interrupted": InterruptedOutcome,
-    "Failed": FailedOutcome,
-    "OutOfMemory": OutOfMemoryOutcome,
-    "SweepStarted": SweepStarted,
-    "SweepEnded": SweepEnded,
-    "Paced": PaceMeasured,
-    "Evaluated": ModelsEvaluated,
-    "Ensembled": EnsembleBuilt,
-    "Tuned": ExportTuned,
-    "ReportPage": ReportWritten,
+    "Started": events.TrialStarted,
+    "Suggested": events.ParamsSuggested,
+    "Reported": events.MetricsReported,
+    "Tagged": events.TrialTagged,
+    "Logged": events.ValuesLogged,
+    "Checkpointed": events.CheckpointWritten,
+    "MemoryPeak": events.MemoryPeakMeasured,
+    "Finished": events.FinishedOutcome,
+    "Pruned": events.PrunedOutcome,
+    "TooLarge": events.TooLargeOutcome,
+    "Interrupted": events.InterruptedOutcome,
+    "Failed": events.FailedOutcome,
+    "OutOfMemory": events.OutOfMemoryOutcome,
+    "SweepStarted": events.SweepStarted,
+    "SweepEnded": events.SweepEnded,
+    "Paced": events.PaceMeasured,
+    "Evaluated": events.ModelsEvaluated,
+    "Ensembled": events.EnsembleBuilt,
+    "Tuned": events.ExportTuned,
+    "ReportPage": events.ReportWritten,
 }
 """The class of each event by its name in event logs. Logs of earlier versions have the same names,
 so a class may be renamed and a name here may not."""
@@ -110,21 +86,21 @@ def encode_event(event: Event, attempt: int | None = None) -> bytes:
     for name in _FIELDS[kind]:
         fields[name] = getattr(event, name)
     match event:
-        case MetricsReported():
+        case events.MetricsReported():
             fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
-        case TrialTagged():
+        case events.TrialTagged():
             fields |= redact_tag(event.name, event.text)
-        case ValuesLogged():
+        case events.ValuesLogged():
             fields["params"] = redact_settings(event.params)
-        case FailedOutcome():
+        case events.FailedOutcome():
             fields |= {"cause": fit_line(event.cause), "details": fit_text(event.details)}
-        case InterruptedOutcome() | OutOfMemoryOutcome() | TooLargeOutcome():
+        case events.InterruptedOutcome() | events.OutOfMemoryOutcome() | events.TooLargeOutcome():
             fields["cause"] = fit_line(event.cause)
-        case SweepStarted():
+        case events.SweepStarted():
             fields["settings"] = redact_settings(event.settings)
-        case ExportTuned():
+        case events.ExportTuned():
             fields["model"] = fit_line(event.model)
-        case SweepEnded():
+        case events.SweepEnded():
             fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
     if attempt is not None:
         fields["attempt"] = attempt
@@ -204,7 +180,7 @@ def _instance(expected: type[Any] | tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-_FLUSHED_AT_ONCE = (TrialOutcome, SweepStarted, SweepEnded)
+_FLUSHED_AT_ONCE = (events.TrialOutcome, events.SweepStarted, events.SweepEnded)
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +256,7 @@ class EventLog:
             if new is not event:
                 line = self._line(new)
             append_number = self._file.append(line)
-            if isinstance(new, TrialEvent):
+            if isinstance(new, events.TrialEvent):
                 self._device_time.take(new)
         if isinstance(event, _FLUSHED_AT_ONCE):
             self._file.flush(append_number)
@@ -312,7 +288,7 @@ class EventLog:
 
     def _with_relative_path(self, event: Event) -> Event:
         """Return `event` with a checkpoint's path relative to the study, which may move."""
-        if not isinstance(event, CheckpointWritten):
+        if not isinstance(event, events.CheckpointWritten):
             return event
         path, folder = Path(event.path), self._path.parent
         inside = path.is_relative_to(folder)

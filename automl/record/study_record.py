@@ -100,7 +100,13 @@ class StudyRecord:
 
     def ranking(self) -> tuple[TrialRecord, ...]:
         """Return the trials that ended with a value, the best first."""
-        ranked = [trial for trial in self.trials.values() if _has_rank(trial)]
+        ranked = [
+            trial
+            for trial in self.trials.values()
+            if trial.state in RANKED_STATES
+            and trial.value is not None
+            and math.isfinite(trial.value)
+        ]
         returned = self._returned
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
@@ -114,13 +120,14 @@ class StudyRecord:
     def best_values(self) -> list[float]:
         """Return the best value so far after each trial that ended, from the first value on."""
         returned, better = self._returned, self.metric.direction.better
+        comparable = [t for t in self.ranking() if may_be_best(t.state, returned=returned)]
+        values = {trial.number: trial.value for trial in comparable}
         ended = [trial for trial in self.trials.values() if trial.ended is not None]
         found: list[float] = []
         for trial in sorted(ended, key=lambda trial: trial.ended or 0.0):
-            compares = _has_rank(trial) and may_be_best(trial.state, returned=returned)
-            if compares and trial.value is not None:
-                is_better = not found or better(trial.value, found[-1])
-                found.append(trial.value if is_better else found[-1])
+            value = values.get(trial.number)
+            if value is not None and (not found or better(value, found[-1])):
+                found.append(value)
             else:
                 found += found[-1:]
         return found
@@ -156,10 +163,6 @@ class StudyRecord:
         assert trial.value is not None
         sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
         return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
-
-
-def _has_rank(trial: TrialRecord) -> bool:
-    return trial.state in RANKED_STATES and trial.value is not None and math.isfinite(trial.value)
 
 
 class LoggedHistory:

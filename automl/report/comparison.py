@@ -192,7 +192,7 @@ def _curves(studies: Sequence[StudyData]) -> ReportSection:
     legend = [(name, f"line {i % N_COLOURS + 1}") for i, name in enumerate(names)]
     table = text_table(("study", "drawn as"), legend, n_text=2)
     sentence = "Each study's best value so far, over its trials and its time, and all its values."
-    return ReportSection("curves", "Progress", (sentence,), tuple(charts), (table,))
+    return ReportSection("curves", "Progress", (sentence,), tuple(charts), tables=(table,))
 
 
 def _steps_chart(

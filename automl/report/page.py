@@ -6,6 +6,7 @@ same without the script, which only sorts, filters and copies. `page.html.jinja`
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import time
@@ -18,7 +19,13 @@ from markupsafe import Markup
 
 from automl.config import StudyConfig
 from automl.record.disk import write_atomically
-from automl.record.study_files import StudyFiles
+from automl.record.study_files import (
+    CALIBRATION_PLOT,
+    ERRORS_PLOT,
+    IMPORTANCES_PLOT,
+    PREDICTED_PLOT,
+    StudyFiles,
+)
 from automl.record.texts import fit_line
 from automl.report.findings import range_edges
 from automl.report.param_sections import parallel_section, params_section, path_section
@@ -39,8 +46,21 @@ N_STATIC = 15
 """Rows of the table of trials without the script."""
 
 
+IMAGES = {
+    IMPORTANCES_PLOT: "how much the loss rises where a column is shuffled",
+    ERRORS_PLOT: "what rows of each class are taken for",
+    CALIBRATION_PLOT: "predicted probabilities against observed shares",
+    PREDICTED_PLOT: "predicted values against true ones",
+}
+"""Pictures of a study's ensemble, and what each shows."""
+MAX_IMAGE_BYTES = 400_000
+
+
 def report_sections(
-    data: StudyData, study: StudyConfig, choice: str | None
+    data: StudyData,
+    study: StudyConfig,
+    choice: str | None,
+    images: Sequence[tuple[str, str]] = (),
 ) -> Sequence[ReportSection]:
     """Return the sections of the page, in their order. `choice`: the param that names the family
     of a model; None: all trials have one family."""
@@ -53,7 +73,7 @@ def report_sections(
         path_section(data),
         parallel_section(data),
         curves_section(data),
-        families_section(data, choice),
+        families_section(data, choice, images),
         timeline_section(data),
         failures_section(data),
         cost_section(data),
@@ -67,8 +87,20 @@ def write_report(data: StudyData, directory: Path, choice: str | None = None) ->
     """Write `report.html` of a study at its place, and return its path. Raises StorageError."""
     study = StudyConfig(name=directory.name, dir=str(directory.parent))
     path = StudyFiles(directory).report
-    write_atomically(path, report_page(data, report_sections(data, study, choice)))
+    sections = report_sections(data, study, choice, _images(StudyFiles(directory).plots))
+    write_atomically(path, report_page(data, sections))
     return path
+
+
+def _images(plots: Path) -> list[tuple[str, str]]:
+    """Return the pictures of the ensemble, each with what it shows; links are left out."""
+    found = []
+    for name, text in IMAGES.items():
+        file = plots / name
+        if not file.is_symlink() and file.is_file() and file.stat().st_size <= MAX_IMAGE_BYTES:
+            png = base64.b64encode(file.read_bytes()).decode("ascii")
+            found.append((text, f"data:image/png;base64,{png}"))
+    return found
 
 
 def report_page(data: StudyData, sections: Sequence[ReportSection]) -> str:

@@ -46,7 +46,7 @@ def params_section(data: StudyData) -> ReportSection | None:
     return ReportSection(
         "params",
         "What mattered",
-        (sentence, *map(_edge_sentence, edges)),
+        (sentence, *(map(_edge_sentence, edges) if edges else _no_edges(data))),
         tuple(charts),
         tables=(table,) if charts and found[0].share else (),
     )
@@ -71,6 +71,13 @@ def _edge_sentence(edge: RangeEdge) -> str:
         f"The best {edge.name} lies at the {end} end of its range ({number_text(edge.bound)}); "
         f"a study with {edge.override} would look beyond."
     )
+
+
+def _no_edges(data: StudyData) -> Sequence[str]:
+    """Return a sentence that no range need be wider, if the study declares ranges."""
+    if not any(scale.is_declared for scale in data.scales.values()):
+        return ()
+    return ("The best values lie within their ranges, not at an edge: no range has to be wider.",)
 
 
 def _importance_chart(found: Sequence[ParamImportance]) -> str:

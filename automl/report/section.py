@@ -45,6 +45,8 @@ class ReportSection:
     """Commands to copy, each with what it does."""
     has_trials: bool = False
     """Whether the table of all trials stands here."""
+    images: tuple[tuple[str, str], ...] = ()
+    """Pictures that exist as PNG files: what each shows, and its file as a `data:` address."""
 
 
 def text_table(

@@ -241,8 +241,10 @@ def cost_section(data: StudyData) -> ReportSection | None:
 # --- tables of data: families and ensemble -------------------------------------------------------
 
 
-def families_section(data: StudyData, choice: str | None) -> ReportSection | None:
-    """Return the leaderboard of families, and the members of the ensemble.
+def families_section(
+    data: StudyData, choice: str | None, images: Sequence[tuple[str, str]] = ()
+) -> ReportSection | None:
+    """Return the leaderboard of families, the members of the ensemble, and pictures of it.
 
     `choice`: the param that names the family; None: the study has one family.
     """
@@ -285,7 +287,9 @@ def families_section(data: StudyData, choice: str | None) -> ReportSection | Non
         )
     if not tables:
         return None
-    return ReportSection("models", "Models", tuple(sentences), tables=tuple(tables))
+    return ReportSection(
+        "models", "Models", tuple(sentences), images=tuple(images), tables=tuple(tables)
+    )
 
 
 def _family_of(data: StudyData, number: int, choice: str | None) -> str:

@@ -1,13 +1,20 @@
-"""The params of trials that ask for them while they run: drawn one by one, and stored at once.
+"""Params that an objective written for Optuna asks for while it runs: drawn one by one, and stored
+at once.
 
 A drawn value is in the storage before the trial gets it. A trial that was killed and goes on thus
 gets the same values again, and the params that trials asked for are known when the study is opened
-again. `discovered_space.py` tells which params can be drawn before a trial starts.
+again.
+
+Once `N_ALIKE_TRIALS` trials in a row asked for the same params, the params that all trials have,
+over the same range, are known: they are drawn before a trial starts, as if they had been written. A
+param that some trials lack, or whose range depends on other values, is asked for in each trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from optuna.distributions import (
@@ -20,7 +27,6 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 
 from automl.errors import ConfigError
-from automl.search.discovered_space import FoundSpace
 from automl.search.domains import ChoiceDomain, Domain, RangeDomain, parse_domain
 from automl.search.optuna_trials import optuna_distribution
 from automl.search.samplers.sampler import Sampler, SamplerInputs, sampler_seed
@@ -28,13 +34,128 @@ from automl.search.search_space import SearchSpace, SpaceParam
 from automl.search.storage import NOT_SUGGESTED, OpenStorage, as_asked
 from automl.trial import ParamQuestion, Params, ParamValue, SpaceEntry
 
+N_ALIKE_TRIALS = 3
+"""The space is stable after this many trials in a row that showed nothing new."""
+
+
+@dataclass(frozen=True)
+class FoundParam:
+    """A param that the objective asked for and that was not written in the space."""
+
+    domain: Domain
+    """The domain of the param; if it varies, from the lowest to the highest value of all trials."""
+    n_trials: int = 1
+    """The number of trials that asked for the param."""
+    varies: bool = False
+    """Trials asked for the param with different domains."""
+    sometimes: bool = False
+    """There is a trial that trained without the param."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the param can be drawn before its trial starts."""
+        return not self.varies and not self.sometimes
+
+    def asked_again(self, domain: Domain) -> FoundParam:
+        """Return the param after one more trial asked for it, with this domain."""
+        return replace(
+            self,
+            domain=_hull(self.domain, domain),
+            n_trials=self.n_trials + 1,
+            varies=self.varies or domain != self.domain,
+        )
+
+
+class FoundSpace:
+    """Folds the ended trials of a study into the space that their objective asks for."""
+
+    def __init__(self, written: SearchSpace) -> None:
+        self.written = written
+        self.params: dict[str, FoundParam] = {}
+        """The params that were not written, by name, in the order of their first appearance."""
+        self.is_stable = False
+        """Whether the found params are drawn ahead; never turns false again. Params found later are
+        added at once."""
+        self._n_trained = 0
+        self._n_asked = 0
+        """The number of trials that asked for any param."""
+        self._n_alike = 0
+
+    def take(self, domains: Mapping[str, Domain], *, trained: bool) -> None:
+        """Take the domains that a trial asked for.
+
+        Only a trial that `trained` shows by its missing params that they are optional, and counts
+        as a trial without anything new.
+        """
+        before = self.shape()
+        self._n_asked += bool(domains)
+        for name, domain in domains.items():
+            if name in self.params:
+                self.params[name] = self.params[name].asked_again(domain)
+            elif name not in self.written.names:
+                self.params[name] = FoundParam(domain, sometimes=self._n_trained > 0)
+        if trained:
+            self._n_trained += 1
+            for name in self.params.keys() - domains.keys():
+                self.params[name] = replace(self.params[name], sometimes=True)
+        if self.shape() != before:
+            self._n_alike = 0
+        self._n_alike += trained
+        self.is_stable |= self._n_alike >= N_ALIKE_TRIALS
+
+    def known(self) -> SearchSpace:
+        """Return the space of the params that are drawn before a trial starts."""
+        found = self.params.items() if self.is_stable else ()
+        known = (SpaceParam(name, param.domain) for name, param in found if param.is_known)
+        return SearchSpace((*self.written.params, *known))
+
+    def lines(self) -> Iterator[str]:
+        """Yield lines of YAML that could be written as the space, one per param."""
+        for name, param in self.params.items():
+            yield f"{_yaml_name(name)}: {_yaml_domain(param.domain)}{self._remark(param)}"
+
+    def shape(self) -> Mapping[str, tuple[bool, bool]]:
+        """Return by name whether a param's range varies, and whether some trials lack the param.
+
+        The result stays the same from trial to trial once everything was seen.
+        """
+        return {name: (param.varies, param.sometimes) for name, param in self.params.items()}
+
+    def _remark(self, param: FoundParam) -> str:
+        remarks = []
+        if param.varies:
+            remarks.append("its range depends on the other values")
+        if param.sometimes:
+            remarks.append(f"in {param.n_trials} of {self._n_asked} trials")
+        return f"  # {'; '.join(remarks)}" if remarks else ""
+
+
+def _hull(a: Domain, b: Domain) -> Domain:
+    if not isinstance(a, RangeDomain) or not isinstance(b, RangeDomain):
+        return a
+    step = a.step if a.step == b.step else None
+    return RangeDomain(min(a.low, b.low), max(a.high, b.high), a.log, step)
+
+
+def _yaml_domain(domain: Domain) -> str:
+    if isinstance(domain, ChoiceDomain):
+        return f"{{choices: {json.dumps(list(domain.values))}}}"
+    assert isinstance(domain, RangeDomain), "objectives ask for ranges and choices only"
+    log = ", log: true" if domain.log else ""
+    step = "" if domain.step is None else f", step: {domain.step!r}"
+    return f"{{low: {domain.low!r}, high: {domain.high!r}{log}{step}}}"
+
+
+def _yaml_name(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else json.dumps(name)
+
 
 class ParamSuggester:
     """Draws and stores the params that running trials ask for. For the main thread alone."""
 
     def __init__(self, search: SamplerInputs, sampler: Sampler, opened: OpenStorage) -> None:
         """Begin with the space of `search`, which is the one that the user wrote."""
-        self.found = FoundSpace(search.space)
+        self.found_space = FoundSpace(search.space)
         self._search, self._sampler, self._opened = search, sampler, opened
         self._entries: dict[str, SpaceEntry] = {}
         """The entries with which the objective asks for params that trials begin with."""
@@ -49,7 +170,7 @@ class ParamSuggester:
     @property
     def space(self) -> SearchSpace:
         """The space of the params with which a new trial begins."""
-        return self.found.known() if self._sampler.extends else self.found.written
+        return self.found_space.known() if self._sampler.extends else self.found_space.written
 
     def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
         """Return the expected entries of a trial's params that were drawn ahead.
@@ -75,7 +196,7 @@ class ParamSuggester:
         """
         name = question.name
         domain = parse_domain(f"suggest {name!r}", question.entry)
-        if name in known and name in self.found.written.names:
+        if name in known and name in self.found_space.written.names:
             self._compare(name, domain, question.entry)
             return known[name]
         self._check_kind(name, domain)
@@ -95,7 +216,7 @@ class ParamSuggester:
 
     def drawn_ahead(self, names: Iterable[str]) -> Sequence[str]:
         """Return the names of params that become a trial's own only when it asks for them."""
-        return [name for name in names if name not in self.found.written.names]
+        return [name for name in names if name not in self.found_space.written.names]
 
     def not_asked_for(self, names: Sequence[str], trial_id: int) -> None:
         """Note that a trial trained without asking for the named params."""
@@ -119,10 +240,10 @@ class ParamSuggester:
         self.take_running(trial)
         domains = {n: domain_of(d) for n, d in as_asked(trial).distributions.items()}
         domains |= self._asked.pop(trial.number, {})
-        self.found.take(domains, trained=is_trained(trial))
+        self.found_space.take(domains, trained=is_trained(trial))
 
     def _compare(self, name: str, domain: Domain, entry: SpaceEntry) -> None:
-        written = self.found.written[name].domain
+        written = self.found_space.written[name].domain
         if name not in self._entries and domain != written:
             self._differences.append(
                 f"space.{name} is {written}, and counts; the objective asks for {domain}"

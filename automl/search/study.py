@@ -93,7 +93,7 @@ class Study:
         opened: OpenStorage,
         space: SearchSpace,
         propose_from: Callable[[SearchSpace], ParamsProposer],
-        suggesting: ParamSuggester | None,
+        suggester: ParamSuggester | None,
         standings: StudyStandings,
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
@@ -111,7 +111,8 @@ class Study:
         self._distributions = optuna_distributions(space)
         self._propose_from = propose_from
         self._proposer = propose_from(space)
-        self._suggesting = suggesting
+        self.suggester = suggester
+        """Suggests the params that the objective asks for; None: the whole space is written."""
         self._standings = standings
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
@@ -155,11 +156,11 @@ class Study:
                     sampler, space, config.seed, possible, open_study, rules.choice
                 )
 
-            suggesting = None
+            suggester = None
             if asks_for_params:
                 search = SamplerInputs(space, config.seed, config.enqueue, open_study)
-                suggesting = ParamSuggester(search, rules.sampler, opened)
-            study = cls(config, opened, space, propose_from, suggesting, standings)
+                suggester = ParamSuggester(search, rules.sampler, opened)
+            study = cls(config, opened, space, propose_from, suggester, standings)
             with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
         except BaseException:
@@ -184,8 +185,8 @@ class Study:
         sampler cannot take.
         """
         number = self.n_asked
-        if self._suggesting is not None and self._suggesting.space != self._space:
-            self._set_space(self._suggesting.space)
+        if self.suggester is not None and self.suggester.space != self._space:
+            self._set_space(self.suggester.space)
         with self._opened.guard():
             params = self._proposer.propose(number)
             if params is None:
@@ -211,20 +212,20 @@ class Study:
         A repeated question gets the same value. Raises ConfigError for an entry that no param can
         have, and StorageError.
         """
-        assert self._suggesting is not None, "the objective asks for params"
+        assert self.suggester is not None, "the objective asks for params"
         known = self._standings.params(question.trial)
         with self._opened.guard():
-            value = self._suggesting.value(question, known, self._trial_ids[question.trial])
+            value = self.suggester.value(question, known, self._trial_ids[question.trial])
         with self._lock:
             self._standings.set_params(question.trial, {**known, question.name: value})
         return value
 
     def not_suggested(self, message: ParamsNotSuggested) -> None:
         """Note that a trial ended without asking for the named params."""
-        assert self._suggesting is not None, "the objective asks for params"
+        assert self.suggester is not None, "the objective asks for params"
         with self._opened.guard():
-            self._suggesting.not_asked_for(message.names, self._trial_ids[message.trial])
-        unasked = self._suggesting.drawn_ahead(message.names)
+            self.suggester.not_asked_for(message.names, self._trial_ids[message.trial])
+        unasked = self.suggester.drawn_ahead(message.names)
         with self._lock:
             known = self._standings.params(message.trial)
             known = {name: value for name, value in known.items() if name not in unasked}
@@ -232,7 +233,7 @@ class Study:
 
     def drawn_ahead(self, params: Params) -> Sequence[str]:
         """Return the names of params that become a trial's own only when it asks for them."""
-        return () if self._suggesting is None else self._suggesting.drawn_ahead(params)
+        return () if self.suggester is None else self.suggester.drawn_ahead(params)
 
     def params(self, number: int) -> Params:
         """Return the params of a trial, as far as they are known."""
@@ -240,12 +241,7 @@ class Study:
 
     def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
         """Return the expected entries of a trial's params that were drawn ahead."""
-        return {} if self._suggesting is None else self._suggesting.entries(params)
-
-    @property
-    def suggesting(self) -> ParamSuggester | None:
-        """The suggester of params that the objective asks for; None: the whole space is written."""
-        return self._suggesting
+        return {} if self.suggester is None else self.suggester.entries(params)
 
     def report(self, reports: Sequence[MetricsReported]) -> Mapping[int, Verdict]:
         """Record all reports, then judge their trials, so that the order does not matter.
@@ -311,8 +307,8 @@ class Study:
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
-            if self._suggesting is not None:
-                self._suggesting.take_ended(self._storage.get_trial(trial_id))
+            if self.suggester is not None:
+                self.suggester.take_ended(self._storage.get_trial(trial_id))
         with self._lock:
             self._standings.end(number, state, value)
 
@@ -352,11 +348,9 @@ class Study:
             self.uuid = study_uuid
 
     def close(self) -> None:
-        """Close the file or the connections of the storage."""
         self._opened.close()
 
     def _set_space(self, space: SearchSpace) -> None:
-        """Let new trials begin with the params of this space."""
         self._space, self._distributions = space, optuna_distributions(space)
         self._proposer = self._propose_from(space)
 
@@ -388,9 +382,9 @@ class Study:
         asked_params = as_asked(trial).params
         known = fixed | asked_params
         params = {name: known[name] for name in self._space.names if name in known}
-        if self._suggesting is not None:
+        if self.suggester is not None:
             params |= asked_params
-            self._suggesting.take_ended(trial)
+            self.suggester.take_ended(trial)
         number = self._standings.start(params)
         self._standings.replay(number, trial.intermediate_values.items())
         value = trial.values[0] if trial.values else None
@@ -403,9 +397,9 @@ class Study:
         """
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
         params = self._proposer.complete(trial.number, known)
-        if self._suggesting is not None:
+        if self.suggester is not None:
             params |= trial.params
-            self._suggesting.take_running(trial)
+            self.suggester.take_running(trial)
         for name, distribution in self._distributions.items():
             if name in params and name not in trial.params:
                 value = distribution.to_internal_repr(params[name])

@@ -156,7 +156,6 @@ class StudyStandings:
         return self._params[number]
 
     def set_params(self, number: int, params: Params) -> None:
-        """Replace the params of a running trial."""
         self._params[number] = params
 
     def is_running(self, number: int) -> bool:

@@ -24,8 +24,7 @@ from automl.trial.trial_spec import (
 
 @dataclass(frozen=True)
 class TrialEvent:
-    """Something that happened to a trial; events of one trial come in the order in which they
-    happened."""
+    """Something that happened to a trial; events of one trial come in the order of time."""
 
     trial: int
     time: float
@@ -33,8 +32,7 @@ class TrialEvent:
 
 @dataclass(frozen=True)
 class TrialStarted(TrialEvent):
-    """A trial starts, or resumes after an interruption; a resumed trial has an earlier
-    `TrialStarted`."""
+    """A trial starts, or resumes after an interruption, with an earlier `TrialStarted`."""
 
     params: Params
     device: str
@@ -61,15 +59,14 @@ class MetricsReported(TrialEvent):
 
 @dataclass(frozen=True)
 class TrialTagged(TrialEvent):
-    """A text that the objective attached to its trial; a later text of the same name replaces
-    it."""
+    """A text that the objective attached to its trial; a later one of the same name replaces it."""
 
     name: str
     text: str
 
 
 class LoggedPoint(NamedTuple):
-    """A value of a metric that an objective logged through another library, such as MLflow."""
+    """A value of a metric, as MLflow and other libraries that objectives log to have it."""
 
     name: str
     value: float
@@ -98,8 +95,7 @@ class CheckpointWritten(TrialEvent):
 
     step: int
     path: str
-    """Path relative to the study in its event log, since a study may be moved; absolute until
-    then."""
+    """Path, in the event log relative to the study, since a study may be moved."""
     kind: CheckpointKind
 
 
@@ -175,17 +171,14 @@ class TooLargeOutcome(TrialOutcome):
     state = TrialState.PRUNED
     cause: str
     excess: float
-    """log(needed memory / available memory), above 0: the sampler learns from it where memory
-    ends."""
+    """log(needed memory / available memory), above 0, from which the sampler learns."""
     at_least: bool = False
-    """Whether `excess` is only a lower bound: the trial ran out of memory, and its need is
-    unknown."""
+    """Whether `excess` is a lower bound: the trial ran out of memory, and its need is unknown."""
 
 
 @dataclass(frozen=True)
 class InterruptedOutcome(TrialOutcome):
-    """The trial was ended by Ctrl-C, a kill or a dead worker; it resumes later from its last
-    checkpoint."""
+    """The trial was ended by Ctrl-C, a kill or a dead worker; its last checkpoint resumes it."""
 
     state = TrialState.INTERRUPTED
     cause: str
@@ -236,8 +229,7 @@ class SweepStarted:
     study: str
     study_uuid: str
     settings: Mapping[str, str]
-    """Flat settings (`training.epochs` → `20`) without credentials; they are the parent run's
-    params."""
+    """Flat settings (`training.epochs` → `20`) without credentials: the parent run's params."""
 
 
 @dataclass(frozen=True)
@@ -326,8 +318,7 @@ class ModelsEvaluated:
     differences: Mapping[str, Mapping[str, ScoreDifference]] = field(default_factory=dict)
     """Differences from the first model by metric, for every other model: same keys as `scores`."""
     refit_of: int | None = None
-    """The trial whose refit was scored too, as the first model; None: no refit of a trial was
-    scored."""
+    """The trial whose refit was scored too, as the first model; None: no trial was refitted."""
     ensembled: bool = False
     """Whether the ensemble was scored too; only its refit comes before it."""
     refit_of_ensemble: bool = False
@@ -335,8 +326,7 @@ class ModelsEvaluated:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the names of the scored models, baselines excluded; the others are compared with
-        the first."""
+        """Return the scored models without baselines; the others are compared with the first."""
         refitted = self.refit_of_ensemble or self.refit_of is not None
         refit = (refit_name(self.refit_of),) if refitted else ()
         joined = (ENSEMBLE_NAME,) if self.ensembled else ()
@@ -369,8 +359,7 @@ class ExportTuned:
 
 @dataclass(frozen=True)
 class EnsembleBuilt:
-    """Models of the study were combined into an ensemble, the weighted mean of their
-    predictions."""
+    """Models of the study were combined: an ensemble is the weighted mean of their predictions."""
 
     time: float
     n_rows: int

@@ -142,8 +142,7 @@ class Placement:
 
     shares: tuple[DeviceShare, ...]
     exclusive: bool = False
-    """Whether the trial has its devices to itself, because its memory is unknown or this is its
-    last attempt."""
+    """Whether the trial has its devices to itself: of unknown memory, or at its last attempt."""
     probing: bool = False
     """Whether the trial has joined others although its memory is unknown. No second such trial may
     join them until this one has settled."""
@@ -190,8 +189,7 @@ class Placement:
         return self.label_at(LOCAL_NODE)
 
     def label_at(self, here: str) -> str:
-        """Return the label in a study that several sweeps share, where this sweep's own machine is
-        the node `here`."""
+        """Return the label in a shared study, where this sweep's own machine is the node `here`."""
         node = here if self.node == LOCAL_NODE else self.node
         where = "" if node == LOCAL_NODE else f"{_OF_NODE}{node}"
         if self.on_host:

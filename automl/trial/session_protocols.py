@@ -21,8 +21,7 @@ from automl.trial.placement import Placement
 from automl.trial.trial_spec import Params, ParamValue, SpaceEntry, TrialSpec, Verdict
 
 OnEvent: TypeAlias = Callable[[TrialEvent], Verdict]
-"""Takes an event of a trial, in the trial's own thread; returns the verdict that is known by
-then."""
+"""Takes an event of a trial, in the trial's own thread; returns the verdict known by then."""
 
 
 OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
@@ -40,8 +39,7 @@ def single_event_handler(on_events: OnEvents) -> OnEvent:
 
 @dataclass(frozen=True)
 class ParamQuestion:
-    """Asks for a value of a param that the trial does not have yet; sent by an objective written
-    for Optuna."""
+    """Asks for a param that the trial does not have yet, for an objective written for Optuna."""
 
     trial: int
     name: str
@@ -61,8 +59,7 @@ Question: TypeAlias = "ParamQuestion | ParamsNotSuggested"
 
 @dataclass(frozen=True)
 class ParamAnswer:
-    """The value of a param. The trial gets the same value whenever it asks again, in another
-    process too."""
+    """The value of a param, which stays the same whenever the trial asks again."""
 
     value: ParamValue = None
 
@@ -110,8 +107,7 @@ class AnsweringTrialSource(TrialSource, Protocol):
         """Return the trials that `next` will return, as far as they are known."""
 
     def answer(self, question: Question) -> Reply:
-        """Return the answer to a question, from any thread. Wait for the main thread, which alone
-        draws params."""
+        """Return the answer to a question, after the main thread has given it. For any thread."""
 
 
 class TrialIsolation(Protocol):
@@ -122,8 +118,7 @@ class TrialIsolation(Protocol):
         """Whether the process is fit for another trial: all that a trial changed is put back."""
 
     def __call__(self) -> AbstractContextManager[None]:
-        """Isolate a trial, or a pack, that runs inside this context in its own thread. Raises
-        nothing of its own."""
+        """Isolate a trial, or a pack, that runs inside in its own thread. Raises nothing itself."""
 
 
 class ObjectiveSession(Protocol):
@@ -180,8 +175,7 @@ class ObjectiveSession(Protocol):
         """Empty the caches between trials."""
 
     def close(self) -> None:
-        """Release what the session holds. No trial runs any more in this process, which itself goes
-        on."""
+        """Release what the session holds. The process goes on, and runs no trial any more."""
 
 
 @dataclass(frozen=True)
@@ -227,8 +221,7 @@ class LoggingRedirect(Protocol):
         """Redirect the library while the user's code is imported."""
 
     def trial(self, side: LoggingTrial) -> AbstractContextManager[None]:
-        """Redirect the library while an objective runs in this thread. Raises nothing of its
-        own."""
+        """Redirect the library while an objective runs in this thread. Raises nothing itself."""
 
     def program(
         self, side: LoggingTrial, elsewhere: Path | None, ask: Callable[[], None]

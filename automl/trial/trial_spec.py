@@ -48,8 +48,7 @@ class Direction(enum.Enum):
 
 
 class Verdict(enum.Enum):
-    """The study's answer to an event. Only verdicts and answers to a `Question` travel back into a
-    trial."""
+    """The study's answer to an event, which travels back into the trial."""
 
     GO_ON = "go on"
     PRUNE = "prune"
@@ -65,8 +64,7 @@ class CheckpointKind(enum.Enum):
 
 
 def refit_name(number: int | None) -> str:
-    """Return the name of a refit: `refit-trial-00003`, or for None (the ensemble)
-    `refit-ensemble`."""
+    """Return the name of a refit: `refit-trial-00003`, or for None `refit-ensemble`."""
     return f"refit-{ENSEMBLE_NAME if number is None else trial_name(number)}"
 
 
@@ -101,8 +99,7 @@ class TrialSpec:
     drawn_ahead: Sequence[str] = ()
     """Names in `params` that are the trial's own only once its objective asks for them."""
     attempt: int = 0
-    """Number of this attempt in a study that several sweeps share; 0: no other sweep can have the
-    trial."""
+    """Number of this attempt in a shared study; 0: no other sweep can have the trial."""
     n_starts: int = 0
     """Number of earlier starts of the trial, as far as this sweep knows."""
 

@@ -26,7 +26,6 @@ from automl.running.loop.messages import (
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
-    RunningTrial,
     TrialEnded,
     TrialMemoryMeasured,
     TrialSurveyed,
@@ -37,6 +36,7 @@ from automl.running.loop.packing import TrialDurations
 from automl.trial import (
     UNKNOWN_REQUEST,
     DeviceId,
+    DeviceKind,
     FinishedOutcome,
     MemoryPeakMeasured,
     OutOfMemoryOutcome,
@@ -63,8 +63,8 @@ class Exact(TrialDurations):
     def of(self, waiting: WaitingTrial, share: float = 0.5) -> float:
         return self._trials[waiting.trial.number].seconds
 
-    def left(self, running: RunningTrial, now_seconds: float) -> float:
-        return running.since_seconds + self.of(running.waiting) - now_seconds
+    def left(self, waiting: WaitingTrial, kind: DeviceKind, so_far: float) -> float:
+        return self.of(waiting) - so_far
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from automl.api.fit_call import FittedStudy
 from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR
 from automl.data.scoring import ensemble_selection
-from automl.models.ensemble_file import EnsembleCandidates, _selection_inputs
+from automl.models.mean_model_file import EnsembleCandidates, _selection_inputs
 
 FEW = ("horse-colic", "iris", "wine")
 WAYS: Mapping[str, Callable[..., Any]] = {

@@ -78,7 +78,7 @@ def check_invariant(
         device = next(d for d in reading.devices if d.address == share.device)
         a = make_account(device, reading, promised.on(device.address), limits.headroom_bytes)
         assert _taken(a) + share.reservation_bytes <= device.total_bytes
-        assert a.n_trials + 1 <= limits.on(share.device)
+        assert a.n_trials + 1 <= limits.max_trials_on(share.device)
 
 
 def _taken(a: DeviceAccount) -> int:

@@ -20,7 +20,7 @@ GPU = device_id("GPU-a")
 def test_a_reservation_is_given_back_when_its_block_fails() -> None:
     ledger = Ledger()
     ledger.reserve(1, PLACEMENT)
-    with pytest.raises(RuntimeError, match="trial broke"), ledger.held(1):
+    with pytest.raises(RuntimeError, match="trial broke"), ledger.releasing(1):
         raise RuntimeError("trial broke")
     assert ledger.snapshot().reservations == ()
 
@@ -76,7 +76,7 @@ def test_many_threads_leave_nothing_behind() -> None:
     def work(first: int) -> None:
         for key in range(first, first + 200):
             ledger.reserve(key, PLACEMENT)
-            with ledger.held(key):
+            with ledger.releasing(key):
                 ledger.observe_peak(key, key)
 
     threads = [threading.Thread(target=work, args=(i * 1000,)) for i in range(8)]

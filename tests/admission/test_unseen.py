@@ -96,15 +96,10 @@ def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> 
     assert lasting.promises_to_show([], [], 4.0 + LASTS_SECONDS) == []
 
 
-def test_what_was_coming_lasts_once_it_was_taken_and_is_gone_where_it_was_withdrawn() -> None:
-    """Else two sweeps that give way to each other would do so for ever."""
+def test_what_was_coming_lasts_once_it_was_taken() -> None:
     lasting, five = ShownPromises(), MemoryPromise("GPU-a", "t1", 5)
     assert lasting.promises_to_show([], [five], 1.0) == [five]
     assert lasting.promises_to_show([], [], 2.0) == [replace(five, seen_seconds=2.0)]
-    lasting = ShownPromises()
-    lasting.promises_to_show([], [five], 1.0)
-    lasting.withdraw()
-    assert lasting.promises_to_show([], [], 2.0) == []
 
 
 def test_what_others_promise_is_foreign_memory() -> None:

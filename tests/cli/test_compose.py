@@ -211,7 +211,7 @@ def test_what_hydra_does_here_is_taken(composed: Compose, folder: Path) -> None:
     (folder / "more" / "data").mkdir(parents=True)
     (folder / "more" / "data" / "mine.yaml").write_text("kind: digits\n")
     path = f"hydra.searchpath=[file://{folder / 'more'}]"
-    assert composed(path, "data=mine").config.data.kind is DataKind.digits
+    assert composed("data=mine", path).config.data.kind is DataKind.digits
     (folder / "own.yaml").write_text(
         "defaults: [sweep, _self_]\n"
         f"hydra: {{verbose: false, searchpath: ['file://{folder / 'more'}']}}\n"

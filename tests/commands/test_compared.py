@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from automl.commands.models.champion import ChampionComparison
-from automl.commands.models.unseen_rows import compare_with_champion
+from automl.commands.models.new_version import compare_with_champion
 from automl.config import Config, DataConfig, ExportFormat, StudyConfig
 from automl.data.columns import TableColumns
 from automl.data.dataset import DatasetPart

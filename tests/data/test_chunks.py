@@ -142,6 +142,14 @@ def test_a_quote_that_is_never_closed_is_named(
     assert [row[0] for row in rows_of(chunks)] == [before.split(",")[0], "1", "y,z"]
 
 
+def test_a_row_of_several_lines_with_a_cell_too_many_is_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a,b,c\n4,5,6\n1,"x\ny",2,3\n')
+    chunks = chunks_of(path)
+    assert unread_of(chunks) == [("line 3", "cells: 4, and 3 columns")]
+    assert rows_of(chunks) == [("4", "5", "6")]
+
+
 def test_a_quote_that_is_never_closed_does_not_take_the_rest(tmp_path: Path) -> None:
     """However long the file is: Python's csv gives up after 131,072 letters."""
     body = ["1,2,3"] * 40_000

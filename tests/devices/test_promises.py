@@ -7,7 +7,9 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from automl.devices import memory_promises as module
 from automl.devices.memory_promises import (
     DEFAULT_FOLDER,
+    LOCK_SECONDS,
     MAX_BYTES,
     MemoryPromise,
     PromiseFolder,
@@ -238,6 +241,58 @@ def test_a_strangers_folder_without_the_sticky_bit_is_no_place_to_meet(
     caplog.clear()
     PromiseFolder(str(folder)).close()
     assert caplog.text == ""
+
+
+def test_sweeps_that_choose_at_once_never_promise_more_than_there_is(folder: Path) -> None:
+    """Each has room for two of its own; all together there is room for three."""
+    sweeps = [PromiseFolder(str(folder)) for _ in range(4)]
+
+    def choose(sweep: PromiseFolder) -> None:
+        shown: list[MemoryPromise] = []
+        for n in range(2):
+            with sweep.locked():
+                if sum(sweep.others(NOW).values()) + 5 * len(shown) + 5 <= 15:
+                    shown.append(MemoryPromise("GPU-a", f"t{n}", 5))
+                    sweep.show(shown)
+
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(choose, sweeps)]
+    looker = PromiseFolder(str(folder))
+    assert sizes(looker) == [5, 5, 5]
+    for sweep in (*sweeps, looker):
+        sweep.close()
+
+
+def test_one_that_hangs_while_it_decides_is_waited_for_once(
+    mine: PromiseFolder,
+    theirs: PromiseFolder,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    mine._lock_seconds = 0.02
+    with theirs.locked():
+        with mine.locked():
+            assert waited
+        waited.clear()
+        with mine.locked():
+            assert not waited
+    assert len(caplog.messages) == 1
+    assert "may overlook each other" in caplog.text
+    with mine.locked():
+        assert mine._lock_seconds == LOCK_SECONDS, "it is free again, and would be waited for"
+
+
+def test_one_that_is_killed_while_it_decides_keeps_nobody_out(
+    mine: PromiseFolder, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hangs = DEAD.replace("os._exit(0)", "")
+    hangs += "import time\nwith PromiseFolder(sys.argv[1]).locked():\n    os.kill(os.getpid(), 9)\n"
+    subprocess.run([sys.executable, "-c", hangs, str(folder)], check=False)
+    with mine.locked():
+        assert sizes(mine) == []
+    assert caplog.messages == []
 
 
 def test_which_folder() -> None:

@@ -13,7 +13,7 @@ from tests.end_to_end.test_shared import check_exact
 from tests.tracking.mlflow_server import mlflow_server, postgresql
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # two servers and four programs
-N_TRIALS = 20
+N_TRIALS = 8
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,7 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
             assert done.code == 1
             assert "the Ray cluster is lost: its head" in done.stderr
             assert time.monotonic() - killed < allowed + CLOSING_SECONDS
+            return
     with ray_cluster(1) as cluster:
         done = program.run(
             "resume",

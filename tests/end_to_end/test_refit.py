@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import automl
 from automl.objectives.checkpoints import torch_checkpoint
@@ -21,11 +19,6 @@ from tests.end_to_end.records import Records
 
 FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
 SMALL = (*FEW, "study.n_trials=2", "training.epochs=4", "data.n_train=200", "data.n_validation=100")
-LONG = (
-    *FEW,
-    *("study.n_trials=1", "training.epochs=60", "training.checkpoint_every_seconds=0"),
-    *("data.n_train=400", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
-)
 REFIT = ("refit", "study.name=a")
 OF_SWEPT = (*REFIT, "study.copy=false")
 
@@ -65,12 +58,6 @@ def experiment_tags(name: str) -> dict[str, str]:
     experiment = MlflowClient("sqlite:///mlflow.db").get_experiment_by_name(name)
     assert experiment is not None
     return dict(experiment.tags)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    state = torch_checkpoint.load(study(folder) / "refit.pt")["state"]
-    found: dict[str, torch.Tensor] = state["weights"]
-    return found
 
 
 def test_the_best_trial_is_trained_again_on_more_rows(swept: Path, call: Call) -> None:
@@ -210,31 +197,6 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
     assert len(records(folder).losses()) == epochs, "of batches of twenty rows"
     assert call(*REFIT, "refit.members=none", "refit.batch_size=40").code == 0
     assert automl.load("studies/a/refit.pt").params["batch_size"] == 40
-
-
-@pytest.mark.slow
-def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:
-    assert call(*LONG).code == 0
-    running = program.start(*REFIT)
-    running.wait_until(lambda: any((study(program.folder) / "refits").glob("*")), "a refit")
-    found = records(program.folder)
-    running.wait_until(lambda: found.n_lines() >= 30, "30 events")
-    running.kill()
-    assert not (study(program.folder) / "refit.pt").exists()
-    assert not found.outcomes()
-    done = call(*REFIT)
-    assert (done.code, done.stderr) == (0, "")
-    (trial,) = found.params()
-    assert len([e for e in found.of_trial(trial) if type(e).__name__ == "TrialStarted"]) == 2
-    n_epochs = len(found.losses())
-    assert set(found.losses()) == {(0, step) for step in range(n_epochs)}
-    killed = weights(program.folder)
-    shutil.rmtree(study(program.folder) / "refits")
-    assert call(*REFIT).code == 0
-    whole = weights(program.folder)
-    assert killed.keys() == whole.keys()
-    for name, weight in whole.items():
-        assert torch.equal(weight, killed[name]), name
 
 
 def test_a_function_is_told_and_its_best_state_is_kept(folder: Path, call: Call) -> None:

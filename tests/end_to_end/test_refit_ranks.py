@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from automl.execution.process_tree import find_descendants
+from automl.objectives.checkpoints import torch_checkpoint
 from automl.trial import InterruptedOutcome
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
-from tests.end_to_end.test_refit import FEW, records, study, weights
+from tests.end_to_end.test_refit import FEW, records, study
 
 pytestmark = pytest.mark.slow
 STUDY = (
@@ -43,6 +44,12 @@ def command_of(pid: int) -> bytes:
 
 def losses(folder: Path) -> list[float]:
     return [metrics["train_loss"] for _, metrics in sorted(records(folder).losses().items())]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    state = torch_checkpoint.load(study(folder) / "refit.pt")["state"]
+    found: dict[str, torch.Tensor] = state["weights"]
+    return found
 
 
 def forget(folder: Path) -> None:

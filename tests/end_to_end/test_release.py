@@ -125,14 +125,14 @@ def said(running: Running, mark: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # six programs
+@pytest.mark.timeout(300)  # three programs
 def test_whoever_is_killed_in_a_step_goes_on_with_it(study: Records, program: Program) -> None:
-    for place, step in enumerate(STEPS, 1):
+    for place, step in ((2, "refit"), (5, "register")):
         running = program.start("release", *MOVED)
         mark = f"{place} of {len(STEPS)}: {step}\n"
         running.wait_until(partial(said, running, mark), mark)
         running.kill()
-        assert place < 3 or f"{place - 2} of 5: " not in running.stdout, "what was done is done"
+        assert place < 5 or "1 of 5: " not in running.stdout, "what was done is done"
     done = program.run("release", NAME)  # not forked: the tests' server has a part of MLflow only
     assert (done.code, done.stderr) == (0, "")
     steps = shown_steps(done.stdout)

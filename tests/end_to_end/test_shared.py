@@ -106,7 +106,7 @@ def values(records: Records) -> dict[tuple[int, int], float]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # four programs, three of them at once
 def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines) -> None:
-    n_trials = 24
+    n_trials = 16
     sweeps = {name: machines[name].start(*machines.words(n_trials)) for name in "abc"}
     records = {name: machines.records(name) for name in "abc"}
     sweeps["b"].wait_until(lambda: len(records["b"].outcomes()) > 3, "four trials have ended")
@@ -127,7 +127,7 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
 @pytest.mark.timeout(300)
 def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) -> None:
     """Those enqueued first; both end, though the study would take more trials."""
-    xs, enqueued = [*range(24)], [7, 3]
+    xs, enqueued = [*range(16)], [7, 3]
     words = (
         *(*machines.shared(100), "sampler=grid", "objective=python"),
         f"objective.target={OBJECTIVES}:counts",
@@ -150,18 +150,12 @@ def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, True], ids=["alone", "with all its processes"])
-def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
-    machines: Machines, *, whole: bool
-) -> None:
-    n_trials = 60
+def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(machines: Machines) -> None:
+    n_trials = 20
     stopped = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     stopped.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
-    processes = psutil.Process(stopped.process.pid).children(recursive=True) if whole else []
     stopped.signal(signal.SIGSTOP)
-    for process in processes:
-        process.suspend()
     assert machines.held(), "it holds trials"
     machines.lapse()
     other = machines["b"].start(*machines.words(n_trials))
@@ -169,8 +163,6 @@ def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
     assert (done.code, done.stderr) == (0, "")
     check_exact(machines.records("b"), n_trials)
     stopped.signal(signal.SIGCONT)
-    for process in processes:
-        process.resume()
     late = stopped.wait()
     assert (late.code, late.stderr) == (0, "")
     check_exact(machines.records("b"), n_trials)
@@ -198,8 +190,12 @@ def test_trials_of_a_sweep_that_is_stopped_end_before_its_lease_does(machines: M
 
 
 @pytest.mark.slow
-def test_while_it_runs_a_trial_says_on_which_machine(machines: Machines, database: str) -> None:
-    """In `status`, there and in an empty folder, and in MLflow."""
+def test_a_running_trial_says_on_which_machine_and_ends_if_it_is_lost(
+    machines: Machines, database: str
+) -> None:
+    """It is shown in `status`, there and in an empty folder, and in MLflow. That it is lost, it is
+    told by the renewal of its lease; the sweep itself takes it over again then, which it does not
+    while the trial runs."""
     sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
     records, here = machines.records("a"), f"cpu of {socket.gethostname()}"
     known = ("study.name=shared", f"study.storage='{database}'")
@@ -212,13 +208,7 @@ def test_while_it_runs_a_trial_says_on_which_machine(machines: Machines, databas
     sweep.wait_until(lambda: 0 in records.trial_runs(), "MLflow has it")
     assert records.trial_runs()[0].data.tags["automl.device"] == here
 
-
-@pytest.mark.slow
-def test_a_trial_that_is_lost_is_ended_though_it_reports_nothing(machines: Machines) -> None:
-    """It is told so by the renewal of its lease; the sweep itself takes it over again then, which
-    it does not while the trial runs."""
-    sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
-    hangs = machines.records("a").path / "checkpoints" / "trial-00000" / "hangs"
+    hangs = records.path / "checkpoints" / "trial-00000" / "hangs"
     sweep.wait_until(hangs.exists, "a trial that hangs")
     machines.run("UPDATE automl_trials SET sweep = NULL, attempt = attempt + 1")
     sweep.wait_until(lambda: len(hangs.read_text().split()) == 2, "it was ended, and begun again")
@@ -231,7 +221,7 @@ def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
     machines: Machines, tmp_path: Path
 ) -> None:
     """The machines share no folder but that."""
-    n_trials, bucket = 60, f"study.checkpoints=file://{tmp_path}/bucket"
+    n_trials, bucket = 20, f"study.checkpoints=file://{tmp_path}/bucket"
     words = machines.words(n_trials, bucket, "training.checkpoint_every_seconds=0")
     killed = machines["a"].start(*words)
     records = machines.records("a")
@@ -277,7 +267,7 @@ def kept_of(study: Path, trials: set[int]) -> dict[int, int]:
 
 @pytest.mark.slow
 def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> None:
-    n_trials = 40
+    n_trials = 16
     stopped = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     stopped.wait_until(lambda: len(records.losses()) >= 3, "it reports")
@@ -296,7 +286,7 @@ def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> Non
 
 @pytest.mark.slow
 def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
-    n_trials = 40
+    n_trials = 16
     first = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
@@ -367,7 +357,7 @@ def test_an_empty_folder_knows_all_by_url_and_name(machines: Machines, database:
 def test_a_database_that_is_away_delays_and_loses_nothing(
     machines: Machines, postgres: Server
 ) -> None:
-    n_trials = 30
+    n_trials = 16
     sweep = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
@@ -390,7 +380,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     machines: Machines, postgres: Server
 ) -> None:
     """It still has its connections, and never answers."""
-    words = machines.words(60, "study.grace_seconds=5", "tracking.store=none")
+    words = machines.words(20, "study.grace_seconds=5", "tracking.store=none")
     sweep = machines["a"].start(*words)
     records = machines.records("a")
     sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
@@ -401,7 +391,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     assert "the database has not taken all that this sweep did" in done.stdout
     again = machines["a"].call("resume", "study.name=shared")
     assert (again.code, again.stderr) == (0, ""), again.stderr
-    assert "shared: 60 finished" in again.stdout
+    assert "shared: 20 finished" in again.stdout
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/x", "postgresql:///x?host=/no"])
@@ -418,7 +408,7 @@ def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) ->
 def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
     machines: Machines,
 ) -> None:
-    n_trials, words = 40, machines.words(40, "training.checkpoint_every_seconds=0")
+    n_trials, words = 16, machines.words(16, "training.checkpoint_every_seconds=0")
     first = machines["a"].start(*words)
     records = machines.records("a")
     first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")

@@ -56,37 +56,33 @@ def content(url: str) -> dict[str, list[tuple[object, ...]]]:
         }
 
 
-@pytest.mark.parametrize("command", [(), ("resume",)], ids=["sweep", "resume"])
 def test_a_database_without_the_study_of_this_folder_is_refused(
-    machines: Machines, other: str, command: tuple[str, ...]
+    machines: Machines, other: str
 ) -> None:
     study = machines.records("a").path
     before = kept(study)
-    words = machines.words(2) if not command else ("resume", "study.name=shared")
-    said = refused(machines["a"], *words, f"study.storage='{other}'")
-    assert "study.name=shared: " in said
-    assert "Name the study.storage that it was begun with" in said
-    assert kept(study) == before
-    assert not any(rows for name, rows in content(other).items() if name != "automl_version")
+    for words in (machines.words(2), ("resume", "study.name=shared")):
+        said = refused(machines["a"], *words, f"study.storage='{other}'")
+        assert "study.name=shared: " in said
+        assert "Name the study.storage that it was begun with" in said
+        assert kept(study) == before
+        assert not any(rows for name, rows in content(other).items() if name != "automl_version")
 
 
-@pytest.mark.parametrize(
-    "command", [(), ("resume",), ("status",)], ids=["sweep", "resume", "status"]
-)
 def test_a_database_with_another_study_of_this_name_is_refused(
-    machines: Machines, other: str, command: tuple[str, ...]
+    machines: Machines, other: str
 ) -> None:
-    storage = f"study.storage='{other}'"
+    storage, known = f"study.storage='{other}'", "study.name=shared"
     assert machines["b"].call(*machines.words(1), storage).code == 0
     study = machines.records("a").path
     before, stored = kept(study), content(other)
-    words = (*command, "study.name=shared") if command else machines.words(2)
-    said = refused(machines["a"], *words, storage)
-    assert "holds another study of this name than " in said
-    assert str(study) in said
-    assert "Name the database that this one was begun with" in said
-    assert kept(study) == before
-    assert content(other) == stored
+    for words in (machines.words(2), ("resume", known), ("status", known)):
+        said = refused(machines["a"], *words, storage)
+        assert "holds another study of this name than " in said
+        assert str(study) in said
+        assert "Name the database that this one was begun with" in said
+        assert kept(study) == before
+        assert content(other) == stored
 
 
 def test_a_database_that_was_set_back_is_refused(machines: Machines, database: str) -> None:
@@ -103,16 +99,13 @@ def test_a_database_that_was_set_back_is_refused(machines: Machines, database: s
     assert content(database) == stored
 
 
-@pytest.mark.parametrize("command", ["sweep", "resume", "status"])
-def test_tables_of_another_version_are_refused(
-    machines: Machines, database: str, command: str
-) -> None:
+def test_tables_of_another_version_are_refused(machines: Machines, database: str) -> None:
     machines.run("UPDATE automl_version SET version = 99")
     stored = content(database)
     known = ("study.name=shared", f"study.storage='{database}'")
-    words = machines.words(2) if command == "sweep" else (command, *known)
-    said = refused(machines["b"], *words)
-    assert "its tables are of version 99 of automl's" in said
-    assert "Use the automl that made them on every machine, or name another database" in said
-    assert not (machines["b"].folder / "studies" / "shared").exists()
-    assert content(database) == stored
+    for words in (machines.words(2), ("resume", *known), ("status", *known)):
+        said = refused(machines["b"], *words)
+        assert "its tables are of version 99 of automl's" in said
+        assert "Use the automl that made them on every machine, or name another" in said
+        assert not (machines["b"].folder / "studies" / "shared").exists()
+        assert content(database) == stored

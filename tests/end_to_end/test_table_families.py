@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,11 +14,6 @@ from tests.end_to_end.records import Records
 from tests.models.tables import TARGET, mixed_frame
 
 TABLE = ("data=csv", "data.path=table.csv", f"data.target={TARGET}")
-NAMES = ("linear", "trees", "boosting")
-ONE_AND_MORE = [
-    pytest.param(name, marks=[] if name == "trees" else pytest.mark.slow) for name in NAMES
-]
-"""The others go the same way, and their suites of families, exports and refits are their own."""
 REFUSED = """
 from pathlib import Path
 Path({marker!r}).touch()
@@ -36,43 +29,37 @@ def table(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def each(story: Program) -> Callable[[str], Path]:
-    """A folder with a study of each that was asked for, by its name."""
+def story_with_trees(story: Program) -> Path:
+    """A folder with a study of trees, `t`. Other families go the same way, and have their suites
+    of families, exports and refits."""
     mixed_frame(2).to_csv(story.folder / "table.csv", index=False)
     inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
-
-    @cache
-    def sweep(name: str) -> Path:
-        words = (f"model={name}", f"study.name={name}", "study.n_trials=2", "training.epochs=3")
-        assert story.call(*words, *TABLE, *inline).code == 0
-        return story.folder
-
-    return sweep
+    words = ("model=trees", "study.name=t", "study.n_trials=2", "training.epochs=3")
+    assert story.call(*words, *TABLE, *inline).code == 0
+    return story.folder
 
 
 @pytest.fixture
-def swept(name: str, each: Callable[[str], Path], folder: Path) -> Path:
-    """The test's own folder, with the study of its name in it."""
-    shutil.copytree(each(name), folder, dirs_exist_ok=True)
+def swept(story_with_trees: Path, folder: Path) -> Path:
+    """The test's own folder, with that study in it."""
+    shutil.copytree(story_with_trees, folder, dirs_exist_ok=True)
     return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_no_process_of_a_sweep_loads_torch(name: str, table: Path, program: Program) -> None:
+def test_no_process_of_a_sweep_loads_torch(table: Path, program: Program) -> None:
     """Whoever looks for torch finds one that leaves a mark and cannot be had."""
     marker, package = table / "looked-for", table / "first" / "torch"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(REFUSED.format(marker=str(marker)))
     program.environment["PYTHONPATH"] = f"{table / 'first'}:{program.environment['PYTHONPATH']}"
-    words = (f"model={name}", "study.name=t", "study.n_trials=3", "training.epochs=3", *TABLE)
-    done = program.run(*words, "devices=host", "execution=workers")
+    families = ("model=auto", "model.families=[linear,trees,boosting]", "space=auto")
+    words = ("study.name=t", "study.n_trials=3", "training.epochs=3", *TABLE)
+    done = program.run(*families, *words, "devices=host", "execution=workers")
     assert (done.code, done.stderr) == (0, "")
     assert not marker.exists()
-    records = Records(table, "t")
-    assert set(records.params()) == {0, 1, 2}
-    for params in records.params().values():
-        assert "depth" not in params, "its own space was taken"
+    params = Records(table, "t").params()
+    assert {p["family"] for p in params.values()} == {"linear", "trees", "boosting"}
     done = program.run(
         "predict", "study.name=t", "predict.output=said.csv", "predict.input=table.csv"
     )
@@ -98,24 +85,23 @@ def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_AND_MORE)
-def test_a_model_is_scored_explained_and_trained_again(name: str, swept: Path, call: Call) -> None:
-    moved = (f"study.name={name}", "study.copy=false")
+def test_a_model_is_scored_explained_and_trained_again(swept: Path, call: Call) -> None:
+    moved = ("study.name=t", "study.copy=false")
     done = call("evaluate", *moved)
     assert (done.code, done.stderr) == (0, "")
     assert "loss" in done.stdout
-    best, records = automl.open_study(name).best, Records(swept, name)
+    best, records = automl.open_study("t").best, Records(swept, "t")
     model = best.load()
     assert model.model is None
     assert list(model.explain(mixed_frame(2, seed=1)).index)[-1] == "b"
     done = call("refit", *moved, "refit.n_seeds=2")
     assert (done.code, done.stderr) == (0, "")
-    refitted = automl.load(swept / "studies" / name / "refit.pt")
+    refitted = automl.load(swept / "studies" / "t" / "refit.pt")
     frame = mixed_frame(2, seed=2)
     assert (refitted.predict(frame) == model.predict(frame)).mean() > 0.8
-    (name_of_refit,) = (path.name for path in (swept / "studies" / name / "refits").iterdir())
-    again = Records(swept, name)
-    again.path = swept / "studies" / name / "refits" / name_of_refit
+    (name_of_refit,) = (path.name for path in (swept / "studies" / "t" / "refits").iterdir())
+    again = Records(swept, "t")
+    again.path = swept / "studies" / "t" / "refits" / name_of_refit
     n_steps = {trial: 0 for trial, _ in again.losses()}
     for trial, _ in again.losses():
         n_steps[trial] += 1
@@ -124,9 +110,8 @@ def test_a_model_is_scored_explained_and_trained_again(name: str, swept: Path, c
     assert n_steps == {0: n_best, 1: n_best}, "as long as the trial trained to its best"
 
 
-@pytest.mark.parametrize("name", ONE_AND_MORE)
-def test_a_model_is_exported_and_registered(name: str, swept: Path, call: Call) -> None:
-    moved = (f"study.name={name}", "study.copy=false")
+def test_a_model_is_exported_and_registered(swept: Path, call: Call) -> None:
+    moved = ("study.name=t", "study.copy=false")
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
     done = call("export", *moved, "export.format=torch")
     assert done.code == 2
@@ -136,7 +121,7 @@ def test_a_model_is_exported_and_registered(name: str, swept: Path, call: Call) 
     assert "all labels the same" in done.stdout
     done = call("register", *moved)
     assert (done.code, done.stderr) == (0, "")
-    assert f"version 1 of the registered model {name}" in done.stdout
+    assert "version 1 of the registered model t" in done.stdout
     assert "champion" in done.stdout
 
 

@@ -148,8 +148,11 @@ def test_texts_are_refused_with_the_key_that_drops_them(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # compiles C++
 def test_a_package_that_was_compiled_is_bound_to_this_cpu(
-    columns: TableColumns, tmp_path: Path
+    columns: TableColumns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.aot_inductor, "compile_wrapper_opt_level", "O0")
     try:
         EXPORT_FORMATS[ExportFormat.aoti].check()
     except ConfigError as error:
@@ -162,10 +165,7 @@ def test_a_package_that_was_compiled_is_bound_to_this_cpu(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "build",
-    [networks.normed, networks.Recurrent, networks.dropping, networks.Secret],
-)
+@pytest.mark.parametrize("build", [networks.Recurrent, networks.dropping, networks.Secret])
 def test_a_network_of_the_users_goes_the_same_way(
     columns: TableColumns, tmp_path: Path, build: Any
 ) -> None:
@@ -264,20 +264,12 @@ def test_a_format_whose_libraries_are_missing_names_its_extra(
         EXPORT_FORMATS[ExportFormat.tensorrt].check()
 
 
-@pytest.mark.slow
-def test_without_a_compiler_it_is_said_what_to_install(tmp_path: Path) -> None:
-    program = (
-        "from automl.errors import ConfigError\n"
-        "from automl.export import formats\n"
-        "try: formats.check_compiler()\n"
-        "except ConfigError as error: print(error)"
-    )
-    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
-    )
-    assert "there is no compiler: install one" in ran.stdout
-    assert "apt install g++" in ran.stdout
+def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
+    with pytest.raises(ConfigError, match=r"there is no compiler: install one .*apt install g\+\+"):
+        EXPORT_FORMATS[ExportFormat.aoti].check()
 
 
 def test_one_row_is_enough(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from automl.measure.tuning import measurement
 from automl.measure.tuning.measurement import AccuracyCheck, measure_ways
 from automl.measure.tuning.ways import ways_here
 from automl.models.families.tree_arrays import tree_view
+from automl.models.mean_model_file import join_states, read_model_file
 from automl.models.model_file import MODEL_FORMAT
 from automl.models.predictor import Predictor
-from automl.models.refit_file import join_states, read_model_file
 from tests.export.conftest import linear, predictor_of, scores_of
 from tests.models.tables import TARGET, mixed, mixed_frame
 from tests.models.test_table_families import FAMILIES, trained

@@ -15,10 +15,10 @@ from automl.data.dataset import Dataset, DatasetPart, RowFold, TableRows
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.models.ensemble_figures import N_REPEATS, ensemble_plots, n_shuffle_repeats
-from automl.models.ensemble_file import EnsembleWorker, write
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.network import MLPNetwork, MLPShape
 from automl.models.mean_model import MeanModel
+from automl.models.mean_model_file import EnsembleWorker, write_ensemble
 from automl.models.model_file import (
     EnsembleFileJob,
     EnsembleFileResult,
@@ -64,7 +64,7 @@ def asked(folder: Path, dataset: Dataset, *scales: float) -> EnsembleFileJob:
 
 def test_probabilities_are_the_weighted_mean(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0, 1.0, 900.0)
-    made = write(question)
+    made = write_ensemble(question)
     assert 2 <= len(made.members) < 4
     assert 3 not in made.members, "it is sure, and wrong"
     assert list(made.members.values()) == sorted(made.members.values(), reverse=True)
@@ -81,7 +81,7 @@ def test_probabilities_are_the_weighted_mean(tmp_path: Path, disc: Dataset) -> N
 
 def test_its_scores_are_those_on_the_rows_that_chose(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
-    made = write(question)
+    made = write_ensemble(question)
     model = load_table_model(question.path)
     outputs = model.outputs(disc.validation.rows)
     logs = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
@@ -99,7 +99,7 @@ def test_values_are_the_weighted_mean(tmp_path: Path, disc: Dataset) -> None:
         disc, task=Task.regression, classes=(), train=part, validation=part, target_scale=3.0
     )
     question = asked(tmp_path, data, 1.0, 2.0, 1.5)
-    made = write(question)
+    made = write_ensemble(question)
     each = [load(question.models[n]).predict(POINTS) for n in made.members]
     weights = list(made.members.values())
     found = load(question.path).predict(POINTS)
@@ -120,7 +120,7 @@ def test_what_it_found_is_drawn_in_place_of_what_was(
     folder = tmp_path / "plots"
     folder.mkdir()
     (folder / "of_before.png").touch()
-    assert write(replace(question, plots=str(folder))).not_drawn == ""
+    assert write_ensemble(replace(question, plots=str(folder))).not_drawn == ""
     drawn = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert set(drawn) == names
     assert all(png.startswith(b"\x89PNG") for png in drawn.values())
@@ -174,7 +174,7 @@ def test_more_columns_are_shuffled_less_often() -> None:
 
 def test_pictures_that_cannot_be_drawn_end_nothing(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0)
-    made = write(replace(question, plots=str(tmp_path / "no" / "plots")))
+    made = write_ensemble(replace(question, plots=str(tmp_path / "no" / "plots")))
     assert "what it found (FileNotFoundError" in made.not_drawn
     assert load(question.path).params
 
@@ -183,11 +183,11 @@ def test_a_model_that_cannot_be_read_is_named_and_the_file_of_before_stands(
     tmp_path: Path, disc: Dataset
 ) -> None:
     question = asked(tmp_path, disc, 1.0, 2.0)
-    write(question)
+    write_ensemble(question)
     before = Path(question.path).read_bytes()
     Path(question.models[1]).write_bytes(b"no model")
     with pytest.raises(AutoMLError, match=r"1\.pt"):
-        write(question)
+        write_ensemble(question)
     assert Path(question.path).read_bytes() == before
 
 
@@ -196,7 +196,7 @@ def test_a_model_that_cannot_be_read_is_named_and_the_file_of_before_stands(
 )
 def test_weights_that_are_none_are_refused(tmp_path: Path, disc: Dataset, weights: object) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0)
-    write(question)
+    write_ensemble(question)
     content = torch_checkpoint.load(Path(question.path))
     content["state"]["member_weights"] = weights
     torch_checkpoint.save(tmp_path, {"ensemble.pt": content})
@@ -206,7 +206,7 @@ def test_weights_that_are_none_are_refused(tmp_path: Path, disc: Dataset, weight
 
 def test_one_that_grew_is_what_is_made_at_once(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
-    at_once = write(question)
+    at_once = write_ensemble(question)
     ensemble = EnsembleWorker(EnsembleWorkerSetup(question.dataset))
     two = ensemble(EnsembleQuery({n: question.models[n] for n in (0, 1)}))
     assert isinstance(two, EnsembleQueryResult)

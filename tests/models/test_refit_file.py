@@ -18,9 +18,9 @@ from automl.errors import AutoMLError
 from automl.export.network_graph import graph_inputs, make_scoring_module
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.network import MLPNetwork, MLPShape
+from automl.models.mean_model_file import write_refit
 from automl.models.model_file import RefitFacts, RefitFileJob, make_model_state
 from automl.models.predictor import load, load_table_model
-from automl.models.refit_file import write
 from automl.objectives.checkpoints import torch_checkpoint
 
 OF = RefitFacts(7, "train+validation", 3, "ab")
@@ -48,7 +48,7 @@ def seed(folder: Path, number: int, dataset: Dataset) -> Path:
 
 def written(folder: Path, seeds: list[Path]) -> Path:
     path = folder / "refit.pt"
-    write(RefitFileJob(str(path), [str(one) for one in seeds], "a", OF))
+    write_refit(RefitFileJob(str(path), [str(one) for one in seeds], "a", OF))
     return path
 
 
@@ -149,7 +149,7 @@ def ensemble(folder: Path, n_seeds: int) -> Path:
     seeds = [str(seed(folder, number, disc)) for number in range(2 * n_seeds)]
     of = replace(OF, trial=4, members=(4, 2))
     path = folder / "refit.pt"
-    write(RefitFileJob(str(path), seeds, "a", of, weights={4: 0.75, 2: 0.25}))
+    write_refit(RefitFileJob(str(path), seeds, "a", of, weights={4: 0.75, 2: 0.25}))
     return path
 
 

@@ -31,8 +31,8 @@ from automl.models.families.tree_arrays import tree_view
 from automl.models.families.trees import heavy as trees
 from automl.models.families.trees.family import TreesFamily
 from automl.models.mean_model import mean_outputs
+from automl.models.mean_model_file import join_states, read_model_file, save_model_file
 from automl.models.predictor import Predictor, load_table_model
-from automl.models.refit_file import join_states, read_model_file, save_model_file
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.checkpoints.plain_checkpoint import is_plain_checkpoint
 from automl.objectives.seeds import trial_seed

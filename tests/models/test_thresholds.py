@@ -23,14 +23,13 @@ from automl.data.scoring.metrics import (
     second_class_probabilities,
 )
 from automl.export.package import export_model, open_export_reader
-from automl.models.ensemble_file import write as write_ensemble
 from automl.models.families.boosting.family import BoostingFamily
 from automl.models.families.linear.family import LinearFamily
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.mean_model import judged_outputs
+from automl.models.mean_model_file import write_ensemble, write_refit
 from automl.models.model_file import EnsembleFileJob, RefitFacts, RefitFileJob
 from automl.models.predictor import Predictor, load_table_model
-from automl.models.refit_file import write as write_refit
 from automl.objectives.plan_checks import threshold_notes
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session

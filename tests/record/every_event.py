@@ -23,6 +23,7 @@ from automl.trial import (
     OutOfMemoryOutcome,
     PaceMeasured,
     PrunedOutcome,
+    ReportWritten,
     RequestSource,
     RowsKind,
     ScoreDifference,
@@ -58,6 +59,7 @@ EVENTS: list[Event] = [
     SweepStarted(0.5, "s", "u", {"a.b": "1"}),
     SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
     PaceMeasured(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
+    ReportWritten(10.7),
     PaceMeasured(10.5, DeviceKind.GPU, 1e9, 0.25),
     ModelsEvaluated(
         11.5,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.search.discovered_space import N_ALIKE_TRIALS, FoundSpace
 from automl.search.domains import ChoiceDomain, Domain, RangeDomain
+from automl.search.param_suggestions import N_ALIKE_TRIALS, FoundSpace
 from automl.search.search_space import parse_space
 
 LR = RangeDomain(1e-5, 1e-1, log=True)

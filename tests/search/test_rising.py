@@ -55,7 +55,7 @@ def test_a_kind_that_hopelessly_trails_is_dropped() -> None:
 
 def test_a_kind_that_still_gains_is_kept_where_it_trails() -> None:
     given = courses(linear=[9, 9, 9, 9, 9, 9], trees=[1.0] * 6, mlp=[8, 7, 6, 4, 3, 2])
-    assert given["mlp"].promise < 1 < given["linear"].promise
+    assert given["mlp"].expected_best < 1 < given["linear"].expected_best
     assert next_family(KINDS, given) == "mlp"
 
 
@@ -65,10 +65,10 @@ def test_what_has_come_to_nothing_yet_promises_nothing() -> None:
     assert found["linear"] == 0
 
 
-def test_promise_is_what_as_many_trials_again_would_gain() -> None:
+def test_the_expected_best_is_what_as_many_trials_again_would_gain() -> None:
     # From 5 to 2 in the last three of six: one a trial, so six in six more.
-    assert FamilyHistory([9, 7, 5, 4, 3, 2]).promise == pytest.approx(2 - 6)
-    assert FamilyHistory([3, 2, 2.5, 2.5, 2.5]).promise == 2  # none since: the best stays
+    assert FamilyHistory([9, 7, 5, 4, 3, 2]).expected_best == pytest.approx(2 - 6)
+    assert FamilyHistory([3, 2, 2.5, 2.5, 2.5]).expected_best == 2  # none since: the best stays
 
 
 def value(params: Params) -> float:
@@ -95,7 +95,7 @@ def families_of(studies: Studies, n: int, stops: tuple[int, ...] = ()) -> list[P
     return tried
 
 
-def test_a_study_shares_its_trials_by_promise(studies: Studies) -> None:
+def test_a_study_shares_its_trials_by_what_kinds_may_reach(studies: Studies) -> None:
     tried = families_of(studies, 30)
     counts = Counter(params["family"] for params in tried)
     assert counts["linear"] == N_FIRST

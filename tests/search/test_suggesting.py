@@ -74,8 +74,8 @@ def run(study: Study, n: int, entries: Entries = ALL) -> list[AskedTrial]:
 
 
 def space_of(study: Study) -> Sequence[str]:
-    assert study.suggesting is not None
-    return study.suggesting.space.names
+    assert study.suggester is not None
+    return study.suggester.space.names
 
 
 def test_the_first_trials_begin_with_nothing_and_those_after_three_alike_with_all(
@@ -104,8 +104,8 @@ def test_a_reopened_study_knows_what_was_found(asking: Asking) -> None:
     study = asking.open()
     run(study, 3)
     again = asking.reopen(study)
-    assert again.suggesting is not None
-    assert again.suggesting.found.is_stable
+    assert again.suggester is not None
+    assert again.suggester.found_space.is_stable
     assert ask(again).params.keys() == ALL.keys()
 
 
@@ -158,7 +158,7 @@ def test_a_grid_is_of_what_was_written_and_the_rest_is_drawn(asking: Asking) -> 
 def test_what_is_written_wins_and_each_difference_is_said_once(asking: Asking) -> None:
     written = {"lr": {"low": 0.5, "high": 0.6}, "kind": "sgd", "width": 3}
     study = asking.open(entries=written)
-    assert study.suggesting is not None
+    assert study.suggester is not None
     for n in range(2):
         trial = ask(study)
         given = suggest(study, trial.number, ALL)
@@ -166,7 +166,7 @@ def test_what_is_written_wins_and_each_difference_is_said_once(asking: Asking) -
         assert isinstance(given["lr"], float)
         assert 0.5 <= given["lr"] <= 0.6
         assert given["kind"] == "sgd"
-        assert list(study.suggesting.differences()) == (
+        assert list(study.suggester.differences()) == (
             [
                 "space.lr is numbers from 0.5 to 0.6, and counts; the objective asks for numbers "
                 "from 1e-05 to 0.1",
@@ -302,8 +302,8 @@ def test_enqueued_params_are_given_where_they_are_asked_for(asking: Asking) -> N
     assert given["lr"] == 0.01
     assert given["kind"] in ("sgd", "adam")  # what is enqueued is none of its choices
     assert suggest(study, ask(study).number, ALL)["depth"] == 5
-    assert study.suggesting is not None
-    assert study.suggesting.differences() == [
+    assert study.suggester is not None
+    assert study.suggester.differences() == [
         "study.enqueue[0].kind=rmsprop is not tried: the objective asks for one of sgd, adam"
     ]
 

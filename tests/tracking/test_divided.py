@@ -88,8 +88,6 @@ class Machines:
             for other in self._sweeps.values():
                 shutil.copy(other.study / "events.log", study)
             (study / "events.log").touch()
-            with Database(self._url) as opened, opened.transaction() as cursor:
-                study_tables.add_sweep(cursor, 1, name, this_holder())
             job = SharedDeliveryJob(self._url, NAME, "store", name)
             sweep = self._sweeps[name] = Sweep(name, study, job, lambda: self.now)
             self._stack.callback(sweep.confirmed.close)
@@ -119,12 +117,14 @@ class Machines:
         """So much time goes by that its lease ends, as seen by everybody."""
         self.now += HOLDER_LEASE_SECONDS + 1
         self.run("UPDATE automl_stores SET lease_until = '-infinity' WHERE elected = %s", sweep)
+        self.run("UPDATE automl_deliverers SET lease_until = '-infinity' WHERE sweep = %s", sweep)
 
     def die(self, sweep: str) -> None:
         """Its process ends, which only its own machine can see."""
         holder = replace(this_holder(), started="another process")
         self.run(
-            "UPDATE automl_sweeps SET holder = %s WHERE sweep = %s", json.dumps(vars(holder)), sweep
+            "UPDATE automl_deliverers SET holder = %s WHERE sweep = %s",
+            *(json.dumps(vars(holder)), sweep),
         )
 
     def run(self, statement: str, *values: object) -> None:
@@ -197,10 +197,7 @@ def test_who_is_elected_after_a_dead_sweep_goes_on_in_the_same_runs(
     machines.turns("b")
     check_exact(shown, 3, 3)
     assert {run.info.run_name: run.info.run_id for run in shown.runs()} == runs
-    assert b.delivery.may_end() is None, "the files of trial 0 may be with the dead one"
-    machines.now += SUCCESSION_SECONDS
-    machines.turns("b")
-    assert b.delivery.may_end() == ""
+    assert b.delivery.may_end() == "", "the files of trial 0 are with the dead one"
 
 
 def test_a_dead_sweep_of_this_machine_is_not_waited_for(machines: Machines, shown: Shown) -> None:
@@ -345,9 +342,42 @@ def test_what_others_have_not_delivered_is_waited_for_and_not_for_ever(machines:
     )
     machines.lapse("a")
     machines.turns("b")
-    machines.now += SUCCESSION_SECONDS
-    machines.turns("b")
     assert b.delivery.may_end() == ""
+
+
+def test_files_of_a_sweep_that_delivers_are_left_to_it(machines: Machines) -> None:
+    a, b = machines.both()
+    machines["a"].delivery.read()
+    machines.hold("b", 0, ended=True)
+    machines.happens(sweep_started(), *trial(0), sweep_ended(1))
+    b.delivery.read()  # it attends, and is slow
+    machines.turns("a")
+    assert a.delivery.may_end() is None
+    machines.lapse("b")
+    machines.turns("a")
+    assert a.delivery.may_end() == ""
+
+
+def test_a_trial_whose_end_was_taken_while_another_failed_is_done(
+    machines: Machines, shown: Shown
+) -> None:
+    a = machines["a"]
+    machines.hold("a", 0, 1, ended=True)
+    machines.happens(sweep_started(), *trial(0), *trial(1), sweep_ended(2))
+    write, failures = a.runs.write, ["trial-00001"]
+
+    def fails_once(run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
+        if update.name in failures:
+            failures.clear()
+            raise ValueNotTakenError("a dead server")
+        write(run_id, update, created=created, study=study)
+
+    a.runs.write = fails_once  # type: ignore[method-assign]
+    with pytest.raises(ValueNotTakenError, match="a dead server"):
+        machines.turns("a")
+    machines.turns("a")
+    check_exact(shown, 2, 3)
+    assert a.delivery.may_end() == ""
 
 
 class Counted:

@@ -68,7 +68,7 @@ def test_a_trial_seen_in_one_go_is_one_update() -> None:
     assert update.tags == {"automl.state": "finished", "automl.device": "cpu"}
     assert (update.status, update.start_ms) == ("FINISHED", int((BEGUN + 7) * 1000))
     assert update.end_ms == int((BEGUN + 7.5) * 1000)
-    assert [(p.key, p.step) for p in update.metrics] == [
+    assert [(p.name, p.step) for p in update.metrics] == [
         ("train_loss", 0),
         ("val_loss", 0),
         ("train_loss", 1),
@@ -128,7 +128,7 @@ def test_a_trial_that_goes_on_is_running_again_without_its_old_cause() -> None:
 def test_what_happened_in_one_go_tells_as_it_does_piece_by_piece() -> None:
     update = told(begin(0), interrupt(0), begin(0), MemoryPeakMeasured(0, BEGUN, 5), finish(0))
     assert (update.status, update.tags["automl.cause"]) == ("FINISHED", "")
-    assert [p.key for p in update.metrics] == ["value", "memory_peak_bytes"]
+    assert [p.name for p in update.metrics] == ["value", "memory_peak_bytes"]
 
 
 def test_the_value_is_the_latest_point_even_among_reports_of_that_name() -> None:
@@ -141,7 +141,7 @@ def test_the_value_is_the_latest_point_even_among_reports_of_that_name() -> None
 def test_infinite_values_are_shown_as_nan_and_named() -> None:
     odd = MetricsReported(0, BEGUN, 0, {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 1.0})
     update = told(begin(0), odd, FinishedOutcome(0, BEGUN, value=math.inf))
-    values = {p.key: p.value for p in update.metrics}
+    values = {p.name: p.value for p in update.metrics}
     assert all(math.isnan(values[key]) for key in ("a", "b", "c", "value"))
     assert values["d"] == 1.0
     assert update.tags["automl.infinite"].endswith(": a, b")
@@ -174,7 +174,7 @@ def test_the_memory_peak_is_told_at_the_end() -> None:
     peaks = [MemoryPeakMeasured(0, BEGUN, peak_bytes=n) for n in (5, 9, 7)]
     assert told(begin(0), *peaks).metrics == ()
     update = told(finish(0), before=[begin(0), *peaks])
-    assert {p.key: p.value for p in update.metrics}["memory_peak_bytes"] == 9.0
+    assert {p.name: p.value for p in update.metrics}["memory_peak_bytes"] == 9.0
     assert update.tags["automl.memory_peak"] == "9"
     assert "automl.memory_predicted" not in update.tags
 
@@ -257,7 +257,7 @@ def test_a_study_ends_with_its_summary(
     update = study_told(sweep_started(), n_finished=n_finished, done=done)
     assert (update.status, update.tags["automl.state"]) == (status, state)
     assert update.tags["automl.best_trial"] == "trial-00000"
-    metrics = {p.key: p.value for p in update.metrics}
+    metrics = {p.name: p.value for p in update.metrics}
     assert metrics == {"trials_finished": n_finished, "trials_failed": 0.0, "best_value": 0.25}
 
 
@@ -325,7 +325,7 @@ def test_the_charts_begin_with_the_metric_of_all_trials() -> None:
 def test_a_trial_has_its_final_value_by_the_name_of_the_metric() -> None:
     study = StudyRun(fold_events([sweep_started(**PORTFOLIO)]), StudyRef(UUID, NAME))
     update = study.trial_update(told(begin(0), finish(0)), 0)
-    assert {p.key: p.value for p in update.metrics} == {"value": 0.25, "best_val_auc": 0.25}
+    assert {p.name: p.value for p in update.metrics} == {"value": 0.25, "best_val_auc": 0.25}
     assert set(update.once) > {"value", "best_val_auc"}, "or one put back would stand twice"
 
 
@@ -335,7 +335,7 @@ def test_an_unknown_best_trial_is_left_out() -> None:
     )
     update = study_updated(sweep_started(), none)
     assert "automl.best_trial" not in update.tags
-    assert [p.key for p in update.metrics] == ["trials_failed"]
+    assert [p.name for p in update.metrics] == ["trials_failed"]
 
 
 KEYS = {

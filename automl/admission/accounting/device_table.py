@@ -202,7 +202,7 @@ class DeviceTable:
         """Return the most trials on each device, without what machines keep for their GPUs."""
         if limits is not self._limits:
             self._limits = limits
-            self._max_trials = np.array([*map(limits.on, self.addresses)], np.int64)
+            self._max_trials = np.array([*map(limits.max_trials_on, self.addresses)], np.int64)
         return self._max_trials
 
     def keep_teams(self, mask: Mask, n_devices: int) -> Mask:

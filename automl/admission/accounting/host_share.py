@@ -220,14 +220,14 @@ class HostRooms:
 
     def most_trials(self, device: DeviceId) -> int:
         """Return the most trials on a device; on a machine itself what its GPUs leave."""
-        return self._limits.on(device) - self.n_kept(device)
+        return self._limits.max_trials_on(device) - self.n_kept(device)
 
     def n_kept(self, device: DeviceId) -> int:
         """Return how many fewer trials train on a machine itself because it has GPUs."""
         if not device.on_host or not (kept := self._kept_on(device.node)).n_cores:
             return 0
         left = max_cpu_trials(self._n_places(device.node), kept, self._share(device.node))
-        return max(0, self._limits.on(device) - left)
+        return max(0, self._limits.max_trials_on(device) - left)
 
     def with_kept(self, a: DeviceAccount) -> DeviceAccount:
         """Return the account with what is kept on a machine for its GPUs, which its own account

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import TypeAlias
 
@@ -41,9 +41,11 @@ class IdleProcesses:
         found = self._idle.items()
         return {devices: here for devices, here in found if len(devices) == self._n_devices}
 
-    def is_on(self, device: DeviceId) -> bool:
-        """Return whether there may be processes that have this device alone."""
-        return (device,) in self._idle
+    def on_one(self) -> Iterator[DeviceId]:
+        """Yield the devices that a process has alone of which a trial of one device may reuse
+        one."""
+        if self._n_devices == 1:
+            yield from (devices[0] for devices in self._idle if len(devices) == 1)
 
     def n_on(self, device: DeviceId) -> int:
         return len(self._idle.get((device,), ())) + self._n_of_several[device]

@@ -255,7 +255,7 @@ class Ledger:
                 self._doubt(device, reservation, now_seconds)
 
     @contextmanager
-    def held(self, key: int, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    def releasing(self, key: int, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
         """Give the reservation made before back at the end, however the end comes."""
         try:
             yield

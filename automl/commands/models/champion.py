@@ -4,7 +4,7 @@ The first version is the `champion`: there is no other to compare it with. A lat
 the champion if it is no worse than the present champion on the same rows, which neither has seen.
 Rows are the same if their digests are, and a version carries the digests of the rows that are known
 to be new to it. Where nobody can tell, it is the `challenger`, with what is missing. Scores are
-computed elsewhere (`unseen_rows.py`).
+computed elsewhere (`new_version.py`).
 """
 
 from __future__ import annotations

@@ -11,10 +11,11 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 BLOCK_BYTES = 4 * 2**20
+_THREAD_BYTES = 2**20
 LONGEST_ROW_BYTES = 64 * 2**20
 """Longest row that is waited for: a quote that is never closed would else take the whole file into
 memory."""
@@ -63,6 +65,12 @@ class InvalidRow:
     n_cells: int
     fault: RowFault = RowFault.n_cells
 
+    @property
+    def holds_others(self) -> bool:
+        """Return whether a quote that was never closed has taken the lines behind the first."""
+        is_open = self.fault is RowFault.open_quote or self.text.count('"') % 2 == 1
+        return is_open and bool(self.text.partition("\n")[2].strip())
+
     def reason(self, names: Sequence[str]) -> str:
         """Return why the row is invalid in a table with the columns `names`."""
         if self.fault is RowFault.n_cells:
@@ -102,21 +110,17 @@ class CsvReader:
     texts_can_be_missing: bool = False
     """Whether these are missing in columns of texts, too."""
     names_rows: bool = False
-    """Whether rows are named by their lines. Only the first line of an invalid row of several lines
-    is then left out, because its quote was never closed: the next line begins another row."""
+    """Whether rows are named by their lines. Of a row with a quote that was never closed only the
+    first line is then left out: the next line begins another row."""
 
     def blocks(self, path: Path, n_bytes: int = BLOCK_BYTES) -> Iterator[CsvBlock]:
         """Yield the rows of a file in blocks of about `n_bytes`. Raises OSError.
 
         A row that is not complete at the end of a block is read with the next one.
         """
-        line, rest, n_read, is_last = self.layout.n_header_lines + 1, b"", 0, False
-        with path.open("rb") as opened:
-            file: Any = opened
-            if self.layout.has_bare_returns:
-                file = io.BytesIO(opened.read().replace(b"\r", _NEWLINE))
-            for _ in range(self.layout.n_header_lines):
-                n_read += len(file.readline())
+        line, rest, is_last = self.layout.n_header_lines + 1, b"", False
+        with self._rows(path) as file:
+            n_read = file.tell()
             while not is_last:
                 read = file.read(n_bytes)
                 content, n_read, is_last = rest + read, n_read + len(read), not read
@@ -133,11 +137,22 @@ class CsvReader:
                     complete = complete[: len(complete) - len(unfinished)]
                     rest = unfinished + rest
                     block = replace(block, invalid=block.invalid[:-1])
-                if self.names_rows and any("\n" in row.text for row in block.invalid):
+                if self.names_rows and any(row.holds_others for row in block.invalid):
                     block = self._split(self._parse(complete, line, self._as_texts()))
                 line += complete.count(_NEWLINE)
                 if len(block.table) or block.invalid:
                     yield replace(block, n_bytes=n_read - len(rest))
+
+    @contextmanager
+    def _rows(self, path: Path) -> Iterator[BinaryIO]:
+        """Open a file at its first row, with newlines where it has carriage returns alone."""
+        with path.open("rb") as opened:
+            file: BinaryIO = opened
+            if self.layout.has_bare_returns:
+                file = io.BytesIO(opened.read().replace(b"\r", _NEWLINE))
+            for _ in range(self.layout.n_header_lines):
+                file.readline()
+            yield file
 
     def table_of(self, rows: str) -> Any:
         """Return valid rows as an Arrow table."""
@@ -157,6 +172,10 @@ class CsvReader:
         if not content.endswith(_NEWLINE):
             content += _NEWLINE
         content = _without_leading_spaces(content, self.layout.separator)
+        if is_utf8 and not self.names_rows:
+            table = self._valid_table(content)
+            if table is not None:
+                return CsvBlock(table, np.arange(len(table)), ())
         all_texts = dict.fromkeys(self.layout.names, pa.string())
         parsed_types = types if is_utf8 else all_texts
         try:
@@ -166,29 +185,17 @@ class CsvReader:
         lines, is_open = np.arange(len(table) + len(found)), False
         if len(lines) != content.count(_NEWLINE) + 1:
             is_open = not found or found[-1].text != self._last_row
-            if is_open or len(found) > 1 or self.names_rows:
-                has_all = parsed_types == all_texts
-                cells = table if has_all else self._arrow(content, all_texts)[0]
-                lines = _first_lines(cells, found, content)
-        is_valid = np.ones(len(lines), dtype=bool)
-        is_valid[[row.number - 1 for row in found]] = False
-        invalid = [
-            InvalidRow(line + int(lines[row.number - 1]), row.text, row.actual_columns)
-            for row in found
-            if row.actual_columns > 1 or row.text.strip()  # else a line of spaces
-        ]
-        if not is_open or not is_valid[-1]:
-            invalid.pop()
+            has_all = parsed_types == all_texts
+            cells = table if has_all else self._arrow(content, all_texts)[0]
+            lines = _first_lines(cells, found, content)
+        block = _block_of_rows(table, found, line + lines)
         if is_open:
             text = content.decode().split("\n", lines[-1])[-1]
-            invalid.append(InvalidRow(line + int(lines[-1]), text, 0, RowFault.open_quote))
-            table = table.slice(0, len(table) - int(is_valid[-1]))
-            is_valid[-1] = False
-        block = CsvBlock(table, line + lines[is_valid], tuple(invalid))
-        if is_utf8:
-            return block
-        block = _undecodable_apart(block)
-        return replace(block, table=block.table.select(list(types)))
+            block = _with_open_row(block, line + int(lines[-1]), text)
+        if not is_utf8:
+            block = _undecodable_apart(block)
+            block = replace(block, table=block.table.select(list(types)))
+        return block
 
     @property
     def _last_row(self) -> str:
@@ -198,8 +205,21 @@ class CsvReader:
         """
         return self.layout.separator * len(self.layout.names)
 
-    def _arrow(self, content: bytes, types: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """Return the valid rows of `content` and `_last_row`, and Arrow's invalid rows."""
+    def _valid_table(self, content: bytes) -> Any:
+        """Return the rows of `content`, parsed in threads; None where Arrow finds invalid ones."""
+        try:
+            table, found = self._arrow(content, self.types, _THREAD_BYTES)
+        except pa.ArrowInvalid:  # a row longer than a thread's part
+            return None
+        return table if [row.text for row in found] == [self._last_row] else None
+
+    def _arrow(
+        self, content: bytes, types: Mapping[str, Any], thread_bytes: int | None = None
+    ) -> tuple[Any, list[Any]]:
+        """Return the valid rows of `content` and `_last_row`, and Arrow's invalid rows.
+
+        With `thread_bytes`, threads parse so many bytes each; invalid rows then have no number.
+        """
         found: list[Any] = []
 
         def skip(row: Any) -> str:
@@ -210,7 +230,9 @@ class CsvReader:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(content),
             pyarrow.csv.ReadOptions(
-                use_threads=False, column_names=self.layout.names, block_size=len(content) + 1
+                use_threads=thread_bytes is not None,
+                column_names=self.layout.names,
+                block_size=thread_bytes or len(content) + 1,
             ),
             pyarrow.csv.ParseOptions(
                 delimiter=self.layout.separator,
@@ -229,12 +251,11 @@ class CsvReader:
         return table, found
 
     def _split(self, block: CsvBlock) -> CsvBlock:
-        """Return the block of texts with each invalid row of several lines read again from its
-        second line on."""
+        """Return the block of texts with the lines that an open quote has taken read again."""
         blocks, invalid = [block], list[InvalidRow]()
         for row in block.invalid:
-            first, _, behind = row.text.partition("\n")
-            if behind.strip():
+            if row.holds_others:
+                first, _, behind = row.text.partition("\n")
                 cells = next(csv.reader([first], delimiter=self.layout.separator), [])
                 is_open = len(cells) == len(self.layout.names)
                 fault = RowFault.open_quote if is_open else RowFault.n_cells
@@ -247,6 +268,28 @@ class CsvReader:
         order = np.argsort(lines)
         table = pa.concat_tables([part.table for part in blocks]).take(order)
         return CsvBlock(table, lines[order], tuple(sorted(invalid, key=lambda row: row.line)))
+
+
+def _block_of_rows(table: Any, found: Sequence[Any], lines: Ints) -> CsvBlock:
+    """Return the valid rows, and the invalid ones that Arrow found, the last of them left out.
+
+    `lines` has the line of each row, also of invalid ones.
+    """
+    is_valid = np.ones(len(lines), dtype=bool)
+    is_valid[[row.number - 1 for row in found]] = False
+    invalid = tuple(
+        InvalidRow(int(lines[row.number - 1]), row.text, row.actual_columns)
+        for row in found
+        if row.number < len(lines) and (row.actual_columns > 1 or row.text.strip())
+    )
+    return CsvBlock(table, lines[is_valid], invalid)
+
+
+def _with_open_row(block: CsvBlock, line: int, text: str) -> CsvBlock:
+    """Return the block whose last row, which may be among the valid ones, has an open quote."""
+    n_valid = int(np.searchsorted(block.lines, line))
+    invalid = (*block.invalid, InvalidRow(line, text, 0, RowFault.open_quote))
+    return CsvBlock(block.table.slice(0, n_valid), block.lines[:n_valid], invalid)
 
 
 def _first_lines(table: Any, found: Sequence[Any], content: bytes) -> Ints:

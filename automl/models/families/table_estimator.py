@@ -6,7 +6,6 @@ those that fit one-hot features in one go.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -347,21 +346,6 @@ class FeatureSide(TableSide):
     @abstractmethod
     def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> FeatureModel:
         """Return the model that is fitted to the training rows' features (N, D)."""
-
-
-def fit_logistic(
-    trial_fit: TrialFit, x: npt.NDArray[Any], y: npt.NDArray[Any], l2: float, max_steps: int
-) -> tuple[Floats, Floats]:
-    """Return weights (D, K) and bias (K,) of a logistic regression, converged or not."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    with warnings.catch_warnings():
-        # A fit that has not converged is a model, too; its loss says how good it is.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        weight = trial_fit.class_weight
-        fit = LogisticRegression(C=1 / l2, max_iter=max_steps, class_weight=weight).fit(x, y)
-    return np.ascontiguousarray(fit.coef_.T, dtype=np.float64), fit.intercept_.astype(np.float64)
 
 
 def finite_array(state: Mapping[str, Any], name: str, dtype: type, n_dimensions: int) -> Any:

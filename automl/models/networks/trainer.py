@@ -1,11 +1,9 @@
 """Trains one network for one trial, epoch by epoch. It knows no study and writes no file.
 
 An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
-validation part. Batches are index selections of tensors that stay on the device.
-
-Several processes may train one network together, each on its share of every batch. Gradients are
-weighted by rows and summed. A batch that does not divide, or has fewer rows than there are
-processes, therefore has exactly the gradients of one process.
+validation part. Several processes may train one network together, each on its share of every batch.
+Gradients are weighted by rows and summed: a batch that does not divide has exactly those of one
+process.
 """
 
 from __future__ import annotations
@@ -177,18 +175,36 @@ class TrainingProblem:
         n_numbers = size if isinstance(size, int) else math.prod(size)
         return min(most, max(batch_size, _EVALUATION_NUMBERS // n_numbers))
 
-    def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
-        """Return an epoch's metrics from sums over rows: training loss, validation loss, misses."""
-        train_sum, val_sum, miss_sum = sums
+    def metrics(
+        self,
+        sums: Sequence[float],
+        n_rows: tuple[int, int],
+        outputs: torch.Tensor | None,
+        *,
+        epoch: int,
+        params: TrainingParams,
+    ) -> dict[str, float]:
+        """Return the metrics of `NetworkTrainer.run_epoch`. Raises DivergedError.
+
+        The sums over rows are training loss, validation loss and misses. `n_rows` are those that
+        train and those that judge, and `outputs` (N, C) those for the validation part.
+        """
+        (train_sum, val_sum, miss_sum), (n_train, n_judged) = sums, n_rows
         metrics = {"train_loss": train_sum / n_train}
-        if not n_validation:
-            return metrics
-        metrics["val_loss"] = val_sum / n_validation
-        if self.outputs is NetworkOutputs.NUMBERS:
-            metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_validation)
-        elif self.outputs is NetworkOutputs.SCORES:
-            metrics["val_error"] = miss_sum / n_validation
-        return metrics
+        if n_judged:
+            metrics["val_loss"] = val_sum / n_judged
+            if self.outputs is NetworkOutputs.NUMBERS:
+                metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_judged)
+            elif self.outputs is NetworkOutputs.SCORES:
+                metrics["val_error"] = miss_sum / n_judged
+        bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
+        if bad:
+            raise DivergedError(
+                f"training diverged in epoch {epoch}: {', '.join(bad)} "
+                f"(lr={params.lr:g}, optimizer={params.optimizer}); a smaller lr may help"
+            )
+        scores = self.scores(outputs)
+        return metrics if scores is None else metrics | scores.study_metric()
 
     def scores(self, outputs: torch.Tensor | None) -> ReportScores | None:
         """Return an object that computes metrics of the outputs (N, C); None: no more metrics."""
@@ -287,13 +303,12 @@ class NetworkTrainer:
         return self._patience.is_over
 
     def run_epoch(self, epoch: int) -> dict[str, float]:
-        """Train one epoch, counted from 0, and return its metrics.
+        """Train one epoch, counted from 0, and return its metrics. Raises DivergedError.
 
         `train_loss` is the mean over the epoch's steps, with dropout. `val_loss`, and `val_error`
-        (share of wrong classes) or `val_rmse` (in the target's unit), are computed after the epoch,
-        with the averaged weights if there are averages. Losses of regression are mean squared
-        errors of the scaled target. Without a validation part `train_loss` is the only metric.
-        Raises DivergedError.
+        (share of wrong classes) or `val_rmse` (in the target's unit), are computed with the
+        averaged weights if there are averages. Losses of regression are mean squared errors of the
+        scaled target.
         """
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         self._train(epoch, sums)
@@ -303,10 +318,10 @@ class NetworkTrainer:
         if self._outputs is not None and self._ranks.n_ranks > 1:
             self._ranks.add(self._outputs)
         sums_on_host = sums.tolist()  # the one wait for the device in an epoch
-        metrics = self.problem.metrics(sums_on_host, self._n_epoch_rows, len(self._data.validation))
-        check_metrics_finite(metrics, epoch, self.params)
-        if (scores := self.scores) is not None:
-            metrics |= scores.study_metric()
+        n_rows = self._n_epoch_rows, len(self._data.validation)
+        metrics = self.problem.metrics(
+            sums_on_host, n_rows, self._outputs, epoch=epoch, params=self.params
+        )
         self._patience = self._patience.after(metrics)
         return metrics
 
@@ -432,13 +447,3 @@ class NetworkTrainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
-
-
-def check_metrics_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:
-    """Raise DivergedError if a metric is NaN or infinite."""
-    bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
-    if bad:
-        raise DivergedError(
-            f"training diverged in epoch {epoch}: {', '.join(bad)} "
-            f"(lr={params.lr:g}, optimizer={params.optimizer}); a smaller lr may help"
-        )

@@ -22,7 +22,7 @@ _n_steps = 0
 
 
 def n_steps_taken() -> int:
-    """Return the number of steps since this process began, but for some of several threads."""
+    """Return the number of steps in this process; simultaneous ones may be missed."""
     return _n_steps
 
 
@@ -54,7 +54,7 @@ def count_optimizer_steps() -> None:
 
 
 def tell_step(weights: torch.Tensor, n: int = 1) -> bool:
-    """Count a step of `n` lanes, and return whether a listener can skip the rest of the pass."""
+    """Count a step of `n` lanes, and return whether the rest of the pass can be skipped."""
     count(n)
     answers = [listener(weights) for listener in _listeners]  # a list: every listener must hear it
     return any(answers)

@@ -234,8 +234,7 @@ class TrialReports:
         self._keep_verdict(self._emit(logged))
 
     def write_if_due(self) -> None:
-        """Write checkpoints if the trial ends or the interval is over, in the trial's own
-        thread."""
+        """Write checkpoints if the trial ends or the interval is over, in the trial's thread."""
         if self.verdict is not Verdict.GO_ON or self.monotonic() >= self._due_seconds:
             self.write()
 

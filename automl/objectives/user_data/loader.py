@@ -137,8 +137,7 @@ class _BatchDataset(Dataset[Any]):
             return str(error)
 
     def batch(self, batch: _Batch) -> _Pair:
-        """Return the rows of a batch. Raises RowsError for unequal shapes, ConfigError for no
-        pairs."""
+        """Return the rows of a batch. Raises RowsError or ConfigError for wrong rows."""
         place, seed, numbers = batch
         part = self._parts[place]
         if isinstance(part, ArrayRows):

@@ -9,8 +9,6 @@ two places. A trial that is lost learns it as the answer to its next report, and
 checkpoint; if the next report is far, it is ended after 5 s. The second thread sees to this, since
 the first may be waiting for a database that does not answer. In a sweep whose process is stopped no
 thread runs: its workers end by themselves shortly before the lease does.
-
-The work itself is done by the functions in `SharingDuties`; this module decides when.
 """
 
 from __future__ import annotations

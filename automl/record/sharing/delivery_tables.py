@@ -1,7 +1,8 @@
 """The tables for the delivery of a shared study to MLflow, and their SQL.
 
 One of the sweeps that deliver to a store is elected for the time of a lease, and it alone writes
-runs. Each sweep uploads the files of the trials that it holds, which are on its disk.
+runs. Each sweep uploads the files of the trials that it holds, which are on its disk; the elected
+one uploads what it has of the trials of sweeps that do not deliver to the store.
 
 The first run that is noted for a trial (`note_run`) counts, whatever the lease says; a sweep that
 comes second deletes its own run. Talking to MLflow is done in `automl.tracking`.
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
+from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder, this_holder
 
 DELIVERY_TABLES = """
 CREATE TABLE IF NOT EXISTS automl_stores (
@@ -25,6 +26,14 @@ CREATE TABLE IF NOT EXISTS automl_stores (
     parent text,
     upto bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (study, store)
+);
+CREATE TABLE IF NOT EXISTS automl_deliverers (
+    study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
+    store text NOT NULL,
+    sweep text NOT NULL,
+    holder text NOT NULL,
+    lease_until timestamptz NOT NULL,
+    PRIMARY KEY (study, store, sweep)
 );
 CREATE TABLE IF NOT EXISTS automl_runs (
     study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
@@ -82,10 +91,11 @@ class PendingFiles:
     run: str
     is_due: bool
     """The trial has ended, and all its values are in the run."""
-    sweep: str | None
-    """The sweep that holds the trial, and with it the files."""
-    holder: TrialHolder | None
-    """The process of that sweep."""
+    is_own: bool
+    """This sweep holds the trial."""
+    deliverer: TrialHolder | None
+    """The delivering process of the sweep that holds the trial; None: that sweep delivers nothing
+    to the store now."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,23 @@ class UndeliveredCounts:
     """The number of those that this sweep holds."""
     upto: int
     """All events before this byte are delivered, as in `DeliveryStanding`."""
+
+
+def attend_delivery(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:
+    """Register this process as the deliverer of the sweep's files, for the time of a lease."""
+    cursor.execute(
+        "INSERT INTO automl_deliverers (study, store, sweep, holder, lease_until) "
+        f"VALUES (%(study)s, %(store)s, %(sweep)s, %(holder)s, {_LEASE}) "
+        "ON CONFLICT (study, store, sweep) DO UPDATE "
+        "SET holder = excluded.holder, lease_until = excluded.lease_until",
+        {**vars(me), "holder": this_holder().text()},
+    )
+
+
+def leave_delivery(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:
+    """Leave runs and files to others."""
+    end_lease(cursor, me, me.sweep)
+    cursor.execute(f"DELETE FROM automl_deliverers WHERE {_STORE} AND sweep = %(sweep)s", vars(me))
 
 
 def stand_for_election(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:
@@ -120,11 +147,12 @@ def stand_for_election(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:
     )
 
 
-def elected_holder(cursor: psycopg.Cursor, me: StoreDeliverer) -> tuple[str, TrialHolder] | None:
-    """Return the elected sweep and its process; None if it is unknown, or this sweep."""
+def elected_deliverer(cursor: psycopg.Cursor, me: StoreDeliverer) -> tuple[str, TrialHolder] | None:
+    """Return the elected sweep and its process; None: it is unknown, or this sweep."""
     cursor.execute(
-        "SELECT s.sweep, s.holder FROM automl_stores JOIN automl_sweeps s ON s.sweep = elected "
-        "WHERE automl_stores.study = %(study)s AND store = %(store)s AND elected <> %(sweep)s",
+        "SELECT d.sweep, d.holder FROM automl_stores s JOIN automl_deliverers d "
+        "ON d.study = s.study AND d.store = s.store AND d.sweep = s.elected "
+        "WHERE s.study = %(study)s AND s.store = %(store)s AND d.sweep <> %(sweep)s",
         vars(me),
     )
     row = cursor.fetchone()
@@ -240,16 +268,17 @@ def pending_files(
 ) -> Sequence[PendingFiles]:
     """Return the runs whose files are not uploaded: those of this sweep's trials, or of all."""
     cursor.execute(
-        "SELECT t.number, r.run, t.ended AND r.done, t.sweep, s.holder FROM automl_trials t "
-        "JOIN automl_runs r ON r.study = t.study AND r.trial = t.number "
-        "LEFT JOIN automl_sweeps s ON s.sweep = t.sweep WHERE t.study = %(study)s "
-        "AND r.store = %(store)s AND r.run IS NOT NULL AND NOT r.files "
-        "AND (%(of_others)s OR t.sweep = %(sweep)s) ORDER BY t.number",
+        "SELECT t.number, r.run, t.ended AND r.done, t.sweep = %(sweep)s, d.holder "
+        "FROM automl_trials t JOIN automl_runs r ON r.study = t.study AND r.trial = t.number "
+        "LEFT JOIN automl_deliverers d ON d.study = t.study AND d.store = r.store "
+        "AND d.sweep = t.sweep AND d.lease_until > clock_timestamp() "
+        "WHERE t.study = %(study)s AND r.store = %(store)s AND r.run IS NOT NULL "
+        "AND NOT r.files AND (%(of_others)s OR t.sweep = %(sweep)s) ORDER BY t.number",
         {**vars(me), "of_others": of_others},
     )
     return [
-        PendingFiles(trial, run, due, sweep, TrialHolder.from_text(holder) if holder else None)
-        for trial, run, due, sweep, holder in cursor
+        PendingFiles(trial, run, due, bool(own), TrialHolder.from_text(holder) if holder else None)
+        for trial, run, due, own, holder in cursor
     ]
 
 

@@ -8,8 +8,6 @@ current one. A refused line is passed over for good: another sweep has the trial
 `events.log` is a copy of the table, line by line in the table's order, so that the number of its
 lines tells how far it is. The sweep's own lines come back to it from the table. Readers of
 `events.log` thus see what the record has taken, and nothing of a trial that was lost.
-
-Threads and timing are in `background_duties.py`, the statements in `study_tables.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.study_tables import StoredEvent
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import LoggedHistory, StudyFold
+from automl.record.study_record import StudyFold
 from automl.trial import (
     Event,
     FailedOutcome,
@@ -121,7 +119,10 @@ class SharedEventLog(EventLog):
         """
         if known is not None:
             with self._lock:
-                replace_history(self._history, trial, known)
+                self._history.forget(trial)
+                for event in known:
+                    if isinstance(event, TrialEvent) and event.trial == trial:
+                        self._history.new_part(event)
         with self._held_lock:
             self._attempts[trial] = attempt
 
@@ -160,14 +161,6 @@ class SharedEventLog(EventLog):
     def _line(self, event: Event) -> bytes:
         attempt = self._attempts.get(event.trial) if isinstance(event, TrialEvent) else None
         return encode_event(self._with_relative_path(event), attempt)
-
-
-def replace_history(history: LoggedHistory, trial: int, events: Iterable[Event]) -> None:
-    """Replace what `history` knows of the trial with these events."""
-    history.forget(trial)
-    for event in events:
-        if isinstance(event, TrialEvent) and event.trial == trial:
-            history.new_part(event)
 
 
 OUTBOX_FOLDER = "outbox"

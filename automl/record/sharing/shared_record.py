@@ -114,7 +114,9 @@ class SharedRecord:
             config.decided_n_trials, n_asked=0, n_left=0, others_run=True
         )
         duties = SharingDuties(
-            *(self._ship, self._look, self._renew, self._give_up, self._end_lost),
+            *(self._ship, self._look, self._renew),
+            give_up=lambda: self.log.let_go(self.log.held),
+            end_lost=self._end_lost,
             set_worker_deadline=lambda until_seconds: self._set_worker_deadline(until_seconds),
             report_failure=lambda error: self._report_failure(error),
         )
@@ -394,17 +396,19 @@ class SharedRecord:
         held = self.log.held
         ours = {*self._busy(), *held}
         self._takeable = frozenset(
-            t.number for t in open_trials if t.number not in ours and self._may_take(t)
+            t.number
+            for t in open_trials
+            if t.number not in ours
+            and (
+                (t.sweep is None or t.lapsed or t.sweep in self._gone)
+                or (t.sweep == self.sweep and t.number in self._unconfirmed)
+            )
         )
         others_run = any(t.number not in held for t in open_trials)
-        self._set_standing(
-            SharedStudyStanding(study.n_trials, study.n_asked, len(self._takeable), others_run)
+        self.standing = SharedStudyStanding(
+            study.n_trials, study.n_asked, len(self._takeable), others_run
         )
-
-    def _may_take(self, trial: study_tables.OpenTrial) -> bool:
-        if trial.sweep == self.sweep and trial.number in self._unconfirmed:
-            return True
-        return trial.sweep is None or trial.lapsed or trial.sweep in self._gone
+        self._report_standing(self.standing)
 
     def _renew(self) -> None:
         held = self.log.held
@@ -412,13 +416,6 @@ class SharedRecord:
             still = study_tables.renew_trial_leases(cursor, self._study.id, self.sweep, held)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
 
-    def _give_up(self) -> None:
-        self.log.let_go(self.log.held)
-
     def _end_lost(self) -> None:
         if overdue := self._lost.overdue([n for n in self._busy() if not self.log.holds(n)]):
             self._end_trials(overdue)
-
-    def _set_standing(self, standing: SharedStudyStanding) -> None:
-        self.standing = standing
-        self._report_standing(standing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,19 +54,14 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
     """
     assert study.storage is not None
     assert study.name is not None
-    database = Database(study.storage)
-    database.check()
-    try:
+    with Database(study.storage) as database:
+        database.check()
         stored = _find(database, study.name)
-        try:
-            with StudyDirectory.open(study, must_exist=False) as directory:
-                _bring_up(database, stored, directory.files)
-        except StudyInUseError:
-            pass  # the sweep that works there does the same all the time
+        # A sweep that works in the folder does the same all the time.
+        with suppress(StudyInUseError), StudyDirectory.open(study, must_exist=False) as directory:
+            _bring_up(database, stored, directory.files)
         with database.transaction() as cursor:
             open_trials = study_tables.open_trials(cursor, stored.id)
-    finally:
-        database.close()
     here = this_boot()
     hosts = Counter(
         trial.holder.host
@@ -79,13 +75,10 @@ def fetch_stored_config(study: StudyConfig) -> str | None:
     """Return the config that `study` was begun with, as YAML; None: the database lacks it."""
     assert study.storage is not None
     assert study.name is not None
-    database = Database(study.storage)
-    database.check()
-    try:
+    with Database(study.storage) as database:
+        database.check()
         with database.transaction() as cursor:
             stored = _look_up(cursor, database.where, study.name)
-    finally:
-        database.close()
     return None if stored is None else stored.config
 
 
@@ -140,8 +133,7 @@ def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | Non
 
 
 def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None:
-    copy = SharedLogCopy(files.events)
-    try:
+    with closing(SharedLogCopy(files.events)) as copy:
         check_folder(copy, study, files.path, database.where)
         ship_unshipped_logs(database, study, files.path)
         while True:
@@ -152,7 +144,5 @@ def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None
             copy.add(events)
             if len(events) < MAX_FETCHED_EVENTS:
                 break
-    finally:
-        copy.close()
     if not files.config.exists():
         write_durably(files.config, study.config)

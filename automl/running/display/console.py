@@ -23,8 +23,7 @@ _GAP = 2
 
 
 class CommandConsole(Console):
-    """A console of rich whose caller handles a broken pipe, which rich would handle by ending the
-    program."""
+    """A console whose caller handles a broken pipe, at which rich would end the program."""
 
     def on_broken_pipe(self) -> None:
         raise
@@ -119,8 +118,7 @@ def duration_text(seconds: float) -> str:
 
 
 def short_device_name(device: str) -> str:
-    """Return a name that tells the GPUs of a machine apart: `NVIDIA H200 GPU-8f3a12b4-…` → `H200
-    GPU-8f3a12b4`."""
+    """Shorten the name of a device: `NVIDIA H200 GPU-8f3a12b4-…` → `H200 GPU-8f3a12b4`."""
     text = re.sub(r"\b((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]+", r"\1", device)
     return re.sub(r"^NVIDIA (GeForce )?", "", text)
 

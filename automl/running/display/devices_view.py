@@ -43,8 +43,7 @@ from automl.trial import (
 )
 
 _PARTS = (("█", "green"), ("▒", "cyan"), ("▓", "yellow"), ("·", "dim"))
-"""Marks and colours for our, reserved, foreign and free memory. The marks differ without colours,
-too."""
+"""Marks and colours for our, reserved, foreign and free memory."""
 _MIN_BAR_WIDTH, _MAX_BAR_WIDTH = 8, 48
 
 
@@ -79,8 +78,7 @@ class DeviceHeader:
     """Two lines for one device: its names and figures, and its bar with the size of each part."""
 
     def __init__(self, row: DeviceRow, n_beside: int = 0) -> None:
-        """Show this device. `n_beside` is the number of columns beside the bar that the widest
-        device takes."""
+        """Show this device. `n_beside`: columns beside the bar that the widest device takes."""
         self._row, self._n_beside = row, n_beside
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -126,8 +124,7 @@ def bar(row: DeviceRow, width: int) -> Text:
 
 
 def bar_widths(sizes: Sequence[int], width: int) -> list[int]:
-    """Return `width` places divided by size. Nothing gets none, all else at least one, taken from
-    the largest."""
+    """Divide `width` places by size. What is above 0 gets at least one, from the largest."""
     total = max(1, sum(sizes))
     ends = [round(width * sum(sizes[: n + 1]) / total) for n in range(len(sizes))]
     found = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
@@ -174,8 +171,7 @@ def memory_text(row: RunningRow) -> str:
 
 
 MAX_TRIALS, MAX_OTHERS, MAX_WAITING = 16, 4, 6
-"""Lines of waiting trials for each study. `MAX_TRIALS` and `MAX_OTHERS` limit the lines for each
-device."""
+"""Most lines: of trials and of other processes for a device, of waiting trials for a study."""
 STALE_VIEW_SECONDS = 5.0
 """Age in seconds from which a view is shown with its age."""
 
@@ -301,8 +297,7 @@ def pace_text(seconds_per_step: float | None) -> str:
 
 
 def _is_on(row: RunningRow, device: DeviceRow) -> bool:
-    """Return whether the trial is on the device, by the label of its placement, which has UUIDs or
-    the CPU."""
+    """Return whether the trial is on the device, by the UUIDs in the label of its placement."""
     if node_of_label(row.device) != device.node:
         return False
     if device.uuid == HOST_UUID:

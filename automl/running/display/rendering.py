@@ -1,5 +1,4 @@
-"""Renders a view as people see it: the block of the live table and of `status`, and the plain
-line."""
+"""Renders a view for people: the block of the live table and of `status`, and the plain line."""
 
 from __future__ import annotations
 

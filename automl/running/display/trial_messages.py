@@ -45,8 +45,7 @@ class FailureCounts:
     def __init__(self, earlier: Mapping[int, TrialRecord]) -> None:
         """Count the failed trials of earlier sweeps, given by number."""
         self._rows: dict[str, FailureRow] = {}
-        """Rows by the cause without what varies: numbers are often those of a trial, a row or a
-        size."""
+        """Rows by cause without what varies: numbers are often of a trial, a row or a size."""
         self._trials: set[int] = set()
         for trial in earlier.values():
             if isinstance(trial.outcome, FailedOutcome):

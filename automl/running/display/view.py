@@ -25,8 +25,7 @@ from automl.trial import LOCAL_NODE, Params, TrialState
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """A device. Its memory is ours, reserved, foreign or free. What a device does not tell is
-    None."""
+    """A device, whose memory is ours, reserved, foreign or free. What it does not tell is None."""
 
     uuid: str
     """UUID of the device, or `host` for the machine itself."""
@@ -82,8 +81,7 @@ def device_row(a: DeviceAccount, reading: DeviceReading) -> DeviceRow:
 
 
 def add_sweep_memory(seen: DeviceRow, rows: Sequence[DeviceRow]) -> DeviceRow:
-    """Return a device as seen by a process that runs no trials, with the memory that the sweeps
-    call theirs."""
+    """Return a device as a process without trials sees it, with the memory of the sweeps."""
     here = [row for row in rows if (row.node, row.uuid) == (seen.node, seen.uuid)]
     taken = seen.ours_bytes + seen.foreign_bytes
     ours = min(taken, sum(row.ours_bytes for row in here))

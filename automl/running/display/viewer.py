@@ -1,5 +1,4 @@
-"""Makes the view of a running sweep, which the live table, `status.json` and the closing table
-show."""
+"""Makes the view of a running sweep, for the live table, `status.json` and the closing table."""
 
 from __future__ import annotations
 
@@ -97,23 +96,22 @@ class SweepViewer:
 
     def _running_rows(self, loop: LoopSnapshot) -> Iterator[RunningRow]:
         now = time.monotonic()
-        for number, running in sorted(loop.running.items()):
+        for number, execution in sorted(loop.running.items()):
             report = self._carrier.latest.get(number)
             yield RunningRow(
                 number=number,
-                device=running.placement.label_at(self._parts.machine),
-                params=running.waiting.trial.params,
-                seconds=now - running.since_seconds,
+                device=execution.placement.label_at(self._parts.machine),
+                params=execution.members[number].trial.params,
+                seconds=now - execution.since_seconds[number],
                 step=None if report is None else report.step,
                 metrics={} if report is None else report.metrics,
-                request_bytes=running.request.memory_bytes,
+                request_bytes=execution.request.memory_bytes,
                 peak_bytes=self._carrier.peaks.get(number, 0),
                 seconds_per_step=seconds_per_step(self._carrier.first.get(number), report),
             )
 
     def _ensemble_row(self) -> EnsembleRow | None:
-        """Return the row of the ensemble's preview, which is brought up to date each time it is
-        shown."""
+        """Return the row of the ensemble's preview, which is brought up to date now."""
         if not self._ensemble.can_grow:
             return None
         ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)

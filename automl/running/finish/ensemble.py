@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from automl.config import AutoSetting, Config, ObjectiveKind, check_setting
@@ -33,9 +33,9 @@ from automl.running.display.view import EnsembleRow, FamilyRow
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.trial_standings import RankedTrial
 from automl.tracking.long_step import long_step
-from automl.trial import CheckpointKind, EnsembleBuilt, Params, ProcessEntry
+from automl.trial import CheckpointKind, EnsembleBuilt, ProcessEntry
 
-WRITE = "automl.models.ensemble_file:write"
+WRITE = "automl.models.mean_model_file:write_ensemble"
 MIN_ENSEMBLE_MODELS = 2
 MAX_MODELS = 100
 """Largest number of models considered, the best of the study. Each is read, and evaluated on all
@@ -48,14 +48,12 @@ MAX_RANKED_TRIALS = 1_000
 
 
 def write_in_child(job: EnsembleFileJob) -> EnsembleFileResult:
-    """Write the file in a child process. Raises AutoMLError."""
     result = call_in_child(ProcessEntry(WRITE, job))
     assert isinstance(result, EnsembleFileResult)
     return result
 
 
 def builder_target(prepared: PreparedStudy) -> str | None:
-    """Return the target that builds a network of the user's, or None."""
     target = prepared.plan.family.users_target
     return None if target is None else target[1]
 
@@ -159,21 +157,14 @@ def _named(event: EnsembleBuilt, record: StudyRecord, choice: str | None) -> str
     first, *others = event.members
     if not others:
         return f"ensemble of trial {first} alone, which no other makes better"
-    kinds = Counter(_kind(record.trials[n].params, choice) for n in event.members)
-    of = "" if choice is None else f" ({_counted(kinds)})"
-    return f"ensemble of {len(event.members)} models{of}"
+    text = f"ensemble of {len(event.members)} models"
+    if choice is None:
+        return text
+    kinds = Counter(record.trials[n].params.get(choice) for n in event.members)
+    return f"{text} ({', '.join(f'{n} {kind}' for kind, n in kinds.most_common())})"
 
 
-def _kind(params: Params, choice: str | None) -> str:
-    return "" if choice is None else str(params.get(choice))
-
-
-def _counted(kinds: Mapping[str, int]) -> str:
-    named: Iterable[str] = (f"{n} {kind}" for kind, n in Counter(kinds).most_common())
-    return ", ".join(named)
-
-
-GROW = "automl.models.ensemble_file:EnsembleWorker"
+GROW = "automl.models.mean_model_file:EnsembleWorker"
 MIN_PAUSE_SECONDS = 5.0
 """Shortest pause between two previews of the ensemble."""
 MAX_TIME_FRACTION = 0.05
@@ -189,7 +180,6 @@ class GrowingEnsemble:
     """The preview of the ensemble of one sweep. For the main thread; it has to be closed."""
 
     def __init__(self, prepared: PreparedStudy, path: Path) -> None:
-        """Preview the ensemble of the study at `path`."""
         self._prepared, self._files = prepared, StudyFiles(path)
         self._process: AnsweringProcess | None = None
         self.can_grow = can_preview_ensemble(prepared)
@@ -216,7 +206,6 @@ class GrowingEnsemble:
         return ensemble_row(self._grown, ranking, metric, choice)
 
     def write(self, job: EnsembleFileJob) -> EnsembleFileResult:
-        """Write the file of the ensemble. Raises AutoMLError."""
         if self._process is not None:
             try:
                 result = self._process.answer(job)
@@ -269,7 +258,6 @@ def can_preview_ensemble(prepared: PreparedStudy) -> bool:
 
 
 def rebuild_wait_seconds(took_seconds: float) -> float:
-    """Return the seconds to wait before another preview."""
     return max(MIN_PAUSE_SECONDS, took_seconds / MAX_TIME_FRACTION)
 
 

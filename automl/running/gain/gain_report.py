@@ -1,13 +1,16 @@
-"""Runs the command `gain` from its config to its output: prepare, measure, table, advice."""
+"""Runs the command `gain` from its config to its output: prepare, measure, table, one sentence of
+advice.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
+from statistics import linear_regression
 
-from automl.config import Config, DevicesConfig, ObjectiveKind, check_setting
+from automl.config import Config, DevicesConfig, ObjectiveKind, Precision, check_setting
 from automl.devices.device_reader import open_device_reader
 from automl.devices.host import usable_cores
 from automl.errors import AutoMLError
@@ -16,7 +19,6 @@ from automl.objectives.training_plan import TrainingPlan
 from automl.record.texts import fit_line
 from automl.running.display.console import CommandConsole, open_console, params_text
 from automl.running.display.machine_output import write_answer
-from automl.running.gain.gain_advice import ParallelismLimits, advise, serial_share
 from automl.running.gain.gain_measurement import (
     HOST_DEVICE,
     USERS_WAY_SECONDS,
@@ -33,6 +35,172 @@ from automl.running.gain.gain_measurement import (
 from automl.running.setup.preparation import prepare_study
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.trial import DeviceId, Params
+
+MIN_GAIN = 1.1
+"""Smallest gain that is worth a change. Repeated timings differ by about this factor."""
+
+
+@dataclass(frozen=True)
+class ParallelismLimits:
+    """The limits on how many trials run side by side."""
+
+    n_cores: int
+    most_at_once: int
+    precision_stays: bool = False
+    """Whether the study has begun, so that no setting of its training may change."""
+
+
+@dataclass(frozen=True)
+class GainAdvice:
+    text: str
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _AdvisedOverride:
+    """One part of the advice: an override and its reason."""
+
+    override: str | None
+    """The override. None if nothing can be set."""
+    reason: str
+
+
+def advise(rows: Sequence[TimingRow], machine: ParallelismLimits) -> GainAdvice:
+    """Return the threads, packs, precision and device that get most trials done.
+
+    Trials of all sizes count alike, by the time of a whole trial, or of a step if the length is
+    unknown. Each setting is judged with the others unchanged.
+    """
+    choices = [
+        choice
+        for choose in (_threads, _packs, _precision, _device)
+        if (choice := choose(rows, machine)) is not None
+    ]
+    if not choices:
+        return GainAdvice("too little was timed to advise anything.")
+    overrides = tuple(choice.override for choice in choices if choice.override is not None)
+    reasons = "; ".join(choice.reason for choice in choices)
+    return GainAdvice(f"To get most trials done: {' '.join(overrides)} ({reasons}).", overrides)
+
+
+def _threads(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+    """Advise the number of threads with the most trials an hour. More threads mean fewer trials
+    side by side."""
+    host = [row for row in rows if row.device.on_host]
+    counts = sorted({row.timing.way.n_threads for row in host})
+    found = {n: _gain(host, lambda way, n=n: way.n_threads == n) for n in counts}  # type: ignore[misc]
+    gains = {n: times for n, times in found.items() if times is not None}
+    if len(gains) < 2:
+        return None
+    at_once = {n: max(1, min(machine.n_cores // n, machine.most_at_once)) for n in gains}
+    best = max(gains, key=lambda n: gains[n] * at_once[n])
+    if gains[best] * at_once[best] < MIN_GAIN * at_once[1]:
+        best = 1
+    other = best if best > 1 else max(gains)
+    reason = (
+        f"{other} threads train a trial {gains[other]:.2g} times as fast as one, and "
+        f"{at_once[other]} at once in place of {at_once[1]}"
+    )
+    return _AdvisedOverride(f"execution.threads_per_trial={best}", reason)
+
+
+def _packs(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+    here = _fastest_device(rows, machine)
+    times = _gain(here, lambda way: way.n_lanes > 1)
+    if times is None:
+        return None
+    use_packs = times * MIN_GAIN >= 1  # packs are the default unless they lose
+    return _AdvisedOverride(
+        f"execution.pack={'auto' if use_packs else 'off'}",
+        f"packs train {times:.2g} times as fast as one after another",
+    )
+
+
+def _precision(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+    here = _fastest_device(rows, machine)
+    times = _gain(here, lambda way: way.precision is Precision.bfloat16)
+    if times is None:
+        return None
+    base = here[0].timing.way.precision
+    reason = f"bfloat16 trains {times:.2g} times as fast as {base.value}"
+    if machine.precision_stays:
+        return _AdvisedOverride(None, f"{reason}, which only a new study can change")
+    chosen = Precision.bfloat16 if times >= MIN_GAIN else base
+    return _AdvisedOverride(f"training.precision={chosen.value}", reason)
+
+
+def _device(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+    """Compare the GPU, with one trial or pack at a time, to all cores of the CPU."""
+    if all(row.device.on_host for row in rows):
+        return None
+    best = _fastest_device(rows, machine)
+    on_host = best[0].device.on_host
+    return _AdvisedOverride(
+        f"devices={'host' if on_host else 'auto'}",
+        f"the {best[0].device.name} gets more done than the others, where a GPU is counted with "
+        "one trial at a time",
+    )
+
+
+def _fastest_device(rows: Sequence[TimingRow], machine: ParallelismLimits) -> Sequence[TimingRow]:
+    """Return the rows of the device with the most trials an hour in its best way."""
+    groups = [
+        [row for row in rows if row.device == device]
+        for device in dict.fromkeys(row.device for row in rows)
+    ]
+
+    def rate(group: Sequence[TimingRow]) -> float:
+        at_once = min(machine.n_cores, machine.most_at_once) if group[0].device.on_host else 1
+        names = dict.fromkeys(row.size.name for row in rows)
+        costs = [
+            min((_cost(row.timing, rows) for row in group if row.size.name == name), default=None)
+            for name in names
+        ]
+        return at_once / sum(costs) if all(costs) else 0.0  # type: ignore[arg-type]
+
+    return max(groups, key=rate)
+
+
+def _gain(rows: Sequence[TimingRow], chosen: Callable[[TrainingWay], bool]) -> float | None:
+    """Return how many times as fast the best `chosen` way is as the first way, over all sizes. None
+    if no size has such a way.
+
+    Sizes without such a way do not count.
+    """
+    before = after = 0.0
+    for name in dict.fromkeys(row.size.name for row in rows):
+        group = [row.timing for row in rows if row.size.name == name]
+        costs = [_cost(t, rows) for t in group if t.step_seconds is not None and chosen(t.way)]
+        if costs and group[0].step_seconds is not None:
+            before += _cost(group[0], rows)
+            after += min(costs)
+    return before / after if after else None
+
+
+def _cost(timing: TrainingTiming, rows: Sequence[TimingRow]) -> float:
+    """Return the seconds of a trial if they are known for all rows, or else of a step."""
+    timed = [row.timing for row in rows if row.timing.step_seconds is not None]
+    if all(t.trial_seconds is not None for t in timed):
+        return timing.trial_seconds or float("inf")
+    return timing.step_seconds or float("inf")
+
+
+def serial_share(points: Sequence[tuple[int, float]]) -> float | None:
+    """Return the serial share of the work from (n, seconds with n threads or lanes), from 0 to 1.
+    None with fewer than two counts.
+
+    The seconds are fitted as t(n) = a + b / n by least squares. a / (a + b) is the share of t(1)
+    that no number of threads takes away (G. M. Amdahl, Validity of the single processor approach to
+    achieving large scale computing capabilities, AFIPS 1967). If more threads take longer, nothing
+    shrinks, and the share is 1.
+    """
+    if len({n for n, _ in points}) < 2:
+        return None
+    b, a = linear_regression([1 / n for n, _ in points], [seconds for _, seconds in points])
+    if b <= 0:
+        return 1.0
+    return max(0.0, a) / (max(0.0, a) + b)
+
 
 GAIN_COLUMNS = ("device", "size", "way", "ms/step", "gain", "fixed", "trial")
 
@@ -101,31 +269,18 @@ def _cells(
 def _fixed(timing: TrainingTiming, timings: Sequence[TrainingTiming]) -> float | None:
     """Return the share that does not shrink, in the line of the most threads and of the most
     lanes."""
-    for count in (_n_threads, _n_lanes):
+    base = timings[0].way
+    for count in ("n_threads", "n_lanes"):
         points = [
-            (count(t.way), t.step_seconds)
+            (int(getattr(t.way, count)), t.step_seconds)
             for t in timings
-            if t.step_seconds is not None and _differs_in(count, t.way, timings[0].way)
+            if t.step_seconds is not None
+            and replace(t.way, **{count: getattr(base, count)}) == base
         ]
         most = max((n for n, _ in points), default=1)
-        if count(timing.way) == most > 1:
+        if getattr(timing.way, count) == most > 1:
             return serial_share(points)
     return None
-
-
-def _n_threads(way: TrainingWay) -> int:
-    return way.n_threads
-
-
-def _n_lanes(way: TrainingWay) -> int:
-    return way.n_lanes
-
-
-def _differs_in(count: Callable[[TrainingWay], int], way: TrainingWay, base: TrainingWay) -> bool:
-    """Return whether the ways differ at most in this count."""
-    if count is _n_threads:
-        return replace(way, n_threads=base.n_threads) == base
-    return replace(way, n_lanes=base.n_lanes) == base
 
 
 def print_gain_report(config: Config) -> None:
@@ -175,8 +330,6 @@ def devices_of(config: DevicesConfig) -> tuple[TimedDevice, ...]:
 
 
 def sizes_to_time(prepared: PreparedStudy) -> tuple[TrialSize, ...]:
-    """Return the small, the middle and the large trial of the space."""
-
     def work(params: Params) -> int | None:
         return prepared.plan.request(params, prepared.dataset).memory_bytes
 
@@ -186,8 +339,6 @@ def sizes_to_time(prepared: PreparedStudy) -> tuple[TrialSize, ...]:
 def tasks_of(
     prepared: PreparedStudy, devices: tuple[TimedDevice, ...], found: tuple[TrialSize, ...]
 ) -> list[TimingTask]:
-    """Return everything that is timed, by device and size."""
-
     def task(device: TimedDevice, size: TrialSize) -> TimingTask:
         n_cores, pack = usable_cores(), prepared.config.execution.pack
         chosen = ways_to_time(
@@ -199,7 +350,6 @@ def tasks_of(
 
 
 def machine_of(config: Config) -> ParallelismLimits:
-    """Return the limits on how many trials run at once."""
     admission, study = config.admission, config.study
     most = min(admission.max_concurrent_trials or study.decided_n_trials, study.decided_n_trials)
     return ParallelismLimits(usable_cores(), most, precision_stays=study.name is not None)

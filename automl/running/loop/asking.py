@@ -27,8 +27,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.loop.placing import TrialPlacer
 from automl.running.loop.trial_queue import TrialQueue
-from automl.search.discovered_space import N_ALIKE_TRIALS
-from automl.search.param_suggestions import ParamSuggester
+from automl.search.param_suggestions import N_ALIKE_TRIALS, ParamSuggester
 from automl.search.study import Study
 from automl.trial import (
     ParamAnswer,
@@ -68,14 +67,14 @@ class ParamQuestions:
     say: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        found = self.suggesting.found
+        found = self.suggesting.found_space
         self._printed_shape = found.shape() if found.is_stable else None
         """The shape of the space that was last printed, by this sweep or an earlier one."""
 
     @property
     def one_at_a_time(self) -> bool:
         """Whether no trial may start while another runs."""
-        return not self.suggesting.found.is_stable
+        return not self.suggesting.found_space.is_stable
 
     def answer(self, message: QuestionAsked) -> Params:
         """Answer a running trial. Return its params, the new one included. Raises StorageError."""
@@ -94,7 +93,7 @@ class ParamQuestions:
     def found(self, *, at_end: bool = False) -> Iterator[str]:
         """Yield the space that was found as YAML lines: once it is known, and at the end if it has
         grown since or was not known before."""
-        found = self.suggesting.found
+        found = self.suggesting.found_space
         is_news = (
             found.shape() != self._printed_shape
             if at_end

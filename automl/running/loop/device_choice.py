@@ -38,7 +38,6 @@ from automl.running.display.console import duration_text
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    RunningTrial,
     WaitingTrial,
 )
 from automl.running.loop.packing import GetProgress, TrialDurations
@@ -82,7 +81,6 @@ class DeviceKindLines(WaitingLines):
 
     chooser: DevicePaceModel
     durations: TrialDurations
-    running: Mapping[int, RunningTrial]
     n_ahead: int = 0
     """Number of trials behind the first that are looked at."""
     _timed: dict[int, ExecutionTiming] = field(default_factory=dict)
@@ -117,13 +115,10 @@ class DeviceKindLines(WaitingLines):
                 if (step_seconds := timing.step_seconds) is not None:
                     self._learn(execution, n_live, step_seconds, timing)
 
-    def finished(
-        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
-    ) -> None:
+    def finished(self, number: int, execution: AdmittedExecution, seconds: float) -> None:
         """Learn the pace of a trial that has come to its end."""
-        seconds, kind = now_seconds - running.since_seconds, running.placement.kind
-        number = running.waiting.trial.number
-        work = self.chooser.work(running.waiting.trial.params)
+        kind = execution.placement.kind
+        work = self.chooser.work(execution.members[number].trial.params)
         timing = self._timed.setdefault(execution.key, ExecutionTiming())
         if work is None:
             self.chooser.paces.finished(number, kind, seconds)
@@ -183,7 +178,7 @@ class DeviceKindLines(WaitingLines):
     def _begin(self, n_to_come: int, now_seconds: float) -> QueuePass:
         left: dict[DeviceKind, list[float]] = {kind: [] for kind in DeviceKind}
         for execution in self.executions.values():
-            end_seconds = self.durations.end(execution, self.running, now_seconds)
+            end_seconds = self.durations.end(execution, now_seconds)
             left[execution.placement.kind].append(max(0.0, end_seconds - now_seconds))
         lines = {kind: DeviceQueue(ends) for kind, ends in left.items()}
         return QueuePass(self, lines, self._split(), n_to_come, now_seconds)
@@ -230,13 +225,12 @@ def make_waiting_lines(
     chooser: DevicePaceModel | None,
     placing: TrialPlacer,
     durations: TrialDurations,
-    running: Mapping[int, RunningTrial],
     n_ahead: int,
 ) -> WaitingLines:
     """Return one queue for each kind of device if there are several kinds, or a single queue."""
     if chooser is None:
         return WaitingLines(placing)
-    return DeviceKindLines(placing, chooser, durations, running, n_ahead)
+    return DeviceKindLines(placing, chooser, durations, n_ahead)
 
 
 def make_durations(progress: GetProgress, chooser: DevicePaceModel | None) -> TrialDurations:

@@ -4,7 +4,7 @@ head."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,7 @@ from automl.admission.backfill import (
     promise_start,
 )
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.running.loop.messages import ExecutionStart, RunningTrial, WaitingTrial
+from automl.running.loop.messages import ExecutionStart, WaitingTrial
 from automl.running.loop.packing import PackPlanner, TrialDurations
 from automl.running.loop.placing import TrialPlacer
 from automl.trial import Placement, ResourceRequest
@@ -35,7 +35,6 @@ class QueueBackfill:
     durations: TrialDurations
     placing: TrialPlacer
     packing: PackPlanner
-    running: Mapping[int, RunningTrial]
     promised: StartPromise | None = None
     """Start promised to the head, by what is known now."""
     until_seconds: float = math.inf
@@ -129,16 +128,13 @@ class QueueBackfill:
         if isinstance(decision, AdmissionRefusal):
             return decision
         others = [first, *(w for w in near if w is not first)]
-        group = self.packing.same(first, others, lambda: None, on_host=decision.on_host)
+        group = self.packing.group(first, others, lambda: None, on_host=decision.on_host)
         group = fair(group, len(near))
         return self.packing.placed(group, request, decision, lambda pack: place(pack, group))
 
     def _situation(self, now_seconds: float) -> PlacementSituation:
         executions = self.placing.executions.items()
-        ends = {
-            key: self.durations.end(execution, self.running, now_seconds)
-            for key, execution in executions
-        }
+        ends = {key: self.durations.end(execution, now_seconds) for key, execution in executions}
         return self.placing.situation(now_seconds, ends)
 
 

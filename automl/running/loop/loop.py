@@ -34,7 +34,6 @@ from automl.running.loop.messages import (
     PlannedTrial,
     QuestionAsked,
     ReservationReleased,
-    RunningTrial,
     SignalReceived,
     StopReason,
     SweepFailed,
@@ -95,7 +94,8 @@ class SweepLoop:
     chooser: DevicePaceModel | None = None
     """Knows how long trials take on each kind of device. None if there is one kind only."""
     queue: TrialQueue = field(default_factory=TrialQueue)
-    running: dict[int, RunningTrial] = field(default_factory=dict)
+    running: dict[int, AdmittedExecution] = field(default_factory=dict)
+    """Execution of each running trial, by the trial's number."""
     executions: dict[int, AdmittedExecution] = field(default_factory=dict)
     memory: MemoryTally = field(default_factory=MemoryTally)
     """The memory figures for the line at the end of the sweep."""
@@ -112,12 +112,8 @@ class SweepLoop:
             governor=self.governor,
         )
         self._memory_seen = MemoryObservations(self.requests, self._placing, self.memory)
-        self._lookahead = QueueBackfill(
-            self.n_ahead, self.durations, self._placing, self._packing, self.running
-        )
-        self._lines = make_waiting_lines(
-            self.chooser, self._placing, self.durations, self.running, self.n_ahead
-        )
+        self._lookahead = QueueBackfill(self.n_ahead, self.durations, self._placing, self._packing)
+        self._lines = make_waiting_lines(self.chooser, self._placing, self.durations, self.n_ahead)
 
     def snapshot(self) -> LoopSnapshot:
         """Return the state as it is now."""
@@ -163,8 +159,7 @@ class SweepLoop:
             case TrialEnded(outcome):
                 self._handle_end(outcome, now_seconds)
             case TrialMemoryMeasured(peak):
-                running = self.running[peak.trial]
-                self._memory_seen.measured(peak, running, self.executions[running.execution])
+                self._memory_seen.measured(peak, self.running[peak.trial])
             case QuestionAsked(question):
                 self._know_params(question.trial, self.asking.questions.answer(message))
             case TrialSurveyed():
@@ -210,23 +205,21 @@ class SweepLoop:
     def _know_params(self, number: int, params: Params) -> None:
         """Store params that a running trial has asked for, so that its memory is learned for them
         and it asks for enough if it runs again."""
-        if (running := self.running.get(number)) is None:
-            return
-        waiting = replace(running.waiting, trial=PlannedTrial(number, params))
-        self.running[number] = replace(running, waiting=waiting)
-        self.executions[running.execution].members[number] = waiting
+        if number in self.running:
+            members = self.running[number].members
+            members[number] = replace(members[number], trial=PlannedTrial(number, params))
 
     # --- outcomes ---
 
     def _handle_end(self, outcome: TrialOutcome, now_seconds: float) -> None:
-        running = self.running.pop(outcome.trial)
-        execution = self.executions[running.execution]
+        execution = self.running.pop(outcome.trial)
         execution.outcomes[outcome.trial] = outcome
         if isinstance(outcome, FailedOutcome | OutOfMemoryOutcome):
             self.requests.forget(outcome.trial)
         if isinstance(outcome, FinishedOutcome):
-            self.durations.finished(now_seconds - running.since_seconds)
-            self._lines.finished(running, execution, now_seconds)
+            seconds = now_seconds - execution.since_seconds[outcome.trial]
+            self.durations.finished(seconds)
+            self._lines.finished(outcome.trial, execution, seconds)
         is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
         if not is_final:
             is_stopping = self.stop is not None
@@ -382,7 +375,7 @@ class SweepLoop:
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, AdmissionRefusal):
             return placement
-        group = self._packing.same(
+        group = self._packing.group(
             head, self.queue.queued, self._ask_early, on_host=placement.on_host
         )
         group = self._share_out(group, len(self.queue.queued))
@@ -428,9 +421,8 @@ class SweepLoop:
     def _run(self, waiting: WaitingTrial, execution: AdmittedExecution, now_seconds: float) -> None:
         number = waiting.trial.number
         self._packing.started(number)
-        self.running[number] = RunningTrial(
-            waiting, execution.placement, now_seconds, execution.request, execution.key
-        )
+        self.running[number] = execution
+        execution.since_seconds[number] = now_seconds
 
     def _refill(self, execution: AdmittedExecution, now_seconds: float) -> None:
         """Fill a free lane with the next trial of the kind, unless another trial waits first."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -15,7 +16,7 @@ from automl.admission.accounting.account import DeviceAccount
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
 from automl.admission.refusals import AdmissionRefusal
-from automl.devices.device_reading import DeviceReading, Elsewhere
+from automl.devices.device_reading import DeviceReading, OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
 from automl.trial import (
@@ -69,8 +70,7 @@ class WaitingTrial:
     deaths: int = 0
     """Number of processes that died under the trial."""
     kind: DeviceKind | None = None
-    """Kind of device on which the trial has started, and where it stays. None if it never
-    started."""
+    """Kind of device on which the trial has started, and stays. None if it never started."""
     chosen: DeviceKind | None = None
     """Kind of device for which the trial waits now. None for any kind."""
 
@@ -94,19 +94,6 @@ class UnfitTrialFinding:
     """Whether the excess may be larger than the figure."""
 
 
-@dataclass(frozen=True)
-class RunningTrial:
-    """A trial that runs, alone or in a lane of a pack."""
-
-    waiting: WaitingTrial
-    placement: Placement
-    since_seconds: float
-    request: ResourceRequest
-    """Request of the trial, or of its pack."""
-    execution: int
-    """Key of the trial's execution."""
-
-
 @dataclass
 class AdmittedExecution:
     """An admitted trial, or an admitted pack of trials, that holds one reservation."""
@@ -120,6 +107,8 @@ class AdmittedExecution:
     """All trials ever given to the execution, beginning with its first ones."""
     n_lanes: int = 1
     """Number of trials that the execution began with."""
+    since_seconds: dict[int, float] = field(default_factory=dict)
+    """When each trial was given to the execution (monotonic)."""
     outcomes: dict[int, TrialOutcome] = field(default_factory=dict)
     peak_bytes: int = 0
     """Most memory that the execution was seen to hold."""
@@ -168,8 +157,8 @@ class LoopSnapshot:
     """The state of the loop at one moment, for those that show it, stop trials, or end the
     sweep."""
 
-    running: Mapping[int, RunningTrial]
-    """Running trials by number."""
+    running: Mapping[int, AdmittedExecution]
+    """Execution of each running trial, by the trial's number."""
     queued: Sequence[WaitingTrial]
     deferred: Sequence[WaitingTrial]
     """Trials that let all others pass because of a failed device or memory of other users."""
@@ -314,8 +303,7 @@ class LoopPorts(Protocol):
         """Return a new trial, or None when the search space is exhausted."""
 
     def n_may_pend(self) -> int | None:
-        """Return how many trials may be asked for and not ended, without harm to the sampler. None
-        allows any number."""
+        """Return how many trials may pend without harm to the sampler. None allows any number."""
 
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
@@ -323,7 +311,10 @@ class LoopPorts(Protocol):
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
         """Show other sweeps what NVML does not show yet."""
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promises_locked(self) -> AbstractContextManager[None]:
+        """Let no other sweep of this machine promise anything meanwhile."""
+
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         """Return what other sweeps show now, and what a reading begun then may have missed."""
 
     def submit(self, start: ExecutionStart) -> None:
@@ -350,15 +341,13 @@ class LoopPorts(Protocol):
         """Ask running trials to write a checkpoint at their next report and stop."""
 
     def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Return whether a survey is measuring the trial's memory. A message will tell the
-        result."""
+        """Return whether a survey is measuring the trial's memory. A message tells the result."""
 
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         """Take the result of a survey. Requests use it from now on."""
 
     def cap_memory(self, caps: Caps) -> None:
-        """Cap the memory of processes on their devices. Executions that are not named keep their
-        last caps."""
+        """Cap the memory of processes. Executions that are not named keep their last caps."""
 
     def n_steps(self) -> Mapping[int, int]:
         """Return the training steps taken by the process of each execution, by the execution's key.

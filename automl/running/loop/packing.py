@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from automl.admission.refusals import AdmissionRefusal
@@ -18,7 +18,6 @@ from automl.running.loop.messages import (
     ExecutionStart,
     LoopPorts,
     PackKind,
-    RunningTrial,
     WaitingTrial,
 )
 from automl.trial import DeviceKind, Placement, ResourceRequest
@@ -49,7 +48,7 @@ class PackPlanner:
         """Return what the trials ask for as one pack."""
         return self.requests.request_for_pack([waiting.trial.params for waiting in members], kind)
 
-    def same(
+    def group(
         self,
         first: WaitingTrial,
         waiting: Iterable[WaitingTrial],
@@ -155,17 +154,16 @@ class TrialDurations:
         predicted = None if waiting.where is None else self._predict(waiting, waiting.where)
         return self._at(share, self._finished) if predicted is None else predicted
 
-    def left(self, running: RunningTrial, now_seconds: float) -> float:
-        """Return the seconds that a running trial will still take.
+    def left(self, waiting: WaitingTrial, kind: DeviceKind, so_far: float) -> float:
+        """Return the seconds that a trial will still take that has run for `so_far` seconds.
 
         If its reports tell its progress, its pace so far is extrapolated. Otherwise the prediction
         counts, and without one the finished trials that took longer than it has so far.
         """
-        so_far = now_seconds - running.since_seconds
-        done = self._progress(running.waiting.trial.number)
+        done = self._progress(waiting.trial.number)
         if done:
             return so_far * (1 - done) / done
-        predicted = self._predict(running.waiting, running.placement.kind)
+        predicted = self._predict(waiting, kind)
         if predicted is not None:
             return predicted - so_far if predicted > so_far else so_far
         if not self._finished:
@@ -173,12 +171,11 @@ class TrialDurations:
         longer = self._finished[bisect.bisect_right(self._finished, so_far) :]
         return self._at(0.5, longer) - so_far if longer else so_far
 
-    def end(
-        self, execution: AdmittedExecution, running: Mapping[int, RunningTrial], now_seconds: float
-    ) -> float:
+    def end(self, execution: AdmittedExecution, now_seconds: float) -> float:
         """Return when the last of the execution's trials will have ended."""
-        live = [running[w.trial.number] for w in execution.live if w.trial.number in running]
-        return now_seconds + max((self.left(r, now_seconds) for r in live), default=0.0)
+        kind, since = execution.placement.kind, execution.since_seconds
+        left = (self.left(w, kind, now_seconds - since[w.trial.number]) for w in execution.live)
+        return now_seconds + max(left, default=0.0)
 
     @staticmethod
     def _at(share: float, ordered: list[float]) -> float:

@@ -1,9 +1,8 @@
 """Asks the placement policy on behalf of the loop: by the last reading, the ledger and the warm
 processes.
 
-Two sweeps may choose at the same moment. Each shows what it is about to reserve before it looks at
-the other's promises. The sweep that looks later sees the other and waits; if both look after both
-have shown, both wait.
+Two sweeps may choose at the same moment. Each looks at the other's promises, decides and shows what
+it is about to reserve under one lock, so that the second sees the first.
 
 A GPU on which a process died may be lost, which NVML reports only a second later. No trial starts
 there until a reading shows the GPU well: a trial that started there at once would die a second
@@ -37,43 +36,6 @@ from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.running.loop.messages import AdmittedExecution, ExecutionStart, LoopPorts, WaitingTrial
 from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, RequestSource, ResourceRequest
-
-_N_TRIES = 4
-_CROWDED = AdmissionRefusal("waiting: other sweeps take what is free of the devices at this moment")
-
-
-def agree_on_start(
-    first: ExecutionStart,
-    show: Callable[[ExecutionStart | None], None],
-    decide: Callable[[], ExecutionStart | AdmissionRefusal],
-) -> ExecutionStart | AdmissionRefusal:
-    """Return a start that other sweeps can see and that has room beside their promises.
-
-    Parameters
-    ----------
-    show: shows other sweeps all promises, and this start with them.
-    decide: decides with the promises that other sweeps show by then.
-    """
-    shown = first
-    for _ in range(_N_TRIES):
-        show(shown)
-        decided = decide()
-        if isinstance(decided, AdmissionRefusal):
-            break
-        if _is_shown(decided.placement, shown.placement):
-            return decided
-        shown = decided
-    show(None)
-    return decided if isinstance(decided, AdmissionRefusal) else _CROWDED
-
-
-def _is_shown(decided: Placement, shown: Placement) -> bool:
-    """Return whether the decision uses the devices shown, and no more of any of them."""
-    return decided.devices == shown.devices and all(
-        share.reservation_bytes <= promised.reservation_bytes
-        for share, promised in zip(decided.shares, shown.shares, strict=True)
-    )
-
 
 IN_DOUBT = "a process died there, and no later reading shows it yet"
 
@@ -137,7 +99,7 @@ class TrialPlacer:
         self._died_seconds = {device: at for device, at in died.items() if at >= begun}
         self.reading = reading = mark_doubted_devices(reading, self._died_seconds)
         if reading.error is None:
-            self.limits = self.limits.by(reading.devices)
+            self.limits = self.limits.with_places_of(reading.devices)
         if failed := failed_devices(reading):
             # The contexts of idle processes have failed, too, even if the device comes back.
             self.ports.end_idle(failed)
@@ -259,7 +221,7 @@ class TrialPlacer:
         nothing to do."""
         ledger, share_of = self.ledger.snapshot(), self.table.host_share
         hosts = HostRooms(reading, ledger, limits, share_of, idle={}, in_threads=True)
-        return lambda device: max(min(1, limits.on(device)), hosts.most_trials(device))
+        return lambda device: max(min(1, limits.max_trials_on(device)), hosts.most_trials(device))
 
     @property
     def shows_the_last_end(self) -> bool:
@@ -327,34 +289,23 @@ class TrialPlacer:
     def agreed(
         self, decide: Callable[[], ExecutionStart | AdmissionRefusal], now_seconds: float
     ) -> ExecutionStart | AdmissionRefusal:
-        """Return what is decided once other sweeps see it, beside what they show then.
+        """Return what is decided beside the promises of other sweeps, which see the start then.
 
-        `decide` asks `place_trial` or looks at a `situation`, and may be called several times.
+        `decide` asks `place_trial` or looks at a `situation`, and may be called twice.
         """
         found = decide()
         if isinstance(found, AdmissionRefusal) or found.placement.on_host:
             return found
-
-        def decide_again() -> ExecutionStart | AdmissionRefusal:
-            nonlocal found
-            before = self.reading
-            assert before is not None, "a decision needs a reading"
+        before = self.reading
+        assert before is not None, "a decision needs a reading"
+        with self.ports.promises_locked():
             elsewhere = self.ports.promised_elsewhere(before.begun_seconds)
             self.reading = add_promises_elsewhere(before, elsewhere)
             if self.reading is not before:
                 found = decide()
-            return found
-
-        n_shown = 0
-
-        def show(coming: ExecutionStart | None) -> None:
-            nonlocal n_shown
-            if n_shown:  # the start that was shown before was not taken
-                self._lasting.withdraw()
-            n_shown += 1
-            self._show(now_seconds, coming)
-
-        return agree_on_start(found, show, decide_again)
+            if isinstance(found, ExecutionStart):
+                self._show(now_seconds, found)
+        return found
 
     def _show(self, now_seconds: float, coming: ExecutionStart | None = None) -> None:
         """Show other sweeps what NVML does not show them, and the coming start with it."""

@@ -19,7 +19,6 @@ from automl.admission.refusals import AdmissionRefusal, RefusalKind, excess_afte
 from automl.admission.requests import ALONE_AFTER_N_OOM, RequestMaker
 from automl.running.loop.messages import (
     AdmittedExecution,
-    RunningTrial,
     UnfitTrialFinding,
     WaitingTrial,
 )
@@ -123,12 +122,10 @@ class MemoryObservations:
     placing: TrialPlacer
     tally: MemoryTally
 
-    def measured(
-        self, peak: MemoryPeakMeasured, running: RunningTrial, execution: AdmittedExecution
-    ) -> None:
+    def measured(self, peak: MemoryPeakMeasured, execution: AdmittedExecution) -> None:
         """Take the memory that a trial, or its pack, held."""
-        params, kind = running.waiting.trial.params, running.placement.kind
-        self.requests.learn(params, peak, kind)
+        kind = execution.placement.kind
+        self.requests.learn(execution.members[peak.trial].trial.params, peak, kind)
         execution.peak_bytes = max(execution.peak_bytes, peak.peak_bytes)
         if kind is DeviceKind.GPU and peak.n_lanes == 1:
             self.tally.measured(peak, execution.request)

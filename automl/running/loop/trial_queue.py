@@ -16,7 +16,6 @@ from automl.admission.refusals import SURVEYING_REFUSAL, AdmissionRefusal, Refus
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    RunningTrial,
     WaitingTrial,
 )
 from automl.running.loop.placing import TrialPlacer
@@ -130,8 +129,7 @@ class TrialQueue:
         self._trials[WaitingState.QUEUED].extendleft(reversed(back))
 
     def try_deferred(self, look: StartAlone) -> Iterator[ExecutionStart]:
-        """Yield a start for each deferred trial that starts now. Each has been started before the
-        next is looked at."""
+        """Yield the deferred trials that start now. Each starts before the next is looked at."""
         for waiting in self._take(WaitingState.DEFERRED):
             found = look(waiting)
             if isinstance(found, ExecutionStart):
@@ -223,10 +221,8 @@ class WaitingLines:
     def observe(self, now_seconds: float) -> None:
         """Time the steps of running executions, after a reading of the devices."""
 
-    def finished(
-        self, running: RunningTrial, execution: AdmittedExecution, now_seconds: float
-    ) -> None:
-        """Learn from a trial that has come to its end."""
+    def finished(self, number: int, execution: AdmittedExecution, seconds: float) -> None:
+        """Learn from a trial that has come to its end after this time."""
 
     def bound(self, waiting: WaitingTrial, kind: DeviceKind) -> WaitingTrial:
         """Return the trial as it is once it has started on this kind of device."""

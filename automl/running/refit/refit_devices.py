@@ -136,7 +136,6 @@ def devices_for_user_code(refit: RefitConfig, machine: RefitResources) -> RefitD
 
 
 def _n_gpus(refit: RefitConfig, machine: RefitResources) -> int:
-    """Return the number of GPUs to take. Raises ConfigError."""
     if refit.devices == "all":
         return machine.n_gpus
     if machine.n_gpus == 0:

@@ -21,7 +21,7 @@ from automl.errors import AutoMLError
 from automl.execution.child_calls import call_in_child
 from automl.models.model_file import RefitFacts, RefitFileJob
 from automl.models.networks.network_family import NetworkFamily
-from automl.objectives.training_plan import RefitPlan
+from automl.objectives.training_plan import RefitTraining
 from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
@@ -61,7 +61,7 @@ from automl.tracking.deliver.delivery import DelivererProcess
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ProcessEntry, trial_name
 
-WRITE = "automl.models.refit_file:write"
+WRITE = "automl.models.mean_model_file:write_refit"
 
 
 def run_refit(task: RefitTask, stored_config: str, deliverer: DelivererProcess | None) -> int:
@@ -136,7 +136,7 @@ def _rows(
     if config.objective.kind is not ObjectiveKind.builtin:
         return None, None, None
     if prepared.facts is not None:
-        plan = replace(prepared.plan, refit=RefitPlan(own_rows=_wanted(config)))
+        plan = replace(prepared.plan, refit=RefitTraining(own_rows=_wanted(config)))
         facts = describe_user_data(config, plan)
         return None, facts, TrainRowCounts(prepared.facts.n_train, facts.n_train)
     assert prepared.dataset is not None, "the built-in objective is given its data"
@@ -182,7 +182,7 @@ def _check_on_all_rows(
             f"trial {member.number} was searched on a part of the rows: {n_trials} trials"
             f" on all {check_sizes.now:,} that train check its learning rate and weight decay"
         )
-        code = run_sweep(check, stored_config, refit=RefitInputs(RefitPlan(), dataset))
+        code = run_sweep(check, stored_config, refit=RefitInputs(RefitTraining(), dataset))
         if code != 0:
             return code
     record = read_study(folder)
@@ -199,7 +199,6 @@ def _known_trials(folder: Path) -> Mapping[int, TrialRecord]:
 
 
 def _devices_for_refit(task: RefitTask, prepared: PreparedStudy) -> RefitDevices:
-    """Return the devices that a training takes. Raises ConfigError."""
     config = task.config
     if task.ensemble is not None:
         return RefitDevices()  # members train beside each other, each on the devices of a trial

@@ -23,7 +23,7 @@ from automl.config import AutoSetting, Config, ObjectiveKind, TrainingConfig
 from automl.config.commands import TRAIN_ROWS
 from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
-from automl.objectives.training_plan import MemberPlan, RefitPlan
+from automl.objectives.training_plan import MemberTraining, RefitTraining
 from automl.record.study_files import REFITS_FOLDER
 from automl.record.study_record import StudyRecord
 from automl.record.texts import fit_line
@@ -53,10 +53,10 @@ class TrainRowCounts:
 class RefitDecision:
     """Says what a refit trains, and how."""
 
-    members: tuple[MemberPlan, ...]
+    members: tuple[MemberTraining, ...]
     """The trainings, one for each member of the task. A single one has the params of its own
     family."""
-    plan: RefitPlan
+    plan: RefitTraining
     devices: RefitDevices
     notes: tuple[str, ...]
     """Lines for people about the decision."""
@@ -75,12 +75,12 @@ def decide_refit(
     of = f"trial {numbers} of study {config.study.name}"
     if sizes is None:
         epochs = config.training.epochs or 1  # the user's training ignores the number
-        member = MemberPlan(task.members[0].params, epochs, config.training.ema_decay)
+        member = MemberTraining(task.members[0].params, epochs, config.training.ema_decay)
         note = f"refit of {of}: your own training, {devices.why}, with trial.refit"
-        return RefitDecision((member,), RefitPlan(), devices, (note,))
+        return RefitDecision((member,), RefitTraining(), devices, (note,))
     found = [_decide_member(task, trial, sizes, devices.n_parts) for trial in task.members]
     members, scaled = tuple(member for member, _ in found), found[0][1]
-    plan = RefitPlan(
+    plan = RefitTraining(
         config.refit.hold_out is None, scaled.warm_up, devices.n_ranks, devices.data_parallel
     )
     if task.ensemble is not None:
@@ -96,13 +96,13 @@ def decide_refit(
 
 def _decide_member(
     task: RefitTask, trial: TrialRecord, sizes: TrainRowCounts, n_parts: int
-) -> tuple[MemberPlan, ScaledParams]:
+) -> tuple[MemberTraining, ScaledParams]:
     config, own = as_single_family(task.config, trial)
     epochs = refit_epochs(config, own, sizes)
     scaled = scale_to_batch(own.params, config.refit.batch_size, n_parts, sizes.now, epochs)
     decay = ema_decay_for_rows(config, scaled.params, sizes.now)
     params = scaled.params if task.ensemble is None else trial.params
-    return MemberPlan(params, epochs, decay), scaled
+    return MemberTraining(params, epochs, decay), scaled
 
 
 def as_single_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
@@ -136,7 +136,6 @@ def _with_family_length(config: Config, params: Params) -> TrainingConfig:
 
 
 def is_network(config: Config, params: Params) -> bool:
-    """Return whether a trial with these params trains a network."""
     return isinstance(family_of(config).of_trial(params)[0], NetworkFamily)
 
 
@@ -253,7 +252,7 @@ def _for_single_training(own: Config, winner: TrialRecord, decision: RefitDecisi
     )
 
 
-def _with_family_names(config: Config, members: Sequence[MemberPlan]) -> dict[str, Any]:
+def _with_family_names(config: Config, members: Sequence[MemberTraining]) -> dict[str, Any]:
     """Return the space with all families named if a member's family is not for many rows.
 
     The refit has more rows, for which the default space might leave the family out.
@@ -355,7 +354,7 @@ def _rows_parts(config: Config, sizes: TrainRowCounts) -> Iterator[str]:
         yield f"{refit.n_seeds} seeds"
 
 
-def _length_text(config: Config, members: Sequence[MemberPlan]) -> str:
+def _length_text(config: Config, members: Sequence[MemberTraining]) -> str:
     epochs = _range_text([member.epochs for member in members])
     averaged = any(member.ema_decay > config.training.ema_decay for member in members)
     ending = ", weights averaged over the last one" if averaged else ""

@@ -1,5 +1,4 @@
-"""Turns a config into plain values: the settings that may not change, and those that MLflow
-shows."""
+"""Turns a config into plain values: settings that may not change, and those that MLflow shows."""
 
 from __future__ import annotations
 

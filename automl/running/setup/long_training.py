@@ -51,8 +51,7 @@ def long_trial_warnings(
 def seconds_by_family(
     config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
 ) -> dict[str, float | None]:
-    """Return the seconds of a trial of each family by `Family.trial_seconds`, or None if
-    unknown."""
+    """Return the seconds of a trial of each family by `Family.trial_seconds`. None if unknown."""
     family = family_of(config)
     searched = set(ends.get(family.choice or "", family.by_choice))
     members = {name: one for name, one in family.by_choice.items() if name in searched}

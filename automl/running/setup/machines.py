@@ -45,8 +45,7 @@ class SweepMachines:
 
 @contextmanager
 def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
-    """Open the sweep's machines. Raises ConfigError if none can be used, AutoMLError if none
-    answers."""
+    """Open the machines. Raises ConfigError if none can be used, AutoMLError if none answers."""
     if prepared.config.execution.kind is not ExecutionKind.ray:
         beside = prepared.uses_cpu_beside_gpus
         with closing(open_device_reader(prepared.devices, beside_gpus=beside)) as reader:
@@ -102,8 +101,7 @@ def _settings(prepared: PreparedStudy) -> NodeSettings:
 
 
 def node_readings(nodes: ClusterNodes) -> Sequence[NodeReading]:
-    """Return the last reading of each node, by our clock. In a shared cluster only the claimed
-    share counts."""
+    """Return the last reading of each node, by our clock. Only what is claimed counts."""
     found, held = [], nodes.claims.held()
     for node in nodes.present():
         reading = None if node.last is None else node.last.reading

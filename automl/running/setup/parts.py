@@ -84,8 +84,7 @@ def restore_lost_events(study: Study, log: EventLog) -> int:
 
 
 MAX_THREADS = 10_000
-"""Largest number of threads that carry trials on the nodes of a cluster. A thread starts when it is
-needed."""
+"""Largest number of threads for the nodes of a cluster. A thread starts when it is needed."""
 MAX_WORKERS = 512
 """Largest number of workers on a node."""
 READY_SECONDS = 60.0
@@ -138,11 +137,10 @@ class SweepParts:
 
 
 def n_places(prepared: PreparedStudy, reader: DeviceReader) -> int:
-    """Return the largest number of trials, or packs, at once over all devices, silent ones
-    included."""
+    """Return the largest number of trials, or packs, at once, on silent devices included."""
     limits = prepared.limits
     if isinstance(reader, NodesReader):
-        limits = limits.by(reader.take().devices)
+        limits = limits.with_places_of(reader.take().devices)
     return limits.at_once(reader.addresses)
 
 
@@ -174,8 +172,7 @@ def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | N
 
 
 def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
-    """Return the limits of worker processes. Workers wait for a verdict at the study's own
-    rungs."""
+    """Return the limits of workers. They wait for a verdict at the study's own rungs."""
     execution = prepared.config.execution
     return WorkerLimits(
         max_workers=max_workers,

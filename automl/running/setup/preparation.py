@@ -131,8 +131,7 @@ class _StudyPreparation:
         return max(dataset.n_train, n_searched or 0)
 
     def _open_data(self, plan: TrainingPlan) -> tuple[Dataset | None, UserDataFacts | None]:
-        """Return the table, or else the facts about the user's data, whose function is called
-        elsewhere."""
+        """Return the table, or else the facts about the user's data, which is opened elsewhere."""
         if self._refit is not None:
             return self._refit.dataset, self._refit.facts
         n_devices = self._config.admission.devices_per_trial
@@ -255,8 +254,7 @@ def describe_user_data(config: Config, plan: TrainingPlan) -> UserDataFacts:
 
 
 def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
-    """Return the answer of one of our functions that calls the user's code, in a process of its
-    own."""
+    """Return the answer of a function of ours that calls the user's code in its own process."""
     from automl.execution.child_calls import call_in_child
     from automl.execution.executor import resolve_entry
 

@@ -1,5 +1,4 @@
-"""Holds a checked config and derives from it what a sweep is made from. It reads nothing but the
-machine's cores."""
+"""Derives from a checked config what a sweep is made from. Reads only the number of cores."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from automl.models.family import pack_size
 from automl.objectives.function_call import CalledFunction, ObjectiveDeclaration
 from automl.objectives.program.program_arguments import ProgramFlags
 from automl.objectives.program.program_flags import make_command_setup
-from automl.objectives.training_plan import RefitPlan, SessionSetup, TrainingPlan
+from automl.objectives.training_plan import RefitTraining, SessionSetup, TrainingPlan
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.setup.identity_settings import identity_settings
 from automl.running.setup.long_training import order_quick_families_first, seconds_by_family
@@ -60,10 +59,9 @@ COMMAND_SESSION = "automl.objectives.program.command_session:open_session"
 class RefitInputs:
     """Says that a sweep is the final training of a winner, and on which rows."""
 
-    plan: RefitPlan
+    plan: RefitTraining
     dataset: Dataset | None
-    """The table. None for an objective of the user's, or if `facts` describe the data of their
-    function."""
+    """The table. None for an objective of the user's, or if `facts` describe its data."""
     facts: UserDataFacts | None = None
     n_searched: int | None = None
     """Number of training rows in the search, if its trials are trained again as they were (an
@@ -186,8 +184,7 @@ class PreparedStudy:
 
     @property
     def n_loaders(self) -> int:
-        """Number of processes that load the rows of a trial, as far as is known before it has a
-        device."""
+        """Number of processes that load rows, as far as known before the trial has a device."""
         if self.facts is None or self.facts.stays(self.config.admission.request_bytes):
             return 0
         return self.config.training.loader_workers
@@ -218,8 +215,7 @@ class PreparedStudy:
 
     @property
     def devices(self) -> DevicesConfig:
-        """The devices where trials may go. GPUs are left out for a family that makes no use of
-        them."""
+        """The devices where trials may go. A family that makes no use of GPUs has none."""
         kind = DevicesKind.host if self._on_cpu_alone else self.config.devices.kind
         return replace(self.config.devices, kind=kind)
 
@@ -238,8 +234,7 @@ class PreparedStudy:
 
     @property
     def pruners(self) -> Mapping[ParamValue, Pruner]:
-        """The pruner for each kind of trial, with the length of its trials. Empty if there is one
-        kind."""
+        """The pruner for each kind of trial, with its length. Empty if there is one kind."""
         assert isinstance(self.config.pruner, Pruner), "Hydra makes it by its schema"
         if self.choice is None or self.dataset is None:
             return {}

@@ -43,8 +43,7 @@ def refuse_unshareable_study(prepared: PreparedStudy) -> None:
 def join_shared_study(
     prepared: PreparedStudy, directory: StudyDirectory, stored_config: str
 ) -> tuple[SharedStudy, PeerSweeps]:
-    """Join the shared study, or create it. Return it, and what connects this sweep to the others.
-    Raises AutoMLError."""
+    """Join or create the shared study. Return it and its other sweeps. Raises AutoMLError."""
     refuse_unshareable_study(prepared)
     config = prepared.config
     shared = SharedRecord.open(config.study, directory.path)
@@ -70,8 +69,7 @@ class PeerSweeps:
         directory: StudyDirectory,
         checkpoints: str | None = None,
     ) -> None:
-        """Connect to the others. `checkpoints` is where all sweeps keep their checkpoints, or
-        None."""
+        """Connect to the others. `checkpoints` is where all keep their checkpoints, or None."""
         self._shared, self._study, self._directory = shared, study, directory
         self._checkpoints = checkpoints
 

@@ -53,8 +53,7 @@ def training_preloads(config: Config) -> list[str]:
 
 
 def _for_surveys(config: Config) -> list[str]:
-    """Return the modules for surveys. What they need of torch takes 1.4 s to load, each time or
-    once in the server."""
+    """Return the modules for surveys. Without them each survey takes 1.4 s more to load torch."""
     is_users = config.objective.target is not None or hasattr(config.model, "target")
     may_find_gpus = config.devices.kind is not DevicesKind.host and _DRIVER.exists()
     wanted = is_users and may_find_gpus and config.may_survey

@@ -110,8 +110,7 @@ class TrialCarrier:
         self.latest: dict[int, MetricsReported] = {}
         """The last report of each running trial, for the display."""
         self.first: dict[int, MetricsReported] = {}
-        """The first report of each running trial in this execution, from which its pace is
-        measured."""
+        """The first report of each running trial in this execution, for its pace."""
         self.peaks: dict[int, int] = {}
         """The most bytes that each running trial, or its pack, was seen to hold."""
         self.devices: dict[int, str] = {}
@@ -125,7 +124,7 @@ class TrialCarrier:
         shrinks = shrinks and self._program_peaks is None  # the memory of a program is not capped
         carried = _CarriedExecution(key, request, placement, shrinks)
         try:
-            with self._ledger.held(key), self._measured(key):
+            with self._ledger.releasing(key), self._measured(key):
                 self._execute(feed, carried)
         except BaseException as error:  # noqa: BLE001 - whatever broke, the main thread must know
             self._post(SweepFailed(error))
@@ -257,8 +256,7 @@ class TrialCarrier:
 
 
 class TrialSpecBuilder:
-    """Builds the trial specs of one sweep. `spec` is for any thread, `begin` for the main
-    thread."""
+    """Builds the specs of one sweep. `spec` is for any thread, `begin` for the main thread."""
 
     def __init__(self, parts: SweepParts) -> None:
         self._parts = parts

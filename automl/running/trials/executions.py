@@ -82,8 +82,7 @@ class ExecutionPool:
         return f"running trials write a checkpoint and stop, within {self._study.grace_seconds:g} s"
 
     def stop(self, reason: StopReason) -> None:
-        """Ask running trials to stop at their next report. Their grace begins with the first
-        call."""
+        """Ask running trials to stop at their next report. The first call begins their grace."""
         self._carrier.stopping.set()
         if self._deadline is None:
             timed_out = reason is StopReason.TIMEOUT

@@ -1,5 +1,4 @@
-"""Surveys the memory of trials with unknown needs before they run, one at a time, in a thread
-beside the loop."""
+"""Surveys the memory of trials before they run, one at a time, in a thread beside the loop."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def survey_trial(
 
 
 def throwaway_environment(folder: str) -> dict[str, str | None]:
-    """Return an environment whose temporary files are deleted, and in which no tracker starts a
-    run."""
+    """Return an environment whose files are temporary, and in which no tracker starts a run."""
     return {
         "TMPDIR": folder,
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
@@ -79,8 +77,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrialSurveyor:
-    """Surveys the trials of one sweep. For the main thread. Leaving the `with` ends a running
-    survey."""
+    """Surveys the trials of a sweep. For the main thread. Leaving the `with` ends a survey."""
 
     def __init__(
         self,

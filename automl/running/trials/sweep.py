@@ -124,6 +124,7 @@ class SweepRunner:
         self.idle, self.end_idle = parts.executor.idle, parts.executor.end_idle
         self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
         self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
+        self.promises_locked = self.promises.locked
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds
@@ -295,7 +296,7 @@ class SweepRunner:
         return TrialAsker(self, n_trials, n_asked, self._questions, others)
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
-        suggesting = self.parts.study.suggesting
+        suggesting = self.parts.study.suggester
         if suggesting is None:
             return NoParamQuestions()
         return ParamQuestions(self.parts.study, suggesting, self.display.say)
@@ -400,8 +401,7 @@ class SweepRunner:
         self.surveyor.take(surveyed)
 
     def _taken_over(self) -> list[WaitingTrial]:
-        """Return the trials that an earlier sweep left. Tell the study outcomes that were
-        logged."""
+        """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
         unfinished = []
         for asked in self.parts.study.interrupted():
             trial = PlannedTrial(asked.number, asked.params)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from automl.search.samplers.sampler import (
     ChooseValue,
@@ -20,6 +20,8 @@ from automl.search.samplers.sampler import (
     OpenStudy,
     Sampler,
     SamplerInputs,
+    independent_chooser,
+    random_chooser,
     sampler_seed,
 )
 from automl.search.search_space import SearchSpace, SpaceParam
@@ -102,35 +104,6 @@ class OptunaSampler(Sampler):
             return sampler.sample_relative(study, trial, joint)
 
         return self.choose_draw(draw, study, params)
-
-
-def independent_chooser(
-    sampler: BaseSampler, study: Study, number: int, known: Distributions
-) -> Callable[[SpaceParam], ParamValue]:
-    """Return a function that draws each param by itself."""
-    from automl.search.optuna_trials import optuna_running_trial
-
-    trial = optuna_running_trial(number)
-
-    def choose(param: SpaceParam) -> ParamValue:
-        distribution = known[param.name]
-        if distribution.single():
-            return param.domain.ends[0]
-        return param.domain.cast(sampler.sample_independent(study, trial, param.name, distribution))
-
-    return choose
-
-
-def random_chooser(space: SearchSpace, number: int, seed: int) -> ChooseValue:
-    """Return a function that draws each param at random, without a study."""
-    from optuna.samplers import RandomSampler
-
-    from automl.search.optuna_trials import optuna_distributions
-
-    no_study = cast("Study", None)
-    return independent_chooser(
-        RandomSampler(seed=seed), no_study, number, optuna_distributions(space)
-    )
 
 
 class ParamsProposer:

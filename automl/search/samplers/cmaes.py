@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from automl.config import check_setting
 from automl.errors import ConfigError
 from automl.search.domains import RangeDomain
-from automl.search.samplers.by_optuna import random_chooser
 from automl.search.samplers.sampler import (
     ChooseValue,
     OpenSampler,
     Sampler,
     SamplerInputs,
+    random_chooser,
     sampler_seed,
 )
 from automl.search.search_space import SpaceParam
@@ -77,12 +77,6 @@ class CMAES(Sampler):
             return choose
 
         return choose_for
-
-    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
-        """Draw the param at random, as every param that some trials lack."""
-        return lambda number: random_chooser(
-            search.space, number, sampler_seed(search.study_seed, number)
-        )
 
 
 def _is_number(param: SpaceParam) -> bool:
@@ -147,7 +141,6 @@ class _CMAESEvolution:
                 self._learn(key, tuple(axis.place(number) for axis, number in places))
 
     def params(self, seed: int) -> Params:
-        """Return a draw from the current distribution."""
         self._optimizer.reseed_rng(seed)
         point = self._optimizer.ask()
         return {

@@ -39,7 +39,7 @@ class FamilyHistory:
         return min(self.keys, default=math.inf)
 
     @property
-    def promise(self) -> float:
+    def expected_best(self) -> float:
         """The best key that as many further trials can reach, if they gain as the last ones did."""
         if not math.isfinite(self.best):
             return math.inf
@@ -59,7 +59,7 @@ def next_family(kinds: Sequence[str], histories: Mapping[str, FamilyHistory]) ->
     fewest = min(kinds, key=lambda kind: n[kind])
     if n[fewest] < N_FIRST:
         return fewest
-    ranked = sorted(_survivors(kinds, histories), key=lambda kind: histories[kind].promise)
+    ranked = sorted(_survivors(kinds, histories), key=lambda kind: histories[kind].expected_best)
     shares = {kind: 1 / place for place, kind in enumerate(ranked, start=1)}
     return min(ranked, key=lambda kind: (n[kind] + 1) / shares[kind])
 
@@ -67,11 +67,13 @@ def next_family(kinds: Sequence[str], histories: Mapping[str, FamilyHistory]) ->
 def _survivors(kinds: Sequence[str], histories: Mapping[str, FamilyHistory]) -> Sequence[str]:
     leading = min(kinds, key=lambda kind: histories[kind].best)
     median = histories[leading].median
-    return [kind for kind in kinds if kind == leading or histories[kind].promise <= median]
+    return [kind for kind in kinds if kind == leading or histories[kind].expected_best <= median]
 
 
-def propose_by_promise(proposals: OpenSampler, search: SamplerInputs, choice: str) -> OpenSampler:
-    """Return proposals whose param `choice` is chosen by promise."""
+def propose_by_expected_best(
+    proposals: OpenSampler, search: SamplerInputs, choice: str
+) -> OpenSampler:
+    """Return proposals whose param `choice` is chosen by the best value that a kind may reach."""
 
     def choose_for(number: int) -> ChooseValue | None:
         choose = proposals(number)

@@ -13,13 +13,11 @@ from typing import ClassVar
 
 from automl.errors import ConfigError
 from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
-from automl.search.samplers.by_optuna import random_chooser
 from automl.search.samplers.sampler import (
     ChooseValue,
     OpenSampler,
     Sampler,
     SamplerInputs,
-    sampler_seed,
 )
 from automl.search.search_space import SearchSpace, SpaceParam
 from automl.trial import Params, ParamValue
@@ -47,12 +45,6 @@ class GridSampler(Sampler):
             return lambda param: combinations[place][param.name]
 
         return choose_for
-
-    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
-        """Draw the param at random, since the grid has only params that were written."""
-        return lambda number: random_chooser(
-            search.space, number, sampler_seed(search.study_seed, number)
-        )
 
 
 def grid_points(

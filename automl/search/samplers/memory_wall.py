@@ -77,7 +77,6 @@ class ExcessBoundary:
     """The least excess of all oversized trials."""
 
     def excess(self, values: Values) -> float:
-        """Return the expected excess of a trial."""
         return float(self.slopes @ _features(self.params, values))
 
     def is_beyond(self, values: Values) -> bool:

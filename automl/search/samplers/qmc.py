@@ -1,20 +1,19 @@
-"""Quasi-Monte Carlo: points that cover the space more evenly than random ones.
-
-A file of its own, as every sampler is. The sampler that needs Optuna is in `numbered_qmc.py`.
-"""
+"""Quasi-Monte Carlo: points that cover the space more evenly than random ones."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from automl.config import check_setting
-from automl.search.samplers.by_optuna import OptunaSampler, random_chooser
-from automl.search.samplers.sampler import OpenSampler, SamplerInputs, sampler_seed
+from automl.search.samplers.by_optuna import OptunaSampler
+from automl.search.samplers.sampler import SamplerInputs, sampler_seed
 from automl.search.search_space import SpaceParam
 
 if TYPE_CHECKING:
-    from automl.search.numbered_qmc import NumberedQMC
+    from optuna.samplers import QMCSampler
 
 
 @dataclass
@@ -36,22 +35,16 @@ class QMC(OptunaSampler):
     def n_may_pend(self, n_ended: int) -> None:
         return None
 
-    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
-        """Draw the param at random: in one dimension all params would have the same point."""
-        return lambda number: random_chooser(
-            search.space, number, sampler_seed(search.study_seed, number)
-        )
-
     def joint(self, params: tuple[SpaceParam, ...]) -> tuple[SpaceParam, ...]:
         return params
 
-    def make(self, search: SamplerInputs, number: int) -> NumberedQMC:
+    def make(self, search: SamplerInputs, number: int) -> QMCSampler:
         """Return the sampler with the study's seed; seeds per trial would spoil evenness."""
         from optuna.samplers import RandomSampler
 
-        from automl.search.numbered_qmc import NumberedQMC
-
-        sampler = NumberedQMC(
+        point = number - len(search.enqueued)
+        return _numbered_qmc()(
+            point,
             qmc_type=self.qmc_type,
             scramble=self.scramble,
             seed=search.study_seed,
@@ -59,5 +52,25 @@ class QMC(OptunaSampler):
             warn_asynchronous_seeding=False,
             warn_independent_sampling=False,
         )
-        sampler.point = number - len(search.enqueued)
-        return sampler
+
+
+@functools.cache
+def _numbered_qmc() -> Callable[..., QMCSampler]:
+    """Return Optuna's sampler with the number of the point from outside, as its first argument."""
+    from optuna.samplers import QMCSampler
+
+    class NumberedQMC(QMCSampler):
+        """Takes the point with a given number instead of counting points in the storage.
+
+        Optuna writes the count before the trial: a kill between the two would skip a point, and the
+        resumed study would differ from an uninterrupted one.
+        """
+
+        def __init__(self, point: int, **settings: Any) -> None:
+            super().__init__(**settings)
+            self._point = point
+
+        def _find_sample_id(self, *_: object) -> int:
+            return self._point
+
+    return NumberedQMC

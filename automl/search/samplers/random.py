@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from automl.search.samplers.by_optuna import random_chooser
-from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerInputs, sampler_seed
+from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerInputs, random_draws
 
 
 @dataclass
@@ -19,9 +18,4 @@ class IndependentSampler(Sampler):
         return None
 
     def open(self, search: SamplerInputs) -> OpenSampler:
-        return lambda number: random_chooser(
-            search.space, number, sampler_seed(search.study_seed, number)
-        )
-
-    def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
-        return self.open(search)
+        return random_draws(search)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 
 from automl.config import SamplerConfig
 from automl.search.search_space import SearchSpace, SpaceParam
@@ -19,10 +19,12 @@ from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
 
 ChooseValue: TypeAlias = Callable[[SpaceParam], ParamValue]
 """Returns the value of an active, searched param of a trial, in the type of its domain."""
-OpenStudy: TypeAlias = "Callable[[optuna.samplers.BaseSampler], optuna.Study]"
+OpenStudy: TypeAlias = "Callable[[BaseSampler], optuna.Study]"
 """Opens the study in its current state for a sampler to read; notes that it writes are dropped."""
 
 
@@ -61,14 +63,50 @@ class Sampler(SamplerConfig, ABC):
     def open(self, search: SamplerInputs) -> OpenSampler:
         """Open the sampler for a study. Raises ConfigError for a space that it cannot take."""
 
-    @abstractmethod
     def open_for_one_param(self, search: SamplerInputs) -> OpenSampler:
         """Open the sampler for a space of one param, which an objective asks for while it runs.
 
-        It has a value for each trial.
+        It has a value for each trial, drawn at random unless the sampler does better: a grid has
+        only written params, and in one dimension all params of QMC would have the same point.
         """
+        return random_draws(search)
 
 
 def sampler_seed(study_seed: int, name: int | str) -> int:
     """Return 32 bits for NumPy from the study seed and a trial's number or a param's name."""
     return int.from_bytes(hashlib.sha256(f"{study_seed}:{name}".encode()).digest()[:4], "big")
+
+
+def independent_chooser(
+    sampler: BaseSampler, study: optuna.Study, number: int, known: Mapping[str, BaseDistribution]
+) -> Callable[[SpaceParam], ParamValue]:
+    from automl.search.optuna_trials import optuna_running_trial
+
+    trial = optuna_running_trial(number)
+
+    def choose(param: SpaceParam) -> ParamValue:
+        distribution = known[param.name]
+        if distribution.single():
+            return param.domain.ends[0]
+        return param.domain.cast(sampler.sample_independent(study, trial, param.name, distribution))
+
+    return choose
+
+
+def random_chooser(space: SearchSpace, number: int, seed: int) -> ChooseValue:
+    """Return a function that draws each param at random, without a study."""
+    from optuna.samplers import RandomSampler
+
+    from automl.search.optuna_trials import optuna_distributions
+
+    no_study = cast("optuna.Study", None)
+    return independent_chooser(
+        RandomSampler(seed=seed), no_study, number, optuna_distributions(space)
+    )
+
+
+def random_draws(search: SamplerInputs) -> OpenSampler:
+    """Return proposals that are drawn at random, seeded by (study seed, trial number)."""
+    return lambda number: random_chooser(
+        search.space, number, sampler_seed(search.study_seed, number)
+    )

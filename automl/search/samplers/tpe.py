@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from automl.config import check_positive, check_setting
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
-from automl.search.samplers.family_choice import propose_by_promise
+from automl.search.samplers.family_choice import propose_by_expected_best
 from automl.search.samplers.memory_wall import draw_fitting_params
 from automl.search.samplers.sampler import OpenSampler, SamplerInputs, sampler_seed
 from automl.search.search_space import SpaceParam
@@ -54,13 +54,13 @@ class TPE(OptunaSampler):
     def open(self, search: SamplerInputs) -> OpenSampler:
         """Open the sampler for a study.
 
-        If a param tells the kind of a trial, the kinds share the trials by their promise, and the
-        params of each kind are modelled together.
+        If a param tells the kind of a trial, the kinds share the trials by the best value that each
+        may reach, and the params of each kind are modelled together.
         """
         if search.choice is None:
             return super().open(search)
         grouped = replace(self, group=self.multivariate)
-        return propose_by_promise(super(TPE, grouped).open(search), search, search.choice)
+        return propose_by_expected_best(super(TPE, grouped).open(search), search, search.choice)
 
     def n_may_pend(self, n_ended: int) -> int:
         """Return a limit, since proposals that are asked for at once do not learn from each other.

@@ -172,7 +172,7 @@ class MlflowRuns:
         with translate_errors(self._uri):
             present = self._client.get_run(run_id).data.metrics
         known = [key for key in update.once if key in present]
-        new = (p for p in update.metrics if p.key not in known or p.value != present[p.key])
+        new = (p for p in update.metrics if p.name not in known or p.value != present[p.name])
         return replace(update, metrics=tuple(new))
 
     def share_view(self, experiment: str, tag: str, view: str) -> None:
@@ -237,7 +237,7 @@ class MlflowRuns:
         params = {**(update.params if update.begins or created else {}), **update.logged_params}
         tags = {} if created else update.tags
         n_refusals = len(self._refusals.get(run_id, ()))
-        values: list[_Value] = [Metric(p.key, p.value, p.time_ms, p.step) for p in update.metrics]
+        values: list[_Value] = [Metric(p.name, p.value, p.time_ms, p.step) for p in update.metrics]
         values += [Param(key, value) for key, value in params.items()]
         values += [RunTag(key, value) for key, value in tags.items()]
         known = [RunTag(key, value) for key, value in update.key.items()]

@@ -41,7 +41,7 @@ CHECK_SECONDS = HOLDER_LEASE_SECONDS / 4
 BEHIND_SECONDS = 30.0
 """Seconds after which a sweep whose copy of the log lacks lines is not elected: it is stopped."""
 SUCCESSION_SECONDS = HOLDER_LEASE_SECONDS + 15.0
-"""Seconds after which others are not waited for: they have neither a lease nor upload files."""
+"""Seconds without progress after which a delivery ends: a sweep that died has lost its lease."""
 AMONG_OTHERS_SECONDS = 10.0
 """Seconds without progress after which a delivery ends that has nothing of its own left."""
 ENDED = "the lease of this delivery has ended: others may deliver now"
@@ -172,7 +172,6 @@ class SharedStudyDelivery:
         self._standing: DeliveryStanding | None = None
         """The state at the last look; None: the database has not answered yet."""
         self._files: Sequence[PendingFiles] = ()
-        self._due_since: Mapping[int, float] = {}
         self._lines = LineCounter(log)
         self._last_look = -LOOK_SECONDS
         self._behind_since: float | None = None
@@ -201,10 +200,11 @@ class SharedStudyDelivery:
         is_whole = self._standing is None or self._lines.count() >= self._standing.n_events
         behind_since = self._behind_since = None if is_whole else self._behind_since or now
         with confirmed.transaction() as (cursor, me):
+            delivery_tables.attend_delivery(cursor, me)
             if behind_since is not None and now - behind_since >= BEHIND_SECONDS:
                 delivery_tables.end_lease(cursor, me, me.sweep)
             else:
-                other = delivery_tables.elected_holder(cursor, me)
+                other = delivery_tables.elected_deliverer(cursor, me)
                 if other is not None and other[1].is_gone(here):
                     delivery_tables.end_lease(cursor, me, other[0])
                 delivery_tables.stand_for_election(cursor, me)
@@ -220,6 +220,7 @@ class SharedStudyDelivery:
             confirmed.copy(self._study.uuid, standing, {f.trial: f.run for f in self._files})
             confirmed.confirm(min(standing.upto, self._log_size()))
         elif self._elected is None or not is_same_term or standing.parent != confirmed.parent:
+            self._elected = None  # until all that the database knows is here
             confirmed.begin(self._study.uuid, standing)
             arguments = self._log, confirmed, self._runs, self._keep, 0, self._study
             self._elected = EventLogDelivery(*arguments, standing.n_asked)
@@ -237,29 +238,24 @@ class SharedStudyDelivery:
             self._upload_files(self._confirmed.experiment)
 
     def _upload_files(self, experiment: str) -> None:
-        now, here = self._clock(), this_boot()
-        due = {file.trial: file for file in self._files if file.is_due}
-        self._due_since = {trial: self._due_since.get(trial, now) for trial in due}
-        uploaded = []
-        for trial, file in due.items():
-            update = files_update(self._log.parent, trial, self._study.uuid, self._keep)
-            is_dead = file.holder is not None and file.holder.is_gone(here)
-            if not (
-                file.sweep == self._confirmed.sweep
-                or (is_dead and update.own_files)
-                or now - self._due_since[trial] >= SUCCESSION_SECONDS
-            ):
-                continue  # whoever holds the trial has the files
-            try:
-                self._writer.store_files(experiment, file.run, update)
-            except RunGoneError as error:
-                self._confirmed.reset()
-                raise ValueNotTakenError(f"runs have vanished: {error}") from error
-            uploaded.append(trial)
-        if uploaded:
-            with self._confirmed.transaction() as (cursor, me):
-                delivery_tables.note_files(cursor, me, uploaded)
-            self._files = [file for file in self._files if file.trial not in uploaded]
+        files, self._files = self._files, ()  # each look finds those that are left
+        here, uploaded = this_boot(), []
+        gone = {d for d in {file.deliverer for file in files} if d is None or d.is_gone(here)}
+        try:
+            for file in files:
+                # Others upload what they hold. This sweep sees their trials if it is elected.
+                if file.is_due and (file.is_own or file.deliverer in gone):
+                    folder, uuid = self._log.parent, self._study.uuid
+                    update = files_update(folder, file.trial, uuid, self._keep)
+                    self._writer.store_files(experiment, file.run, update)
+                    uploaded.append(file.trial)
+        except RunGoneError as error:
+            self._confirmed.reset()
+            raise ValueNotTakenError(f"runs have vanished: {error}") from error
+        finally:
+            if uploaded:
+                with self._confirmed.transaction() as (cursor, me):
+                    delivery_tables.note_files(cursor, me, uploaded)
 
     @property
     def offset(self) -> int:
@@ -299,12 +295,13 @@ class SharedStudyDelivery:
         """Leave the rest to other sweeps, and note all known runs in `events.delivered`."""
         try:
             with self._confirmed.transaction() as (cursor, me):
-                delivery_tables.end_lease(cursor, me, me.sweep)
+                delivery_tables.leave_delivery(cursor, me)
                 standing = delivery_tables.delivery_standing(cursor, me)
                 runs = delivery_tables.noted_runs(cursor, me)
-            self._confirmed.copy(
-                self._study.uuid, standing, {n: run for n, (run, _) in runs.items()}
-            )
+            known = {trial: run for trial, (run, _) in runs.items()}
+            self._confirmed.copy(self._study.uuid, standing, known)
+            self._confirmed.set_term(None, self._clock())
+            self._confirmed.confirm(min(standing.upto, self._log_size()))
         except ValueNotTakenError as error:
             logger.warning("%s", error)  # the lease ends by itself
         finally:

@@ -29,13 +29,7 @@ from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
 from automl.tracking.view.study_run import StudyRun, StudyValues, delivering_user, newest_study
 from automl.tracking.view.trial_run import TrialRun
-from automl.trial import (
-    Event,
-    SweepEnded,
-    SweepStarted,
-    TrialEvent,
-    TrialOutcome,
-)
+from automl.trial import Event, SweepEnded, SweepStarted, TrialEvent, TrialOutcome
 
 MAX_EVENTS_AT_ONCE = 2000
 """Number of events that are read, delivered and confirmed in one go."""
@@ -59,12 +53,7 @@ logger = logging.getLogger(__name__)
 class RunWriter:
     """Writes the runs of one study, and creates a run at most once for each trial. Thread-safe."""
 
-    def __init__(
-        self,
-        runs: MlflowRuns,
-        confirmed: DeliveryConfirmations,
-        study: Path,
-    ) -> None:
+    def __init__(self, runs: MlflowRuns, confirmed: DeliveryConfirmations, study: Path) -> None:
         """Write artifacts from below the folder `study`."""
         self._runs, self._confirmed = runs, confirmed
         self._study = study
@@ -132,6 +121,8 @@ class EventLogDelivery:
         self._keep = keep
         self._n_known_trials = n_known_trials
         self._writer = RunWriter(runs, confirmed, log.parent)
+        self._completed: list[int] = []
+        """Trials that are delivered to their end, which the confirmations do not have yet."""
         self._learn_confirmed_part(fresh_from)
 
     def _learn_confirmed_part(self, fresh_from: int | None = None) -> None:
@@ -208,12 +199,12 @@ class EventLogDelivery:
         self, study: StudyRun, experiment: str, parent: str, *, everything: bool
     ) -> None:
         numbers = self._trials_to_deliver(everything)
-        ended = [number for number in numbers if self._trials[number].ended]
-        self._doubles_due |= bool(ended)
+        self._doubles_due |= any(self._trials[number].ended for number in numbers)
         self._resolve_doubts(numbers, study, experiment)
         self._deliver_trials(numbers, study, experiment, parent)
         self._deliver_study(study, experiment, parent)  # its trials have their runs now
-        self._confirmed.note_completed(ended)
+        self._confirmed.note_completed(self._completed)
+        self._completed.clear()
         if self._doubles_due and (self._runs.may_make_doubles or self._confirmed.is_shared):
             self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
         self._doubles_due = False
@@ -320,6 +311,7 @@ class EventLogDelivery:
                 self._share_view(study, experiment)
             self._values.sweeps.clear()
         self._values.deliver_ensemble(study, parent, write)
+        self._values.deliver_report(study, parent, write)
         self._values.deliver_evaluations(study, parent, find, write)
 
     # --- its trials ------------------------------------------------------------------------------
@@ -365,6 +357,7 @@ class EventLogDelivery:
             del self._trial_events[number], self._pending_from[number]
             if trial.ended:
                 del self._trials[number]
+                self._completed.append(number)
 
         write_all(numbers, write, self._runs.n_writers)
 

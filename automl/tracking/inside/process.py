@@ -27,7 +27,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from automl.record.study_files import study_of_logged_files
@@ -53,16 +52,6 @@ _POLL_SECONDS = 0.05
 _Found = TypeVar("_Found")
 
 
-def has_mlflow(program: Path) -> bool:
-    """Return whether MLflow can be seen in the environment that a program is installed in."""
-    return next(program.parent.parent.glob(_MLFLOW_METADATA), None) is not None
-
-
-def _find_trial_run(log: Path, trial: int) -> str | None:
-    found = read_delivered_runs(log)
-    return None if found is None else found.runs.get(trial)
-
-
 class ForeignPrograms:
     """Chooses environment variables for programs of other environments.
 
@@ -79,10 +68,15 @@ class ForeignPrograms:
         self, program: Path, log: Path, trial: int, ask: Callable[[], None]
     ) -> Mapping[str, str]:
         """Return the variables for a program of a trial; `log` is the event log of its study."""
-        if not has_mlflow(program):
+        if next(program.parent.parent.glob(_MLFLOW_METADATA), None) is None:
             return {}
+
+        def find_run() -> str | None:
+            found = read_delivered_runs(log)
+            return None if found is None else found.runs.get(trial)
+
         if self._redirect:
-            run = self._wait(lambda: _find_trial_run(log, trial), ask)
+            run = self._wait(find_run, ask)
             if run is not None:
                 return {"MLFLOW_TRACKING_URI": self._uri, "MLFLOW_RUN_ID": run}
             remark_once(
@@ -303,14 +297,14 @@ def _close_mlflow() -> None:
     fluent = sys.modules.get(_FLUENT_MODULE)
     if fluent is None:
         return
-    for close in (fluent.flush_async_logging, lambda: _end_runs(fluent)):
+
+    def end_runs() -> None:
+        while fluent.active_run() is not None:
+            fluent.end_run()
+
+    for close in (fluent.flush_async_logging, end_runs):
         try:
             close()
         except Exception as error:  # noqa: BLE001  the user's own store may fail, not the trial
             text = fit_line(f"{type(error).__name__}: {error}")
             logger.warning("MLflow inside the objective was not closed: %s", text)
-
-
-def _end_runs(fluent: ModuleType) -> None:
-    while fluent.active_run() is not None:
-        fluent.end_run()

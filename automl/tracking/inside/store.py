@@ -64,11 +64,6 @@ def to_metric(point: LoggedPoint) -> Metric:
     return Metric(point.name, point.value, point.time_ms, point.step)
 
 
-def to_run_status(value: int | str) -> str:
-    """Return the status as a word; MLflow gives a number or a word."""
-    return value if isinstance(value, str) else str(RunStatus.to_string(value))
-
-
 def to_mlflow_run(logged: LoggedRun, folder: Path) -> Run:
     """Return the run as the objective logged it, with its artifacts in `folder`."""
     info = RunInfo(
@@ -192,7 +187,7 @@ class TrialStore(AbstractStore):
         """Update the objective's run alone; the sweep decides how the trial ends."""
         with self._locked_run(run_id) as (trial, run):
             if run_status is not None:
-                run.status, run.end_ms = to_run_status(run_status), end_time
+                run.status, run.end_ms = str(RunStatus.to_string(run_status)), end_time
             if run_name:
                 run.name = run.tags[MLFLOW_RUN_NAME] = run_name
             return to_mlflow_run(run, trial.folder(run)).info
@@ -230,13 +225,9 @@ class TrialStore(AbstractStore):
         return _page(ordered, page_token, max_results)
 
     def get_metric_history(
-        self,
-        run_id: str,
-        metric_key: str,
-        max_results: int | None = None,
-        page_token: str | None = None,
+        self, run_id: str, metric_key: str, *_: object, **__: object
     ) -> PagedList[Any]:
-        with self._locked_run(run_id) as (_, run):
+        with self._locked_run(run_id) as (_trial, run):
             points = run.history.get(metric_key, ())
             return PagedList([to_metric(point) for point in points], None)
 
@@ -302,10 +293,11 @@ class TrialStore(AbstractStore):
     ) -> LoggedModel:
         """Return a new model, whose files are artifacts of its run in a folder of its name."""
         with _translate_to_mlflow():
-            trial = _find_trial() if source_run_id is None else find_trial_of_run(source_run_id)[0]
-        folder = trial.side.folder
-        if source_run_id is not None:
-            folder = trial.folder(find_trial_of_run(source_run_id)[1])
+            if source_run_id is None:
+                folder = _find_trial().side.folder
+            else:
+                trial, run = find_trial_of_run(source_run_id)
+                folder = trial.folder(run)
         folder_name = clean_key(name or "model").replace("/", "_")
         with self._lock:
             taken = {model.artifact_location for model in self._models.values()}
@@ -355,13 +347,7 @@ class TrialStore(AbstractStore):
             self._models.pop(model_id, None)
 
     def search_logged_models(
-        self,
-        experiment_ids: Sequence[str],
-        filter_string: str | None = None,
-        datasets: object = None,
-        max_results: int | None = None,
-        order_by: object = None,
-        page_token: str | None = None,
+        self, experiment_ids: Sequence[str], *_: object, **__: object
     ) -> PagedList[Any]:
         """Return the models of these experiments; the other arguments are ignored."""
         with self._lock:

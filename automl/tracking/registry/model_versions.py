@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from automl.tracking.view.run_update import MetricPoint
+from automl.trial import LoggedPoint
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 """Aliases of the version that is served, and of one that has not been shown to be as good."""
@@ -50,7 +50,7 @@ class NewModel:
     params: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
     """The description of the model's version, in Markdown."""
-    metrics: Sequence[MetricPoint] = ()
+    metrics: Sequence[LoggedPoint] = ()
     """Metrics of the model, shown with its version."""
 
 

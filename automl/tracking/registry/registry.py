@@ -209,7 +209,7 @@ class ModelRegistry:
         for point in model.metrics:
             self._client.log_metric(
                 model.run.run,
-                point.key,
+                point.name,
                 point.value,
                 point.time_ms,
                 point.step,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from automl.record.secrets import mask_credentials, mask_urls
 from automl.record.texts import cut_text, printable_text
+from automl.trial import LoggedPoint
 
 # Tags by which a run is found again.
 STUDY_TAG, KIND_TAG, TRIAL_TAG = "automl.study", "automl.kind", "automl.trial"
@@ -23,18 +24,9 @@ MEMORY_PEAK_METRIC = "memory_peak_bytes"
 END_METRICS = (VALUE_METRIC, MEMORY_PEAK_METRIC)
 """Metrics of which a trial has one value, from its end on."""
 # Tags for the reader.
-STATE_TAG, CAUSE_TAG, DEVICE_TAG = "automl.state", "automl.cause", "automl.device"
-PEAK_TAG, PREDICTED_TAG, PREDICTED_BY_TAG = (
-    "automl.memory_peak",
-    "automl.memory_predicted",
-    "automl.memory_predicted_by",
-)
-"""Tags for the bytes that a trial held by itself, the bytes it had asked for, and their source."""
+STATE_TAG, CAUSE_TAG = "automl.state", "automl.cause"
 REFUSED_TAG = "automl.refused"
 """Tag for the values of the run that MLflow refused, with the reasons."""
-OWN_TAG_PREFIXES = ("automl.", "mlflow.")
-"""Prefixes of the tags of the sweep and of MLflow, which no objective's tag has."""
-PARENT_TAG = "mlflow.parentRunId"
 NOTE_TAG = "mlflow.note.content"
 """Tag whose text MLflow shows at the top of a run's page."""
 
@@ -48,17 +40,6 @@ class StudyRef:
     """Name of the study's experiment and of its own run."""
     former_names: Sequence[str] = ()
     """Former names of the study; an experiment that still has one of them is renamed."""
-
-
-@dataclass(frozen=True)
-class MetricPoint:
-    """A value of a metric at a step and a time."""
-
-    key: str
-    value: float
-    time_ms: int
-    """Time in milliseconds since the epoch."""
-    step: int
 
 
 @dataclass(frozen=True)
@@ -76,7 +57,7 @@ class RunUpdate:
     begins: bool = False
     """Whether the params are written: the run begins, goes on, or its objective asked for more."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    metrics: Sequence[MetricPoint] = ()
+    metrics: Sequence[LoggedPoint] = ()
     once: Sequence[str] = END_METRICS
     """Metrics of which the run has one value, from its end on."""
     logged_params: Mapping[str, str] = field(default_factory=dict)

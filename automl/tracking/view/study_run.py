@@ -22,7 +22,13 @@ from pathlib import Path
 
 from automl.config import STUDY_NAME_PATTERN
 from automl.record.event_log import read_events
-from automl.record.study_files import CONFIG_FILE, PLOT_NAMES, PLOTS_FOLDER, StudyFiles
+from automl.record.study_files import (
+    CONFIG_FILE,
+    PLOT_NAMES,
+    PLOTS_FOLDER,
+    REPORT_FILE,
+    StudyFiles,
+)
 from automl.record.study_record import StudyRecord, fold_events
 from automl.record.trial_record import TrialRecord
 from automl.tracking.deliver.mlflow_runs import is_path_below
@@ -33,7 +39,6 @@ from automl.tracking.view.run_update import (
     STUDY_TAG,
     TRIAL_TAG,
     VALUE_METRIC,
-    MetricPoint,
     RunUpdate,
     StudyRef,
     clean_key,
@@ -51,7 +56,9 @@ from automl.trial import (
     EnsembleBuilt,
     Event,
     ExportTuned,
+    LoggedPoint,
     ModelsEvaluated,
+    ReportWritten,
     ScoreDifference,
     SweepEnded,
     SweepStarted,
@@ -104,10 +111,10 @@ class StudyRun:
             if name == VALUE_METRIC:
                 return update
             named = (
-                replace(point, key=name) for point in update.metrics if point.key == VALUE_METRIC
+                point._replace(name=name) for point in update.metrics if point.name == VALUE_METRIC
             )
             return replace(update, metrics=(*update.metrics, *named), once=(*update.once, name))
-        metrics = tuple(point for point in update.metrics if point.key != VALUE_METRIC)
+        metrics = tuple(point for point in update.metrics if point.name != VALUE_METRIC)
         part = "seed" if _refitted_trial(self.study.settings) else "member"
         return replace(update, name=f"{self.run_name}-{part}-{number}", metrics=metrics)
 
@@ -205,24 +212,25 @@ def _sweep_state(event: SweepStarted | SweepEnded) -> tuple[str, str]:
     return "done", "FINISHED"
 
 
-def _summary_points(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[MetricPoint]:
+def _summary_points(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[LoggedPoint]:
     for event in events:
         if not isinstance(event, SweepEnded):
             continue
         time_ms = to_ms(event.time)
         for state, n in event.n_by_state.items():
-            yield MetricPoint(f"trials_{state.value}", float(n), time_ms, 0)
+            yield LoggedPoint(f"trials_{state.value}", float(n), 0, time_ms)
         if event.best_value is not None:
-            yield MetricPoint("best_value", nan_if_infinite(event.best_value), time_ms, 0)
+            yield LoggedPoint("best_value", nan_if_infinite(event.best_value), 0, time_ms)
 
 
 _TAGS = {
     EnsembleBuilt: "automl.ensemble",
     ModelsEvaluated: "automl.evaluated",
     ExportTuned: "automl.export",
+    ReportWritten: "automl.report",
 }
 """The tag of each event: the ensemble's members with their weights; the rows of an evaluation, and
-how the other models compare; the runtime chosen for an export, and its model."""
+how the other models compare; the runtime chosen for an export, and its model; the page's name."""
 
 
 def ensemble_run_update(
@@ -269,7 +277,7 @@ def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate
     return _study_update(event, study, "\n".join(lines), points)
 
 
-def model_score_points(event: ModelsEvaluated, name: str) -> list[MetricPoint]:
+def model_score_points(event: ModelsEvaluated, name: str) -> list[LoggedPoint]:
     """Return the scores of one model, with the ends of their intervals."""
     return [
         _evaluation_point(event, f"{metric}{end}", value)
@@ -278,7 +286,7 @@ def model_score_points(event: ModelsEvaluated, name: str) -> list[MetricPoint]:
     ]
 
 
-def _evaluation_point(event: ModelsEvaluated, metric: str, value: float) -> MetricPoint:
+def _evaluation_point(event: ModelsEvaluated, metric: str, value: float) -> LoggedPoint:
     return _point(event, f"{'test' if event.kind.unseen else event.kind.value}_{metric}", value)
 
 
@@ -302,10 +310,10 @@ def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
 
 
 def _study_update(
-    event: EnsembleBuilt | ModelsEvaluated | ExportTuned,
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten,
     study: StudyRef,
     text: str,
-    points: Sequence[MetricPoint],
+    points: Sequence[LoggedPoint],
 ) -> RunUpdate:
     return RunUpdate(
         name=study.name,
@@ -318,9 +326,9 @@ def _study_update(
 
 def _point(
     event: EnsembleBuilt | ModelsEvaluated | ExportTuned, name: str, value: float, step: int = 0
-) -> MetricPoint:
+) -> LoggedPoint:
     """Return a value of the event; MLflow shows that of the later event, at the same step."""
-    return MetricPoint(clean_key(name), nan_if_infinite(value), to_ms(event.time), step)
+    return LoggedPoint(clean_key(name), nan_if_infinite(value), step, to_ms(event.time))
 
 
 Write = Callable[[str, RunUpdate], None]
@@ -336,6 +344,8 @@ class StudyValues:
         self._evaluations: list[ModelsEvaluated | ExportTuned] = []
         self._ensemble: EnsembleBuilt | None = None
         """The newest ensemble that is not delivered yet."""
+        self._report: ReportWritten | None = None
+        """The newest report that is not delivered yet."""
 
     def take(self, event: Event) -> None:
         """Keep an event of the study itself; ignore events of trials."""
@@ -345,12 +355,14 @@ class StudyValues:
             self._evaluations.append(event)
         elif isinstance(event, EnsembleBuilt):
             self._ensemble = event
+        elif isinstance(event, ReportWritten):
+            self._report = event
 
     def clear(self) -> None:
         """Drop all values, as another sweep delivers them."""
         self.sweeps.clear()
         self._evaluations.clear()
-        self._ensemble = None
+        self._ensemble = self._report = None
 
     def sweeps_update(self, study: StudyRun) -> RunUpdate:
         """Return the update of the study's run by the sweeps' events; at least one is needed."""
@@ -362,6 +374,12 @@ class StudyValues:
             plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
             write(parent, ensemble_run_update(self._ensemble, study.ref, file, plots))
             self._ensemble = None
+
+    def deliver_report(self, study: StudyRun, parent: str, write: Write) -> None:
+        if self._report is not None:
+            update = _study_update(self._report, study.ref, REPORT_FILE, ())
+            write(parent, replace(update, files=self._own_file(self._files.report)))
+            self._report = None
 
     def deliver_evaluations(
         self,

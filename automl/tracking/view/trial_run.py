@@ -16,20 +16,13 @@ from automl.record.texts import cut_text, cut_text_middle
 from automl.record.trial_record import TrialFold, TrialRecord
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
-    DEVICE_TAG,
     MAX_TAG_CHARACTERS,
     MEMORY_PEAK_METRIC,
     NOTE_TAG,
-    OWN_TAG_PREFIXES,
-    PARENT_TAG,
-    PEAK_TAG,
-    PREDICTED_BY_TAG,
-    PREDICTED_TAG,
     STATE_TAG,
     STUDY_TAG,
     TRIAL_TAG,
     VALUE_METRIC,
-    MetricPoint,
     RunUpdate,
     clean_key,
     clean_params,
@@ -41,6 +34,7 @@ from automl.trial import (
     CheckpointKind,
     FailedOutcome,
     FinishedOutcome,
+    LoggedPoint,
     MetricsReported,
     ParamsSuggested,
     PrunedOutcome,
@@ -53,6 +47,15 @@ from automl.trial import (
     trial_name,
 )
 
+DEVICE_TAG, PARENT_TAG = "automl.device", "mlflow.parentRunId"
+PEAK_TAG, PREDICTED_TAG, PREDICTED_BY_TAG = (
+    "automl.memory_peak",
+    "automl.memory_predicted",
+    "automl.memory_predicted_by",
+)
+"""Tags for the bytes that a trial held by itself, the bytes it had asked for, and their source."""
+OWN_TAG_PREFIXES = ("automl.", "mlflow.")
+"""Prefixes of the tags of the sweep and of MLflow, which no objective's tag has."""
 _STATUS = {
     TrialState.RUNNING: "RUNNING",
     TrialState.INTERRUPTED: "SCHEDULED",
@@ -164,23 +167,22 @@ def _memory_tags(trial: TrialRecord) -> dict[str, str]:
     )
 
 
-def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[MetricPoint]:
+def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[LoggedPoint]:
     for event in events:
         time_ms = to_ms(event.time)
         match event:
             case MetricsReported():
                 for name, value in event.metrics.items():
-                    yield MetricPoint(clean_key(name), nan_if_infinite(value), time_ms, event.step)
+                    yield LoggedPoint(clean_key(name), nan_if_infinite(value), event.step, time_ms)
             case ValuesLogged():
                 for name, value, step, at_ms in event.points:
-                    yield MetricPoint(clean_key(name), nan_if_infinite(value), at_ms, step)
+                    yield LoggedPoint(clean_key(name), nan_if_infinite(value), step, at_ms)
             case FinishedOutcome() | PrunedOutcome():
-                yield MetricPoint(
-                    VALUE_METRIC, nan_if_infinite(event.value), time_ms, trial.last_step
-                )
+                value = nan_if_infinite(event.value)
+                yield LoggedPoint(VALUE_METRIC, value, trial.last_step, time_ms)
         if isinstance(event, TrialOutcome) and event.state.is_final and trial.peak_bytes:
             peak = float(trial.peak_bytes)
-            yield MetricPoint(MEMORY_PEAK_METRIC, peak, time_ms, trial.last_step)
+            yield LoggedPoint(MEMORY_PEAK_METRIC, peak, trial.last_step, time_ms)
 
 
 def _checkpoints_to_store(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:

@@ -25,14 +25,14 @@ STORE_BYTES = 80 * 2**20
 LIMITS = WorkerLimits(max_workers=2)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def spilled() -> Iterator[Path]:
     """Where a node puts what its object store does not hold."""
     with short_folder() as folder:
         yield folder / "spilled"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(spilled: Path) -> Iterator[Any]:
     small = {"object_store_memory": STORE_BYTES, "object_spilling_directory": str(spilled)}
     with ray_cluster(2, each=small) as made:

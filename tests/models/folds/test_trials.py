@@ -13,8 +13,8 @@ import torch
 from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
-from automl.models.ensemble_file import write
 from automl.models.mean_model import judged_outputs
+from automl.models.mean_model_file import write_ensemble
 from automl.models.model_file import EnsembleFileJob
 from automl.models.networks.folds.fold_estimator import FoldsEstimator
 from automl.models.networks.folds.fold_pack import FoldPack
@@ -190,7 +190,7 @@ def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> No
     for number, lr in enumerate((0.02, 0.005)):
         run(disc5, tmp_path / f"{number}", PARAMS | {"lr": lr})
         models[number] = str(tmp_path / f"{number}" / "trial-00000" / "best.pt")
-    made = write(EnsembleFileJob(str(tmp_path / "ensemble.pt"), models, disc5, "a"))
+    made = write_ensemble(EnsembleFileJob(str(tmp_path / "ensemble.pt"), models, disc5, "a"))
     model = load(tmp_path / "ensemble.pt")
     assert isinstance(model, Predictor)
     assert len(model.model) == 5 * len(made.members)

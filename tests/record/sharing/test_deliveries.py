@@ -25,7 +25,6 @@ class Store:
         with database.transaction() as cursor:
             study_tables.make_tables(cursor, "it")
             study_tables.add_study(cursor, "a", "uuid", {}, "config", 9)
-            study_tables.add_sweep(cursor, 1, "ours", this_holder())
             for number, sweep in enumerate(("ours", "theirs", "gone")):
                 study_tables.claim_trial(cursor, 1, sweep, number, {})
 
@@ -75,14 +74,15 @@ def test_one_is_elected_until_its_lease_ends(store: Store) -> None:
     assert store.stand(OURS) is None
     with store.database.transaction() as cursor:
         delivery_tables.end_lease(cursor, THEIRS, "ours")
-        assert delivery_tables.elected_holder(cursor, OURS) is None, "its process is unknown"
+        assert delivery_tables.elected_deliverer(cursor, OURS) is None, "its process is unknown"
     assert store.stand(OURS) is None
     with store.database.transaction() as cursor:
-        delivery_tables.end_lease(cursor, THEIRS, "theirs")
+        delivery_tables.leave_delivery(cursor, THEIRS)
     assert store.stand(OURS) == 3
     with store.database.transaction() as cursor:
-        assert delivery_tables.elected_holder(cursor, OURS) is None
-        assert delivery_tables.elected_holder(cursor, THEIRS) == ("ours", this_holder())
+        delivery_tables.attend_delivery(cursor, OURS)
+        assert delivery_tables.elected_deliverer(cursor, OURS) is None
+        assert delivery_tables.elected_deliverer(cursor, THEIRS) == ("ours", this_holder())
 
 
 def test_who_was_away_for_longer_than_a_lease_begins_another_term(store: Store) -> None:
@@ -125,6 +125,11 @@ def test_files_are_due_when_their_trial_has_ended_and_its_run_is_written(store: 
         delivery_tables.note_delivered(cursor, OURS, [0])
     assert store.pending(OURS, of_others=True) == [(0, True), (1, False), (2, False)]
     assert store.pending(THEIRS, of_others=False) == [(1, False)]
+    with store.database.transaction() as cursor:
+        delivery_tables.attend_delivery(cursor, THEIRS)
+        files = delivery_tables.pending_files(cursor, OURS, of_others=True)
+        assert [file.is_own for file in files] == [True, False, False]
+        assert [file.deliverer for file in files] == [None, this_holder(), None]
     with store.database.transaction() as cursor:
         delivery_tables.note_files(cursor, OURS, [0])
     assert store.pending(OURS, of_others=True) == [(1, False), (2, False)]

@@ -6,8 +6,8 @@ import pytest
 
 from automl.config import Precision
 from automl.measure.gain.gain_messages import TrainingWay
-from automl.running.gain.gain_advice import ParallelismLimits, advise
 from automl.running.gain.gain_measurement import TimingRow
+from automl.running.gain.gain_report import ParallelismLimits, advise
 from tests.running.gain.rows import GPU, row
 
 FOUR, BF16, PACK = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automl.running.gain.gain_advice import serial_share
+from automl.running.gain.gain_report import serial_share
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])

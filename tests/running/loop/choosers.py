@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from automl.running.loop.messages import RunningTrial, WaitingTrial
+from automl.running.loop.messages import WaitingTrial
 from automl.running.loop.packing import TrialDurations
 from automl.running.loop.trial_paces import DevicePaceModel
 from automl.trial import DeviceKind, TrainingWork
@@ -36,5 +36,5 @@ class Told(TrialDurations):
         seconds = plan.seconds_on(waiting.where or DeviceKind.GPU)
         return self._rough * (plan.hosted_after + seconds + RELEASED_AFTER)
 
-    def left(self, running: RunningTrial, now_seconds: float) -> float:
-        return running.since_seconds + self.of(running.waiting) - now_seconds
+    def left(self, waiting: WaitingTrial, kind: DeviceKind, so_far: float) -> float:
+        return self.of(waiting) - so_far

@@ -6,10 +6,11 @@ Simulations say what differs in theirs.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
-from automl.devices.device_reading import Elsewhere
+from automl.devices.device_reading import OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.running.loop.messages import (
     AdmittedExecution,
@@ -35,7 +36,10 @@ class PlainPorts:
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
         """There is nobody else."""
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promises_locked(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         return {}
 
     def feed(self, key: int, trial: PlannedTrial) -> None:

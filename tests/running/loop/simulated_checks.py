@@ -36,7 +36,7 @@ class Checked(PlainPorts):
         assert len(new.placement.shares) == plan.n_devices, "all or nothing"
         assert {device.kind for device in new.placement.devices} <= plan.kinds
         for device in new.placement.devices:
-            assert len(self.machine.on(device)) <= self.limits.on(device)
+            assert len(self.machine.on(device)) <= self.limits.max_trials_on(device)
             self._check_mode(device)
             self._check_room(device)
 

@@ -21,9 +21,9 @@ from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import (
     DeviceReading,
     DeviceSnapshot,
-    Elsewhere,
     HeldBytes,
     HostState,
+    OtherPromises,
 )
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
@@ -174,7 +174,7 @@ class World(Checked):
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         return self.plans[trial.number].kind
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         return self._elsewhere(begun_seconds)
 
     def submit(self, start: ExecutionStart) -> None:
@@ -403,7 +403,7 @@ class World(Checked):
         """Return the machines as the reader's threads find them now."""
         return {}
 
-    def _elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def _elsewhere(self, begun_seconds: float) -> OtherPromises:
         """What other sweeps promise now that a reading begun then may have missed."""
         return {}
 

@@ -156,7 +156,7 @@ class Watched(Mixed):
                 chosen, now = waiting.where, self.now
                 assert chosen is not None
                 here = [e for e in self.loop.executions.values() if e.placement.kind is chosen]
-                left = [self.loop.durations.end(e, self.loop.running, now) - now for e in here]
+                left = [self.loop.durations.end(e, now) - now for e in here]
                 chooser = self.chooser
                 assert chooser is not None
                 there, elsewhere = chooser.seconds(waiting, chosen), chooser.seconds(waiting, kind)

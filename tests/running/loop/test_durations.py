@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from automl.running.loop.messages import AdmittedExecution, PlannedTrial, RunningTrial, WaitingTrial
+from automl.running.loop.messages import AdmittedExecution, PlannedTrial, WaitingTrial
 from automl.running.loop.packing import TrialDurations
-from automl.trial import FinishedOutcome, ResourceRequest
+from automl.trial import DeviceKind, FinishedOutcome, ResourceRequest
 from tests.places import placed
 
 WAITING = WaitingTrial(PlannedTrial(0, {}))
@@ -22,7 +22,7 @@ def after(*seconds: float, progress: float | None = None) -> TrialDurations:
 
 def test_nothing_is_known_before_the_first_has_finished() -> None:
     assert after().of(WAITING) == math.inf
-    assert after().left(RunningTrial(WAITING, HERE, 0.0, ResourceRequest(0), 0), 5.0) == math.inf
+    assert after().left(WAITING, DeviceKind.GPU, 5.0) == math.inf
 
 
 def test_a_new_trial_takes_as_long_as_the_median_of_those_that_finished() -> None:
@@ -35,23 +35,19 @@ def test_a_smaller_chance_is_that_of_the_quicker_ones() -> None:
 
 
 def test_a_trial_that_reports_how_far_it_is_goes_on_as_fast_as_so_far() -> None:
-    running = RunningTrial(WAITING, HERE, 100.0, ResourceRequest(0), 0)
-    assert after(5.0, progress=0.25).left(running, 110.0) == 30.0
-    assert after(5.0, progress=1.0).left(running, 110.0) == 0.0
+    assert after(5.0, progress=0.25).left(WAITING, DeviceKind.GPU, 10.0) == 30.0
+    assert after(5.0, progress=1.0).left(WAITING, DeviceKind.GPU, 10.0) == 0.0
 
 
 def test_one_that_runs_long_is_compared_with_those_that_took_longer() -> None:
-    running = RunningTrial(WAITING, HERE, 0.0, ResourceRequest(0), 0)
     known = after(1.0, 2.0, 30.0, 40.0, 50.0)
-    assert known.left(running, 1.5) == 38.5
-    assert known.left(running, 10.0) == 30.0
-    assert known.left(running, 60.0) == 60.0, "as long again"
+    left = [known.left(WAITING, DeviceKind.GPU, so_far) for so_far in (1.5, 10.0, 60.0)]
+    assert left == [38.5, 30.0, 60.0], "the last as long again"
 
 
 def test_a_pack_ends_with_its_last_trial() -> None:
     members = {n: WaitingTrial(PlannedTrial(n, {})) for n in range(3)}
-    running = {n: RunningTrial(members[n], HERE, float(n), ResourceRequest(0), 0) for n in (1, 2)}
-    pack = AdmittedExecution(
-        0, ResourceRequest(0), HERE, None, members, outcomes={0: FinishedOutcome(0, 0.0, 0.0)}
-    )
-    assert after(5.0).end(pack, running, 3.0) == 7.0
+    pack = AdmittedExecution(0, ResourceRequest(0), HERE, None, members)
+    pack.since_seconds = {n: float(n) for n in members}
+    pack.outcomes[0] = FinishedOutcome(0, 0.0, 0.0)
+    assert after(5.0).end(pack, 3.0) == 7.0

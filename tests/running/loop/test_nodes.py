@@ -155,9 +155,9 @@ def test_each_machine_of_a_cluster_trains_as_many_as_it_says() -> None:
         DeviceSnapshot(host, "cpu", 8 * GB, 8 * GB, n_places=n)
         for host, n in zip(hosts, (3, 0), strict=True)
     ]
-    limits = AdmissionLimits(None, GB, 5.0, max_on_host=2).by(devices)
-    assert [limits.on(host) for host in hosts] == [3, 0]
-    assert (limits.on(DeviceId("c", "host")), limits.n_cores) == (2, 3)
+    limits = AdmissionLimits(None, GB, 5.0, max_on_host=2).with_places_of(devices)
+    assert [limits.max_trials_on(host) for host in hosts] == [3, 0]
+    assert (limits.max_trials_on(DeviceId("c", "host")), limits.n_cores) == (2, 3)
 
 
 def test_a_head_that_waits_for_devices_lacks_them() -> None:
@@ -200,7 +200,7 @@ def test_devices_that_are_not_held_take_nothing_and_refuse_nothing_for_good() ->
 def test_on_a_machine_without_a_place_nothing_trains_alone_either(alone: bool) -> None:
     host = DeviceId("a", "host")
     shown = (DeviceSnapshot(host, "cpu", 8 * GB, 8 * GB, n_places=0),)
-    limits = AdmissionLimits(None, GB, 5.0).by(shown)
+    limits = AdmissionLimits(None, GB, 5.0).with_places_of(shown)
     for table in (DeviceTable(), None):
         found = place_trial(
             ResourceRequest(None, alone=alone, kinds=CPU),

@@ -65,7 +65,7 @@ def read(at: float) -> DevicesRead:
 
 def over(loop: SweepLoop, number: int) -> None:
     """Its reservation is back."""
-    with loop.ledger.held(number):
+    with loop.ledger.releasing(number):
         pass
     loop.handle(ReservationReleased(number), 1.0)
 

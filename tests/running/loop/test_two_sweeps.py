@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import AdmissionLimits
-from automl.devices.device_reading import Elsewhere
+from automl.devices.device_reading import OtherPromises
 from automl.devices.memory_promises import MemoryPromise, missed_promises
 from automl.running.loop.messages import DevicesRead
 from automl.trial import DeviceId, DeviceShare
@@ -50,7 +50,7 @@ class Sweep(World):
     def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
         self.shown = () if self.mute else tuple(promises)
 
-    def _elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def _elsewhere(self, begun_seconds: float) -> OtherPromises:
         assert self.other is not None
         return missed_promises(self.other.shown, self.other.name, begun_seconds)
 
@@ -141,9 +141,9 @@ def test_a_mutation_without_promises_they_take_the_same_memory() -> None:
 class Beside(World):
     """Beside a sweep that shows a promise after the reading was taken."""
 
-    elsewhere: Elsewhere = field(default_factory=dict)
+    elsewhere: OtherPromises = field(default_factory=dict)
 
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
         return self.elsewhere
 
 

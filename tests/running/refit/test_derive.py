@@ -21,7 +21,7 @@ from automl.config import (
 from automl.config.commands import RefitConfig
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
-from automl.objectives.training_plan import RefitPlan, WarmUp
+from automl.objectives.training_plan import RefitTraining, WarmUp
 from automl.record.study_record import fold_events
 from automl.running.refit.refit_devices import RefitDevices, scale_to_batch
 from automl.running.refit.refit_study import (
@@ -251,8 +251,8 @@ def test_no_more_rows_than_there_are_and_the_trials_own_without_a_word() -> None
 
 
 def test_devices_may_change_and_what_is_learned_may_not() -> None:
-    plan = RefitPlan(keeps_last=True, n_ranks=4)
-    assert plan.identity() == RefitPlan(keeps_last=True).identity()
-    assert plan.identity() != RefitPlan(keeps_last=True, warm_up=WarmUp(5, 0.5)).identity()
+    plan = RefitTraining(keeps_last=True, n_ranks=4)
+    assert plan.identity() == RefitTraining(keeps_last=True).identity()
+    assert plan.identity() != RefitTraining(keeps_last=True, warm_up=WarmUp(5, 0.5)).identity()
     assert plan.trains_alone
-    assert not RefitPlan(keeps_last=True).trains_alone
+    assert not RefitTraining(keeps_last=True).trains_alone

@@ -16,7 +16,7 @@ from automl.config import (
 )
 from automl.errors import ConfigError
 from automl.models.families.auto.family import AutoFamily
-from automl.objectives.training_plan import MemberPlan, RefitPlan
+from automl.objectives.training_plan import MemberTraining, RefitTraining
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, fold_events
 from automl.record.trial_record import TrialRecord
@@ -141,12 +141,12 @@ def test_more_rows_leave_no_member_out() -> None:
     searched = replace(CONFIG, space={"kernel_spread": {"low": 0.1, "high": 2.0}})
     task = replace(begun(), config=searched)
 
-    def derived(*members: MemberPlan) -> Config:
-        plan = RefitPlan(members=members)
+    def derived(*members: MemberTraining) -> Config:
+        plan = RefitTraining(members=members)
         decision = RefitDecision(members, plan, RefitDevices(), ())
         return derive_refit_config(task, decision, "e", range(len(members)))
 
-    own = derived(MemberPlan(kernel, 1, 0.0), MemberPlan(TREES, 3, 0.0))
+    own = derived(MemberTraining(kernel, 1, 0.0), MemberTraining(TREES, 3, 0.0))
 
     def has(config: Config, n_rows: int) -> bool:
         assert isinstance(config.model, AutoFamily)
@@ -154,7 +154,7 @@ def test_more_rows_leave_no_member_out() -> None:
 
     assert (has(searched, 9_000), has(searched, 11_000)) == (True, False)
     assert (has(own, 9_000), has(own, 11_000)) == (True, True)
-    own = derived(MemberPlan(MLP, 3, 0.0))
+    own = derived(MemberTraining(MLP, 3, 0.0))
     assert own.space == searched.space, "none of them is ever left out"
 
 

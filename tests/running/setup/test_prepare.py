@@ -30,7 +30,7 @@ from automl.models.families.auto.family import AutoFamily
 from automl.models.families.mlp.family import Growth, MLPFamily
 from automl.models.families.python.family import PythonFamily
 from automl.objectives.function_call import ObjectiveDeclaration
-from automl.objectives.training_plan import MemberPlan, RefitPlan, TrainingPlan
+from automl.objectives.training_plan import MemberTraining, RefitTraining, TrainingPlan
 from automl.running.setup.parts import worker_limits
 from automl.running.setup.preparation import prepare_study
 from automl.running.setup.prepared_config import LOADER_BYTES, PreparedStudy, RefitInputs
@@ -75,7 +75,7 @@ def test_what_was_searched_is_trained_again_on_fewer_rows() -> None:
     config = replace(big, data=DataConfig(n_train=1000))
     fewer = prepare_study(config).dataset
     assert not prepare_study(config).space.has(wanted), "an epoch of it has less than ten steps"
-    plan = RefitPlan(members=(MemberPlan(wanted, 3, 0.0),), member_of_trial=(0,))
+    plan = RefitTraining(members=(MemberTraining(wanted, 3, 0.0),), member_of_trial=(0,))
     asked = RefitInputs(plan, fewer, n_searched=1500)
     again = prepare_study(replace(config, study=StudyConfig(enqueue=[dict(wanted)])), refit=asked)
     assert again.space.has(wanted)

@@ -24,10 +24,10 @@ from automl.record.study_directory import StudyDirectory
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
+    AdmittedExecution,
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
-    RunningTrial,
     StopReason,
     WaitingTrial,
 )
@@ -127,10 +127,8 @@ class Scene:
         )
 
     def start(self) -> None:
-        waiting = WaitingTrial(PlannedTrial(0, {}))
-        self.loop.running[0] = RunningTrial(
-            waiting, HOST, since_seconds=0.0, request=UNKNOWN_REQUEST, execution=0
-        )
+        members = {0: WaitingTrial(PlannedTrial(0, {}))}
+        self.loop.running[0] = AdmittedExecution(0, UNKNOWN_REQUEST, HOST, None, members)
         self.ledger.reserve(0, HOST)
         self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST, UNKNOWN_REQUEST)
         assert self.trials.began.wait(10)

@@ -27,7 +27,6 @@ from automl.running.loop.messages import (
     LoopMessage,
     PlannedTrial,
     QuestionAsked,
-    RunningTrial,
     WaitingTrial,
 )
 from automl.running.trials.carrier import TrialCarrier
@@ -69,18 +68,17 @@ class Scene:
     """A trial that runs, and what it asks."""
 
     def __init__(self, study: Study) -> None:
-        assert study.suggesting is not None
+        assert study.suggester is not None
         self.said: list[str] = []
-        self.questions = ParamQuestions(study, study.suggesting, self.said.append)
+        self.questions = ParamQuestions(study, study.suggester, self.said.append)
         self.number = ask(study).number
         nothing = cast(Any, None)
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
         asker = TrialAsker(nothing, 1, 1, self.questions)
         self.loop = SweepLoop(nothing, nothing, Ledger(), limits, asker)
         waiting, key = WaitingTrial(PlannedTrial(self.number, {})), self.number
-        self.loop.running[key] = RunningTrial(waiting, GPU, 0.0, UNKNOWN_REQUEST, key)
-        members = {key: waiting}
-        self.loop.executions[key] = AdmittedExecution(key, UNKNOWN_REQUEST, GPU, None, members)
+        execution = AdmittedExecution(key, UNKNOWN_REQUEST, GPU, None, {key: waiting})
+        self.loop.running[key] = self.loop.executions[key] = execution
 
     def ask(self, question: Question) -> list[Reply]:
         replies: list[Reply] = []
@@ -88,17 +86,16 @@ class Scene:
         return replies
 
     @property
-    def params(self) -> tuple[Params, Params]:
+    def params(self) -> Params:
         """The params that the loop knows for the running trial, and for another run of it."""
-        member = self.loop.executions[self.number].members[self.number]
-        return self.loop.running[self.number].waiting.trial.params, member.trial.params
+        return self.loop.running[self.number].members[self.number].trial.params
 
 
 def test_the_loop_knows_what_a_trial_was_given(study: Study) -> None:
     scene = Scene(study)
     (reply,) = scene.ask(ParamQuestion(scene.number, "lr", LR))
     assert isinstance(reply, ParamAnswer)
-    assert scene.params == ({"lr": reply.value},) * 2
+    assert scene.params == {"lr": reply.value}
     assert scene.ask(ParamsNotSuggested(scene.number, ("lr",))) == [ParamAnswer()]
 
 
@@ -107,7 +104,7 @@ def test_what_no_param_can_be_is_refused(study: Study) -> None:
     (reply,) = scene.ask(ParamQuestion(scene.number, "lr", {"low": 2.0, "high": 1.0}))
     assert isinstance(reply, ParamRefusal)
     assert "low=2.0 is above high=1.0" in reply.cause
-    assert scene.params == ({}, {})
+    assert scene.params == {}
 
 
 def test_a_trial_waits_for_no_study_that_is_lost(study: Study) -> None:
@@ -120,8 +117,8 @@ def test_a_trial_waits_for_no_study_that_is_lost(study: Study) -> None:
 
 
 def test_what_was_found_is_told_once_and_again_at_the_end_if_it_grew(study: Study) -> None:
-    assert study.suggesting is not None
-    questions, told = ParamQuestions(study, study.suggesting, print), list[Sequence[str]]()
+    assert study.suggester is not None
+    questions, told = ParamQuestions(study, study.suggester, print), list[Sequence[str]]()
     for n in range(5):
         number = ask(study).number
         study.suggest(ParamQuestion(number, "lr", LR))
@@ -136,12 +133,12 @@ def test_what_was_found_is_told_once_and_again_at_the_end_if_it_grew(study: Stud
 
 
 def test_what_was_known_before_the_sweep_is_no_news(study: Study) -> None:
-    assert study.suggesting is not None
+    assert study.suggester is not None
     for _ in range(3):
         number = ask(study).number
         study.suggest(ParamQuestion(number, "lr", LR))
         study.tell(number, FinishedOutcome(number, 0.0, 1.0))
-    questions = ParamQuestions(study, study.suggesting, print)
+    questions = ParamQuestions(study, study.suggester, print)
     assert [*questions.found(), *questions.found(at_end=True)] == []
 
 

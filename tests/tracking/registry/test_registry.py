@@ -13,13 +13,13 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from automl.commands.models.champion import ModelAlias
-from automl.commands.models.model_upload import put_model
+from automl.commands.models.new_version import put_model
 from automl.data.tables.table_sources import plain_frame
 from automl.errors import ConfigError
 from automl.tracking.registry.model_versions import CHALLENGER, CHAMPION, NewModel, RunRef
 from automl.tracking.registry.registry import ModelRegistry, RegistryError
 from automl.tracking.tracking_uri import TrackingUri
-from automl.tracking.view.run_update import MetricPoint
+from automl.trial import LoggedPoint
 
 SCHEMA = {"columns": [{"name": "a"}, {"name": "k", "categories": ["p"]}], "classes": ["u", 1]}
 CHANGES = (
@@ -83,7 +83,7 @@ def model(uri: TrackingUri, tmp_path: Path) -> NewModel:
         example=plain_frame([{"a": 1.0, "k": "p"}, {"a": None, "k": None}], ["a", "k"]),
         tags={"automl.study": "ours", "automl.rows.12": "3 rows"},
         about="loss 0.5",
-        metrics=(MetricPoint("test_loss", 0.5, 7, 0),),
+        metrics=(LoggedPoint("test_loss", 0.5, 0, 7),),
     )
 
 
@@ -232,7 +232,7 @@ def test_what_is_said_of_a_version_follows_what_is_known(uri: TrackingUri, model
     register(registry, replace(model, about="nobody knows", metrics=()))
     (version,) = registry.versions()
     assert version.about == "loss 0.5"
-    later = (MetricPoint("test_loss", 0.4, 8, 0),)
+    later = (LoggedPoint("test_loss", 0.4, 0, 8),)
     register(registry, replace(model, about="loss 0.4", metrics=later))
     (version,) = registry.versions()
     assert version.about == "loss 0.4"

@@ -21,13 +21,13 @@ from threadpoolctl import threadpool_limits
 from automl.config import Task
 from automl.data.scoring.metrics import Floats
 from automl.models.families.kernel.family import KERNEL_KINDS, MAX_OWN, MAX_ROWS, RBF, KernelFamily
+from automl.models.families.linear.heavy import fit_logistic
 from automl.models.families.table_estimator import (
     ClassScoreLayout,
     FeatureModel,
     FeatureSide,
     TrialFit,
     finite_array,
-    fit_logistic,
     single_class_scores,
 )
 from automl.models.model_file import check_content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,6 @@ from automl.models.families.table_estimator import (
     FeatureSide,
     TrialFit,
     finite_array,
-    fit_logistic,
     single_class_scores,
 )
 from automl.models.model_file import check_content
@@ -89,6 +89,21 @@ class LinearSide(FeatureSide):
             weights.shape == shape and bias.shape == shape[1:], "weights of", weights.shape
         )
         return LinearModel(weights, bias, classes)
+
+
+def fit_logistic(
+    trial_fit: TrialFit, x: npt.NDArray[Any], y: npt.NDArray[Any], l2: float, max_steps: int
+) -> tuple[Floats, Floats]:
+    """Return weights (D, K) and bias (K,) of a logistic regression, converged or not."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        # A fit that has not converged is a model, too; its loss says how good it is.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        weight = trial_fit.class_weight
+        fit = LogisticRegression(C=1 / l2, max_iter=max_steps, class_weight=weight).fit(x, y)
+    return np.ascontiguousarray(fit.coef_.T, dtype=np.float64), fit.intercept_.astype(np.float64)
 
 
 SIDE = LinearSide()

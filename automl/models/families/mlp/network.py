@@ -114,8 +114,7 @@ class MLPShape:
 
 
 class _UndrawnLinear(nn.Linear):
-    """A linear layer that draws no weights when it is made. `skip_init` would take 0.5 s at
-    first."""
+    """A linear layer that draws no weights. `skip_init` would take 0.5 s at first."""
 
     def reset_parameters(self) -> None:
         return

@@ -149,8 +149,7 @@ class _GrowingForest:
         )
 
     def _seen_classes(self, forest: Any) -> npt.NDArray[Any] | None:
-        """Return the classes that a forest has seen, in the order of its leaves' values, or
-        None."""
+        """Return the classes that a forest has seen, in the order of its values, or None."""
         return forest.classes_ if self._trial_fit.data.task is Task.classification else None
 
     def _training_sums(self, forest: Any) -> Floats:

@@ -33,7 +33,7 @@ class _PackedFoldsTrial:
 
 
 class FoldPack:
-    """A `packs.pack.TrialPackTrainer` for trials with folds."""
+    """Trains trials with folds by their numbers, with the methods of `PackTrainer`."""
 
     def __init__(
         self,
@@ -81,8 +81,7 @@ class FoldPack:
             self._lanes.remove(lane)
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train an epoch, and return each trial's metrics of all its judged rows, or its
-        divergence."""
+        """Train an epoch, and return each trial's metrics or its divergence."""
         ended = self._lanes.train_epoch()
         results = {
             number: self._after(number, trial, ended) for number, trial in self._trials.items()

@@ -114,12 +114,11 @@ class PackedPass:
         self._slots = [self._slot(t) for t in reversed(range(len(layout.widths)))]
 
     def _hidden_layers(self) -> list[torch.Tensor]:
-        """Return two tensors in turns for activations that are not kept, idle ones of training."""
+        """Return two tensors that take turns, those of training: activations are not kept."""
         return self._layer_memory("g0", "g1")
 
     def _layer_memory(self, *names: str) -> list[torch.Tensor]:
-        """Return (n + 1, B, W) for each layer, one lane more: products have at least two
-        matrices."""
+        """Return (n + 1, B, W) for each layer: products have at least two matrices."""
         layout = self._values.layout
         return [
             self._scratch.get(names[t % len(names)], layout.counts[t] + 1, self.n_rows, width)
@@ -241,8 +240,7 @@ class PackLoss(Protocol):
     def train(
         self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
     ) -> None:
-        """Add the losses of `y` (K, B) to `totals` (K, 1, B), and write their gradient to
-        `out_g`."""
+        """Add the losses of `y` (K, B) to `totals`, and write their gradient to `out_g`."""
 
     def sums(
         self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None

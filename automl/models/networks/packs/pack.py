@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.networks.network_family import TrainingParams
+from automl.models.networks.packs.trainer import PackTrainer
 from automl.models.networks.trainer import DivergedError
 from automl.objectives import outcomes
-from automl.objectives.checkpoints.last_checkpoint import GetScores
 from automl.objectives.goal import FinalReport
 from automl.objectives.reports.memory_peaks import PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
@@ -42,31 +43,11 @@ from automl.trial import (
 logger = logging.getLogger(__name__)
 
 
-class TrialPackTrainer(Protocol):
-    """Trains trials by their numbers, epoch by epoch, with the methods of `PackTrainer`."""
-
-    def add(
-        self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
-    ) -> int: ...
-
-    def remove(self, number: int) -> None: ...
-
-    def run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]: ...
-
-    def has_stopped(self, number: int) -> bool: ...
-
-    def scores(self, number: int) -> GetScores | None: ...
-
-    def state(self, number: int, epoch: int) -> dict[str, Any]: ...
-
-    def rewind(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class PackSetup:
     """A pack that has no trials yet, with its estimator's functions of params and models."""
 
-    trainer: TrialPackTrainer
+    trainer: PackTrainer | FoldPack
     n_epochs: int
     params: Callable[[Params], TrainingParams]
     best: Callable[[int], Mapping[str, Any]] | None

@@ -29,7 +29,7 @@ from automl.models.networks.packs.optimizers import (
     make_pack_optimizer,
 )
 from automl.models.networks.tensors import DataTensors, draw_epoch_order
-from automl.models.networks.trainer import DivergedError, TrainingProblem, check_metrics_finite
+from automl.models.networks.trainer import DivergedError, TrainingProblem
 from automl.objectives.goal import Patience
 from automl.objectives.reports import step_counter
 from automl.objectives.seeds import RandomStream, stream_seed
@@ -77,8 +77,7 @@ class LanePlaces(ABC, Generic[AnyLayout]):
 
     @abstractmethod
     def find_gradients(self, rows: torch.Tensor) -> None:
-        """Write the gradients of a step on each lane's rows, numbered by `rows` (K, B), to
-        `grads`."""
+        """Write the gradients of a step on each lane's `rows` (K, B) to `grads`."""
 
     @abstractmethod
     def train_sums(self) -> torch.Tensor:
@@ -277,8 +276,7 @@ class PackTrainer(ABC):
     # --- training -------------------------------------------------------------------------------
 
     def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
-        """Train one epoch of every lane; return its metrics as `NetworkTrainer`, or its
-        divergence."""
+        """Train an epoch, and return each lane's metrics or its divergence."""
         ended = self.train_epoch()
         self.settle()
         return ended
@@ -294,14 +292,13 @@ class PackTrainer(ABC):
         ended: dict[int, dict[str, float] | DivergedError] = {}
         for number, position in places.positions.items():
             lane = self._lanes[number]
-            metrics = self.problem.metrics(
-                [row[position] for row in sums], self._n_train, self._n_judged(lane)
-            )
+            own_sums = [row[position] for row in sums]
+            n_rows = self._n_train, self._n_judged(lane)
+            outputs = None if self._outputs is None else self._outputs[position].T
             try:
-                check_metrics_finite(metrics, lane.epoch, lane.params)
-                own = None if self._outputs is None else self._outputs[position].T
-                if (scores := self.problem.scores(own)) is not None:
-                    metrics |= scores.study_metric()
+                metrics = self.problem.metrics(
+                    own_sums, n_rows, outputs, epoch=lane.epoch, params=lane.params
+                )
                 if lane.fold is None:
                     lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics

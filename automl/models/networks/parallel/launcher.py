@@ -164,8 +164,7 @@ class RankProcesses:
         return self.answers[question]
 
     def next(self) -> EpochEnded | RankAnswer | None:
-        """Return the next message of rank 0, or None. Raises any rank's error, and
-        RankDiedError."""
+        """Return the next message of rank 0, or None. Raises the error of any rank."""
         missed: BaseException | None = None
         while ready := wait(self._pipes, None if missed is None else _END_SECONDS):
             for number in [self._pipes.index(pipe) for pipe in ready]:
