@@ -21,6 +21,14 @@ EDGE = 0.04
 """A best value within this part of its range lies at the edge."""
 
 
+def comparable_trials(data: StudyData) -> Sequence[TrialRecord]:
+    """Return the trials whose values compare, in the order of their ends: those that finished, and
+    the best one if it was pruned. Without a finished trial all that have a value."""
+    finished = [t for t in data.valued if t.state is TrialState.FINISHED]
+    best = data.record.best()
+    return [t for t in data.valued if t in finished or t is best] if finished else data.valued
+
+
 def best_so_far(trials: Sequence[TrialRecord], direction: Direction) -> list[TrialRecord]:
     """Return the trials that were the best when they ended, in that order."""
     best: list[TrialRecord] = []
@@ -39,6 +47,8 @@ class SearchGain:
     best: float
     late_share: float
     """The part of the gain that the last third of the trials brought, from 0 to 1."""
+    late_change: float
+    """The improvement by the last third, relative to the best value before it."""
     n_since: int
     """Number of trials that ended after the best one."""
 
@@ -52,7 +62,9 @@ def search_gain(trials: Sequence[TrialRecord], direction: Direction) -> SearchGa
     middle = best_so_far(until, direction)[-1].value or 0.0
     first, best = trials[0].value or 0.0, steps[-1].value or 0.0
     share = abs(best - middle) / abs(best - first) if best != first else 0.0
-    return SearchGain(first, best, share, len(trials) - 1 - trials.index(steps[-1]))
+    change = abs(best - middle) / abs(middle) if middle else math.inf
+    n_since = len(trials) - 1 - trials.index(steps[-1])
+    return SearchGain(first, best, share, change if best != middle else 0.0, n_since)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -66,18 +67,22 @@ def report_sections(
     of a model; None: all trials have one family."""
     best = data.record.best()
     overrides = [] if best is None else [edge.override for edge in range_edges(data, best)]
+    params, failures = params_section(data), failures_section(data)
+    cost = cost_section(data)
+    glance = [part.sentences[0] for part in (params, failures, cost) if part is not None]
+    verdict = verdict_section(data)
     made = (
-        verdict_section(data),
+        replace(verdict, sentences=(*verdict.sentences, *glance)),
+        next_section(data, study, overrides),
         progress_section(data),
-        params_section(data),
+        failures,
+        params,
         path_section(data),
         parallel_section(data),
         curves_section(data),
         families_section(data, choice, images),
         timeline_section(data),
-        failures_section(data),
-        cost_section(data),
-        next_section(data, study, overrides),
+        cost,
         config_section(data.record.settings, data.record.changed),
     )
     return [section for section in made if section is not None]

@@ -18,6 +18,8 @@ from automl.search.param_importances import ParamImportance
 from automl.trial import Direction, ParamValue, TrialState
 
 N_SLICES = 4
+MAX_LABELS = 12
+"""Largest number of categories that are named along an axis."""
 N_LINES = 400
 """Largest number of trials that are drawn as lines over all params."""
 
@@ -56,12 +58,12 @@ def _importance_sentence(found: Sequence[ParamImportance]) -> str:
     first = found[0]
     others = [i for i in found[1:] if i.high >= first.low]
     sentence = (
-        f"{first.name} matters most: {first.share:.0%} of the difference between good trials and "
-        "all."
+        f"{first.name} matters most: it makes up {first.share:.0%} of what sets the best tenth of "
+        "the trials apart."
     )
     if others:
         names = ", ".join(i.name for i in others[:3])
-        sentence += f" By these trials {names} may matter as much: the resamples overlap."
+        sentence += f" From so few trials {names} may matter as much: the ranges overlap."
     return sentence
 
 
@@ -86,6 +88,7 @@ def _importance_chart(found: Sequence[ParamImportance]) -> str:
         "importance of params",
         height=44 + 24 * len(shown),
         left=150,
+        right=120,
         x=Axis(0.0, max(i.high for i in shown) or 1.0),
     )
     for row, i in enumerate(shown):
@@ -93,8 +96,15 @@ def _importance_chart(found: Sequence[ParamImportance]) -> str:
         chart.add_text(chart.left - 8, top + 15, short_text(i.name, 20), "tick", "end")
         width = chart.x_at(i.share) - chart.left
         chart.add_rectangle(chart.left, top + 4, width, 14, "bar", f"{i.name}: {i.share:.0%}")
-        chart.add_path(f"M{chart.x_at(i.low):.1f} {top + 11}H{chart.x_at(i.high):.1f}", "whisker")
-    chart.add_text(chart.left, chart.height - 8, "importance, and its range in resamples", "label")
+        chart.add_path(f"M{chart.x_at(i.low):.1f} {top + 20}H{chart.x_at(i.high):.1f}", "whisker")
+        figures = f"{i.share:.2f} ({i.low:.2f} to {i.high:.2f})"
+        chart.add_text(chart.width - chart.right + 8, top + 15, figures)
+    chart.add_text(
+        chart.left,
+        chart.height - 8,
+        "importance from 0 to 1; the line: its range if the trials are drawn anew",
+        "label",
+    )
     return chart.svg()
 
 
@@ -162,7 +172,7 @@ def path_section(data: StudyData) -> ReportSection | None:
         f"{path.fit:.0%} of their order."
     )
     most = max(*gains, 1e-300)
-    rows = [
+    changes = [
         (
             step.name,
             f"{_shown_or_absent(step.before)} → {_shown_or_absent(step.after)}",
@@ -170,8 +180,15 @@ def path_section(data: StudyData) -> ReportSection | None:
         )
         for step in path.steps
     ]
-    columns = ("param", "change", f"{data.record.metric.name} after it")
-    bars = [max(0.0, gain / most) for gain in gains]
+    columns = ("param", "change", f"predicted {data.record.metric.name}", "gain")
+    same = [name for name in data.scales if name not in {step.name for step in path.steps}]
+    unchanged = f"; {', '.join(same)} unchanged" if same else ""
+    rows = [
+        ("", f"first trial{unchanged}", number_text(path.start), ""),
+        *((*row, f"{gain:.3g}") for row, gain in zip(changes, gains, strict=True)),
+        ("", f"measured: trial {best.number}", number_text(best.value or 0.0), ""),
+    ]
+    bars = [None, *(max(0.0, gain / most) for gain in gains)]
     table = text_table(columns, rows, n_text=2, bars=bars)
     return ReportSection("path", "From the first to the best", (sentence, note), tables=(table,))
 
@@ -211,7 +228,7 @@ def _parallel_chart(data: StudyData, n_best: int) -> str:
     ranked = [t for t in data.record.ranking() if t.value is not None and math.isfinite(t.value)]
     axis = value_axis([t.value or 0.0 for t in ranked], data.record.metric.direction)
     chart = Chart(
-        "trials over params", width=1000, height=330, left=50, right=60, top=30, bottom=34
+        "trials over params", width=1000, height=340, left=50, right=70, top=36, bottom=34
     )
     n = len(scales) + 1
     places = [chart.left + i * (chart.width - chart.left - chart.right) / (n - 1) for i in range(n)]
@@ -244,7 +261,14 @@ def _parallel_chart(data: StudyData, n_best: int) -> str:
             _ends(scales[i]) if i < len(scales) else (number_text(axis.low), number_text(axis.high))
         )
         anchor = "start" if i == 0 else "end" if i == n - 1 else "middle"
-        chart.add_text(x, chart.top - 14, short_text(name, 120 // n + 4), "label", anchor)
+        scale = scales[i] if i < len(scales) else axis
+        shown = short_text(name, 110 // n + 3) + " (log)" * scale.is_log
+        chart.add_text(x, chart.top - 16, shown, "label", anchor)
+        if isinstance(scale, ParamScale) and 0 < len(scale.categories) <= MAX_LABELS:
+            for place, category in enumerate(scale.categories):
+                y = base - (place + 0.5) / len(scale.categories) * inner + 4
+                chart.add_text(x + 5, y, short_text(str(category), 14))
+            continue
         chart.add_text(x, chart.top - 3, ends[1], "tick", anchor)
         chart.add_text(x, base + 14, ends[0], "tick", anchor)
     return chart.svg("wide parallel")

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from automl.record.trial_record import TrialRecord
 from automl.report.findings import (
+    RungAgreement,
     best_so_far,
+    comparable_trials,
     rung_agreements,
     search_gain,
 )
 from automl.report.section import ReportSection, ReportTable, text_table
 from automl.report.study_data import StudyData
-from automl.report.svg import Axis, Chart, duration_text, number_text, short_text
+from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
 from automl.trial import Direction, ParamValue, PrunedOutcome, TrialState
 
 N_SLICES = 4
@@ -82,9 +84,9 @@ def verdict_section(data: StudyData) -> ReportSection:
 
 
 def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]:
-    gain = search_gain(valued, data.record.metric.direction)
+    gain = search_gain(comparable_trials(data), data.record.metric.direction)
     if gain is None:
-        return ["Fewer than six trials have a value: too few to say whether more would help."]
+        return ["Fewer than six trials finished: too few to say whether more would help."]
     if gain.first == gain.best:
         return [
             "No trial was better than the first one. Look at the ranges below before you try more."
@@ -92,23 +94,18 @@ def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]
     change = abs(gain.best - gain.first) / abs(gain.first) if gain.first else math.inf
     size = f" ({change:.0%})" if change < 10 else ""
     better = (
-        f"The search brought it from {number_text(gain.first)} (first trial) to "
+        f"The search brought it from {number_text(gain.first)} (first finished trial) to "
         f"{number_text(gain.best)}{size}."
     )
-    if gain.late_share > 0.05:
-        more = (
-            f"The last third of the trials brought {gain.late_share:.0%} of the gain, so more "
-            "trials probably help."
-        )
+    late = f"The last third of the finished trials improved it by {min(gain.late_change, 9.99):.1%}"
+    if gain.late_share > 0.05 or gain.late_change > 0.02:
+        more = f"{late}, so more trials may well help."
     elif gain.late_share > 0:
-        more = (
-            f"The last third of the trials brought only {gain.late_share:.1%} of the gain, so "
-            "more trials would bring little."
-        )
+        more = f"{late} only, so more trials would probably bring little."
     else:
         more = (
-            f"The last {gain.n_since} trials brought nothing better, so more trials of this space "
-            "would hardly help."
+            f"The last {gain.n_since} finished trials brought nothing better, so more trials of "
+            "this space would probably bring little."
         )
     return [better, more]
 
@@ -145,11 +142,11 @@ def progress_section(data: StudyData) -> ReportSection | None:
     if not valued:
         return None
     begun = data.spans[0][0] if data.spans else valued[0].started
-    steps = best_so_far(valued, metric.direction)
+    steps = best_so_far(comparable_trials(data), metric.direction)
     axis = value_axis([t.value or 0.0 for t in valued], metric.direction)
     failed = [t for t in data.ended if t.value is None]
     seconds = [max(0.0, (t.ended or begun) - begun) for t in valued]
-    unit, name = _time_unit(max(seconds))
+    unit, name = time_unit(max(seconds))
     charts = [
         _progress_chart(
             "trials in the order of their ends",
@@ -164,10 +161,11 @@ def progress_section(data: StudyData) -> ReportSection | None:
     ]
     best, n = steps[-1], len(steps) - 1
     improved = "nothing was better" if not n else f"it was improved {n} time{'s' * (n > 1)}"
-    place = valued.index(best) + 1
+    place = [trial.number for trial in data.ended].index(best.number) + 1
     sentence = (
-        f"The best value came with ended trial {place} of {len(valued)}, "
-        f"{duration_text(max(0.0, (best.ended or begun) - begun))} after the begin; {improved}."
+        f"The best value is that of trial {best.number}, number {place:,} of {len(data.ended):,} "
+        f"to end, {duration_text(max(0.0, (best.ended or begun) - begun))} after the start; "
+        f"{improved}. Pruned trials show the best value until they were stopped."
     )
     beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
     notes = (f"{beyond} trials lie beyond the picture, at its edge.",) if beyond else ()
@@ -188,14 +186,6 @@ def progress_section(data: StudyData) -> ReportSection | None:
         folded=True,
     )
     return ReportSection("progress", "Progress", (sentence, *notes), tuple(charts), tables=(table,))
-
-
-def _time_unit(seconds: float) -> tuple[float, str]:
-    if seconds > 2 * 86400:
-        return 86400.0, "days"
-    if seconds > 2 * 3600:
-        return 3600.0, "hours"
-    return (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
 
 
 def _progress_chart(
@@ -247,7 +237,7 @@ def curves_section(data: StudyData) -> ReportSection | None:
         if best is None or number != best.number:
             chart.add_line(points, "curve", f"trial {number}")
     ends = [p[-1] for n, p in shown.items() if isinstance(trials[n].outcome, PrunedOutcome)]
-    chart.add_squares(ends, "pruned")
+    chart.add_ticks(ends, "pruned")
     if best is not None and best.number in shown:
         chart.add_line(shown[best.number], "curve winner", f"trial {best.number}, the best")
     sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
@@ -257,7 +247,7 @@ def curves_section(data: StudyData) -> ReportSection | None:
         if judged:
             first = judged[0]
             assert first.correlation is not None
-            sentences.append(_rung_sentence(first.step, first.correlation))
+            sentences.append(_rung_sentence(first))
     rows = [
         (
             str(a.step),
@@ -290,19 +280,21 @@ def _curve(trial: TrialRecord, metric: str) -> list[tuple[float, float]]:
 
 def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
     which = f"the best {n_shown} of {n:,} trials" if n_shown < n else f"{n} trials"
-    pruned = f"; squares mark where {n_pruned} of them were pruned" if n_pruned else ""
-    return f"The reports of {which}, the best one thick{pruned}."
-
-
-def _rung_sentence(step: int, correlation: float) -> str:
-    sound = (
-        "so stopping the worst there was sound"
-        if correlation >= 0.7
-        else "so stopping there is a guess"
-        if correlation < 0.3
-        else "so a good trial may have been stopped there now and then"
-    )
+    pruned = f"; ticks mark where {n_pruned} of them were pruned" if n_pruned else ""
     return (
-        f"At step {step} the order of the trials agrees with their order at the end by "
-        f"{correlation:.2f} (1: fully, 0: not at all), {sound}."
+        f"The reports of {which}, the best one thick{pruned}. A trial's value is its best report."
+    )
+
+
+def _rung_sentence(rung: RungAgreement) -> str:
+    assert rung.correlation is not None, "asked for rungs that have one"
+    if rung.correlation >= 0.7:
+        meaning = "a hint that stopping the worst there was sound"
+    elif rung.correlation < 0.3:
+        meaning = "so stopping there is a guess"
+    else:
+        meaning = "so a good trial may have been stopped there now and then"
+    return (
+        f"Among the {rung.n_compared} trials that finished, the order at step {rung.step} agrees "
+        f"with the order at the end by {rung.correlation:.2f} (1: fully, 0: not at all), {meaning}."
     )

@@ -41,6 +41,15 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit in which an axis of so many seconds is labelled: its seconds and its name."""
+    if seconds > 2 * 86400:
+        return 86400.0, "days"
+    if seconds > 2 * 3600:
+        return 3600.0, "hours"
+    return (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
+
+
 @dataclass(frozen=True)
 class Axis:
     """Maps values to places along a chart's side."""
@@ -192,6 +201,11 @@ class Chart:
         """Draw a hollow square at each point."""
         path = "".join(f"M{self.x_at(x) - 2:.1f} {self.y_at(y) - 2:.1f}h4v4h-4z" for x, y in points)
         self.add_path(path, f"hollow {css}{' many' * (len(points) > MANY)}")
+
+    def add_ticks(self, points: Sequence[Point], css: str) -> None:
+        """Draw a short level line at each point."""
+        places = [(self.x_at(x), self.y_at(y)) for x, y in points]
+        self.add_path("".join(f"M{x - 4:.1f} {y:.1f}h8" for x, y in places), f"hollow {css}")
 
     def add_crosses(self, points: Sequence[Point], css: str) -> None:
         marks = ""

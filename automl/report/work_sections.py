@@ -12,7 +12,7 @@ from automl.record.texts import fit_line
 from automl.report.findings import concurrency, device_seconds, failure_causes
 from automl.report.section import ReportSection, text_table
 from automl.report.study_data import REPEATED, StudyData, TrialExecution
-from automl.report.svg import Axis, Chart, duration_text, number_text, short_text
+from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
 from automl.trial import TrialState
 
 MAX_BARS = 400
@@ -152,10 +152,12 @@ def _draw_concurrency(
 
 def _draw_time(chart: Chart, begun: float, last: float) -> None:
     base = chart.height - chart.bottom
-    for seconds in chart.x.ticks(8):
-        place = chart.x_at(seconds)
+    unit, name = time_unit(chart.x.high)
+    for value in Axis(0.0, chart.x.high / unit).ticks(8):
+        place = chart.x_at(value * unit)
         chart.add_path(f"M{place:.1f} {base}v4", "grid")
-        chart.add_text(place, base + 16, duration_text(seconds), "tick", "middle")
+        chart.add_text(place, base + 16, number_text(value), "tick", "middle")
+    chart.add_text(chart.width - chart.right, base + 30, f"{name} since the start", "tick", "end")
 
 
 def _draw_memory(
@@ -180,6 +182,7 @@ def _draw_memory(
         )
         chart.add_path(path, css)
     chart.add_text(chart.left - 6, top + 8, _bytes_text(most), "tick", "end")
+    chart.add_text(chart.left - 6, top + height, "0", "tick", "end")
     chart.add_text(chart.left, chart.height - 6, "memory: requested (dashed) and measured", "label")
 
 

@@ -70,6 +70,27 @@ class PlainPlacing:
         first = min(best, key=lambda team: [self._order(a) for a in team])
         return tuple(sorted(a.device.address for a in first))
 
+    def in_the_way(self) -> frozenset[DeviceId]:
+        """The devices that would do without the idle processes, while other trials run."""
+        accounts = [
+            make_account(d, self.reading, self.ledger.on(d.address), self.limits.headroom_bytes)
+            for d in self.reading.devices
+            if not d.lost
+        ]
+        large = [a for team in self._largest(self._teams(accounts)) for a in team]
+        free = self._teams([self.hosts.with_kept(a) for a in large if self._has_place(a)])
+        names = [(team[0].device.address.node, team[0].device.address.on_host) for team in free]
+        for _, team in sorted(zip(names, free, strict=True), key=lambda pair: pair[0]):
+            do = []
+            for a in team:
+                context = context_bytes(a.device.address)
+                given_back = a.idle_bytes or min(self._n_idle(a) * context, a.foreign_bytes)
+                do += [a] if given_back and self._fits(a, context, given_back) else []
+            found = frozenset(a.device.address for a in do if self._n_idle(a))
+            if found and len(do) >= self.request.n_devices:
+                return found
+        return frozenset()
+
     def _teams(self, accounts: Sequence[DeviceAccount]) -> list[Team]:
         teams: dict[object, Team] = defaultdict(list)
         for a in accounts:
@@ -116,24 +137,28 @@ class PlainPlacing:
         )
         return has_host and self._fits(a, self._context(a))
 
-    def _fits(self, a: DeviceAccount, context: int) -> bool:
-        request, most = self.request, a.device.max_processes
+    def _n_idle(self, a: DeviceAccount) -> int:
         here = a.device.address
-        n_idle = sum(len(found) for devices, found in self.idle.items() if here in devices)
-        takes = most is None or (most > 0 and (context == 0 or a.n_processes < most))
+        return sum(len(found) for devices, found in self.idle.items() if here in devices)
+
+    def _fits(self, a: DeviceAccount, context: int, given_back: int = 0) -> bool:
+        request, most, room = self.request, a.device.max_processes, a.room_bytes + given_back
+        here, n_idle = a.device.address, self._n_idle(a)
+        n_processes = a.n_processes - (n_idle if given_back else 0)
+        takes = most is None or (most > 0 and (context == 0 or n_processes < most))
         if a.device.fault is not None or a.exclusive or not takes:
             return False
         if request.undisturbed and not a.is_undisturbed:
             return False
-        if request.alone and (a.n_trials or n_idle > (context == 0)):
+        if request.alone and (a.n_trials or (n_idle > (context == 0) and not given_back)):
             return False
         if self._is_unknown(a) and a.n_trials:
             joins_at = request.joins_at_bytes
             may_join = joins_at is not None and self.process is None and not a.probing
-            return may_join and (joins_at or 0) + context <= a.room_bytes
+            return may_join and (joins_at or 0) + context <= room
         least = 0 if here.on_host else 1
         asked = least if request.memory_bytes is None else request.memory_bytes
-        return asked + context <= a.room_bytes
+        return asked + context <= room
 
     def _idle_to_reuse(self, a: DeviceAccount) -> Sequence[ProcessId]:
         here = () if self.request.n_devices > 1 else self.idle.get((a.device.address,), ())

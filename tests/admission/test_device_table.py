@@ -207,13 +207,14 @@ def test_columns_tell_what_looking_at_one_device_after_the_other_tells(
             for table in (kept, None)
         )
         assert by_kept_table == by_new_table
-        plain = PlainPlacing(
-            request, states.reading, ledger, states.limits, states.idle, process
-        ).decide()
+        plain = PlainPlacing(request, states.reading, ledger, states.limits, states.idle, process)
         if isinstance(by_new_table, Placement):
-            assert plain == by_new_table.devices
-        else:
-            assert plain is by_new_table.kind
+            assert plain.decide() == by_new_table.devices
+            continue
+        assert plain.decide() is by_new_table.kind
+        is_of_memory = by_new_table.kind is RefusalKind.NO_ROOM and not by_new_table.of_host
+        if is_of_memory and ledger.n_reservations:
+            assert plain.in_the_way() == by_new_table.in_the_way
 
 
 @settings(max_examples=100, deadline=None)

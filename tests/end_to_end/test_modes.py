@@ -19,7 +19,7 @@ WORDS = (
 )
 NAMES = {
     *("config.yaml", "journal.log", "events.log", "place.json", "status.json", "lock"),
-    *("events.delivered", "delivery.log", "sweep.log"),
+    *("events.delivered", "delivery.log", "sweep.log", "report.html"),
     *("trial-00000.log", "trial-00001.log", "last.pt", "best.pt"),
 }
 

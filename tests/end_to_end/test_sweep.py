@@ -109,9 +109,9 @@ def test_settings_are_read_and_make_no_columns(records: Records, story: Program)
     assert "minimizes `val_loss`" in note
     assert "| lr | 1e-09 to 1e+30, log |" in note
     client = MlflowClient(f"sqlite:///{story.folder / 'mlflow.db'}")
-    (config,) = client.list_artifacts(parent.info.run_id)
-    stored = Path(client.download_artifacts(parent.info.run_id, config.path))
-    assert config.path == "config.yaml"
+    artifacts = client.list_artifacts(parent.info.run_id)
+    assert {artifact.path for artifact in artifacts} == {"config.yaml", "report.html"}
+    stored = Path(client.download_artifacts(parent.info.run_id, "config.yaml"))
     assert stored.read_bytes() == (records.path / "config.yaml").read_bytes()
 
 

@@ -51,11 +51,11 @@ def test_a_page_says_what_is_best_what_matters_and_whether_more_would_help(tmp_p
     assert "The best trial is" in page.text
     assert "lr matters most" in page.text
     assert "more trials" in page.text
-    assert "At step 2 the order of the trials agrees with their order at the end" in page.text
+    assert "the order at step 2 agrees with the order at the end" in page.text
     headings = [a["id"] for tag, a in page.elements if tag == "section"]
     assert headings == [
-        *("verdict", "progress", "params", "path", "trials", "curves", "timeline", "cost"),
-        *("next", "config"),
+        *("verdict", "next", "progress", "params", "path", "trials", "curves", "timeline"),
+        *("cost", "config"),
     ]
 
 
