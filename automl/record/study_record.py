@@ -120,14 +120,14 @@ class StudyRecord:
     def best_values(self) -> list[float]:
         """Return the best value so far after each trial that ended, from the first value on."""
         returned, better = self._returned, self.metric.direction.better
+        comparable = [t for t in self.ranking() if may_be_best(t.state, returned=returned)]
+        values = {trial.number: trial.value for trial in comparable}
         ended = [trial for trial in self.trials.values() if trial.ended is not None]
-        ranked = {trial.number for trial in self.ranking()}
         found: list[float] = []
         for trial in sorted(ended, key=lambda trial: trial.ended or 0.0):
-            compares = trial.number in ranked and may_be_best(trial.state, returned=returned)
-            if compares and trial.value is not None:
-                is_better = not found or better(trial.value, found[-1])
-                found.append(trial.value if is_better else found[-1])
+            value = values.get(trial.number)
+            if value is not None and (not found or better(value, found[-1])):
+                found.append(value)
             else:
                 found += found[-1:]
         return found

@@ -47,6 +47,9 @@ def said_everywhere(folder: Path, stdout: str, call: Call) -> Best:
     assert f"best val_loss {value:.5g} by trial {number} " in call("status").stdout
     view = json.loads((folder / "studies" / "best" / "status.json").read_text())
     assert (view["best"]["number"], view["best"]["value"]) == (number, value)
+    record = read_study(folder / "studies" / "best")
+    assert view["best_so_far"] == record.best_values(), "as the sweep saw it, and as the log has it"
+    assert view["device_seconds"] == pytest.approx(record.device_seconds, abs=0.01)
     records = Records(folder, "best")
     ended = [event for event in records.events() if isinstance(event, SweepEnded)][-1]
     assert (ended.best_trial, ended.best_value) == (number, value)

@@ -221,9 +221,11 @@ def test_the_best_report_wins_pruned_or_not() -> None:
     ]
     study = fold_events([sweep(), *events])
     assert [trial.number for trial in study.ranking()] == [1, 0]
+    assert study.best_values() == [0.5, 0.2, 0.2, 0.2], "after each trial that ended"
     assert study.best() == study.trials[1]
     largest = fold_events([sweep(0.0, "s", "u", **{"study.direction": "maximize"}), *events])
     assert largest.best() == largest.trials[0]
+    assert largest.best_values() == [0.5] * 4
 
 
 def test_a_value_that_was_returned_compares_with_no_report() -> None:
@@ -232,6 +234,7 @@ def test_a_value_that_was_returned_compares_with_no_report() -> None:
     returned = fold_events([*events, *losses(1, 0.1), FinishedOutcome(1, 4.0, 0.9)])
     assert [trial.number for trial in returned.ranking()] == [1, 0]
     assert returned.best() == returned.trials[1]
+    assert returned.best_values() == [0.9]
     assert fold_events([*events, FinishedOutcome(1, 4.0, math.inf)]).best() is None
     assert fold_events([]).best() is None
 
