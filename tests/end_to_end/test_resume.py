@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from automl.trial import FinishedOutcome
+from automl.trial import FinishedOutcome, MemoryPeakMeasured, RequestSource
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
 
@@ -102,3 +102,14 @@ def test_the_halves_have_bit_for_bit_the_losses_of_the_whole(told: Story) -> Non
         assert isinstance(ours, FinishedOutcome)
         assert isinstance(theirs, FinishedOutcome)
         assert ours.value == theirs.value
+
+
+def test_a_resumed_sweep_knows_the_memory_that_earlier_trials_took(program: Program) -> None:
+    words = ("data.n_train=200", "training.epochs=3", "pruner=none", "tracking.store=none")
+    assert program.call("study.name=a", "study.n_trials=3", "devices=host", *words).code == 0
+    assert program.call("resume", "study.name=a", "study.n_trials=4").code == 0
+    peaks = [
+        e for e in Records(program.folder, "a").of_trial(3) if isinstance(e, MemoryPeakMeasured)
+    ]
+    assert {peak.source for peak in peaks} <= {RequestSource.LEARNED, RequestSource.SEEN}
+    assert peaks
