@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -90,7 +91,9 @@ def report_sections(
 
 def write_report(data: StudyData, directory: Path, choice: str | None = None) -> Path:
     """Write `report.html` of a study at its place, and return its path. Raises StorageError."""
-    study = StudyConfig(name=directory.name, dir=str(directory.parent))
+    folder = os.path.relpath(directory.parent)
+    folder = str(directory.parent) if folder.startswith("..") else folder
+    study = StudyConfig(name=directory.name, dir=folder)
     path = StudyFiles(directory).report
     sections = report_sections(data, study, choice, _images(StudyFiles(directory).plots))
     write_atomically(path, report_page(data, sections))

@@ -34,6 +34,7 @@ from automl.trial import (
     TrialOutcome,
     TrialStarted,
     TrialState,
+    TrialsWaited,
 )
 
 REPEATED = "repeated"
@@ -95,6 +96,8 @@ class StudyData:
     """The scales of the params whose values differ between trials, by name."""
     spans: tuple[tuple[float, float], ...]
     """Begin and end of each sweep (Unix seconds)."""
+    waits: tuple[TrialsWaited, ...] = ()
+    """What trials waited for, beside their turn."""
     waiting: tuple[tuple[str, str], ...] = ()
     """Trials that wait now, each with the reason."""
     is_running: bool = False
@@ -115,11 +118,14 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
     """Return the data of the study at `directory`. Raises ConfigError if it cannot be read."""
     log = StudyFiles(directory).events
     study, executions, spans = StudyFold(keep_reports=True), _ExecutionFold(), list[list[float]]()
+    waits: list[TrialsWaited] = []
     try:
         for event, _ in read_events(log):
             study.take(event)
             executions.take(event)
-            if isinstance(event, SweepStarted):
+            if isinstance(event, TrialsWaited):
+                waits.append(event)
+            elif isinstance(event, SweepStarted):
                 spans.append([event.time, event.time])
             elif spans and isinstance(event, TrialEvent):
                 spans[-1][1] = max(spans[-1][1], event.time)
@@ -132,6 +138,7 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
         executions=executions.all(last),
         scales=param_scales(record),
         spans=tuple((start, end) for start, end in spans),
+        waits=tuple(waits),
         is_running=is_running,
     )
 

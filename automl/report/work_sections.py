@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +14,7 @@ from automl.report.findings import concurrency, device_seconds, failure_causes
 from automl.report.section import ReportSection, text_table
 from automl.report.study_data import REPEATED, StudyData, TrialExecution
 from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
-from automl.trial import TrialState
+from automl.trial import TrialState, TrialsWaited
 
 MAX_BARS = 400
 """More executions are drawn as an area: how many ran at once."""
@@ -43,6 +44,8 @@ def timeline_section(data: StudyData) -> ReportSection | None:
     begun = min([e.start_seconds for e in data.executions] + [s for s, _ in data.spans])
     last = max(e.end_seconds for e in data.executions)
     charts = [_device_chart(name, own, begun, last) for name, own in by_device.items()]
+    if data.waits:
+        charts.append(_wait_chart(data.waits, begun, last))
     busy = sum(end - start for own in by_device.values() for start, end, _ in concurrency(own))
     swept = sum(end - start for start, end in data.spans) or last - begun
     share = min(1.0, busy / (swept * len(by_device))) if swept else 1.0
@@ -56,6 +59,13 @@ def timeline_section(data: StudyData) -> ReportSection | None:
         f"sweep's "
         f"time; at most {n_most} trials ran on one at once."
     ]
+    waited = _waited_by_reason(data.waits)
+    if waited:
+        seconds, reason = waited[0]
+        sentences.append(
+            f"For {duration_text(sum(s for s, _ in waited))} in all, trials waited for something "
+            f"else than their turn, longest ({duration_text(seconds)}): {fit_line(reason)}."
+        )
     for name, reason in data.waiting[:3]:
         sentences.append(f"{name} waits: {fit_line(reason)}.")
     rows = [
@@ -70,7 +80,37 @@ def timeline_section(data: StudyData) -> ReportSection | None:
     ]
     columns = ("device", "executions", "busy", "largest request", "largest peak")
     table = text_table(columns, rows, title="Devices", folded=True)
-    return ReportSection("timeline", "Timeline", tuple(sentences), tuple(charts), (table,))
+    reasons = [(duration_text(seconds), reason) for seconds, reason in waited[:20]]
+    tables = (
+        table,
+        text_table(("time", "waited for"), reasons, title="Waits", n_text=2, folded=True),
+    )
+    shown = tables if reasons else tables[:1]
+    return ReportSection("timeline", "Timeline", tuple(sentences), tuple(charts), shown)
+
+
+def _waited_by_reason(waits: Sequence[TrialsWaited]) -> list[tuple[float, str]]:
+    """Return the seconds waited for each reason, the longest first; reasons that differ by numbers
+    alone are one, in the words of the first."""
+    seconds: dict[str, float] = defaultdict(float)
+    words: dict[str, str] = {}
+    for wait in waits:
+        kind = re.sub(r"\d+(?:\.\d+)?", "", wait.reason)
+        seconds[kind] += wait.until - wait.time
+        words.setdefault(kind, wait.reason)
+    return sorted(((s, words[kind]) for kind, s in seconds.items()), reverse=True)
+
+
+def _wait_chart(waits: Sequence[TrialsWaited], begun: float, last: float) -> str:
+    """Draw when trials waited for something else than their turn."""
+    x = Axis(0.0, max(last - begun, 1e-9))
+    chart = Chart("waits for memory or devices", width=1000, height=80, top=24, bottom=34, x=x)
+    chart.add_text(chart.left, 14, "trials wait for memory, or for a device", "label")
+    for wait in waits:
+        left, right = chart.x_at(wait.time - begun), chart.x_at(wait.until - begun)
+        chart.add_rectangle(left, chart.top, right - left, 16, "repeated", wait.reason)
+    _draw_time(chart, begun, last)
+    return chart.svg("wide")
 
 
 def _bytes_text(size_bytes: float) -> str:

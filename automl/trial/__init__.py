@@ -34,6 +34,7 @@ from automl.trial.events import (
     TrialEvent,
     TrialOutcome,
     TrialStarted,
+    TrialsWaited,
     TrialTagged,
     ValuesLogged,
 )

@@ -381,7 +381,17 @@ class ReportWritten:
     time: float
 
 
+@dataclass(frozen=True)
+class TrialsWaited:
+    """Trials waited for something else than their turn, from `time` on."""
+
+    time: float
+    until: float
+    """When they waited no more, or for something else (Unix seconds)."""
+    reason: str
+
+
 Event: TypeAlias = (
     "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
-    "EnsembleBuilt | ExportTuned | ReportWritten"
+    "EnsembleBuilt | ExportTuned | ReportWritten | TrialsWaited"
 )

@@ -33,6 +33,7 @@ from automl.trial import (
     TooLargeOutcome,
     TrialStarted,
     TrialState,
+    TrialsWaited,
     TrialTagged,
     ValuesLogged,
 )
@@ -60,6 +61,7 @@ EVENTS: list[Event] = [
     SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
     PaceMeasured(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
     ReportWritten(10.7),
+    TrialsWaited(10.8, 12.0, "5 GiB asked, 4 free"),
     PaceMeasured(10.5, DeviceKind.GPU, 1e9, 0.25),
     ModelsEvaluated(
         11.5,

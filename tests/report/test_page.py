@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from automl.running.finish.study_report import make_report
-from automl.trial import FailedOutcome, FinishedOutcome, MetricsReported, Params, TrialStarted
+from automl.trial import (
+    FailedOutcome,
+    FinishedOutcome,
+    MetricsReported,
+    Params,
+    TrialStarted,
+    TrialsWaited,
+)
 from tests.report.studies import BEGUN, SETTINGS, searched, write_study
 
 HOSTILE = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>学习率"
@@ -144,3 +151,13 @@ def test_a_page_of_a_stranger_runs_nothing_of_his(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')\n")
     (study / "config.yaml").write_text("objective: {target: 'evil:train'}\n")
     assert "The best trial is" in page_of(study).text
+
+
+def test_a_page_says_for_what_trials_waited(tmp_path: Path) -> None:
+    waits = [
+        TrialsWaited(BEGUN + 10.0 * n, BEGUN + 10.0 * n + 4, f"9.0 GiB asked, {n}.5 GiB room")
+        for n in range(3)
+    ]
+    page = page_of(write_study(tmp_path / "any", [*searched(10), *waits]))
+    assert "longest (12 s): 9.0 GiB asked, 0.5 GiB room" in page.text
+    assert page.has("svg", **{"aria-label": "waits for memory or devices"})

@@ -69,6 +69,7 @@ from automl.running.trials.executions import (
 )
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.running.trials.surveyor import TrialSurveyor
+from automl.running.trials.wait_history import WaitHistory
 from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
@@ -172,6 +173,7 @@ class SweepRunner:
             called_seconds=called_seconds,
         )
         self._shown_seconds = 0.0
+        self._waits = WaitHistory(parts.log.append)
 
     def run(self) -> int:
         """Run until nothing runs or will run, or cannot be ended. Return the exit code.
@@ -198,6 +200,8 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
+            with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
+                self._waits.close(time.time())
 
     def _signals(self) -> AbstractContextManager[None]:
         if not in_main_thread():
@@ -432,6 +436,7 @@ class SweepRunner:
             self._look_after_cluster()
             with self.view_failures.of(STATUS_FILE):
                 view = self.viewer.view()
+                self._waits.look(view.waiting, view.time)
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)
 

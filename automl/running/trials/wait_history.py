@@ -1,0 +1,52 @@
+"""Records for what trials had to wait, beside their turn: memory, a device, a reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from automl.running.display.view import WaitingRow
+from automl.trial import TrialsWaited
+
+MIN_SECONDS = 1.0
+"""Shorter waits are left out: the queue is looked at about once a second."""
+MAX_WAITS = 1_000
+"""Largest number of waits that a sweep records."""
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
+
+
+class WaitHistory:
+    """Turns what the queue shows from time to time into waits, each with one reason."""
+
+    def __init__(self, append: Callable[[TrialsWaited], object]) -> None:
+        """`append` records a wait that is over."""
+        self._append = append
+        self._n = 0
+        self._reason: str | None = None
+        self._since_seconds = 0.0
+
+    def look(self, rows: Sequence[WaitingRow], now_seconds: float) -> None:
+        """Take the trials that wait now (Unix seconds). Reasons that differ by numbers alone, such
+        as free memory, are one wait."""
+        reason = next((row.reason for row in rows if not row.as_it_should), None)
+        if reason is not None and self._reason is not None and _is_alike(reason, self._reason):
+            return
+        self.close(now_seconds)
+        self._reason, self._since_seconds = reason, now_seconds
+
+    def close(self, now_seconds: float) -> None:
+        """Record the wait that lasts until now, if there is one."""
+        reason, self._reason = self._reason, None
+        if (
+            reason is None
+            or now_seconds - self._since_seconds < MIN_SECONDS
+            or self._n >= MAX_WAITS
+        ):
+            return
+        self._n += 1
+        text = reason.removeprefix("waiting: ")
+        self._append(TrialsWaited(self._since_seconds, now_seconds, text))
+
+
+def _is_alike(first: str, second: str) -> bool:
+    return _NUMBERS.sub("", first) == _NUMBERS.sub("", second)
