@@ -159,11 +159,14 @@ def run(arguments: CommandLine) -> int:
     if arguments.hydra_options:
         return _show_hydra_answer(arguments)
     from automl.cli.compose import compose_or_join
-    from automl.running.display.machine_output import machine_output
+    from automl.running.display.machine_output import machine_output, write_answer
 
-    with machine_output() if arguments.json else contextlib.nullcontext():
+    with machine_output() if arguments.json else contextlib.nullcontext() as output:
         composed = compose_or_join(arguments)
-        return COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
+        code = COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
+        if output is not None and not output.is_answered:
+            write_answer({"exit_code": code})
+        return code
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

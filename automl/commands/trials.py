@@ -13,6 +13,7 @@ from automl.record.disk import write_atomically
 from automl.record.studies import find_study, read_study
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
 from automl.running.display.console import open_console
+from automl.running.display.machine_output import wants_answer, write_answer
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -21,6 +22,9 @@ def run(config: Config, stored_config: str) -> int:
     record = read_study(find_study(config.study))
     rows = [trial_row(trial) for trial in record.trials.values()]
     frame = frame_from_records(rows, TRIAL_COLUMNS, index="trial")
+    if wants_answer():
+        write_answer({"study": record.name, "trials": rows})
+        return 0
     output, kind = config.trials.output, config.trials.format
     if output is not None and kind is TableFormat.parquet:
         frame_to_parquet(frame, Path(output))

@@ -13,35 +13,47 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TextIO
 
-_stream: ContextVar[TextIO | None] = ContextVar("machine_output", default=None)
+
+@dataclass
+class MachineOutput:
+    """The stream that the answer of one command goes to."""
+
+    stream: TextIO
+    is_answered: bool = False
+
+
+_output: ContextVar[MachineOutput | None] = ContextVar("machine_output", default=None)
 
 
 @contextmanager
-def machine_output() -> Iterator[None]:
+def machine_output() -> Iterator[MachineOutput]:
     """Make `write_answer` write to stdout, and all else that is printed go to stderr."""
-    token = _stream.set(sys.stdout)
+    output = MachineOutput(sys.stdout)
+    token = _output.set(output)
     try:
         with redirect_stdout(sys.stderr):
-            yield
+            yield output
     finally:
-        _stream.reset(token)
+        _output.reset(token)
 
 
 def wants_answer() -> bool:
     """Return whether the answer is for a program, and not for people."""
-    return _stream.get() is not None
+    return _output.get() is not None
 
 
 def write_answer(answer: Mapping[str, object]) -> None:
     """Write the answer, if one is wanted. Dataclasses become objects; a number that JSON does not
     have becomes null."""
-    stream = _stream.get()
-    if stream is not None:
-        stream.write(json.dumps(to_json(answer), ensure_ascii=False, allow_nan=False) + "\n")
-        stream.flush()
+    output = _output.get()
+    if output is not None:
+        text = json.dumps(to_json(answer), ensure_ascii=False, allow_nan=False)
+        output.stream.write(text + "\n")
+        output.stream.flush()
+        output.is_answered = True
 
 
 def to_json(value: object) -> object:
