@@ -203,7 +203,7 @@ def _export_of(
         "chosen": chosen.label,
         "loss_of_the_model": validation.loss,
         "tolerance": validation.tolerance,
-        "ways": [asdict(way) | {"label": way.label} for way in measurements.ways],
+        "ways": [_plain_way(way) for way in measurements.ways],
     }
     beside = {
         FILE: json.dumps(figures, indent=1).encode(),
@@ -424,3 +424,9 @@ def make_package(config: Config, model: TableModel, choice: ModelChoice) -> Serv
 def file_sha256(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _plain_way(way: WayMeasurement) -> dict[str, object]:
+    """Return the measurement of a way for `tune.json`, where `within` says that it is accurate."""
+    plain = asdict(way) | {"label": way.label}
+    return plain | {"within": plain.pop("is_accurate")}

@@ -77,7 +77,7 @@ def test_values_that_a_server_never_takes_do_not_hold_up_the_rest(
         assert proxy.n_refused > 0
     assert synced.code == 0, synced.stderr
     assert records.parent().info.status == "FINISHED"
-    assert "config.yaml was not stored: " in records.parent().data.tags["automl.refused"]
+    assert "report.html was not stored: " in records.parent().data.tags["automl.refused"]
     runs = records.trial_runs()
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert records.steps(runs[1], "val_loss") == [0, 2], "of its steps one is out of range"

@@ -151,7 +151,7 @@ def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) ->
 
 @pytest.mark.slow
 def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(machines: Machines) -> None:
-    n_trials = 20
+    n_trials = 40
     stopped = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     stopped.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
@@ -267,7 +267,7 @@ def kept_of(study: Path, trials: set[int]) -> dict[int, int]:
 
 @pytest.mark.slow
 def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> None:
-    n_trials = 16
+    n_trials = 40
     stopped = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     stopped.wait_until(lambda: len(records.losses()) >= 3, "it reports")

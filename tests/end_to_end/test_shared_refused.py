@@ -51,7 +51,9 @@ def content(url: str) -> dict[str, list[tuple[object, ...]]]:
             "SELECT tablename FROM pg_tables WHERE tablename LIKE 'automl_%'"
         ).fetchall()
         return {
-            name: sorted(connection.execute(f"SELECT * FROM {name}".encode()).fetchall(), key=str)
+            name: sorted(
+                connection.execute(f"SELECT t::text FROM {name} t".encode()).fetchall(), key=str
+            )
             for (name,) in names
         }
 
