@@ -402,12 +402,13 @@ assert device_accounts(config)
         (COMPOSE + ASK, {"torch", "mlflow", "sklearn"}),
         (COMPOSE + PLACE, {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
         (COMPOSE + SHOW_DEVICES, {"torch", "mlflow", "ray", "automl.execution.cluster"}),
+        ("import automl.running.setup.run_sweep", {"mlflow", "pandas", "scipy", "sklearn"}),
         (
             NAME_INTEGRATIONS,
             {"torch", "lightning", "transformers", "skorch", "lightgbm", "xgboost", "sklearn"},
         ),
     ],
-    ids=["composing", "asking", "placing", "showing devices", "naming integrations"],
+    ids=["composing", "asking", "placing", "showing devices", "sweeping", "naming integrations"],
 )
 def test_loads_nothing_heavy(doing: str, forbidden: set[str], tmp_path: Path) -> None:
     code = f"{doing}\nimport sys\nprint([m for m in {sorted(forbidden)} if m in sys.modules])"

@@ -65,14 +65,16 @@ def param_path(
         return None
     ordered = np.sort(values)
 
-    def predict(params: Params) -> float:
-        rank = float(forest.predict([_places(params, scales)])[0])
-        return float(np.interp(rank * (len(ordered) - 1), np.arange(len(ordered)), ordered))
+    def predict(candidates: Sequence[Params]) -> Sequence[float]:
+        predicted = forest.predict([_places(params, scales) for params in candidates])
+        places = predicted * (len(ordered) - 1)
+        return [float(v) for v in np.interp(places, np.arange(len(ordered)), ordered)]
 
     params, steps = dict(first.params), list[PathStep]()
-    start = predict(params)
+    (start,) = predict([params])
     while names:
-        changed = {name: predict(_changed(params, name, best)) for name in names}
+        values_after = predict([_changed(params, name, best) for name in names])
+        changed = dict(zip(names, values_after, strict=True))
         choose = min if direction is Direction.minimize else max
         name = choose(changed, key=lambda n: changed[n])
         steps.append(PathStep(name, params.get(name), best.params.get(name), changed[name]))

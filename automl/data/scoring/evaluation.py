@@ -37,9 +37,7 @@ from automl.data.dataset import (
 from automl.data.features import one_hot_features
 from automl.data.load import load_dataset_with_test
 from automl.data.scoring.metrics import Floats, JudgedPredictions, make_predictions
-from automl.data.split import draw_stratified_part, split_rows
 from automl.data.tables.frames import Frame
-from automl.data.tables.table_sources import load_digits_source, load_table_source
 from automl.trial import (
     ENSEMBLE_NAME,
     ModelsEvaluated,
@@ -367,6 +365,8 @@ def take_training_share(evaluation: EvaluationRows, share: float, seed: int) -> 
     The columns stay those that were learned from all training rows.
     """
     train = evaluation.dataset.train
+    from automl.data.split import draw_stratified_part  # loads scikit-learn, as a sweep need not
+
     places = draw_stratified_part(train.y, share, seed)
     return replace(evaluation, dataset=replace(evaluation.dataset, train=train.take(places)))
 
@@ -391,6 +391,9 @@ def validation_part(
             config.n_validation, config.split_seed, PointPurpose.validation
         ), DISC_CLASSES
     config = replace(config, split_to=None)
+    from automl.data.split import split_rows
+    from automl.data.tables.table_sources import load_digits_source, load_table_source
+
     source = load_digits_source() if config.kind is DataKind.digits else load_table_source(config)
     split = split_rows(source.y, config, source.related)
     rows = split.train if split.folds else split.validation
