@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from automl.config import StudyConfig
+from automl.record.study_directory import study_command
 from automl.record.texts import fit_line
 from automl.report.findings import RangeEdge, importances, range_edges
 from automl.report.search_sections import show_value, value_axis
@@ -28,11 +30,14 @@ def params_section(data: StudyData) -> ReportSection | None:
     """Return which params matter, and the values of those that matter most."""
     if not data.valued or not data.scales:
         return None
-    found, best = importances(data), data.record.best()
+    found, best = [] if data.is_light else importances(data), data.record.best()
     edges = [] if best is None else range_edges(data, best)
     if not found:
         found = [ParamImportance(name, 0.0, 0.0, 0.0) for name in data.scales]
         sentence = f"{len(data.valued)} trials with a value are too few to say which param matters."
+        if data.is_light:
+            command = study_command("report", StudyConfig(name=data.record.name))
+            sentence = f"How much each param matters is added by: {command}"
         charts = []
     else:
         sentence = _importance_sentence(found)
@@ -153,8 +158,10 @@ def _place(scale: ParamScale, value: ParamValue, number: int) -> float:
 def path_section(data: StudyData) -> ReportSection | None:
     """Return what each param brought on the way from the first trial to the best one."""
     best, direction = data.record.best(), data.record.metric.direction
-    path = None if best is None else param_path(data.valued, best, data.scales, direction)
-    if path is None or best is None:
+    if best is None or data.is_light:
+        return None
+    path = param_path(data.valued, best, data.scales, direction)
+    if path is None:
         return None
     gains, before = [], path.start
     for step in path.steps:

@@ -101,6 +101,8 @@ class StudyData:
     waiting: tuple[tuple[str, str], ...] = ()
     """Trials that wait now, each with the reason."""
     is_running: bool = False
+    is_light: bool = False
+    """Whether the page leaves out what loads large libraries: importances, and the forest."""
 
     @property
     def ended(self) -> Sequence[TrialRecord]:

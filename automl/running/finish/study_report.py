@@ -15,12 +15,14 @@ from automl.report.study_data import StudyData, read_study_data
 from automl.running.display.view import read_view
 
 
-def make_report(directory: Path, *, is_running: bool = False) -> Path:
+def make_report(directory: Path, *, is_running: bool = False, light: bool = False) -> Path:
     """Write the report of the study at `directory`; return its path.
+
+    `light`: leave out importances and the forest, whose libraries take a second to load.
 
     Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
     """
-    data = read_report_data(directory, is_running=is_running)
+    data = replace(read_report_data(directory, is_running=is_running), is_light=light)
     family = load_families().get(data.record.settings.get("model", ""))
     return write_report(data, directory, None if family is None else family.choice)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -48,10 +47,8 @@ from automl.trial import CheckpointKind, EnsembleBuilt, ReportWritten, SweepEnde
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events. `sync` delivers the rest."""
-REPORT_SECONDS = 30.0
-"""How long the end waits until MLflow has the report, once it has all else."""
 DRAWS_SECONDS = 60.0
-"""A sweep of at least this length draws pictures of its ensemble."""
+"""A sweep of at least this length draws pictures of its ensemble, and says which params matter."""
 SETTLE_SECONDS = 30.0
 """How long the end waits for the database of a shared study."""
 N_BEST_SHOWN = 5
@@ -111,7 +108,9 @@ class SweepFinisher:
                 self._train_again()
             with self._view_failures.of("the scores"):
                 self._score_result()
-            self._report_and_deliver()
+            with self._view_failures.of("the report"):
+                self._write_report()
+            self._deliver()
         with self._view_failures.of(STATUS_FILE):
             write_view(self._parts.directory.files.status, self._view(self._how()))
         with self._view_failures.of("the results"):
@@ -244,24 +243,15 @@ class SweepFinisher:
             result, dataset, baseline, study.metric, study.decided_direction
         )
 
-    def _report_and_deliver(self) -> None:
-        """Write the page on the study while MLflow takes the last events, then give it the page."""
+    def _write_report(self) -> None:
+        """Write the page on the study; a refit is part of the page of its own study."""
         if self._parts.prepared.plan.refit is not None or not self._parts.study.n_asked:
-            self._deliver()  # a refit is part of the page of its own study
             return
-        with ThreadPoolExecutor(1, "report") as pool:
-            page = pool.submit(make_report, self._parts.directory.path)
-            self._deliver()
-            with self._view_failures.of("the report"):
-                self._report = page.result()
-        if self._report is None:
-            return
+        self._report = make_report(self._parts.directory.path, light=not self._is_long)
         try:
             self._parts.log.append(ReportWritten(time.time()))
         except StorageError as error:  # raised once the command that resumes has been printed
             self._break_off(error)
-        else:
-            self._parts.delivery.drain(REPORT_SECONDS)
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
