@@ -380,7 +380,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     machines: Machines, postgres: Server
 ) -> None:
     """It still has its connections, and never answers."""
-    words = machines.words(20, "study.grace_seconds=5", "tracking.store=none")
+    words = machines.words(60, "study.grace_seconds=5", "tracking.store=none")
     sweep = machines["a"].start(*words)
     records = machines.records("a")
     sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
@@ -391,7 +391,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     assert "the database has not taken all that this sweep did" in done.stdout
     again = machines["a"].call("resume", "study.name=shared")
     assert (again.code, again.stderr) == (0, ""), again.stderr
-    assert "shared: 20 finished" in again.stdout
+    assert "shared: 60 finished" in again.stdout
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/x", "postgresql:///x?host=/no"])
