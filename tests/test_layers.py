@@ -256,8 +256,7 @@ def test_a_family_trains_with_the_library_that_it_names_and_no_other() -> None:
         used = roots & {"torch", "sklearn"}
         if family in named:
             assert used <= {named[family]}, path
-        shared = path.name == "table_estimator.py"  # fits what several of its families need
-        assert "sklearn" not in used or named.get(family) == "sklearn" or shared, path
+        assert "sklearn" not in used or named.get(family) == "sklearn", path
 
 
 # --- no circles -----------------------------------------------------------------------------------

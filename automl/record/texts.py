@@ -28,6 +28,14 @@ _NEAR_CHARACTERS = 200
 _BLANK = re.compile(r"\s")
 # No encoding has lone surrogates; ESC begins terminal commands; databases refuse NUL.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_VARYING = re.compile(
+    r"/tmp/[^\s'\":,)]+|/var/folders/[^\s'\":,)]+"
+    r"|\btmp[a-z0-9_]{8}\b"
+    r"|\b0x[0-9a-f]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|[-+]?\d+(?:[.,_]\d+)*(?:e[-+]?\d+)?",
+    re.IGNORECASE,
+)
+"""Temporary paths, addresses, identifiers and numbers, which often differ from trial to trial."""
 
 
 def fit_line(text: str, limit: int = MAX_CAUSE_CHARACTERS) -> str:
@@ -47,6 +55,12 @@ def fit_text(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 def printable_text(text: str) -> str:
     """Return `text` with � for each character that cannot be shown; line ends and tabs stay."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def mask_varying(text: str) -> str:
+    """Return the text with a zero for each temporary path, address, identifier and number: texts
+    that differ by these alone become equal."""
+    return _VARYING.sub("0", text)
 
 
 def exit_status_text(status: int) -> str:

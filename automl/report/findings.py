@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from automl.record.texts import mask_varying
 from automl.record.trial_record import TrialRecord
 from automl.report.study_data import ParamScale, StudyData, TrialExecution
 from automl.search.param_importances import (
@@ -17,6 +20,8 @@ from automl.search.param_importances import (
 )
 from automl.trial import Direction, ParamValue, PrunedOutcome, TrialState
 
+ConcurrentExecutions: TypeAlias = tuple[float, float, tuple[TrialExecution, ...]]
+"""The begin and the end (Unix seconds) of a time in which the same executions ran, and these."""
 EDGE = 0.04
 """A best value within this part of its range lies at the edge."""
 
@@ -24,9 +29,10 @@ EDGE = 0.04
 def comparable_trials(data: StudyData) -> Sequence[TrialRecord]:
     """Return the trials whose values compare, in the order of their ends: those that finished, and
     the best one if it was pruned. Without a finished trial all that have a value."""
-    finished = [t for t in data.valued if t.state is TrialState.FINISHED]
+    if all(trial.state is not TrialState.FINISHED for trial in data.valued):
+        return data.valued
     best = data.record.best()
-    return [t for t in data.valued if t in finished or t is best] if finished else data.valued
+    return [t for t in data.valued if t.state is TrialState.FINISHED or t is best]
 
 
 def best_so_far(trials: Sequence[TrialRecord], direction: Direction) -> list[TrialRecord]:
@@ -153,11 +159,11 @@ def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Return Spearman's rank correlation; None for fewer than four pairs, or without a spread."""
     if len(pairs) < 4:
         return None
-    first, second = (_ranks(list(column)) for column in zip(*pairs, strict=True))
-    mean = (len(pairs) - 1) / 2
-    products = sum((a - mean) * (b - mean) for a, b in zip(first, second, strict=True))
-    spread = math.sqrt(sum((a - mean) ** 2 for a in first) * sum((b - mean) ** 2 for b in second))
-    return products / spread if spread > 0 else None
+    first, second = (_ranks(column) for column in zip(*pairs, strict=True))
+    try:
+        return statistics.correlation(first, second)  # scipy.stats takes half a second to load
+    except statistics.StatisticsError:
+        return None
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -190,19 +196,24 @@ def device_seconds(executions: Sequence[TrialExecution]) -> Mapping[str, float]:
     Executions that share a device at a time share that time equally.
     """
     found: dict[str, float] = defaultdict(float)
-    by_device: dict[str, list[TrialExecution]] = defaultdict(list)
-    for execution in executions:
-        by_device[execution.device].append(execution)
-    for own in by_device.values():
+    for own in group_by_device(executions).values():
         for start, end, running in concurrency(own):
             for execution in running:
                 found[execution.state] += (end - start) / len(running)
     return dict(found)
 
 
-def concurrency(
+def group_by_device(
     executions: Sequence[TrialExecution],
-) -> list[tuple[float, float, tuple[TrialExecution, ...]]]:
+) -> Mapping[str, Sequence[TrialExecution]]:
+    """Return the executions of each device, in their order."""
+    by_device: dict[str, list[TrialExecution]] = defaultdict(list)
+    for execution in executions:
+        by_device[execution.device].append(execution)
+    return by_device
+
+
+def concurrency(executions: Sequence[TrialExecution]) -> list[ConcurrentExecutions]:
     """Return the intervals in which the same executions ran, without those in which none ran."""
     changes = sorted(
         [(e.start_seconds, 1, i) for i, e in enumerate(executions)]
@@ -221,10 +232,15 @@ def concurrency(
 
 
 def failure_causes(data: StudyData) -> list[tuple[int, str, int]]:
-    """Return the causes of failures: how many trials, the cause, and the first such trial."""
+    """Return the causes of failures: how many trials, the cause, and the first such trial.
+
+    Causes that differ by numbers and the like are one, in the words of the first trial.
+    """
     failed = [t for t in data.record.trials.values() if t.state is TrialState.FAILED and t.cause]
-    first: dict[str, int] = {}
+    first: dict[str, TrialRecord] = {}
+    counts = Counter[str]()
     for trial in failed:
-        first.setdefault(trial.cause or "", trial.number)
-    counts = Counter(trial.cause or "" for trial in failed)
-    return [(n, cause, first[cause]) for cause, n in counts.most_common()]
+        kind = mask_varying(trial.cause or "")
+        counts[kind] += 1
+        first.setdefault(kind, trial)
+    return [(n, first[kind].cause or "", first[kind].number) for kind, n in counts.most_common()]

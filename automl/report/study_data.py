@@ -9,6 +9,7 @@ import ast
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from automl.errors import ConfigError
@@ -104,13 +105,13 @@ class StudyData:
     is_light: bool = False
     """Whether the page leaves out what loads large libraries: importances, and the forest."""
 
-    @property
+    @cached_property
     def ended(self) -> Sequence[TrialRecord]:
         """The trials that ended for good, in the order of their ends."""
         ended = [trial for trial in self.record.trials.values() if trial.ended is not None]
         return sorted(ended, key=lambda trial: trial.ended or 0.0)
 
-    @property
+    @cached_property
     def valued(self) -> Sequence[TrialRecord]:
         """The ended trials with a finite value, in the order of their ends."""
         return [t for t in self.ended if t.value is not None and math.isfinite(t.value)]
@@ -175,11 +176,10 @@ class _ExecutionFold:
 
     def all(self, last_seconds: float) -> tuple[TrialExecution, ...]:
         """Return all executions in the order of their starts; open ones last until then."""
-        still = [replace(e, end_seconds=max(e.end_seconds, last_seconds)) for e in self._open()]
+        still = [
+            replace(e, end_seconds=max(e.end_seconds, last_seconds)) for e in self.running.values()
+        ]
         return tuple(sorted([*self.done, *still], key=lambda e: e.start_seconds))
-
-    def _open(self) -> Sequence[TrialExecution]:
-        return [*self.running.values()]
 
     def _end(self, trial: int, time: float, state: str) -> None:
         execution = self.running.pop(trial, None)

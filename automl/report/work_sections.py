@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from automl.config import StudyConfig
 from automl.record.study_directory import study_command
 from automl.record.study_files import trial_log_name
-from automl.record.texts import fit_line
-from automl.report.findings import concurrency, device_seconds, failure_causes
+from automl.record.texts import fit_line, mask_varying
+from automl.report.findings import (
+    ConcurrentExecutions,
+    concurrency,
+    device_seconds,
+    failure_causes,
+    group_by_device,
+)
 from automl.report.section import ReportSection, text_table
 from automl.report.study_data import REPEATED, StudyData, TrialExecution
 from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
@@ -38,26 +43,22 @@ def timeline_section(data: StudyData) -> ReportSection | None:
     """Return what ran when on each device, with the memory that it asked for and held."""
     if not data.executions:
         return None
-    by_device: dict[str, list[TrialExecution]] = {}
-    for execution in data.executions:
-        by_device.setdefault(execution.device, []).append(execution)
+    by_device = group_by_device(data.executions)
+    intervals = {name: concurrency(own) for name, own in by_device.items()}
+    busy = {name: sum(e - s for s, e, _ in own) for name, own in intervals.items()}
     begun = min([e.start_seconds for e in data.executions] + [s for s, _ in data.spans])
     last = max(e.end_seconds for e in data.executions)
-    charts = [_device_chart(name, own, begun, last) for name, own in by_device.items()]
+    charts = [
+        _device_chart(name, own, intervals[name], begun, last) for name, own in by_device.items()
+    ]
     if data.waits:
         charts.append(_wait_chart(data.waits, begun, last))
-    busy = sum(end - start for own in by_device.values() for start, end, _ in concurrency(own))
     swept = sum(end - start for start, end in data.spans) or last - begun
-    share = min(1.0, busy / (swept * len(by_device))) if swept else 1.0
-    n_most = max(
-        len(running)
-        for own in by_device.values()
-        for *_, running in concurrency(own) or [(0, 0, ())]
-    )
+    share = min(1.0, sum(busy.values()) / (swept * len(by_device))) if swept else 1.0
+    n_most = max((len(ran) for own in intervals.values() for *_, ran in own), default=0)
     sentences = [
         f"{len(by_device)} device{'s' * (len(by_device) > 1)} trained for {share:.0%} of the "
-        f"sweep's "
-        f"time; at most {n_most} trials ran on one at once."
+        f"sweep's time; at most {n_most} trials ran on one at once."
     ]
     waited = _waited_by_reason(data.waits)
     if waited:
@@ -72,7 +73,7 @@ def timeline_section(data: StudyData) -> ReportSection | None:
         (
             name,
             str(len(own)),
-            duration_text(sum(end - start for start, end, _ in concurrency(own))),
+            duration_text(busy[name]),
             _bytes_text(max(e.asked_bytes for e in own)),
             _bytes_text(max(e.seen_bytes for e in own)),
         )
@@ -95,7 +96,7 @@ def _waited_by_reason(waits: Sequence[TrialsWaited]) -> list[tuple[float, str]]:
     seconds: dict[str, float] = defaultdict(float)
     words: dict[str, str] = {}
     for wait in waits:
-        kind = re.sub(r"\d+(?:\.\d+)?", "", wait.reason)
+        kind = mask_varying(wait.reason)
         seconds[kind] += wait.until - wait.time
         words.setdefault(kind, wait.reason)
     return sorted(((s, words[kind]) for kind, s in seconds.items()), reverse=True)
@@ -122,13 +123,17 @@ def _bytes_text(size_bytes: float) -> str:
 
 
 def _device_chart(
-    name: str, executions: Sequence[TrialExecution], begun: float, last: float
+    name: str,
+    executions: Sequence[TrialExecution],
+    intervals: Sequence[ConcurrentExecutions],
+    begun: float,
+    last: float,
 ) -> str:
     lanes = _lanes(executions) if len(executions) <= MAX_BARS else []
     n_rows = max(lanes, default=0) + 1
     as_bars = bool(lanes) and n_rows <= MAX_ROWS
     size = max(4, min(14, 160 // n_rows)) if as_bars else 0
-    memory = [(s, e, r) for s, e, r in concurrency(executions) if any(x.seen_bytes for x in r)]
+    memory = [(s, e, r) for s, e, r in intervals if any(x.seen_bytes for x in r)]
     top_height = n_rows * size if as_bars else 110
     chart = Chart(
         f"executions on {name}",
@@ -200,11 +205,7 @@ def _draw_time(chart: Chart, begun: float, last: float) -> None:
     chart.add_text(chart.width - chart.right, base + 30, f"{name} since the start", "tick", "end")
 
 
-def _draw_memory(
-    chart: Chart,
-    intervals: Sequence[tuple[float, float, tuple[TrialExecution, ...]]],
-    begun: float,
-) -> None:
+def _draw_memory(chart: Chart, intervals: Sequence[ConcurrentExecutions], begun: float) -> None:
     top, height = chart.height - 90, 70
     asked, seen = list[tuple[float, float]](), list[tuple[float, float]]()
     for start, end, running in intervals:
@@ -241,8 +242,7 @@ def failures_section(data: StudyData) -> ReportSection | None:
         n, cause, first = causes[0]
         sentences.append(
             f"{n_failed} of {len(data.ended)} trials failed, {n} of them by: "
-            f"{fit_line(cause, 200)} "
-            f"(first in trial {first})."
+            f"{fit_line(cause, 200)} (first in trial {first})."
         )
     if n_large:
         sentences.append(f"{n_large} trials fit on no device and got no value.")

@@ -6,12 +6,11 @@ They are for people only; no decision depends on them.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from automl.admission.refusals import gib_text
 from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
-from automl.record.texts import fit_line
+from automl.record.texts import fit_line, mask_varying
 from automl.record.trial_record import TrialRecord
 from automl.running.display.view import FailureRow
 from automl.running.loop.messages import AdmittedExecution
@@ -29,14 +28,6 @@ MAX_CAUSES = 1_000
 """Largest number of causes counted apart. Failures of further causes appear only in the total."""
 MAX_SHOWN = 5
 _MAX_CHARACTERS = 300
-_VARYING = re.compile(
-    r"/tmp/[^\s'\":,)]+|/var/folders/[^\s'\":,)]+"
-    r"|\btmp[a-z0-9_]{8}\b"
-    r"|\b0x[0-9a-f]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
-    r"|[-+]?\d+(?:[.,_]\d+)*(?:e[-+]?\d+)?",
-    re.IGNORECASE,
-)
-"""Temporary paths, addresses, identifiers and numbers, which often differ from trial to trial."""
 
 
 class FailureCounts:
@@ -57,7 +48,7 @@ class FailureCounts:
             return
         self._trials.add(failed.trial)
         cause = fit_line(failed.cause, _MAX_CHARACTERS)
-        key = _VARYING.sub("0", cause)
+        key = mask_varying(cause)
         row = self._rows.get(key)
         if row is not None:
             self._rows[key] = FailureRow(row.n + 1, row.cause, row.first)

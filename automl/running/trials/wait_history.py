@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
+from automl.record.texts import mask_varying
 from automl.running.display.view import WaitingRow
 from automl.trial import TrialsWaited
 
@@ -12,7 +12,6 @@ MIN_SECONDS = 1.0
 """Shorter waits are left out: the queue is looked at about once a second."""
 MAX_WAITS = 1_000
 """Largest number of waits that a sweep records."""
-_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 
 
 class WaitHistory:
@@ -29,7 +28,8 @@ class WaitHistory:
         """Take the trials that wait now (Unix seconds). Reasons that differ by numbers alone, such
         as free memory, are one wait."""
         reason = next((row.reason for row in rows if not row.as_it_should), None)
-        if reason is not None and self._reason is not None and _is_alike(reason, self._reason):
+        known = self._reason
+        if reason and known and mask_varying(reason) == mask_varying(known):
             return
         self.close(now_seconds)
         self._reason, self._since_seconds = reason, now_seconds
@@ -37,16 +37,9 @@ class WaitHistory:
     def close(self, now_seconds: float) -> None:
         """Record the wait that lasts until now, if there is one."""
         reason, self._reason = self._reason, None
-        if (
-            reason is None
-            or now_seconds - self._since_seconds < MIN_SECONDS
-            or self._n >= MAX_WAITS
-        ):
+        is_short = now_seconds - self._since_seconds < MIN_SECONDS
+        if reason is None or is_short or self._n >= MAX_WAITS:
             return
         self._n += 1
         text = reason.removeprefix("waiting: ")
         self._append(TrialsWaited(self._since_seconds, now_seconds, text))
-
-
-def _is_alike(first: str, second: str) -> bool:
-    return _NUMBERS.sub("", first) == _NUMBERS.sub("", second)
