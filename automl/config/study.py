@@ -61,6 +61,8 @@ class StudyConfig:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
     copy: bool | None = None
     """Set once for a folder that was moved (false) or copied (true: a study of its own)."""
+    new_name: str | None = None
+    """The name that `rename` gives the study."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
@@ -81,12 +83,14 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         check = checker("study", self)
-        check(
-            "name",
-            self.name is None or STUDY_NAME_PATTERN.fullmatch(self.name) is not None,
-            "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a letter "
-            "or digit.",
-        )
+        for name in ("name", "new_name"):
+            value = getattr(self, name)
+            check(
+                name,
+                value is None or STUDY_NAME_PATTERN.fullmatch(value) is not None,
+                "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
+                "letter or digit.",
+            )
         check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
