@@ -250,10 +250,11 @@ def test_what_an_ended_trial_gave_back_is_free_once_a_reading_shows_it() -> None
 
 
 def test_a_cap_goes_by_the_promises_that_were_heard_of() -> None:
-    """The second outgrows its promise just after the first has settled, before that is known."""
+    """The second outgrows its promise just after the first has settled, before that is known and
+    before the next reading."""
     plans = [
         Plan(asked, peak, at, 10.0, reports_after=at)
-        for asked, peak, at in ((14 * GB, 8 * GB, 1.0), (3 * GB, 9 * GB, 1.1))
+        for asked, peak, at in ((14 * GB, 8 * GB, 0.4), (3 * GB, 9 * GB, 0.5))
     ]
     world = Settling(GPU, plans, own_processes=True, told_after=0.2)
     world.run()
