@@ -269,15 +269,15 @@ def test_one_flipped_bit_is_seen_or_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     weights = torch.arange(200.0)
     torch_checkpoint.save(tmp_path, {path.name: {"weights": weights, "epoch": 3}})
-    n_seen = 0
+    refused = []
     for damaged in one_bit_flipped(path.read_bytes(), 500):
         path.write_bytes(damaged)
         try:
             content = torch_checkpoint.load(path)
         except ValueError as error:
-            n_seen += 1
-            assert str(path) in str(error)
+            refused.append(str(error))
         else:  # it was padding, or a part of the archive that nobody reads
             assert torch.equal(content["weights"], weights)
             assert content["epoch"] == 3
-    assert n_seen > 100
+    assert len(refused) > 100
+    assert all(str(path) in text for text in refused)
