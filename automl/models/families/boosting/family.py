@@ -86,6 +86,7 @@ class BoostingFamily(TableFamily):
 
     heavy = "automl.models.families.boosting.heavy"
     trial_params = BoostingParams
+    n_default_points = 2
     losses = LOSSES
 
     iterations_per_epoch: int = 10
