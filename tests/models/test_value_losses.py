@@ -166,12 +166,12 @@ def test_an_ensemble_is_chosen_by_the_loss() -> None:
 def test_a_family_that_lacks_a_loss_names_those_that_have_it() -> None:
     quantile, poisson = training_of(LOSSES[1]), training_of(LOSSES[2])
     for name in ("linear", "trees"):
-        with pytest.raises(ConfigError, match=rf"model={name} does not have it.*boosting, mlp"):
+        with pytest.raises(ConfigError, match=rf"model={name} does not have it.*boosting, .*mlp"):
             load_families()[name]().check_training(quantile)
     with pytest.raises(ConfigError, match=r"model=mlp does not have it. Those that do: boosting"):
         MLPFamily().check_training(poisson)
     with pytest.raises(
-        ConfigError, match=r"linear, trees, kernel cannot.*\.families=\[boosting,mlp\]"
+        ConfigError, match=r"linear, trees, kernel cannot.*\.families=\[boosting,mlp.*\]"
     ):
         AutoFamily().check_training(quantile)
     AutoFamily(families=["boosting", "mlp"]).check_training(quantile)

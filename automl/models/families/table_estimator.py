@@ -177,6 +177,16 @@ class TrialFit:
         return 0 if self.state is None else int(self.state["epoch"]) + 1
 
 
+def row_weights(trial_fit: TrialFit) -> Floats | None:
+    """Return the weights (N,) of training rows that make all classes count the same; None: all rows
+    count the same, as the trial's params say."""
+    if trial_fit.class_weight is None:
+        return None
+    _, places, counts = np.unique(trial_fit.targets, return_inverse=True, return_counts=True)
+    weights: Floats = (len(places) / (len(counts) * counts))[places]
+    return weights
+
+
 @dataclass(frozen=True, eq=False)
 class FittedRound:
     """A model after a round, with its outputs for the report."""

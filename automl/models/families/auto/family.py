@@ -32,6 +32,14 @@ BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
 
 DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
 """Families of `model=auto`, the cheap ones first."""
+JOINING = ("lightgbm", "catboost")
+"""Families that `model=auto` has besides where their extra is installed."""
+
+
+def default_families() -> list[str]:
+    """Return the names of the families of `model=auto` by what is installed here."""
+    known = load_families()
+    return [*DEFAULT, *(name for name in JOINING if not known[name]().missing_extras)]
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class AutoFamily(Family):
     weighs_classes = True
     has_own_length = True
 
-    families: list[str] = field(default_factory=lambda: [*DEFAULT])
+    families: list[str] = field(default_factory=default_families)
     """Names of the families that trials may choose."""
 
     def __post_init__(self) -> None:
@@ -95,6 +103,10 @@ class AutoFamily(Family):
             **params,
             **{f"{params[FAMILY_PARAM]}_{name}": value for name, value in own.items()},
         }
+
+    @property
+    def missing_extras(self) -> Sequence[str]:
+        return [name for family in self.by_choice.values() for name in family.missing_extras]
 
     @property
     def uses_torch(self) -> bool:
@@ -175,15 +187,25 @@ class AutoFamily(Family):
         return whole
 
     def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
-        left_out = self._left_out(n_rows, entries)
-        if not left_out:
-            return ()
-        each = [f"{n} (for up to {most:,} rows; {n_rows:,} train)" for n, most in left_out.items()]
-        return (f"left out: {', '.join(each)}. model.families=[{','.join(left_out)},…] has it.",)
+        left_out, lines = self._left_out(n_rows, entries), list[str]()
+        if joined := [name for name in JOINING if name in self.families and self._are_default]:
+            verb = "joins" if len(joined) == 1 else "join"
+            remedy = f"model.families=[{','.join(DEFAULT)}] leaves out what is no dependency."
+            lines.append(f"{' and '.join(joined)} {verb}, being installed: {remedy}")
+        if left_out:
+            each = [f"{n} (for up to {m:,} rows; {n_rows:,} train)" for n, m in left_out.items()]
+            remedy = f"model.families=[{','.join(left_out)},…] has it."
+            lines.append(f"left out: {', '.join(each)}. {remedy}")
+        return tuple(lines)
+
+    @property
+    def _are_default(self) -> bool:
+        """Whether the families are those that some installation has by default."""
+        return [name for name in self.families if name not in JOINING] == [*DEFAULT]
 
     def _left_out(self, n_rows: int | None, entries: Mapping[str, Any]) -> dict[str, int]:
         """Return the families that do not take so many rows, with the most that each takes."""
-        if n_rows is None or FAMILY_PARAM in entries or self.families != [*DEFAULT]:
+        if n_rows is None or FAMILY_PARAM in entries or not self._are_default:
             return {}
         limits = {name: family.max_auto_rows for name, family in self.by_choice.items()}
         return {name: n for name, n in limits.items() if n is not None and n_rows > n}
