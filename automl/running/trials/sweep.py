@@ -68,6 +68,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.start_holds import StartHolds
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.running.trials.wait_history import WaitHistory
 from automl.trial import (
@@ -174,6 +175,7 @@ class SweepRunner:
         )
         self._shown_seconds = 0.0
         self._waits = WaitHistory(parts.log.append)
+        self._holds = StartHolds(parts.config.study, parts.directory.path, self.loop.handle)
 
     def run(self) -> int:
         """Run until nothing runs or will run, or cannot be ended. Return the exit code.
@@ -219,6 +221,7 @@ class SweepRunner:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
+        self._holds.look(time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
@@ -434,6 +437,7 @@ class SweepRunner:
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
             self._look_after_cluster()
+            self._holds.look(now)
             with self.view_failures.of(STATUS_FILE):
                 view = self.viewer.view()
                 self._waits.look(view.waiting, view.time)
