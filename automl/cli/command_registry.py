@@ -176,12 +176,12 @@ _ALL = (
     Command(
         "archive",
         "write a study as one file, archive.output, which restore opens on any machine",
-        file="archive",
+        file="upkeep",
     ),
     Command(
         "restore",
         "make a study of the file restore.input, perhaps as study.name=NAME",
-        file="archive",
+        file="upkeep",
     ),
     Command(
         "list",

@@ -181,7 +181,14 @@ class TrackingConfig:
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
     """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
+    keep_best: int | None = None
+    """Number of best trials that keep their checkpoints and program files, here and in MLflow;
+    those of other trials are removed when they have ended. none: all keep them."""
     inside: TrackingInside = TrackingInside.follow
     """Values that an objective logs through MLflow go to its trial's run. If it sets an address
     itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
     address, or are redirected to the trial's run."""
+
+    def __post_init__(self) -> None:
+        is_count = self.keep_best is None or self.keep_best >= 1
+        checker("tracking", self)("keep_best", is_count, "must be at least 1.")

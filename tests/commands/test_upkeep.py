@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from automl.commands.archive import archive, restore
-from automl.commands.upkeep import delete, rename
+from automl.commands.upkeep import archive, delete, rename, restore
 from automl.config import (
     ArchiveConfig,
     Config,
