@@ -63,6 +63,8 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
+    if parsed.yes:
+        parsed.overrides.append("delete.yes=true")
     if command == COMPARE:
         parsed.overrides = _with_names(parsed.overrides)
     is_answered = parsed.help or parsed.version or parsed.shell_completion
@@ -139,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--yes", action="store_true")
     parser.add_argument("--hydra-help", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--resolve", action="store_true")

@@ -14,7 +14,9 @@ from typing import Any
 
 from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
 from automl.config.commands import (
+    ArchiveConfig,
     CompareConfig,
+    DeleteConfig,
     EvaluateConfig,
     ExportConfig,
     ExportFormat,
@@ -23,6 +25,7 @@ from automl.config.commands import (
     RefitConfig,
     RefitMembers,
     RegisterConfig,
+    RestoreConfig,
     StatusConfig,
     TableFormat,
     TrialsConfig,
@@ -61,6 +64,7 @@ __all__ = [
     "STUDY_NAME_PATTERN",
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
+    "ArchiveConfig",
     "AutoSetting",
     "ChooseDevice",
     "ColumnKind",
@@ -68,6 +72,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "DataKind",
+    "DeleteConfig",
     "DevicesConfig",
     "DevicesKind",
     "EvaluateConfig",
@@ -88,6 +93,7 @@ __all__ = [
     "RefitConfig",
     "RefitMembers",
     "RegisterConfig",
+    "RestoreConfig",
     "SamplerConfig",
     "StatusConfig",
     "StudyConfig",
@@ -135,6 +141,9 @@ class Config:
     status: StatusConfig = field(default_factory=StatusConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     trials: TrialsConfig = field(default_factory=TrialsConfig)
+    delete: DeleteConfig = field(default_factory=DeleteConfig)
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+    restore: RestoreConfig = field(default_factory=RestoreConfig)
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
 

@@ -224,6 +224,30 @@ class CompareConfig:
         checker("compare", self)("studies", len({*self.studies}) == len(self.studies), rule)
 
 
+@dataclass
+class DeleteConfig:
+    """The way in which `delete` removes a study."""
+
+    yes: bool = False
+    """Delete without asking; `--yes` says the same."""
+
+
+@dataclass
+class ArchiveConfig:
+    """The file that `archive` makes of a study."""
+
+    output: str | None = None
+    """The file to write; none: `NAME.tar.gz` in the current folder."""
+
+
+@dataclass
+class RestoreConfig:
+    """The file that `restore` makes a study of."""
+
+    input: str | None = None
+    """The file that `archive` wrote."""
+
+
 class TableFormat(enum.Enum):
     csv = "csv"
     json = "json"

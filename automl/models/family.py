@@ -232,6 +232,10 @@ class Family(ModelConfig, ABC):
         points: list[Params] = yaml.safe_load(path.read_text())
         return points
 
+    n_default_points: ClassVar[int] = 1
+    """Number of first points of the portfolio that have the library's defaults among them;
+    `model=auto` tries these of all families before the other points."""
+
     heavy: ClassVar[str]
     """Name of the module whose `SIDE` is the `HeavySide`; imported only where it is needed."""
 

@@ -22,6 +22,8 @@ PAGES = sorted({*MANUALS, *(ROOT / "experiments").glob("*/*.md")})
 OF_A_STUDY = (
     *(
         "resume",
+        "rename",
+        "delete",
         "sync",
         "evaluate",
         "export",

@@ -144,3 +144,15 @@ def auto_of_columns(n: int) -> Sequence[Params]:
     disc = load_dataset(DataConfig(n_train=40, n_validation=10))
     columns = TableColumns(disc.columns.numbers[:1] * n)
     return AutoFamily().portfolio(replace(disc, columns=columns))
+
+
+def test_the_libraries_defaults_are_among_the_first_trials() -> None:
+    data = load_dataset(DataConfig(n_train=40, n_validation=10))
+    first = AutoFamily().portfolio(
+        replace(data, columns=TableColumns(data.columns.numbers[:1] * 9))
+    )
+    kinds = [params["family"] for params in first]
+    assert kinds[:8] == ["linear", *["boosting"] * 2, *["trees"] * 3, "mlp", "kernel"]
+    forests = [(p["trees_kind"], int(float(str(p["trees_max_features"])) * 9)) for p in first[3:6]]
+    assert forests == [("extra_trees", 9), ("extra_trees", 3), ("random_forest", 3)]
+    assert {params["trees_min_samples_leaf"] for params in first[3:6]} == {1}

@@ -14,7 +14,11 @@ import automl
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
 from automl.models.families.auto.family import AutoFamily
-from automl.models.families.boosting.family import BoostingFamily
+from automl.models.families.boosting.family import (
+    BoostingFamily,
+    CatBoostFamily,
+    LightGBMFamily,
+)
 from automl.models.families.kernel.family import KernelFamily
 from automl.models.families.linear.family import LinearFamily
 from automl.models.families.mlp.family import MLPFamily
@@ -39,6 +43,8 @@ CASES: dict[str, tuple[Family, Params]] = {
     "kernel": (KernelFamily(landmarks=50), {"kind": "matern", "l2": 2.0}),
     "trees": (TreesFamily(trees_per_epoch=3), {"kind": "random_forest", "min_samples_leaf": 2}),
     "boosting": (BoostingFamily(), {"max_leaf_nodes": 8, "max_features": 0.5}),
+    "lightgbm": (LightGBMFamily(), {"num_leaves": 8, "colsample_bytree": 0.5}),
+    "catboost": (CatBoostFamily(), {"depth": 3}),
     "mean": (MeanFamily(), {"shrink": 0.1}),
     "auto": (
         AutoFamily(families=["mlp"]),
@@ -49,7 +55,9 @@ CASES: dict[str, tuple[Family, Params]] = {
 
 @pytest.fixture(params=list(CASES))
 def name(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each family; the toy is registered meanwhile."""
+    """Each family whose library is installed; the toy is registered meanwhile."""
+    if (library := CASES[request.param][0].extra) is not None:
+        pytest.importorskip(library)
     load_families()["mean"] = MeanFamily
     yield str(request.param)
     del load_families()["mean"]

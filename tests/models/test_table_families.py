@@ -15,7 +15,16 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.linear_model import LogisticRegression, Ridge
+from threadpoolctl import threadpool_limits
 
 from automl.config import LearningRateSchedule, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
@@ -32,6 +41,7 @@ from automl.models.families.table_family import TableFamily
 from automl.models.families.tree_arrays import tree_view
 from automl.models.families.trees import heavy as trees
 from automl.models.families.trees.family import TreesFamily
+from automl.models.family import OWN_EPOCHS
 from automl.models.mean_model import mean_outputs
 from automl.models.mean_model_file import join_states, read_model_file, save_model_file
 from automl.models.predictor import Predictor, load_table_model
@@ -230,6 +240,64 @@ def test_a_linear_model_says_what_the_librarys_says(table: Dataset, tmp_path: Pa
     frame = mixed_frame(len(table.classes) or 1, seed=1)
     rows = one_hot_features(table.columns, predictor.read(frame)).astype(np.float64)
     check_same(of_predictor(predictor, frame), said(model, rows, table), table)
+
+
+N_TREES = 20
+"""Trees of both sides, in place of 100."""
+FEW_TREES: Params = {"n_estimators": N_TREES}
+LIBRARY_DEFAULTS: dict[str, tuple[str, Any, Any, Params]] = {
+    "extra trees": (*("trees", ExtraTreesClassifier, ExtraTreesRegressor), FEW_TREES),
+    "extra trees of all columns": (
+        *("trees", ExtraTreesClassifier, ExtraTreesRegressor),
+        {"max_features": None, **FEW_TREES},
+    ),
+    "random forest": (*("trees", RandomForestClassifier, RandomForestRegressor), FEW_TREES),
+    "boosting": (
+        *("boosting", HistGradientBoostingClassifier, HistGradientBoostingRegressor),
+        {"early_stopping": False, "max_iter": N_TREES},
+    ),
+    "linear": ("linear", LogisticRegression, Ridge, {}),
+}
+"""The family, the library's classes, and the arguments that are not their defaults."""
+
+
+@pytest.mark.parametrize("default", list(LIBRARY_DEFAULTS))
+def test_some_point_of_the_portfolio_is_the_librarys_default(
+    default: str, table: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, classifier, regressor, own = LIBRARY_DEFAULTS[default]
+    assert TreesFamily().trees_per_epoch * OWN_EPOCHS == ExtraTreesClassifier().n_estimators
+    monkeypatch.setitem(FAMILIES, "trees", TreesFamily(trees_per_epoch=N_TREES))
+    monkeypatch.setitem(FAMILIES, "boosting", BoostingFamily(iterations_per_epoch=N_TREES))
+    asked = fitting(name, table)
+    view = {"linear": one_hot_features}.get(name, tree_view)
+    library = classifier if table.task is Task.classification else regressor
+    if name == "trees":
+        # The seed of a forest's first round, so that both are the same to the last tree.
+        own = {**own, "random_state": trees.unfitted_forest(asked, 0).random_state}
+    with threadpool_limits(1):
+        fitted = library(**own).fit(table.view(view)[0], asked.targets)
+    frame, points = mixed_frame(len(table.classes) or 1, seed=1), FAMILIES[name].portfolio(table)
+    ours, theirs = [], None
+    for number, params in enumerate(points[: FAMILIES[name].n_default_points]):
+        predictor, _ = trained(tmp_path / str(number), name, table, params)
+        ours.append(of_predictor(predictor, frame))
+        theirs = said(fitted, view(table.columns, predictor.read(frame)), table)
+    assert theirs is not None
+    if name == "boosting":  # a weight of 0.001 in place of 0 breaks ties between splits elsewhere
+        gains = [row_losses(theirs, frame, table) - row_losses(one, frame, table) for one in ours]
+        assert max(gain.mean() + 2 * gain.std() / len(gain) ** 0.5 for gain in gains) > -1e-4
+    else:
+        apart = [np.abs(one - theirs).max() / table.target_scale for one in ours]
+        assert min(apart) < (TOLERANCE if name == "trees" else 1e-3)
+
+
+def row_losses(said: Any, frame: pd.DataFrame, data: Dataset) -> npt.NDArray[Any]:
+    """Return log-losses, or squared errors in units of the target's deviation."""
+    if data.task is Task.regression:
+        return np.asarray(np.square((said - frame[TARGET]) / data.target_scale))
+    places = [data.classes.index(label) for label in frame[TARGET]]
+    return np.asarray(-np.log(said[np.arange(len(said)), places]))
 
 
 def check_same(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], data: Dataset) -> None:

@@ -35,6 +35,7 @@ from automl.running.loop.messages import (
     QuestionAsked,
     ReservationReleased,
     SignalReceived,
+    StartsHeld,
     StopReason,
     SweepFailed,
     TimePassed,
@@ -182,6 +183,8 @@ class SweepLoop:
             case PeerSweepsObserved():
                 self.asking.heard_of(message)
                 self.queue.settle_doubts(message.held)
+            case StartsHeld(refusal):
+                self._placing.hold = refusal
             case TimePassed():
                 pass
         if (deadline := self.deadline()) is not None and now_seconds >= deadline:
@@ -427,7 +430,8 @@ class SweepLoop:
     def _refill(self, execution: AdmittedExecution, now_seconds: float) -> None:
         """Fill a free lane with the next trial of the kind, unless another trial waits first."""
         live = execution.live
-        if execution.kind is None or not live or self.stop is not None:
+        is_closed = self.stop is not None or self._placing.hold is not None
+        if execution.kind is None or not live or is_closed:
             return
         if not self.queue.queued and self._ask_early() is None:
             return

@@ -73,12 +73,13 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    del settings["study"]["copy"], settings["study"]["relative_to"]
+    del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
     del settings["watch"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]
-    for after in ("evaluate", "export", "predict", "register", "status", "compare", "trials"):
+    after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
+    for after in (*after_sweeps, "delete", "archive", "restore"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):

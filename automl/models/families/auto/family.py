@@ -249,15 +249,14 @@ class AutoFamily(Family):
         return None if key is None else FamilyKey(str(params[FAMILY_PARAM]), key)
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
-        """Return the first params of each family, cheap families first, then the second of each."""
-        lists = {name: family.portfolio(dataset) for name, family in self.by_choice.items()}
-        longest = max(map(len, lists.values()))
-        return [
-            {FAMILY_PARAM: name} | {f"{name}_{param}": value for param, value in points[i].items()}
-            for i in range(longest)
-            for name, points in lists.items()
-            if i < len(points)
-        ]
+        """Return the default points of each family, cheap families first, then the next of each."""
+        rounds: dict[int, list[Params]] = {}
+        for name, family in self.by_choice.items():
+            for i, point in enumerate(family.portfolio(dataset)):
+                own = {f"{name}_{param}": value for param, value in point.items()}
+                turn = max(0, i - family.n_default_points + 1)
+                rounds.setdefault(turn, []).append({FAMILY_PARAM: name} | own)
+        return [point for _, points in sorted(rounds.items()) for point in points]
 
     def identity(self) -> Mapping[str, Any]:
         members = self.by_choice.items()

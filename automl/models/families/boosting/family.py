@@ -167,6 +167,7 @@ class BoostingFamily(TableFamily):
 
     heavy = "automl.models.families.boosting.heavy"
     trial_params: ClassVar[type[TableParams]] = BoostingParams
+    n_default_points = 2
     losses = LOSSES
 
     iterations_per_epoch: int = 10
@@ -233,4 +234,5 @@ class CatBoostFamily(BoostingFamily):
 
     heavy = "automl.models.families.boosting.catboost_heavy"
     trial_params = CatBoostParams
+    n_default_points = 1
     option = extra = library = fitting_module = "catboost"
