@@ -58,6 +58,9 @@ def tabpfn_weights(path: Path, n_classes: int) -> None:
     torch.save({"config": config, "state_dict": state, "architecture_name": "tabpfn_v2_5"}, path)
 
 
+WRITERS = {"tabicl": tabicl_weights, "tabpfn": tabpfn_weights}
+
+
 @dataclass(frozen=True)
 class Case:
     """A family, and what writes tiny random weights for it."""
