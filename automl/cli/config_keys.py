@@ -65,10 +65,11 @@ _NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
         "none": ("off", "no", "nop", "nopruner"),
     },
     "model": {
-        "boosting": ("xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gbdt"),
+        "boosting": ("xgboost", "xgb", "gbm", "gbdt"),
         "trees": ("randomforest", "rf", "forest", "extratrees", "decisiontree"),
         "mlp": ("network", "neuralnetwork", "nn", "fnn"),
         "linear": ("logisticregression", "lr", "ridge", "lasso"),
+        "lightgbm": ("lgbm", "lgb"),
         "kernel": ("svm", "svc", "svr", "gaussianprocess", "knn"),
     },
 }

@@ -203,7 +203,7 @@ class TrialReports:
     def restore(self) -> dict[str, Any] | None:
         """Return the state in `last.pt`, and emit its reports again, as `TrialContext.restore`."""
         folder = Path(self.spec.checkpoint_dir)
-        last = find_last_checkpoint(folder, self._files, self.spec.number)
+        last = find_last_checkpoint(folder, self._files, self.spec.trial)
         if last is None:
             return None
         for step, metrics in last.reports.items():
@@ -300,7 +300,7 @@ class TrialReports:
                 logger.warning(
                     "trial %d: report(step=%d) says %s again, and otherwise (%g, then %g): the "
                     "first counts. Count steps up.",
-                    *(self.spec.number, step, name, known[name], numbers[name]),
+                    *(self.spec.trial, step, name, known[name], numbers[name]),
                 )
         return {name: value for name, value in numbers.items() if name not in known}
 
@@ -363,7 +363,7 @@ class TrialReports:
         return best.step == step and not best.has_state and get_state is not None
 
     def _header(self, step: int) -> dict[str, Any]:
-        return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
+        return {"trial": self.spec.trial, "params": dict(self.spec.params), "step": step}
 
     def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
         # A trial that must stop continues later.

@@ -24,6 +24,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         | {"parts": function_parts(config.objective)},
     }
     del identity["objective"]["file"]  # it may move
+    if config.study.repeats > 1:  # older studies have none
+        identity["study"]["repeats"] = config.study.repeats
     if config.refit.of is not None and config.refit.trial is None:
         del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
@@ -31,8 +33,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         # Tables may move. Their contents may not change.
         del identity["data"]["path"], identity["data"]["test_path"]
         del identity["data"]["split_to"]
-        # The findings of these settings are in the columns, and in the data's digest.
-        for found in ("detect", "detect_target", "detect_verbatim"):
+        # The findings of these settings are in the columns and folds, and in the data's digest.
+        for found in ("detect", "detect_target", "detect_verbatim", "folds_by_cost"):
             del identity["data"][found]
         if config.data.validation_fraction is None:  # the split is in the data's digest
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
