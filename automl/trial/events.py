@@ -260,6 +260,9 @@ class SweepEnded:
     best_value: float | None
     failed: bool = False
     """Whether the sweep stopped because its trials kept failing."""
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """The study's metric of the constant prediction on the judged rows, by the prediction's name;
+    empty where there is none."""
 
 
 @dataclass(frozen=True)

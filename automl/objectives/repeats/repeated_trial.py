@@ -22,6 +22,7 @@ from typing import TypeAlias
 from automl.record.disk import open_replacing
 from automl.record.lease import OthersFolderError, TrialFolderFence
 from automl.record.study_files import BEST_CHECKPOINT_FILE
+from automl.record.trial_record import ERROR_SUFFIX
 from automl.trial import (
     CheckpointKind,
     CheckpointWritten,
@@ -44,8 +45,6 @@ from automl.trial import (
 )
 
 logger = logging.getLogger(__name__)
-ERROR_SUFFIX = "_se"
-"""Ends the name of the standard error of a metric over the repeats: `val_loss_se`."""
 _BEFORE_VALUES = (FailedOutcome, OutOfMemoryOutcome, InterruptedOutcome)
 """Outcomes of a repeat that are the trial's, whatever the other repeats came to."""
 StepMeans: TypeAlias = dict[int, dict[str, float]]

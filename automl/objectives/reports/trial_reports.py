@@ -107,6 +107,9 @@ class TrialReports:
     _unwritten: tuple[int, GetState] | None = None
     """The newest report that can still become `last.pt`."""
 
+    part_values: tuple[float, ...] = ()
+    """The values of the trial's folds, once they are known."""
+
     def __post_init__(self) -> None:
         self._due_seconds = self.monotonic() + self.checkpoint_every_seconds
 
@@ -183,6 +186,7 @@ class TrialReports:
             "state": self._files.snapshot(final.state),
         }
         self._best = BestReport(final.step, value, content, has_state=True)
+        self.part_values = final.part_values
         return value
 
     def emit_suggested(self, name: str) -> None:

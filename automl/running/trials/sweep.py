@@ -188,7 +188,7 @@ class SweepRunner:
         with contextlib.closing(self.growing):
             self._train()
             finisher = SweepFinisher(
-                *(self.parts, self.loop.snapshot(), self.display, self.viewer.view),
+                *(self.parts, self.loop.snapshot(), self.display, self.viewer),
                 *(self.view_failures, self.growing, self.refit_step, self._questions),
             )
             return self.executions.closed_by(finisher.finish)
@@ -359,7 +359,7 @@ class SweepRunner:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
         self._retention.trial_ended(outcome.trial)
-        self.viewer.trial_ended()
+        self.viewer.trial_ended(outcome)
         self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in self._questions.found():
