@@ -68,6 +68,8 @@ class StudyConfig:
     """The name that `rename` gives the study."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    repeats: int = 1
+    """Trainings of each trial, each with a seed of its own. The trial's value is their mean."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
 
@@ -98,6 +100,7 @@ class StudyConfig:
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
         check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
+        check("repeats", self.repeats >= 1, "must be at least 1: 1 trains each trial once.")
         check("dir", bool(self.dir), "must name a folder.")
         check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
         self._check_checkpoints()

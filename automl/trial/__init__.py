@@ -38,6 +38,7 @@ from automl.trial.events import (
     TrialsWaited,
     TrialTagged,
     ValuesLogged,
+    standard_error,
 )
 from automl.trial.placement import (
     CPU_LABEL,

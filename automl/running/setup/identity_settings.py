@@ -24,6 +24,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         | {"parts": function_parts(config.objective)},
     }
     del identity["objective"]["file"]  # it may move
+    if config.study.repeats > 1:  # older studies have none
+        identity["study"]["repeats"] = config.study.repeats
     if config.refit.of is not None and config.refit.trial is None:
         del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
@@ -79,7 +81,7 @@ def flat_settings(config: Config) -> dict[str, str]:
         del settings["refit"]
     del settings["data"]["split_to"]
     after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
-    for after in (*after_sweeps, "delete", "archive", "restore"):
+    for after in (*after_sweeps, "enqueue", "stop", "delete", "archive", "restore"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):

@@ -4,8 +4,8 @@
 keep their files, from which they go on, and so do members of the ensemble. The event log says whose
 files are removed before they are, so that MLflow removes its copies, too.
 
-`StartHolds` lets no trial start below `study.min_free_space`. Running trials go on, and what the
-others wait for is shown as it is for memory.
+`StartHolds` lets no trial start below `study.min_free_space`, or while the user has paused the
+sweep. Running trials go on, and what the others wait for is shown as it is for memory.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from automl.admission.refusals import AdmissionRefusal, RefusalKind, gib_text
 from automl.config import StudyConfig
 from automl.record.event_log import EventLog
+from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.running.loop.messages import StartsHeld
 from automl.search.trial_standings import RankedTrial
@@ -102,10 +103,16 @@ class StartHolds:
         """`tell` has the loop handle a message at once, before any that waits."""
         self._study, self._folder, self._tell = study, folder, tell
         self._told: AdmissionRefusal | None = None
+        self.is_paused = False
+        """Whether the user has paused the sweep."""
 
     def look(self, now_seconds: float) -> None:
         """Look at the disk, and tell the loop what has changed. `now_seconds` is monotonic."""
         refusal = disk_refusal(self._study, self._folder)
+        if self.is_paused:
+            command = study_command("resume", self._study)
+            reason = f"waiting: the sweep is paused; go on with: {command}"
+            refusal = AdmissionRefusal(reason, RefusalKind.HELD, for_devices=False)
         if refusal != self._told:
             self._told = refusal
             self._tell(StartsHeld(refusal), now_seconds)

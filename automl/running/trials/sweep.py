@@ -68,6 +68,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.steering import StudySteering
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.running.trials.wait_history import WaitHistory
 from automl.trial import (
@@ -75,6 +76,7 @@ from automl.trial import (
     LOCAL_NODE,
     FailedOutcome,
     ProcessId,
+    PrunedOutcome,
     SweepStarted,
     TooLargeOutcome,
     TrialOutcome,
@@ -176,6 +178,7 @@ class SweepRunner:
             config.tracking.keep_best, parts.study.ranking, parts.log, parts.directory.files
         )
         self._holds = StartHolds(parts.config.study, parts.directory.path, self.loop.handle)
+        self._steering = StudySteering(parts, self.loop, self.carrier, self._holds, self._end)
 
     def run(self) -> int:
         """Run until nothing runs or will run, or cannot be ended. Return the exit code.
@@ -185,7 +188,7 @@ class SweepRunner:
         with contextlib.closing(self.growing):
             self._train()
             finisher = SweepFinisher(
-                *(self.parts, self.loop.snapshot(), self.display, self.viewer.view),
+                *(self.parts, self.loop.snapshot(), self.display, self.viewer),
                 *(self.view_failures, self.growing, self.refit_step, self._questions),
             )
             return self.executions.closed_by(finisher.finish)
@@ -227,6 +230,7 @@ class SweepRunner:
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
         self.loop.take_over(take_over_trials(self.parts.study, self.parts.log.record, self.tell))
+        self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
         message: LoopMessage = TimePassed()
@@ -235,7 +239,13 @@ class SweepRunner:
         if isinstance(message, ReservationReleased):
             self.executions.released(message.key)
         self.loop.handle(message, time.monotonic())
+        self._steer()
         self._show()
+
+    def _steer(self) -> None:
+        """Do what commands ask for."""
+        for line in self._steering.look(time.monotonic()):
+            self.display.say(line)
 
     def _look_after_cluster(self) -> None:
         """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""
@@ -349,7 +359,7 @@ class SweepRunner:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
         self._retention.trial_ended(outcome.trial)
-        self.viewer.trial_ended()
+        self.viewer.trial_ended(outcome)
         self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in self._questions.found():
@@ -369,7 +379,9 @@ class SweepRunner:
             TooLargeOutcome(trial.number, time.time(), found.cause, found.excess, found.at_least),
         )
 
-    def _end(self, trial: PlannedTrial, decided: FailedOutcome | TooLargeOutcome) -> None:
+    def _end(
+        self, trial: PlannedTrial, decided: FailedOutcome | PrunedOutcome | TooLargeOutcome
+    ) -> None:
         started = TrialStarted(trial.number, decided.time, trial.params, device="none")
         self.parts.log.append(started)
         self.parts.log.append(decided)
