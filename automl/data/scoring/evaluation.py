@@ -36,7 +36,7 @@ from automl.data.dataset import (
 )
 from automl.data.features import one_hot_features
 from automl.data.load import load_dataset_with_test
-from automl.data.scoring.metrics import Floats, JudgedPredictions, make_predictions
+from automl.data.scoring.metrics import Floats, JudgedPredictions, Threshold, make_predictions
 from automl.data.tables.frames import Frame
 from automl.trial import (
     ENSEMBLE_NAME,
@@ -295,7 +295,7 @@ def score_predictions(
     seed: int,
     refit: tuple[int | None, Floats] | None = None,
     ensemble: Floats | None = None,
-    thresholds: Mapping[str, float | Floats | None] | None = None,
+    thresholds: Mapping[str, Threshold | None] | None = None,
 ) -> ModelsEvaluated:
     """Return the scores of models and baselines with intervals, and differences from the first.
 
