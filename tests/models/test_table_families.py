@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,12 @@ from automl.data.dataset import Dataset
 from automl.data.features import one_hot_features
 from automl.errors import AutoMLError, ConfigError
 from automl.models.families.auto.family import AutoFamily
+from automl.models.families.boosting import catboost_heavy, lightgbm_heavy
 from automl.models.families.boosting import heavy as boosting
-from automl.models.families.boosting.family import BoostingFamily
+from automl.models.families.boosting.family import BoostingFamily, CatBoostFamily, LightGBMFamily
 from automl.models.families.kernel.family import KernelFamily
 from automl.models.families.linear.family import LinearFamily
-from automl.models.families.table_estimator import TrialFit
+from automl.models.families.table_estimator import TrialFit, row_weights
 from automl.models.families.table_family import TableFamily
 from automl.models.families.tree_arrays import tree_view
 from automl.models.families.trees import heavy as trees
@@ -57,7 +59,15 @@ FAMILIES: dict[str, TableFamily] = {
     "kernel": KernelFamily(landmarks=100),
     "trees": TreesFamily(trees_per_epoch=3),
     "boosting": BoostingFamily(iterations_per_epoch=5),
+    "lightgbm": LightGBMFamily(iterations_per_epoch=5),
+    "catboost": CatBoostFamily(iterations_per_epoch=5),
 }
+INSTALLED = [name for name, family in FAMILIES.items() if not family.missing_extras]
+"""Families whose library is here. Of the extras CI has LightGBM alone: CatBoost takes 333 MB."""
+EACH = [
+    pytest.param(name, marks=[] if name in INSTALLED else pytest.mark.skip(f"{name} is an extra"))
+    for name in FAMILIES
+]
 TOLERANCE = 1e-6
 
 
@@ -117,10 +127,10 @@ for name in sys.argv[2:]:
 def test_a_fit_loads_no_part_of_sklearn_that_its_process_was_not_forked_with(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-c", _FIT_AFTER_THEIR_MODULES, str(tmp_path), *FAMILIES]
+    command = [sys.executable, "-c", _FIT_AFTER_THEIR_MODULES, str(tmp_path), *INSTALLED]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
-    assert done.stdout == "".join(f"{name}: \n" for name in FAMILIES)
+    assert done.stdout == "".join(f"{name}: \n" for name in INSTALLED)
 
 
 def fitting(name: str, data: Dataset, params: Params | None = None) -> TrialFit:
@@ -163,6 +173,63 @@ def test_boosting_says_what_the_librarys_says(
     frame = mixed_frame(len(table.classes) or 1, seed=1)
     rows = view(table.columns, predictor.read(frame))
     check_same(of_predictor(predictor, frame), said(boosted, rows, table), table)
+
+
+@pytest.mark.parametrize("encoding", ["plain", "one_hot"])
+@pytest.mark.parametrize("own", [{}, {"extra_trees": True, "subsample": 0.7}], ids=str)
+def test_lightgbm_says_what_the_librarys_says(
+    table: Dataset, encoding: str, own: Params, tmp_path: Path
+) -> None:
+    params: Params = {"encoding": encoding, "class_weight": "balanced", **own}
+    predictor, _ = trained(tmp_path, "lightgbm", table, params)
+    booster = lightgbm_heavy.unfitted_booster(fitting("lightgbm", table, params))
+    for _ in range(5):
+        booster.update()
+    check_raw_scores(predictor, table, encoding, lambda x: booster.predict(x))
+
+
+@pytest.mark.parametrize("encoding", ["plain", "one_hot"])
+def test_catboost_says_what_the_librarys_says(
+    table: Dataset, encoding: str, tmp_path: Path
+) -> None:
+    catboost = pytest.importorskip("catboost", reason="catboost is an extra")
+    params: Params = {"encoding": encoding, "class_weight": "balanced"}
+    predictor, _ = trained(tmp_path, "catboost", table, params)
+    asked = fitting("catboost", table, params)
+    x, y = table.view(boosting.VIEWS[encoding])[0], asked.targets
+    first = catboost_heavy.first_scores(asked)
+    rows = catboost.Pool(x, y, weight=row_weights(asked), baseline=np.tile(first, (len(x), 1)))
+    model = catboost.CatBoost(catboost_heavy.catboost_params(asked, 0, len(first))).fit(rows)
+
+    def answers(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        raw = model.predict(x).reshape(len(x), -1) + first
+        return forward(raw) if table.task is Task.classification else raw[:, 0]
+
+    check_raw_scores(predictor, table, encoding, answers)
+
+
+def forward(raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Probabilities of classes by raw scores; of two classes, only the second has one."""
+    raw = np.column_stack([np.zeros(len(raw)), raw]) if raw.shape[1] == 1 else raw
+    shares = np.exp(raw - raw.max(1, keepdims=True))
+    return np.asarray(shares / shares.sum(1, keepdims=True))
+
+
+def check_raw_scores(
+    predictor: Predictor,
+    table: Dataset,
+    encoding: str,
+    answers: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+) -> None:
+    """Check new rows, also with missing cells in columns that had none in training."""
+    frame = mixed_frame(len(table.classes) or 1, seed=1)
+    frame.loc[:40, ["a", "b", "kind"]] = None
+    theirs = answers(boosting.VIEWS[encoding](table.columns, predictor.read(frame)))
+    if table.task is Task.regression:
+        theirs = theirs * table.target_scale + table.target_mean
+    elif theirs.ndim == 1:
+        theirs = np.column_stack([1 - theirs, theirs])
+    check_same(of_predictor(predictor, frame), theirs, table)
 
 
 def test_a_linear_model_says_what_the_librarys_says(table: Dataset, tmp_path: Path) -> None:
@@ -239,7 +306,7 @@ def check_same(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], data: Dataset) 
     assert np.abs(ours - theirs).max() / data.target_scale < TOLERANCE
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_rows_that_training_never_saw_the_like_of_are_predicted(
     name: str, table: Dataset, tmp_path: Path
 ) -> None:
@@ -254,7 +321,7 @@ def test_rows_that_training_never_saw_the_like_of_are_predicted(
     assert len(predictor.predict(frame[:0])) == 0
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_what_is_reported_is_what_the_file_says(name: str, table: Dataset, tmp_path: Path) -> None:
     predictor, listener = trained(tmp_path, name, table, epochs=4)
     step, best = min(listener.reports, key=lambda report: report[1]["val_loss"])
@@ -274,7 +341,7 @@ def test_what_is_reported_is_what_the_file_says(name: str, table: Dataset, tmp_p
     assert best["val_loss"] == pytest.approx(loss, rel=1e-5), step
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("n_present", [1, 2])
 def test_classes_without_a_training_row_are_said_to_be_rare(
     name: str, n_present: int, tmp_path: Path
@@ -290,7 +357,7 @@ def test_classes_without_a_training_row_are_said_to_be_rare(
     assert (shares[:, :n_present].sum(axis=1) > 0.97).all()
 
 
-@pytest.mark.parametrize("name", ["trees", "boosting"])
+@pytest.mark.parametrize("name", ["trees", "boosting", "lightgbm"])
 def test_a_trial_ends_once_nothing_better_comes(name: str, tmp_path: Path) -> None:
     table = mixed(tmp_path, 2)
     stopped, whole = (
@@ -302,7 +369,7 @@ def test_a_trial_ends_once_nothing_better_comes(name: str, tmp_path: Path) -> No
     assert losses == [metrics["val_loss"] for _, metrics in whole.reports][: len(losses)]
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_a_pruned_trial_keeps_its_best_model(name: str, tmp_path: Path) -> None:
     predictor, listener = trained(tmp_path, name, mixed(tmp_path, 2), {}, 5, {0: Verdict.PRUNE})
     assert len(listener.reports) == 1
@@ -310,7 +377,7 @@ def test_a_pruned_trial_keeps_its_best_model(name: str, tmp_path: Path) -> None:
     assert predictor.metrics.items() >= listener.reports[0][1].items()
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_threads_change_no_number(name: str, tmp_path: Path) -> None:
     table, found = mixed(tmp_path, 2), []
     for n_threads in (1, 2):
@@ -323,7 +390,7 @@ def test_threads_change_no_number(name: str, tmp_path: Path) -> None:
 
 
 def test_a_model_has_no_network_and_tells_which_columns_matter(tmp_path: Path) -> None:
-    for name in FAMILIES:
+    for name in INSTALLED:
         predictor, _ = trained(tmp_path / name, name, mixed(tmp_path, 2), epochs=4)
         assert predictor.model is None
         assert predictor.to("cpu") is predictor
@@ -373,7 +440,7 @@ def test_a_strangers_tensor_is_no_larger_than_its_file(name: str, tmp_path: Path
 # --- the light side ---
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
     family, training = FAMILIES[name], TrainingConfig()
     request = family.request({}, table, training)
@@ -404,6 +471,10 @@ def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
         ("boosting", {"max_leaf_nodes": 1025}),
         ("boosting", {"l2_regularization": -1}),
         ("boosting", {"max_features": None}),
+        ("lightgbm", {"num_leaves": 1025}),
+        ("lightgbm", {"subsample": 0}),
+        ("lightgbm", {"extra_trees": 1}),
+        ("catboost", {"depth": 11}),
     ],
     ids=str,
 )
@@ -457,7 +528,7 @@ def test_a_number_of_trees_is_one_at_least() -> None:
         BoostingFamily(iterations_per_epoch=0)
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path) -> None:
     data = mixed(tmp_path, 2)
     few = np.flatnonzero(data.train.y == 1)[::10]

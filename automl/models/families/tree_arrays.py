@@ -303,6 +303,8 @@ class _TreeWalk:
 
 LARGEST_TREE_NUMBER = 1e30
 """Largest absolute value of a scaled number in a view: scikit-learn refuses infinite numbers."""
+LARGEST_THRESHOLD = 2 * LARGEST_TREE_NUMBER
+"""Threshold that divides rows as a larger one does: into those with a number and those without."""
 
 
 def tree_view(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float32]:
