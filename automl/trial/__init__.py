@@ -32,6 +32,7 @@ from automl.trial.events import (
     SweepStarted,
     TooLargeOutcome,
     TrialEvent,
+    TrialFilesRemoved,
     TrialOutcome,
     TrialStarted,
     TrialsWaited,

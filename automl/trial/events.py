@@ -406,6 +406,15 @@ class ReportWritten:
 
 
 @dataclass(frozen=True)
+class TrialFilesRemoved:
+    """Checkpoints and program files of trials are removed, since others are better."""
+
+    time: float
+    trials: tuple[int, ...]
+    """Numbers of the trials."""
+
+
+@dataclass(frozen=True)
 class TrialsWaited:
     """Trials waited for something else than their turn, from `time` on."""
 
@@ -417,5 +426,5 @@ class TrialsWaited:
 
 Event: TypeAlias = (
     "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
-    "EnsembleBuilt | ExportTuned | ReportWritten | TrialsWaited"
+    "EnsembleBuilt | ExportTuned | ReportWritten | TrialFilesRemoved | TrialsWaited"
 )
