@@ -343,6 +343,10 @@ class ModelsEvaluated:
     """Whether the ensemble was scored too; only its refit comes before it."""
     refit_of_ensemble: bool = False
     """Whether the refit of the ensemble was scored too, as the first model."""
+    repeated_trial: int | None = None
+    """The trial that was trained again with other seeds; None: none was."""
+    repeated_scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The scores of these trainings by metric."""
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -244,6 +244,18 @@ class EvaluationRows:
             compared = baseline_predictions(data, self.part.rows)
         return ScoredRows(self.kind, self.digest, self.part.y, data.task, unit, compared, data.loss)
 
+    def scored(
+        self,
+        outputs: Floats,
+        threshold: float | None = None,
+        names: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return the scores of a model with these outputs for the rows, by metric."""
+        data = self.dataset
+        unit = data.target_mean, data.target_scale
+        y, loss = self.part.y, data.loss
+        return make_predictions(data.task, outputs, y, *unit, loss, threshold).scored(names)
+
     @property
     def n_repeats(self) -> int:
         """Return how many more rows than by chance equal a row that trained or chose.
@@ -353,10 +365,7 @@ def score_predictions(
 
 def evaluation_loss(evaluation: EvaluationRows, outputs: Floats) -> float:
     """Return the loss of a model with these outputs for the rows."""
-    data = evaluation.dataset
-    scale = data.target_mean, data.target_scale
-    predictions = make_predictions(data.task, outputs, evaluation.part.y, *scale, data.loss)
-    return predictions.scored(["loss"])["loss"]
+    return evaluation.scored(outputs, names=["loss"])["loss"]
 
 
 def take_training_share(evaluation: EvaluationRows, share: float, seed: int) -> EvaluationRows:

@@ -30,7 +30,7 @@ from automl.record.study_files import (
     StudyFiles,
 )
 from automl.record.study_record import StudyRecord, fold_events
-from automl.record.trial_record import TrialRecord
+from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
 from automl.tracking.deliver.mlflow_runs import is_path_below
 from automl.tracking.view.run_update import (
     KIND_TAG,
@@ -64,6 +64,7 @@ from automl.trial import (
     SweepStarted,
     TrialFilesRemoved,
     TrialState,
+    standard_error,
     trial_name,
 )
 
@@ -258,7 +259,10 @@ def evaluated_trial_update(event: ModelsEvaluated, number: int, study_uuid: str)
         start_ms=to_ms(event.time),
         key={STUDY_TAG: study_uuid, TRIAL_TAG: str(number)},
         tags=clean_tags({_TAGS[ModelsEvaluated]: text}),
-        metrics=model_score_points(event, name),
+        metrics=[
+            *model_score_points(event, name),
+            *(repeated_score_points(event) if event.repeated_trial == number else ()),
+        ],
     )
 
 
@@ -275,6 +279,7 @@ def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate
         if name not in names
         for metric, score in scores.items()
     ]
+    points += repeated_score_points(event)
     return _study_update(event, study, "\n".join(lines), points)
 
 
@@ -284,6 +289,18 @@ def model_score_points(event: ModelsEvaluated, name: str) -> list[LoggedPoint]:
         _evaluation_point(event, f"{metric}{end}", value)
         for metric, score in event.scores.get(name, {}).items()
         for end, value in (("", score.value), ("_low", score.low), ("_high", score.high))
+    ]
+
+
+def repeated_score_points(event: ModelsEvaluated) -> list[LoggedPoint]:
+    """Return the mean scores of the trainings with fresh seeds, with their standard errors."""
+    return [
+        _evaluation_point(event, f"{metric}_repeats{end}", value)
+        for metric, scores in event.repeated_scores.items()
+        for end, value in (
+            ("", sum(scores) / len(scores)),
+            (ERROR_SUFFIX, standard_error(scores) or 0.0),
+        )
     ]
 
 
