@@ -22,6 +22,7 @@ ENTRIES = {
     ".": 23,  # the parts themselves, each of which is a line of the layout
     "commands": 24,  # one file for each command
     "data": 20,
+    "record": 16,
 }
 """Folders that may have more entries than `MAX_ENTRIES`, by their path in the package."""
 
