@@ -137,6 +137,8 @@ class Config:
     trials: TrialsConfig = field(default_factory=TrialsConfig)
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
+    undo: bool = False
+    """Whether the command `edit` takes the last edit of a study back."""
 
     def __post_init__(self) -> None:
         decide(self)

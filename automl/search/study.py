@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -20,10 +21,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
-from automl.errors import StorageError
+from automl.errors import ConfigError, StorageError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
-from automl.search.domains import FixedDomain
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
@@ -37,11 +37,12 @@ from automl.search.optuna_trials import (
     unix_seconds,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
-from automl.search.samplers.by_optuna import ParamsProposer
+from automl.search.samplers.by_optuna import ParamsProposer, complete_params
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import SearchSpace
 from automl.search.storage import (
+    AdaptTrial,
     OpenStorage,
     as_asked,
     damage_as_error,
@@ -91,9 +92,7 @@ class Study:
         self,
         config: StudyConfig,
         opened: OpenStorage,
-        space: SearchSpace,
-        propose_from: Callable[[SearchSpace], ParamsProposer],
-        suggester: ParamSuggester | None,
+        rules: StudyRules,
         standings: StudyStandings,
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
@@ -106,12 +105,11 @@ class Study:
         self._metric = config.metric
         self._opened = opened
         self._storage = opened.storage
-        self._space = space
+        self._config, self._rules, self._history = config, rules, rules.history
+        self._space = rules.space
         """The space of the params with which a new trial begins."""
-        self._distributions = optuna_distributions(space)
-        self._propose_from = propose_from
-        self._proposer = propose_from(space)
-        self.suggester = suggester
+        self._distributions = optuna_distributions(rules.space)
+        self.suggester: ParamSuggester | None = None
         """Suggests the params that the objective asks for; None: the whole space is written."""
         self._standings = standings
         self._lock = threading.Lock()
@@ -120,6 +118,7 @@ class Study:
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
+        self._proposer = self._propose_from(rules.space)
 
     @classmethod
     def open(
@@ -136,33 +135,21 @@ class Study:
         the space), StudyInUseError or StorageError.
         """
         space, asks_for_params = rules.space, rules.asks_for_params
-        for number, params in enumerate(config.enqueue):
+        for number, params in enumerate(config.enqueue if not rules.edits else ()):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
         standings = StudyStandings(
             config.decided_direction, rules.pruner, rules.choice, rules.pruners
         )
-        enqueued = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
         opened = opened or open_storage(config.storage, directory)
         try:
-
-            def open_study(sampler: BaseSampler) -> optuna.Study:
-                return load_optuna_study(sampler, opened.storage, study.stored_name)
-
-            def propose_from(space: SearchSpace) -> ParamsProposer:
-                possible = [params_within_space(space, params) for params in enqueued]
-                is_empty = asks_for_params and not optuna_distributions(space)
-                sampler = IndependentSampler() if is_empty else rules.sampler
-                return ParamsProposer(
-                    sampler, space, config.seed, possible, open_study, rules.choice
-                )
-
-            suggester = None
+            study = cls(config, opened, rules, standings)
             if asks_for_params:
-                search = SamplerInputs(space, config.seed, config.enqueue, open_study)
-                suggester = ParamSuggester(search, rules.sampler, opened)
-            study = cls(config, opened, space, propose_from, suggester, standings)
+                inputs = SamplerInputs(space, config.seed, config.enqueue, study._open_for_sampler)
+                study.suggester = ParamSuggester(inputs, rules.sampler, opened)
             with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
+            if rules.edits:  # a grid leaves out what earlier trials tried
+                study._set_space(space)
         except BaseException:
             opened.close()
             raise
@@ -350,9 +337,46 @@ class Study:
     def close(self) -> None:
         self._opened.close()
 
+    def edit(self, rules: StudyRules) -> None:
+        """Ask for further trials by other rules, whose identity is that of the study.
+
+        Raises ConfigError for a space that the sampler cannot take; nothing has changed then.
+        """
+        before = self._rules, self._history, self._space, self._distributions
+        self._rules, self._history = rules, rules.history
+        try:
+            self._set_space(rules.space)
+        except ConfigError:
+            self._rules, self._history, self._space, self._distributions = before
+            raise
+        with self._lock:
+            self._standings.judge_by(rules.pruner, rules.pruners)
+
     def _set_space(self, space: SearchSpace) -> None:
         self._space, self._distributions = space, optuna_distributions(space)
         self._proposer = self._propose_from(space)
+
+    def _propose_from(self, space: SearchSpace) -> ParamsProposer:
+        """Return what proposes trials of the space. Raises ConfigError."""
+        rules, config, history = self._rules, self._config, self._history
+        enqueued = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
+        possible = [params_within_space(space, params) for params in enqueued]
+        is_empty = rules.asks_for_params and not optuna_distributions(space)
+        n_earlier = min(history.n_earlier, self.n_asked)
+        return ParamsProposer(
+            IndependentSampler() if is_empty else rules.sampler,
+            space,
+            config.seed,
+            possible,
+            self._open_for_sampler,
+            rules.choice,
+            [history.as_present(n, self._standings.params(n)) for n in range(n_earlier)],
+        )
+
+    def _open_for_sampler(self, sampler: BaseSampler) -> optuna.Study:
+        distributions, history = self._distributions, self._history
+        adapt: AdaptTrial = partial(history.adapt, distributions=distributions)
+        return load_optuna_study(sampler, self._storage, self.stored_name, adapt)
 
     # --- opening ---
 
@@ -376,12 +400,10 @@ class Study:
         self._opened.sync()
 
     def _take_ended(self, trial: FrozenTrial) -> None:
-        fixed = {
-            p.name: p.domain.value for p in self._space.params if isinstance(p.domain, FixedDomain)
-        }
+        space = self._history.at(trial.number)
         asked_params = as_asked(trial).params
-        known = fixed | asked_params
-        params = {name: known[name] for name in self._space.names if name in known}
+        known = {**space.fixed, **asked_params}
+        params = {name: known[name] for name in space.names if name in known}
         if self.suggester is not None:
             params |= asked_params
             self.suggester.take_ended(trial)
@@ -396,11 +418,12 @@ class Study:
         A trial of another program may lack params; ours are written whole.
         """
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
-        params = self._proposer.complete(trial.number, known)
+        space = self._history.at(trial.number)
+        params = complete_params(space, self._config.seed, trial.number, known)
         if self.suggester is not None:
             params |= trial.params
             self.suggester.take_running(trial)
-        for name, distribution in self._distributions.items():
+        for name, distribution in optuna_distributions(space).items():
             if name in params and name not in trial.params:
                 value = distribution.to_internal_repr(params[name])
                 self._storage.set_trial_param(trial._trial_id, name, value, distribution)

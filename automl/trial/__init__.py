@@ -28,6 +28,7 @@ from automl.trial.events import (
     ScoreDifference,
     ScoreInterval,
     StillRunning,
+    StudyEdited,
     SweepEnded,
     SweepStarted,
     TooLargeOutcome,

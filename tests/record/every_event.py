@@ -28,6 +28,7 @@ from automl.trial import (
     RowsKind,
     ScoreDifference,
     ScoreInterval,
+    StudyEdited,
     SweepEnded,
     SweepStarted,
     TooLargeOutcome,
@@ -61,6 +62,13 @@ EVENTS: list[Event] = [
     SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
     PaceMeasured(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
     ReportWritten(10.7),
+    StudyEdited(
+        *(10.75, "1-a", "ada", 3, {"space.lr": "0.1"}, {"space.lr": "0.2", "space.n": "null"}),
+        space_before='{"lr": 0.1}',
+        space='{"lr": 0.2, "n": null}',
+        defaults={"space.n": "4"},
+        undoes="0-b",
+    ),
     TrialsWaited(10.8, 12.0, "5 GiB asked, 4 free"),
     PaceMeasured(10.5, DeviceKind.GPU, 1e9, 0.25),
     ModelsEvaluated(

@@ -68,6 +68,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.steering import SweepSteering
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.running.trials.wait_history import WaitHistory
 from automl.trial import (
@@ -174,6 +175,7 @@ class SweepRunner:
         )
         self._shown_seconds = 0.0
         self._waits = WaitHistory(parts.log.append)
+        self._steering = SweepSteering(parts, self.loop.asking, display.say)
 
     def run(self) -> int:
         """Run until nothing runs or will run, or cannot be ended. Return the exit code.
@@ -240,6 +242,8 @@ class SweepRunner:
             message = self.messages.get(timeout=TICK_SECONDS)
         if isinstance(message, ReservationReleased):
             self.executions.released(message.key)
+        if self._steering.look(time.monotonic()):
+            self._deadline_seconds = self.refit_step.trials_until_seconds
         self.loop.handle(message, time.monotonic())
         self._show()
 

@@ -29,7 +29,7 @@ from automl.record.study_files import (
     REPORT_FILE,
     StudyFiles,
 )
-from automl.record.study_record import StudyRecord, fold_events
+from automl.record.study_record import StudyRecord, edit_lines, fold_events
 from automl.record.trial_record import TrialRecord
 from automl.tracking.deliver.mlflow_runs import is_path_below
 from automl.tracking.view.run_update import (
@@ -60,6 +60,7 @@ from automl.trial import (
     ModelsEvaluated,
     ReportWritten,
     ScoreDifference,
+    StudyEdited,
     SweepEnded,
     SweepStarted,
     TrialState,
@@ -137,6 +138,8 @@ class StudyRun:
         state, status = _sweep_state(last)
         tags = {STATE_TAG: state}
         tags |= {f"automl.changed.{key}": value for key, value in self.study.changed.items()}
+        if self.study.edits:
+            tags[_TAGS[StudyEdited]] = _edits_text(self.study.edits)
         if isinstance(last, SweepEnded) and last.best_trial is not None:
             tags["automl.best_trial"] = trial_name(last.best_trial)
         still_first = status == "RUNNING" and len(self.study.sweeps) == 1
@@ -154,6 +157,11 @@ class StudyRun:
             end_ms=to_ms(last.time) if status in ("FINISHED", "FAILED") else None,
             files=files if begins else (),
         )
+
+
+def _edits_text(edits: Sequence[StudyEdited]) -> str:
+    """Return who changed what, a line for each edit."""
+    return "\n".join(f"{edit.user}: {'; '.join(edit_lines(edit))}" for edit in edits)
 
 
 def study_note(settings: Mapping[str, str]) -> str:
@@ -227,6 +235,7 @@ _TAGS = {
     EnsembleBuilt: "automl.ensemble",
     ModelsEvaluated: "automl.evaluated",
     ExportTuned: "automl.export",
+    StudyEdited: "automl.edits",
     ReportWritten: "automl.report",
 }
 """The tag of each event: the ensemble's members with their weights; the rows of an evaluation, and
@@ -310,10 +319,10 @@ def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
 
 
 def _study_update(
-    event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten,
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten | StudyEdited,
     study: StudyRef,
     text: str,
-    points: Sequence[LoggedPoint],
+    points: Sequence[LoggedPoint] = (),
 ) -> RunUpdate:
     return RunUpdate(
         name=study.name,
@@ -346,6 +355,8 @@ class StudyValues:
         """The newest ensemble that is not delivered yet."""
         self._report: ReportWritten | None = None
         """The newest report that is not delivered yet."""
+        self._edit: StudyEdited | None = None
+        """The newest edit that is not delivered yet."""
 
     def take(self, event: Event) -> None:
         """Keep an event of the study itself; ignore events of trials."""
@@ -357,12 +368,14 @@ class StudyValues:
             self._ensemble = event
         elif isinstance(event, ReportWritten):
             self._report = event
+        elif isinstance(event, StudyEdited):
+            self._edit = event
 
     def clear(self) -> None:
         """Drop all values, as another sweep delivers them."""
         self.sweeps.clear()
         self._evaluations.clear()
-        self._ensemble = self._report = None
+        self._ensemble = self._report = self._edit = None
 
     def sweeps_update(self, study: StudyRun) -> RunUpdate:
         """Return the update of the study's run by the sweeps' events; at least one is needed."""
@@ -374,6 +387,11 @@ class StudyValues:
             plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
             write(parent, ensemble_run_update(self._ensemble, study.ref, file, plots))
             self._ensemble = None
+
+    def deliver_edits(self, study: StudyRun, parent: str, write: Write) -> None:
+        if self._edit is not None:
+            write(parent, _study_update(self._edit, study.ref, _edits_text(study.study.edits)))
+            self._edit = None
 
     def deliver_report(self, study: StudyRun, parent: str, write: Write) -> None:
         if self._report is not None:
