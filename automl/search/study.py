@@ -7,7 +7,6 @@ journal's format are Optuna's; `storage.py` says which interface of Optuna is us
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +26,11 @@ from automl.record.texts import redact_tag
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
+    mark_enqueued,
     name_metric,
     note_trial_end,
     optuna_distributions,
+    optuna_end,
     optuna_running_trial,
     set_excess,
     trial_outcome_of,
@@ -38,10 +39,11 @@ from automl.search.optuna_trials import (
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
 from automl.search.samplers.by_optuna import ParamsProposer, complete_params
-from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import SamplerInputs
-from automl.search.search_space import SearchSpace
+from automl.search.search_space import EnqueuedPoint, SearchSpace
 from automl.search.storage import (
+    OUTSIDE_SPACE,
+    REQUEST,
     AdaptTrial,
     OpenStorage,
     as_asked,
@@ -59,14 +61,11 @@ from automl.search.study_identity import (
 )
 from automl.search.trial_standings import RankedTrial, ReportPoint, StudyStandings
 from automl.trial import (
-    FailedOutcome,
-    FinishedOutcome,
     MetricsReported,
     ParamQuestion,
     Params,
     ParamsNotSuggested,
     ParamValue,
-    PrunedOutcome,
     SpaceEntry,
     TooLargeOutcome,
     TrialOutcome,
@@ -118,6 +117,8 @@ class Study:
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
+        self.by_request: dict[str, int] = {}
+        """Numbers of the trials that users enqueued while sweeps ran, by their requests."""
         self._proposer = self._propose_from(rules.space)
 
     @classmethod
@@ -175,16 +176,31 @@ class Study:
         if self.suggester is not None and self.suggester.space != self._space:
             self._set_space(self.suggester.space)
         with self._opened.guard():
-            params = self._proposer.propose(number)
+            params = self._proposer.propose(number - len(self.by_request))
             if params is None:
                 return None
             return self._add(number, params)
 
-    def _add(self, number: int, params: Params) -> AskedTrial:
+    def enqueue(self, points: Sequence[EnqueuedPoint]) -> list[AskedTrial]:
+        """Record a user's points as the next trials. Raises ConfigError and StorageError."""
+        for point in points:
+            point.check(self._space)
+        trials = []
+        for point in points:
+            number, inside = self.n_asked, params_within_space(self._space, point.params)
+            params = self._proposer.complete(number, inside) | dict(point.outside(self._space))
+            with self._opened.guard():
+                trials.append(self._add(number, params, point))
+            self.by_request[point.request] = number
+        return trials
+
+    def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
         """Record a new trial in storage and standings."""
         searched = {n: d for n, d in self._distributions.items() if n in params}
         known = {name: params[name] for name in searched}
         trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        if point is not None:
+            mark_enqueued(trial, point, self._space)
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
         self._check_number(number, trial_id)
@@ -192,6 +208,10 @@ class Study:
         with self._lock:
             self._standings.start(params)
         return AskedTrial(number, params)
+
+    def is_running(self, number: int) -> bool:
+        """Return whether a trial of the study has not ended."""
+        return self._standings.is_running(number)
 
     def suggest(self, question: ParamQuestion) -> ParamValue:
         """Return the value of a param that a running trial asks for, and record it.
@@ -270,20 +290,7 @@ class Study:
         which the study takes nothing more.
         """
         assert self._standings.is_running(number), f"trial {number} has ended before"
-        value: float | None = None
-        match outcome:
-            case FinishedOutcome(value=value):
-                assert math.isfinite(value), f"trial {number}: {value} is no result"
-                optuna_state, state = OptunaState.COMPLETE, TrialState.FINISHED
-            case PrunedOutcome(value=best):
-                value = best if math.isfinite(best) else None
-                optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
-            case TooLargeOutcome():
-                optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
-            case FailedOutcome():
-                optuna_state, state = OptunaState.FAIL, TrialState.FAILED
-            case _:
-                raise TypeError(f"{type(outcome).__name__} does not end a trial")
+        optuna_state, state, value = optuna_end(outcome)
         trial_id = self._trial_ids[number]
         with self._opened.guard():
             if isinstance(outcome, TooLargeOutcome):
@@ -358,20 +365,9 @@ class Study:
 
     def _propose_from(self, space: SearchSpace) -> ParamsProposer:
         """Return what proposes trials of the space. Raises ConfigError."""
-        rules, config, history = self._rules, self._config, self._history
-        enqueued = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
-        possible = [params_within_space(space, params) for params in enqueued]
-        is_empty = rules.asks_for_params and not optuna_distributions(space)
-        n_earlier = min(history.n_earlier, self.n_asked)
-        return ParamsProposer(
-            IndependentSampler() if is_empty else rules.sampler,
-            space,
-            config.seed,
-            possible,
-            self._open_for_sampler,
-            rules.choice,
-            [history.as_present(n, self._standings.params(n)) for n in range(n_earlier)],
-        )
+        n_earlier = min(self._history.n_earlier, self.n_asked)
+        earlier = [self._history.as_present(n, self.params(n)) for n in range(n_earlier)]
+        return self._rules.proposer(space, self._config, earlier, self._open_for_sampler)
 
     def _open_for_sampler(self, sampler: BaseSampler) -> optuna.Study:
         distributions, history = self._distributions, self._history
@@ -393,6 +389,8 @@ class Study:
         name_metric(self._storage, self.stored_name, self._metric)
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
+            if (request := trial.system_attrs.get(REQUEST)) is not None:
+                self.by_request[request] = trial.number
             if trial.state.is_finished():
                 self._take_ended(trial)
             else:
@@ -419,9 +417,12 @@ class Study:
         """
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
         space = self._history.at(trial.number)
-        params = complete_params(space, self._config.seed, trial.number, known)
-        if self.suggester is not None:
+        params = complete_params(
+            space, self._config.seed, trial.number, params_within_space(space, known)
+        )
+        if self.suggester is not None or OUTSIDE_SPACE in trial.system_attrs:
             params |= trial.params
+        if self.suggester is not None:
             self.suggester.take_running(trial)
         for name, distribution in optuna_distributions(space).items():
             if name in params and name not in trial.params:

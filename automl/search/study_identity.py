@@ -15,10 +15,15 @@ from typing import Any
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.search.edited_space import SpaceHistory
+from automl.search.optuna_trials import optuna_distributions
+from automl.search.param_suggestions import params_within_space
 from automl.search.pruners.pruner import Pruner
-from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.by_optuna import ParamsProposer
+from automl.search.samplers.random import IndependentSampler
+from automl.search.samplers.sampler import OpenStudy, Sampler
 from automl.search.search_space import SearchSpace
 from automl.trial import Direction, Params, ParamValue, StudyEdited
 
@@ -196,3 +201,22 @@ class StudyRules:
     def history(self) -> SpaceHistory:
         """The spaces that the study has had."""
         return SpaceHistory.from_edits(self.space, self.edits)
+
+    def proposer(
+        self,
+        space: SearchSpace,
+        config: StudyConfig,
+        earlier: Sequence[Params],
+        open_study: OpenStudy,
+    ) -> ParamsProposer:
+        """Return what proposes trials of `space`, the enqueued ones first. Raises ConfigError.
+
+        `earlier` are the params of trials that were asked for in an earlier space.
+        """
+        enqueued = [*config.enqueue, *(params for params in self.portfolio if space.has(params))]
+        possible = [params_within_space(space, params) for params in enqueued]
+        is_empty = self.asks_for_params and not optuna_distributions(space)
+        sampler = IndependentSampler() if is_empty else self.sampler
+        return ParamsProposer(
+            *(sampler, space, config.seed, possible, open_study, self.choice, earlier)
+        )

@@ -28,16 +28,17 @@ from automl.trial.events import (
     ScoreDifference,
     ScoreInterval,
     StillRunning,
-    StudyEdited,
     SweepEnded,
     SweepStarted,
     TooLargeOutcome,
     TrialEvent,
+    TrialFilesRemoved,
     TrialOutcome,
     TrialStarted,
     TrialsWaited,
     TrialTagged,
     ValuesLogged,
+    standard_error,
 )
 from automl.trial.placement import (
     CPU_LABEL,
@@ -76,6 +77,7 @@ from automl.trial.session_protocols import (
     TrialSource,
     single_event_handler,
 )
+from automl.trial.study_edited import StudyEdited
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     LARGEST_INTEGER,

@@ -7,12 +7,14 @@ job of `automl/record/`.
 from __future__ import annotations
 
 import enum
-import json
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from automl.trial.placement import DeviceKind, ProcessId, RequestSource
+from automl.trial.study_edited import StudyEdited
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     CheckpointKind,
@@ -21,6 +23,13 @@ from automl.trial.trial_spec import (
     refit_name,
     trial_name,
 )
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean of `values`; None for fewer than two finite ones."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,14 @@ class FinishedOutcome(TrialOutcome):
 
     state = TrialState.FINISHED
     value: float
+    part_values: tuple[float, ...] = ()
+    """The values of the trial's repeats, whose mean is `value`, or else of its folds; empty for a
+    trial with one model."""
+
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error of `value`; None for fewer than two parts."""
+        return standard_error(self.part_values)
 
 
 @dataclass(frozen=True)
@@ -244,6 +261,9 @@ class SweepEnded:
     best_value: float | None
     failed: bool = False
     """Whether the sweep stopped because its trials kept failing."""
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """The study's metric of the constant prediction on the judged rows, by the prediction's name;
+    empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -383,6 +403,15 @@ class ReportWritten:
 
 
 @dataclass(frozen=True)
+class TrialFilesRemoved:
+    """Checkpoints and program files of trials are removed, since others are better."""
+
+    time: float
+    trials: tuple[int, ...]
+    """Numbers of the trials."""
+
+
+@dataclass(frozen=True)
 class TrialsWaited:
     """Trials waited for something else than their turn, from `time` on."""
 
@@ -392,38 +421,8 @@ class TrialsWaited:
     reason: str
 
 
-@dataclass(frozen=True)
-class StudyEdited:
-    """The owner of a study changed its space, its totals, its sampler or its pruner."""
-
-    time: float
-    id: str
-    """The unique name of the edit; one that is repeated counts once."""
-    user: str
-    n_trials: int
-    """The number of trials that the study had asked for before."""
-    before: Mapping[str, str]
-    """The changed settings as they were, as JSON by key (`space.lr`); those that were not there are
-    missing."""
-    after: Mapping[str, str]
-    """The changed settings as they are from now on; those that were taken out are missing."""
-    space_before: str = ""
-    """The search space before, whole and as JSON; empty: the space did not change."""
-    space: str = ""
-    """The search space from now on, in the same form."""
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    """The values, as JSON, that earlier trials had of the params that were added."""
-    undoes: str = ""
-    """The `id` of the edit that this one takes back; empty: it takes none back."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value that is no JSON, which no sweep writes."""
-        for values in (self.before, self.after, self.defaults):
-            for text in values.values():
-                json.loads(text)
-
-
 Event: TypeAlias = (
     "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
-    "EnsembleBuilt | ExportTuned | ReportWritten | TrialsWaited | StudyEdited"
+    "EnsembleBuilt | ExportTuned | ReportWritten | TrialFilesRemoved | TrialsWaited | "
+    "StudyEdited"
 )

@@ -32,6 +32,7 @@ from automl.trial import (
     SweepEnded,
     SweepStarted,
     TooLargeOutcome,
+    TrialFilesRemoved,
     TrialStarted,
     TrialState,
     TrialsWaited,
@@ -70,6 +71,7 @@ EVENTS: list[Event] = [
         undoes="0-b",
     ),
     TrialsWaited(10.8, 12.0, "5 GiB asked, 4 free"),
+    TrialFilesRemoved(10.9, (3, 5)),
     PaceMeasured(10.5, DeviceKind.GPU, 1e9, 0.25),
     ModelsEvaluated(
         11.5,

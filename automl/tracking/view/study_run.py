@@ -63,6 +63,7 @@ from automl.trial import (
     StudyEdited,
     SweepEnded,
     SweepStarted,
+    TrialFilesRemoved,
     TrialState,
     trial_name,
 )
@@ -357,6 +358,8 @@ class StudyValues:
         """The newest report that is not delivered yet."""
         self._edit: StudyEdited | None = None
         """The newest edit that is not delivered yet."""
+        self.removed: list[int] = []
+        """Trials whose files are removed here, and not in MLflow yet."""
 
     def take(self, event: Event) -> None:
         """Keep an event of the study itself; ignore events of trials."""
@@ -370,11 +373,14 @@ class StudyValues:
             self._report = event
         elif isinstance(event, StudyEdited):
             self._edit = event
+        elif isinstance(event, TrialFilesRemoved):
+            self.removed += event.trials
 
     def clear(self) -> None:
         """Drop all values, as another sweep delivers them."""
         self.sweeps.clear()
         self._evaluations.clear()
+        self.removed.clear()
         self._ensemble = self._report = self._edit = None
 
     def sweeps_update(self, study: StudyRun) -> RunUpdate:
