@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from automl.trial.placement import DeviceKind, ProcessId, RequestSource
+from automl.trial.study_edited import StudyEdited
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     CheckpointKind,
@@ -426,5 +427,6 @@ class TrialsWaited:
 
 Event: TypeAlias = (
     "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
-    "EnsembleBuilt | ExportTuned | ReportWritten | TrialFilesRemoved | TrialsWaited"
+    "EnsembleBuilt | ExportTuned | ReportWritten | TrialFilesRemoved | TrialsWaited | "
+    "StudyEdited"
 )

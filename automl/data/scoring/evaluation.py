@@ -247,7 +247,7 @@ class EvaluationRows:
     def scored(
         self,
         outputs: Floats,
-        threshold: float | None = None,
+        threshold: Threshold | None = None,
         names: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return the scores of a model with these outputs for the rows, by metric."""

@@ -39,6 +39,8 @@ class SamplerInputs:
     open_study: OpenStudy
     choice: str | None = None
     """The param that tells the kind of a trial, on which other params depend; None: one kind."""
+    earlier: Sequence[Params] = ()
+    """Params of the trials that were asked for in an earlier space, as the present one has them."""
 
 
 class OpenSampler(Protocol):
