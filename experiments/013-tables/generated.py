@@ -311,3 +311,16 @@ def drift(random: Random) -> pd.DataFrame:
     turn = day / 1000 * np.pi / 2
     target = np.cos(turn) * x[:, 0] + np.sin(turn) * x[:, 1] + x[:, 2] ** 2 + day / 500
     return numbers(x, target + random.normal(scale=0.5, size=4000)).assign(day=day)
+
+
+@kind
+def loans(random: Random) -> pd.DataFrame:
+    """Debt divided by income decides, and what a region and a product are together."""
+    n = 4000
+    income, debt = random.lognormal(10, 0.5, size=n), random.lognormal(9, 0.8, size=n)
+    region, product = random.integers(6, size=n), random.integers(8, size=n)
+    logit = 4 * np.tanh(3 * (debt / income - 0.4)) + 2 * random.normal(size=(6, 8))[region, product]
+    frame = numbers(random.normal(size=(n, 4)), classes(random, logit))
+    frame["income"], frame["debt"] = income.round(2), debt.round(2)
+    frame["region"] = [f"region {code}" for code in region]
+    return frame.assign(product=[f"product {code}" for code in product])
