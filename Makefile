@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check slow format lint types test-and-types recipes soak test-gpu bench-gpu mutants clean
+.PHONY: help sweep test check slow format lint types test-and-types recipes soak test-gpu bench-gpu faults mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -54,6 +54,10 @@ bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported
 	$(BIN)/python experiments/014-gpu/bench_gpu.py
 
 bench-peers: .venv-peers/installed .venv-peers-tables/installed .venv-peers-autogluon/installed ## Install the peers of experiments/001-throughput and 013-tables
+
+FAULT_POINTS ?= 100000
+faults: .venv/installed ## Let each write of a sweep fail or be its last, with strace; hours (FAULT_POINTS=40: that many of each)
+	FAULT_POINTS=$(FAULT_POINTS) $(BIN)/python -m pytest -n 0 -m slow tests/faults
 
 mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)
 	$(BIN)/python -m tests.mutants.run $(ONLY)

@@ -64,6 +64,8 @@ class RefusalKind(enum.Enum):
     """No device that is left could hold it; a lost one could, if it came back."""
     DRAINED = "drained"
     """No device that is well could hold it; a faulty one, which may well recover, could."""
+    HELD = "held"
+    """No trial at all may start now, whatever the devices have."""
 
 
 @dataclass(frozen=True)

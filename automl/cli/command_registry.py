@@ -59,10 +59,14 @@ class Command:
     stored: StoredPart = StoredPart.NOTHING
     which: StudyChoice = StudyChoice.NAMED
     """The study that is taken if none is named; without meaning if `stored` is NOTHING."""
+    file: str = ""
+    """The module in `automl/commands/` whose function of the command's name runs it; empty: a
+    module of the command's name, whose function is `run`."""
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
-        run: Run = importlib.import_module(f"automl.commands.{self.name}").run
+        module = importlib.import_module(f"automl.commands.{self.file or self.name}")
+        run: Run = getattr(module, self.name if self.file else "run")
         return run
 
 
@@ -156,6 +160,48 @@ _ALL = (
         "release",
         "evaluate, refit, evaluate, export and register study.name's winner; again: goes on",
         StoredPart.WHOLE,
+    ),
+    Command(
+        "enqueue",
+        "have study.name=NAME try params='{lr: 0.01}', or the rows of from=FILE.csv, next",
+        StoredPart.WHOLE,
+        file="steering",
+    ),
+    Command(
+        "stop",
+        "stop trial=7 of a study (as=pruned, or as=interrupted), or its sweep as Ctrl-C does",
+        StoredPart.STORES,
+        StudyChoice.NEWEST,
+        file="steering",
+    ),
+    Command(
+        "pause",
+        "have the sweep of a study start no more trials; resume study.name=NAME goes on",
+        StoredPart.STORES,
+        StudyChoice.NEWEST,
+        file="steering",
+    ),
+    Command(
+        "rename",
+        "give study.name=NAME another name, study.new_name, here and in MLflow",
+        StoredPart.STORES,
+        file="upkeep",
+    ),
+    Command(
+        "delete",
+        "delete study.name=NAME, with its runs in MLflow; asks first, --yes does not",
+        StoredPart.STORES,
+        file="upkeep",
+    ),
+    Command(
+        "archive",
+        "write a study as one file, archive.output, which restore opens on any machine",
+        file="upkeep",
+    ),
+    Command(
+        "restore",
+        "make a study of the file restore.input, perhaps as study.name=NAME",
+        file="upkeep",
     ),
     Command(
         "list",

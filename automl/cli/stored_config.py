@@ -133,6 +133,7 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
     plain["study"]["copy"] = None  # answers a question about one folder
+    plain["study"]["new_name"] = None
     plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # the split is written once
     whole = add_defaults_list(composed, _drop_credentials(plain))

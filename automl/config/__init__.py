@@ -14,7 +14,10 @@ from typing import Any
 
 from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
 from automl.config.commands import (
+    ArchiveConfig,
     CompareConfig,
+    DeleteConfig,
+    EnqueueConfig,
     EvaluateConfig,
     ExportConfig,
     ExportFormat,
@@ -23,7 +26,10 @@ from automl.config.commands import (
     RefitConfig,
     RefitMembers,
     RegisterConfig,
+    RestoreConfig,
     StatusConfig,
+    StopConfig,
+    StoppedAs,
     TableFormat,
     TrialsConfig,
     UIConfig,
@@ -61,6 +67,7 @@ __all__ = [
     "STUDY_NAME_PATTERN",
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
+    "ArchiveConfig",
     "AutoSetting",
     "ChooseDevice",
     "ColumnKind",
@@ -68,8 +75,10 @@ __all__ = [
     "Config",
     "DataConfig",
     "DataKind",
+    "DeleteConfig",
     "DevicesConfig",
     "DevicesKind",
+    "EnqueueConfig",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
@@ -88,8 +97,11 @@ __all__ = [
     "RefitConfig",
     "RefitMembers",
     "RegisterConfig",
+    "RestoreConfig",
     "SamplerConfig",
     "StatusConfig",
+    "StopConfig",
+    "StoppedAs",
     "StudyConfig",
     "SurveyKind",
     "TableFormat",
@@ -135,6 +147,11 @@ class Config:
     status: StatusConfig = field(default_factory=StatusConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     trials: TrialsConfig = field(default_factory=TrialsConfig)
+    enqueue: EnqueueConfig = field(default_factory=EnqueueConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
+    delete: DeleteConfig = field(default_factory=DeleteConfig)
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+    restore: RestoreConfig = field(default_factory=RestoreConfig)
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
 

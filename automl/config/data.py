@@ -69,7 +69,7 @@ class DataConfig:
     """A separate test table; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float | None = VALIDATION_FRACTION
     """Share of the rows that choose among trials. null (data=csv): 0.1 where data.folds=auto makes
-    no folds, there being many rows, else 0.2."""
+    no folds, there being more than 20,000 rows, else 0.2."""
     test_fraction: float | None = 0.2
     """Share of the rows that no sweep ever sees (where `test_path` is none); 0: none. null
     (data=csv): 0 with model=auto, else 0.2."""
@@ -80,6 +80,9 @@ class DataConfig:
     but the test part train and judge; 1: one, judged by the validation part; auto: 5, from three
     divisions of the rows below 1,000, and 1 above 20,000. null (data=csv): auto with model=auto,
     except with data.sweep_rows, else 1."""
+    folds_by_cost: bool = False
+    """data.folds=auto makes fewer models of wide tables, whose models take long (data=csv sets it);
+    false: the rows alone decide, as in older studies."""
     group: str | None = None
     """Column that says which rows belong together (a patient, a shop): all rows of a group are in
     one part, or fold. It is not learned from."""
@@ -143,11 +146,11 @@ class DataConfig:
             rule = "is for a table of yours: add data=csv, or leave it out."
             check_setting(not names, "data.columns", names, rule)
 
-    def held_out(self, *, has_folds: bool) -> float:
+    def held_out(self, *, has_folds: bool, few_rows: bool = False) -> float:
         """Return the share of the rows that choose among trials, with or without folds."""
         if self.validation_fraction is not None:
             return self.validation_fraction
-        many_rows = self.folds == "auto" and not has_folds
+        many_rows = self.folds == "auto" and not has_folds and not few_rows
         return FRACTION_OF_MANY if many_rows else VALIDATION_FRACTION
 
     def _check_folds(self) -> None:

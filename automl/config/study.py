@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from automl.config.checks import check_positive, check_setting, checker
+from automl.config.checks import check_positive, check_setting, checker, parse_bytes
 from automl.trial import Direction
 
 STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -51,6 +51,9 @@ class StudyConfig:
     of a metric of the built-in training (val_auc: maximize), else minimize."""
     seed: int = 0
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
+    min_free_space: str | None = None
+    """Free space of the study's disk, such as 10GiB, below which no new trial starts; none: trials
+    start until the disk is full."""
     storage: str | None = None
     """none: a journal in the study directory; postgresql://…: a study that sweeps on several
     machines work on together, each by the same command; else an Optuna storage URL."""
@@ -61,8 +64,12 @@ class StudyConfig:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
     copy: bool | None = None
     """Set once for a folder that was moved (false) or copied (true: a study of its own)."""
+    new_name: str | None = None
+    """The name that `rename` gives the study."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    repeats: int = 1
+    """Trainings of each trial, each with a seed of its own. The trial's value is their mean."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
 
@@ -81,17 +88,21 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         check = checker("study", self)
-        check(
-            "name",
-            self.name is None or STUDY_NAME_PATTERN.fullmatch(self.name) is not None,
-            "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a letter "
-            "or digit.",
-        )
+        for name in ("name", "new_name"):
+            value = getattr(self, name)
+            check(
+                name,
+                value is None or STUDY_NAME_PATTERN.fullmatch(value) is not None,
+                "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
+                "letter or digit.",
+            )
         check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
         check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
+        check("repeats", self.repeats >= 1, "must be at least 1: 1 trains each trial once.")
         check("dir", bool(self.dir), "must name a folder.")
+        check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
         self._check_checkpoints()
 
     def _check_checkpoints(self) -> None:
@@ -120,6 +131,12 @@ class StudyConfig:
     def decided_n_trials(self) -> int:
         """Return the number of trials in all. A `Config` decides it where it is left open."""
         return DEFAULT_N_TRIALS if self.n_trials is None else self.n_trials
+
+    @property
+    def min_free_bytes(self) -> int | None:
+        """Return the free bytes below which nothing starts; None: the disk is not looked at."""
+        space = self.min_free_space
+        return None if space is None else parse_bytes("study.min_free_space", space)
 
     @property
     def shared(self) -> bool:
@@ -167,7 +184,14 @@ class TrackingConfig:
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
     """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
+    keep_best: int | None = None
+    """Number of best trials that keep their checkpoints and program files, here and in MLflow;
+    those of other trials are removed when they have ended. none: all keep them."""
     inside: TrackingInside = TrackingInside.follow
     """Values that an objective logs through MLflow go to its trial's run. If it sets an address
     itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
     address, or are redirected to the trial's run."""
+
+    def __post_init__(self) -> None:
+        is_count = self.keep_best is None or self.keep_best >= 1
+        checker("tracking", self)("keep_best", is_count, "must be at least 1.")

@@ -166,10 +166,11 @@ def dataset_notes(
     )
     notes.append(f"{how}: {parts}, {test}{stratified}.")
     n_rows = len(split.train) + len(split.validation)
-    if config.folds == "auto" and len(split.validation) and n_rows > MAX_FOLDED_ROWS:
-        notes.append(
-            f"data.folds=auto: a single hold-out, there being over {MAX_FOLDED_ROWS:,} rows."
-        )
+    if config.folds == "auto" and len(split.validation):
+        why = f"over {MAX_FOLDED_ROWS:,} rows."
+        if n_rows <= MAX_FOLDED_ROWS:
+            why = "so many columns that a model takes minutes; data.folds=5 divides the rows."
+        notes.append(f"data.folds=auto: a single hold-out, there being {why}")
     notes += folds_note(source.y[split.train], split.folds, source.target.classes)
     if not split.folds and source.target.classes:
         notes += _rare_note(source.y.astype(np.int64), split.train, source.target.classes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -23,25 +24,46 @@ FEW_ROWS, N_REPEATS = 1_000, 3
 MAX_FOLDED_ROWS = 20_000
 """Above this many rows, a tenth of them tells trials apart, and five models cost more than they
 gain."""
+MAX_REPEATED_SECONDS, MAX_FOLDED_SECONDS = 10, 60
+"""Where a boosted model takes longer than this by estimate, auto makes one division of the rows, or
+a single hold-out. For 500 rows that is from some 300 columns, or some 1,900."""
+_CELL_SECONDS, _COLUMN_ROWS = 8e-6, 3_500
+"""Seconds of one core for a cell and 400 trees, and number of rows that cost as much as a column's
+histograms (experiments/020-long)."""
 _MIN_TRAIN = 2
 
 Kinds = npt.NDArray[np.int64]
 """(N,) numbers of the rows' classes or groups, from 0."""
 
 
-def decide_n_folds(setting: int | str, n_rows: int, n_most: int) -> int:
-    """Return the number of folds of one division of the rows, by `data.folds`.
+@dataclass(frozen=True)
+class TableSize:
+    """The size of the rows that train and judge, which decides how many models a trial trains."""
 
-    1 means a single hold-out. `n_most` is the largest possible number, since groups stay together.
-    """
-    if setting != "auto":
-        return int(setting)
-    return 1 if n_rows > MAX_FOLDED_ROWS else max(2, min(AUTO, n_most))
+    n_rows: int
+    n_columns: int = 0
+    """Number of columns, if they count; 0: the rows alone do."""
 
+    @property
+    def model_seconds(self) -> float:
+        """About how many seconds of one core a boosted model takes; 0 if columns do not count."""
+        return self.n_columns * (self.n_rows + _COLUMN_ROWS) * _CELL_SECONDS
 
-def decide_n_repeats(setting: int | str, n_rows: int) -> int:
-    """Return the number of divisions of the rows, by `data.folds`."""
-    return N_REPEATS if setting == "auto" and n_rows < FEW_ROWS else 1
+    def n_folds(self, setting: int | str, n_most: int) -> int:
+        """Return the number of folds of one division of the rows, by `data.folds`.
+
+        1 means a single hold-out. `n_most` is the largest possible number, since groups stay
+        together.
+        """
+        if setting != "auto":
+            return int(setting)
+        is_large = self.n_rows > MAX_FOLDED_ROWS or self.model_seconds > MAX_FOLDED_SECONDS
+        return 1 if is_large else max(2, min(AUTO, n_most))
+
+    def n_repeats(self, setting: int | str) -> int:
+        """Return the number of divisions of the rows, by `data.folds`."""
+        is_small = self.n_rows < FEW_ROWS and self.model_seconds <= MAX_REPEATED_SECONDS
+        return N_REPEATS if setting == "auto" and is_small else 1
 
 
 def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[RowFold]:

@@ -31,7 +31,7 @@ from automl.data.dataset import (
     make_disc,
 )
 from automl.data.dataset_notes import dataset_notes, folds_note, pair_notes
-from automl.data.folds import decide_n_folds, decide_n_repeats, folds_at_random
+from automl.data.folds import TableSize, folds_at_random
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _prepare(
     from automl.data.tables.table_sources import load_digits_source, load_table_source
 
     source = load_digits_source() if config.kind is DataKind.digits else load_table_source(config)
-    split = split_rows(source.y, config, source.related)
+    split = split_rows(source.y, config, source.related, source.frame.shape[1])
     if refit is not None:
         split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
     preprocessing = source.preprocessing or _learn_preprocessing(
@@ -324,12 +324,12 @@ def _disc_folds(
     With folds, the points that would choose among trials train, too.
     """
     whole = join_parts(train, validation)
-    n_folds = decide_n_folds(config.folds, len(whole), len(whole))
+    n_folds = TableSize(len(whole)).n_folds(config.folds, len(whole))
     if n_folds == 1:
         return train, validation, ()
     folds = [
         replace(fold, repeat=repeat)
-        for repeat in range(decide_n_repeats(config.folds, len(whole)))
+        for repeat in range(TableSize(len(whole)).n_repeats(config.folds))
         for fold in folds_at_random(whole.y.astype(np.int64), n_folds, config.split_seed + repeat)
     ]
     no_rows = np.zeros(0, np.int64)

@@ -19,10 +19,10 @@ from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.data import cells
 from automl.data.dataset import RefitRows, RowFold, Targets
 from automl.data.folds import (
+    MAX_FOLDED_ROWS,
     Kinds,
+    TableSize,
     cuts_in_order,
-    decide_n_folds,
-    decide_n_repeats,
     folds_at_random,
     folds_in_order,
     folds_of_groups,
@@ -69,18 +69,25 @@ class RowSplit:
     """The folds of a trial, by places in `train`; empty: `validation` judges."""
 
 
-def split_rows(y: Targets, config: DataConfig, related: RelatedRows = UNRELATED_ROWS) -> RowSplit:
+def split_rows(
+    y: Targets, config: DataConfig, related: RelatedRows = UNRELATED_ROWS, n_columns: int = 0
+) -> RowSplit:
     """Split the rows by `data.split_seed`, evenly by class where `y` (N,) holds class numbers.
 
+    `n_columns` of the table decide with its rows how many folds there are (`data.folds_by_cost`).
     Rows that belong together or are in order are split by `related`. Raises ConfigError when there
     are too few rows.
     """
     n_rows = len(y)
     share = 0.0 if config.test_path is not None else config.test_fraction or 0.0
     n_test = max(1, round(n_rows * share)) if share else 0
-    if config.folds != 1 and (split := _with_folds(y, n_test, config, related)) is not None:
+    if (
+        config.folds != 1
+        and (split := _with_folds(y, n_test, config, related, n_columns)) is not None
+    ):
         return split
-    n_validation = max(1, round(n_rows * config.held_out(has_folds=False)))
+    held_out = config.held_out(has_folds=False, few_rows=n_rows - n_test <= MAX_FOLDED_ROWS)
+    n_validation = max(1, round(n_rows * held_out))
     n_least = _MIN_TRAIN + 1 + (n_test > 0)
     if n_rows - n_test - n_validation < _MIN_TRAIN:
         raise ConfigError(
@@ -102,7 +109,7 @@ def split_rows(y: Targets, config: DataConfig, related: RelatedRows = UNRELATED_
 
 
 def _with_folds(
-    y: Targets, n_test: int, config: DataConfig, related: RelatedRows
+    y: Targets, n_test: int, config: DataConfig, related: RelatedRows, n_columns: int
 ) -> RowSplit | None:
     """Return a split with folds, or None where a single hold-out is enough.
 
@@ -114,11 +121,13 @@ def _with_folds(
     _check_any_left(len(y), n_test, config)
     train, test, stratified = _test_rows(len(y), n_test, strata, config.split_seed, related)
     train = np.sort(train)
-    n_folds = decide_n_folds(config.folds, len(train), _n_most(train, related))
+    size = TableSize(len(train), n_columns if config.folds_by_cost else 0)
+    n_folds = size.n_folds(config.folds, _n_most(train, related))
     if n_folds == 1:
         return None
     classes = y[train].astype(np.int64) if is_classes else np.zeros(len(train), np.int64)
-    folds = _folds(train, classes, n_folds, config, related)
+    n_repeats = 1 if related.times is not None else size.n_repeats(config.folds)
+    folds = _folds(train, classes, (n_folds, n_repeats), config.split_seed, related)
     stratified &= related.groups is None and related.times is None
     return RowSplit(train, train[:0], np.sort(test), train[:0], stratified, tuple(folds))
 
@@ -142,19 +151,22 @@ def _n_most(rows: Rows, related: RelatedRows) -> int:
 
 
 def _folds(
-    rows: Rows, classes: Kinds, n_folds: int, config: DataConfig, related: RelatedRows
+    rows: Rows, classes: Kinds, numbers: tuple[int, int], seed: int, related: RelatedRows
 ) -> list[RowFold]:
-    """Return the folds of all divisions of the rows, as places in `rows`."""
+    """Return the folds of all divisions of the rows, as places in `rows`.
+
+    `numbers` are those of the folds of a division, and of the divisions.
+    """
+    n_folds, n_repeats = numbers
     if related.times is not None:
         return folds_in_order(related.times[rows], n_folds)
     found = []
-    for repeat in range(decide_n_repeats(config.folds, len(rows))):
-        seed = config.split_seed + repeat
+    for repeat in range(n_repeats):
         if related.groups is None:
-            folds = folds_at_random(classes, n_folds, seed)
+            folds = folds_at_random(classes, n_folds, seed + repeat)
         else:
             groups = np.unique(related.groups[rows], return_inverse=True)[1]
-            folds = folds_of_groups(groups, classes, n_folds, seed)
+            folds = folds_of_groups(groups, classes, n_folds, seed + repeat)
         found += [RowFold(fold.train, fold.judged, repeat) for fold in folds]
     return found
 

@@ -146,6 +146,28 @@ class Family(ModelConfig, ABC):
     max_auto_rows: ClassVar[int | None] = None
     """Number of rows above which `model=auto` leaves the family out; None: no limit."""
 
+    option: ClassVar[str | None] = None
+    """Name of the family in `model=NAME`; None: the name of its folder."""
+
+    extra: ClassVar[str | None] = None
+    """Name of the library that trains, if it is no dependency but an extra of this package of the
+    same name; None: all that trains is installed."""
+
+    @property
+    def missing_extras(self) -> Sequence[str]:
+        """Names of the extras that the family trains with and that are not installed."""
+        return [] if self.extra is None or find_spec(self.extra) is not None else [self.extra]
+
+    def check_ready(self) -> None:
+        """Raise ConfigError unless all that a trial needs is here, such as extras."""
+        if missing := self.missing_extras:
+            listed = ",".join(missing)
+            raise ConfigError(
+                f"model={family_name(self)}: {listed} must be installed to train such models: "
+                f"pip install 'automl-sweep[{listed}]'. A new study may leave it out of "
+                "model.families."
+            )
+
     library: ClassVar[str] = "torch"
     """Name of the library that trains. A process that trains only families of other libraries never
     loads torch; only torch trains on GPUs."""
@@ -162,6 +184,9 @@ class Family(ModelConfig, ABC):
 
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """File formats that `export` can write of the family's models."""
+
+    no_export_reason: ClassVar[str] = ""
+    """Why `export` writes no file of the family's models, for messages."""
 
     weighs_classes: ClassVar[bool] = False
     """Whether the family has the param `class_weight`."""
@@ -196,15 +221,20 @@ class Family(ModelConfig, ABC):
         """Return params that did well on many tables, the best first.
 
         A study tries them before what a sampler proposes. They stand in `portfolio.yaml` beside the
-        family.
+        family, or in `NAME_portfolio.yaml` for an `option` of its own.
         """
-        path = Path(inspect.getfile(type(self))).with_name("portfolio.yaml")
+        file_name = "portfolio.yaml" if self.option is None else f"{self.option}_portfolio.yaml"
+        path = Path(inspect.getfile(type(self))).with_name(file_name)
         if not path.exists():
             return ()
         import yaml  # which `--help` does without
 
         points: list[Params] = yaml.safe_load(path.read_text())
         return points
+
+    n_default_points: ClassVar[int] = 1
+    """Number of first points of the portfolio that have the library's defaults among them;
+    `model=auto` tries these of all families before the other points."""
 
     heavy: ClassVar[str]
     """Name of the module whose `SIDE` is the `HeavySide`; imported only where it is needed."""
@@ -276,7 +306,10 @@ class TrainedModel(Protocol):
 
 @functools.cache
 def load_families() -> dict[str, type[Family]]:
-    """Return the class of each option of `model=`, which `families/NAME/family.py` defines."""
+    """Return the class of each option of `model=`, which `families/NAME/family.py` defines.
+
+    The file may define several families of one kind, of which all but one name their `option`.
+    """
     package = importlib.import_module("automl.models.families")
     found: dict[str, type[Family]] = {}
     for info in pkgutil.iter_modules(package.__path__):
@@ -284,7 +317,7 @@ def load_families() -> dict[str, type[Family]]:
             module = importlib.import_module(f"automl.models.families.{info.name}.family")
             for cls in vars(module).values():
                 if _is_option(cls) and cls.__module__ == module.__name__:
-                    found[info.name] = cls
+                    found[cls.option or info.name] = cls
     return found
 
 

@@ -257,6 +257,27 @@ def settle_place_unlocked(directory: Path, study: StudyConfig) -> StudyPlace | N
         return settle_place(directory, study, stored.study_uuid, stored.name)
 
 
+def settle_restored_place(directory: Path, target: Path, study: StudyConfig) -> bool:
+    """Store the place and uuid of a study that was restored in `directory` and goes to `target`.
+
+    Return whether it becomes a study of its own: `study.copy` says so, or the original still stands
+    where it was. Raises ConfigError for a copy or another name of a study in a database.
+    """
+    stored = read_study_place(directory)
+    if stored is None:  # it has not begun
+        return False
+    copy = study.copy
+    if copy is None:
+        original = read_study_place(Path(stored.path))
+        copy = original is not None and original.study_uuid == stored.study_uuid
+    here = replace(_current_place(directory, stored.study_uuid), path=str(target.absolute()))
+    place = decide_place(replace(stored, inode=0), here, copy)
+    if not StudyFiles(directory).journal.exists() and (copy or place.name != stored.name):
+        raise _copy_in_database_error(study)
+    write_durably(StudyFiles(directory).place, json.dumps(asdict(place)) + "\n")
+    return copy
+
+
 def decide_place(stored: StudyPlace, here: StudyPlace, copy: bool | None) -> StudyPlace:
     """Return the place from now on of a study that stood at `stored` and stands `here`.
 

@@ -21,6 +21,7 @@
     refits/           a folder per refit, which is a small study by itself
     release.json      the finished steps of a release, with their results            durable
     lock              held by its sweep
+    requests/         what commands ask its sweep for, and its answers                durable
     outbox/           of a shared study: each sweep's own lines, until the database has them
                                                                                      append-only
     joined/           of a shared study: folders of sweeps that joined in this one
@@ -47,12 +48,14 @@ DELIVERED = "events.delivered"
 DELIVERY_LOG = "delivery.log"
 SWEEP_LOG = "sweep.log"
 LOGS_FOLDER = "logs"
+REQUESTS_FOLDER = "requests"
 CHECKPOINTS_FOLDER = "checkpoints"
 EXPORTS = "exports"
 LOCK = "lock"
 PROGRAM_FILES_FOLDER = "files"
 LOGGED_FILES_FOLDER = "artifacts"
 BEST_REPORT_FILE = "best.json"
+REPEAT_RESULT_FILE = "repeat.json"
 WRITTEN_FILES_LOG = "written.log"
 """File beside the trials' folders that lists the files that programs wrote elsewhere."""
 LAST_CHECKPOINT_FILE = "last.pt"
@@ -111,6 +114,7 @@ class StudyFiles:
     release = _Below(RELEASE)
     lock = _Below(LOCK)
     logs = _Below(LOGS_FOLDER)
+    requests = _Below(REQUESTS_FOLDER)
 
     def log(self, number: int) -> Path:
         """Return the file of a trial's output and the cause of its failure."""

@@ -115,6 +115,34 @@ class SearchSpace:
                 )
 
 
+@dataclass(frozen=True)
+class EnqueuedPoint:
+    """Some or all params of a trial that a user adds to a study while sweeps run."""
+
+    params: Params
+    request: str
+    """What tells this point from all others, so that none is tried twice."""
+    may_be_outside: bool = False
+    """Whether values outside the space are allowed."""
+
+    def check(self, space: SearchSpace) -> None:
+        """Raise ConfigError for names that the space lacks, and for values outside it unless they
+        are allowed."""
+        if self.may_be_outside:
+            space.check({n: v for n, v in self.params.items() if n not in space.names}, "params")
+            return
+        try:
+            space.check(self.params, "params")
+        except ConfigError as error:
+            is_known = {*space.names}.issuperset(self.params)
+            remedy = " To try it all the same, give outside=true." if is_known else ""
+            raise ConfigError(f"{error}{remedy}") from error
+
+    def outside(self, space: SearchSpace) -> Params:
+        """Return the params with values that the space does not have."""
+        return {n: v for n, v in self.params.items() if not space[n].domain.contains(v)}
+
+
 def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
     """Read the `space` of a config. Raises ConfigError naming `space.NAME`, value and remedy."""
     params = {name: _parse_param(name, entry) for name, entry in entries.items()}

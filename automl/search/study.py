@@ -27,6 +27,7 @@ from automl.search.domains import FixedDomain
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
+    mark_enqueued,
     name_metric,
     note_trial_end,
     optuna_distributions,
@@ -40,8 +41,10 @@ from automl.search.param_suggestions import ParamSuggester, params_within_space
 from automl.search.samplers.by_optuna import ParamsProposer
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import SamplerInputs
-from automl.search.search_space import SearchSpace
+from automl.search.search_space import EnqueuedPoint, SearchSpace
 from automl.search.storage import (
+    OUTSIDE_SPACE,
+    REQUEST,
     OpenStorage,
     as_asked,
     damage_as_error,
@@ -120,6 +123,8 @@ class Study:
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
+        self.by_request: dict[str, int] = {}
+        """Numbers of the trials that users enqueued while sweeps ran, by their requests."""
 
     @classmethod
     def open(
@@ -188,16 +193,31 @@ class Study:
         if self.suggester is not None and self.suggester.space != self._space:
             self._set_space(self.suggester.space)
         with self._opened.guard():
-            params = self._proposer.propose(number)
+            params = self._proposer.propose(number - len(self.by_request))
             if params is None:
                 return None
             return self._add(number, params)
 
-    def _add(self, number: int, params: Params) -> AskedTrial:
+    def enqueue(self, points: Sequence[EnqueuedPoint]) -> list[AskedTrial]:
+        """Record a user's points as the next trials. Raises ConfigError and StorageError."""
+        for point in points:
+            point.check(self._space)
+        trials = []
+        for point in points:
+            number, inside = self.n_asked, params_within_space(self._space, point.params)
+            params = self._proposer.complete(number, inside) | dict(point.outside(self._space))
+            with self._opened.guard():
+                trials.append(self._add(number, params, point))
+            self.by_request[point.request] = number
+        return trials
+
+    def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
         """Record a new trial in storage and standings."""
         searched = {n: d for n, d in self._distributions.items() if n in params}
         known = {name: params[name] for name in searched}
         trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        if point is not None:
+            mark_enqueued(trial, point, self._space)
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
         self._check_number(number, trial_id)
@@ -205,6 +225,10 @@ class Study:
         with self._lock:
             self._standings.start(params)
         return AskedTrial(number, params)
+
+    def is_running(self, number: int) -> bool:
+        """Return whether a trial of the study has not ended."""
+        return self._standings.is_running(number)
 
     def suggest(self, question: ParamQuestion) -> ParamValue:
         """Return the value of a param that a running trial asks for, and record it.
@@ -369,6 +393,8 @@ class Study:
         name_metric(self._storage, self.stored_name, self._metric)
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
+            if (request := trial.system_attrs.get(REQUEST)) is not None:
+                self.by_request[request] = trial.number
             if trial.state.is_finished():
                 self._take_ended(trial)
             else:
@@ -396,9 +422,10 @@ class Study:
         A trial of another program may lack params; ours are written whole.
         """
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
-        params = self._proposer.complete(trial.number, known)
-        if self.suggester is not None:
+        params = self._proposer.complete(trial.number, params_within_space(self._space, known))
+        if self.suggester is not None or OUTSIDE_SPACE in trial.system_attrs:
             params |= trial.params
+        if self.suggester is not None:
             self.suggester.take_running(trial)
         for name, distribution in self._distributions.items():
             if name in params and name not in trial.params:

@@ -120,12 +120,20 @@ def measured(folder: Path, name: str, params: Params) -> Row:
 class OneFamily:
     """Trains trials of a family on one table, in this process."""
 
-    def __init__(self, name: str, config: DataConfig, evaluation: EvaluationRows) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: DataConfig,
+        evaluation: EvaluationRows,
+        *,
+        own_length: bool = False,
+    ) -> None:
+        family, training = load_families()[name](), TrainingConfig()
         plan = TrainingPlan(
             objective=ObjectiveConfig(),
             data=config,
-            family=load_families()[name](),
-            training=TrainingConfig(),
+            family=family,
+            training=family.with_length(training) if own_length else training,
             metric="val_loss",
             direction=Direction.minimize,
         )

@@ -313,6 +313,24 @@ def drift(random: Random) -> pd.DataFrame:
     return numbers(x, target + random.normal(scale=0.5, size=4000)).assign(day=day)
 
 
+# --- more classes; later ones stand last, since a table's number seeds it ---
+
+
+@kind
+def low_noise(random: Random) -> pd.DataFrame:
+    """Five numbers and a curved border without noise: each row may need a leaf of its own."""
+    x = random.normal(size=(4000, 5))
+    return numbers(x, np.where(np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] > 0, "in", "out"))
+
+
+@kind
+def duplicated(random: Random) -> pd.DataFrame:
+    """Each row stands there four times in the mean; copies of a row agree nine times in ten."""
+    x = random.normal(size=(750, 8))[random.integers(750, size=3000)]
+    right = (x[:, 0] * x[:, 1] + x[:, 2] > 0) ^ (random.random(3000) < 0.1)
+    return numbers(x.round(2), np.where(right, "yes", "no"))
+
+
 @kind
 def loans(random: Random) -> pd.DataFrame:
     """Debt divided by income decides, and what a region and a product are together."""

@@ -24,9 +24,11 @@ from families import OneFamily, scored
 from omegaconf import OmegaConf
 
 from automl.config import DataConfig, DataKind, Task
+from automl.data.dataset import Dataset
 from automl.data.scoring.evaluation import EvaluationRows, open_evaluation
-from automl.models.families.auto.family import own_params
+from automl.models.families.auto.family import BY_ROWS, batch_sizes, own_params
 from automl.models.family import load_families
+from automl.models.predictor import load_table_model
 from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.trial import Params, ParamValue
 
@@ -74,6 +76,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--data", type=Path, help="folder of the public tables")
     parser.add_argument("--families", nargs="+", default=["linear", "boosting", "trees", "mlp"])
+    parser.add_argument("--outputs", action="store_true", help="keep them for budgets.py")
+    parser.add_argument("--judged", type=float, default=0.2, help="share of the rows that judges")
     parser.add_argument("--tables", nargs="+", help="names; default: all")
     parser.add_argument("--rows", type=int, default=10**9, help="to train and judge on, at most")
     parser.add_argument("--params", type=int, default=24, help="to draw, of each family")
@@ -87,23 +91,23 @@ def arguments() -> argparse.Namespace:
 def train_on(name: str, asked: argparse.Namespace) -> None:
     """All params of all families that have no line yet."""
     done = {(tried.family, key(tried.params)) for tried in read(asked.out) if tried.table == name}
-    wanted = [
-        (family, params)
-        for family in asked.families
-        for params in candidates(family, asked.params)
-        if (family, key(params)) not in done
-    ]
-    if not wanted:
-        return
     table = tables.table(name, asked.data)
     split = next(tables.splits(table, [0]))
     with tempfile.TemporaryDirectory() as folder:
-        config = config_of(split, asked.rows, Path(folder))
+        config = config_of(split, asked.rows, Path(folder), asked.judged)
         evaluation = open_evaluation(config, config.test_path)
-        for family, params in wanted:
-            tried = train(family, params, name, config, evaluation, folder)
-            with (asked.out / "tried.jsonl").open("a") as stream:
-                stream.write(json.dumps(asdict(tried)) + "\n")
+        for family in asked.families:
+            for number, params in enumerate(candidates(family, asked.params, evaluation.dataset)):
+                if (family, key(params)) in done:
+                    continue
+                tried = train(family, params, name, config, evaluation, folder)
+                if asked.outputs:
+                    kept = asked.out / "outputs" / name / f"{family}-{number}.npz"
+                    keep_outputs(kept, tried, Path(folder, BEST_CHECKPOINT_FILE), evaluation)
+                for path in Path(folder).glob("*.pt"):
+                    path.unlink()  # else the next would go on from it
+                with (asked.out / "tried.jsonl").open("a") as stream:
+                    stream.write(json.dumps(asdict(tried)) + "\n")
 
 
 def train(
@@ -114,15 +118,26 @@ def train(
     evaluation: EvaluationRows,
     folder: str,
 ) -> Tried:
-    value, cpu_seconds = OneFamily(family, config, evaluation).train(params, folder)
+    one = OneFamily(family, config, evaluation, own_length=True)
+    value, cpu_seconds = one.train(params, folder)
     loss, _, _ = scored(Path(folder, BEST_CHECKPOINT_FILE), evaluation)
-    for path in Path(folder).glob("*.pt"):
-        path.unlink()  # else the next would go on from it
     say(f"{table} {family} {loss:.4f} {cpu_seconds:.1f} s {params}")
     return Tried(family, table, params, value, loss, round(cpu_seconds, 2))
 
 
-def config_of(split: tables.Split, n_rows: int, folder: Path) -> DataConfig:
+def keep_outputs(path: Path, tried: Tried, best: Path, evaluation: EvaluationRows) -> None:
+    """Write what a model says of the rows that judge and that test, and their targets."""
+    model, data = load_table_model(best), evaluation.dataset
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {"unit": np.array([data.target_mean, data.target_scale])}
+    for name, part in {"judged": data.judged, "test": evaluation.part}.items():
+        arrays |= {name: model.outputs(part.rows), f"{name}_y": part.y}
+    np.savez_compressed(path, value=tried.value, cpu_seconds=tried.cpu_seconds, **arrays)
+
+
+def config_of(
+    split: tables.Split, n_rows: int, folder: Path, judged: float | None = None
+) -> DataConfig:
     """The table, at most so many rows of it (the last by time, else drawn ones)."""
     train = split.train.tail(n_rows)
     train.to_csv(folder / "train.csv", index=False)
@@ -133,17 +148,26 @@ def config_of(split: tables.Split, n_rows: int, folder: Path) -> DataConfig:
         target=tables.TARGET,
         task=Task(split.task),
         detect=True,
+        validation_fraction=judged,
         test_path=str(folder / "test.csv"),
     )
 
 
-def candidates(family: str, n_drawn: int) -> Iterator[Params]:
+def candidates(family: str, n_drawn: int, dataset: Dataset | None = None) -> Iterator[Params]:
     """Those chosen by hand, then drawn ones; the same whenever asked."""
-    yield from load_families()[family]().portfolio()
+    yield from load_families()[family]().portfolio(dataset)
     random = np.random.default_rng(0)
     space = own_params(family, space_of_all())
+    n_rows = None if dataset is None else len(dataset.train)
     for _ in range(n_drawn):
-        yield {name: drawn(entry, random) for name, entry in space.items()}
+        found = {name: drawn(entry, random, n_rows) for name, entry in space.items()}
+        yield {name: found[name] for name, entry in space.items() if applies(family, entry, found)}
+
+
+def applies(family: str, entry: Any, found: Params) -> bool:
+    """Whether the condition of a param holds."""
+    when = own_params(family, entry.get("when", {})) if isinstance(entry, Mapping) else {}
+    return all(found[name] == value for name, value in when.items())
 
 
 def space_of_all() -> Any:
@@ -151,8 +175,10 @@ def space_of_all() -> Any:
     return OmegaConf.to_container(OmegaConf.load(SPACE))
 
 
-def drawn(entry: Any, random: np.random.Generator) -> ParamValue:
+def drawn(entry: Any, random: np.random.Generator, n_rows: int | None = None) -> ParamValue:
     """A value of a param, to two digits."""
+    if entry == BY_ROWS:
+        entry = {"choices": batch_sizes(n_rows)}
     if not isinstance(entry, Mapping):
         value: ParamValue = entry
         return value

@@ -140,7 +140,7 @@ QUERY = ("-sc", "query=bash")
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("automl res", ["resume"]),
+        ("automl resu", ["resume"]),
         ("automl study.n_tri", ["study.n_trials="]),
         ("automl status study.n_tri", ["study.n_trials="]),
         (

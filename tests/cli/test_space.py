@@ -208,7 +208,7 @@ def test_a_model_of_a_config_of_ones_own_takes_its_space(composed: Compose, fold
         ("space=3", "the search space is a mapping"),
         (
             "space=wide",
-            "Options of space: auto, boosting, doubling, empty, grid, kernel, linear, mlp, ",
+            "Options of space: auto, boosting, catboost, doubling, empty, grid, kernel, lightgbm, ",
         ),
         ("~space.nope", "'space.nope' does not exist"),
     ],

@@ -17,8 +17,7 @@ from automl.data.dataset import Dataset, RefitRows
 from automl.data.folds import (
     FEW_ROWS,
     MAX_FOLDED_ROWS,
-    decide_n_folds,
-    decide_n_repeats,
+    TableSize,
     find_untrained_classes,
     folds_at_random,
     folds_in_order,
@@ -104,12 +103,12 @@ def test_blocks_in_order_are_about_as_large() -> None:
 
 
 def test_auto_goes_by_the_rows() -> None:
-    assert decide_n_folds("auto", MAX_FOLDED_ROWS + 1, MAX_FOLDED_ROWS + 1) == 1
-    assert decide_n_folds("auto", MAX_FOLDED_ROWS, MAX_FOLDED_ROWS) == 5
-    assert decide_n_folds("auto", 100, 3) == 3, "as many as there are groups"
-    assert decide_n_folds(7, MAX_FOLDED_ROWS + 1, 10) == 7
-    assert [decide_n_repeats("auto", n) for n in (FEW_ROWS - 1, FEW_ROWS)] == [3, 1]
-    assert decide_n_repeats(5, 10) == 1
+    assert TableSize(MAX_FOLDED_ROWS + 1).n_folds("auto", MAX_FOLDED_ROWS + 1) == 1
+    assert TableSize(MAX_FOLDED_ROWS).n_folds("auto", MAX_FOLDED_ROWS) == 5
+    assert TableSize(100).n_folds("auto", 3) == 3, "as many as there are groups"
+    assert TableSize(MAX_FOLDED_ROWS + 1).n_folds(7, 10) == 7
+    assert [TableSize(n).n_repeats("auto") for n in (FEW_ROWS - 1, FEW_ROWS)] == [3, 1]
+    assert TableSize(10).n_repeats(5) == 1
 
 
 def test_the_seed_decides() -> None:

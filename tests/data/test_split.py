@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +38,23 @@ def test_sizes_are_shares_of_all_rows() -> None:
     config = DataConfig(validation_fraction=0.25, test_fraction=0.1)
     split = split_rows(np.zeros(1000, np.float32), config)
     assert (len(split.train), len(split.validation), len(split.test)) == (650, 250, 100)
+
+
+WIDE_AND_MODELS = [(30, 15), (1000, 5), (10_000, 1)]
+
+
+@pytest.mark.parametrize(("n_columns", "n_models"), WIDE_AND_MODELS)
+def test_the_wider_a_table_the_fewer_models_a_trial_trains(n_columns: int, n_models: int) -> None:
+    y, auto = (
+        np.zeros(500, np.float32),
+        DataConfig(folds="auto", validation_fraction=None, test_fraction=0.0),
+    )
+    by_cost = split_rows(y, replace(auto, folds_by_cost=True), n_columns=n_columns)
+    assert (len(by_cost.folds) or 1) == n_models
+    assert len(by_cost.validation) == (100 if n_models == 1 else 0), "a fifth, the rows being few"
+    assert len(split_rows(y, auto, n_columns=n_columns).folds) == 15, "as in older studies"
+    asked = split_rows(y, replace(auto, folds=5, folds_by_cost=True), n_columns=n_columns)
+    assert len(asked.folds) == 5, "a number that is asked for counts"
 
 
 def test_a_test_table_leaves_all_rows_to_training_and_validation() -> None:

@@ -22,6 +22,11 @@ PAGES = sorted({*MANUALS, *(ROOT / "experiments").glob("*/*.md")})
 OF_A_STUDY = (
     *(
         "resume",
+        "rename",
+        "delete",
+        "enqueue",
+        "stop",
+        "pause",
         "sync",
         "evaluate",
         "export",

@@ -28,7 +28,7 @@ from automl.models.model_file import MODEL_FORMAT
 from automl.models.predictor import Predictor
 from tests.export.conftest import linear, predictor_of, scores_of
 from tests.models.tables import TARGET, mixed, mixed_frame
-from tests.models.test_table_families import FAMILIES, trained
+from tests.models.test_table_families import EACH, INSTALLED, trained
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
 CLOSE = 1e-6
@@ -62,7 +62,7 @@ def check_export(predictor: Predictor, to: Path) -> None:
         assert [model(row) for row in rows] == predictor.predict(pd.DataFrame(rows)).tolist()
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_an_export_says_what_the_model_says(name: str, table: Dataset, tmp_path: Path) -> None:
     predictor, _ = trained(tmp_path, name, table, epochs=3)
     check_export(predictor, tmp_path / "out")
@@ -78,7 +78,7 @@ def trained_on(data: Dataset, classes: list[int]) -> Dataset:
     )
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("classes", [[1], [0, 2]], ids=["one class", "two of three"])
 def test_classes_without_a_training_row_have_their_share(
     name: str, classes: list[int], tmp_path: Path
@@ -90,13 +90,13 @@ def test_classes_without_a_training_row_have_their_share(
 
 
 def test_of_two_classes_one_alone(tmp_path: Path) -> None:
-    for name in FAMILIES:
+    for name in INSTALLED:
         data = trained_on(mixed(tmp_path, 2), [1])
         predictor, _ = trained(tmp_path / name, name, data)
         check_export(predictor, tmp_path / name / "out")
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("kept", [["a", "b"], ["kind"]], ids=["numbers alone", "texts alone"])
 def test_a_table_without_columns_of_a_kind_has_no_such_input(
     name: str, kept: list[str], tmp_path: Path
@@ -136,12 +136,13 @@ def test_a_mean_of_several_families_is_one_graph(
     table: Dataset, with_network: bool, tmp_path: Path
 ) -> None:
     states = []
-    for name in FAMILIES:
+    for name in INSTALLED:
         predictor, _ = trained(tmp_path / name, name, table)
         states.append(read_model_file(predictor.path)["state"])
     if with_network:
         states.append({**states[0], **network(table.columns, predictor)})
-    weights = [0.1, 0.15, 0.2, 0.25, 0.3] if with_network else [0.1, 0.2, 0.3, 0.4]
+    weights = (np.arange(len(states)) + 2).astype(float)
+    weights = (weights / weights.sum()).tolist()
     content = {"state": join_states(states, weights), "params": {}}
     mean = Predictor(content, tmp_path / "ensemble.pt", 2**30, linear)
     assert mean.export_formats == (ONNX,)
@@ -240,7 +241,7 @@ def test_what_torch_would_run_is_not_measured(
     assert "by ONNX Runtime alone" in why["aoti"]
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", EACH)
 def test_combined_columns_are_computed_by_the_reader(name: str, tmp_path: Path) -> None:
     frame, path = mixed_frame(2), tmp_path / "t.csv"
     side = np.random.default_rng(0).choice(["left", "right", ""], len(frame))

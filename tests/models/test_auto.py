@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import ConfigError
 from automl.models.families.auto.family import DEFAULT, AutoFamily
+from automl.models.families.boosting.family import LightGBMFamily
 from automl.models.families.kernel.family import MOST_ROWS
 from automl.models.families.linear.family import MOST_L2
 from automl.models.families.mlp.family import MLPFamily
@@ -91,7 +93,7 @@ ENTRIES = {"kernel_l2": {"low": 0.1, "high": 1.0}, "mlp_depth": {"low": 1, "high
 
 
 def test_of_many_rows_the_default_leaves_out_who_is_for_few() -> None:
-    auto = AutoFamily()
+    auto = AutoFamily(families=[*DEFAULT])
     few, many = (parse_space(auto.searched_space(ENTRIES, MOST_ROWS + n)) for n in (0, 1))
     assert few.names == ("family", "kernel_l2", "mlp_depth")
     assert few.has({"family": "kernel", "kernel_l2": 0.5})
@@ -100,6 +102,25 @@ def test_of_many_rows_the_default_leaves_out_who_is_for_few() -> None:
     assert not many.has({"family": "kernel"})
     assert "kernel (for up to 10,000 rows; 10,001 train)" in auto.notes(MOST_ROWS + 1, ENTRIES)[0]
     assert not auto.notes(MOST_ROWS, ENTRIES)
+
+
+def test_an_extra_that_is_installed_joins_and_is_said() -> None:
+    auto = AutoFamily()
+    assert auto.families[: len(DEFAULT) + 1] == [*DEFAULT, "lightgbm"]
+    (line,) = auto.notes(1000, ENTRIES)
+    assert re.match(r"lightgbm .*joins?, being installed: model\.families=\[linear,", line)
+    assert any(params["family"] == "lightgbm" for params in auto.portfolio())
+    many = parse_space(auto.searched_space(ENTRIES, MOST_ROWS + 1))
+    assert many.names == ("family", "mlp_depth"), "kernels are left out, whoever joins"
+
+
+def test_a_study_whose_extra_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["model.families=[linear,lightgbm]", "model=auto", "space=auto"]
+    config = compose_command(parse_command_line(words)).config
+    monkeypatch.setattr(LightGBMFamily, "extra", "lightgbm_of_nobody")
+    assert "lightgbm" not in AutoFamily().families
+    with pytest.raises(ConfigError, match=r"pip install 'automl-sweep\[lightgbm_of_nobody\]'"):
+        prepare_study(config)
 
 
 def test_families_that_somebody_chose_are_searched_on_any_rows() -> None:
@@ -123,3 +144,15 @@ def auto_of_columns(n: int) -> Sequence[Params]:
     disc = load_dataset(DataConfig(n_train=40, n_validation=10))
     columns = TableColumns(disc.columns.numbers[:1] * n)
     return AutoFamily().portfolio(replace(disc, columns=columns))
+
+
+def test_the_libraries_defaults_are_among_the_first_trials() -> None:
+    data = load_dataset(DataConfig(n_train=40, n_validation=10))
+    first = AutoFamily().portfolio(
+        replace(data, columns=TableColumns(data.columns.numbers[:1] * 9))
+    )
+    kinds = [params["family"] for params in first]
+    assert kinds[:8] == ["linear", *["boosting"] * 2, *["trees"] * 3, "mlp", "kernel"]
+    forests = [(p["trees_kind"], int(float(str(p["trees_max_features"])) * 9)) for p in first[3:6]]
+    assert forests == [("extra_trees", 9), ("extra_trees", 3), ("random_forest", 3)]
+    assert {params["trees_min_samples_leaf"] for params in first[3:6]} == {1}

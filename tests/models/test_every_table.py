@@ -24,7 +24,11 @@ from automl.objectives.training_session import open_session
 from automl.trial import FinishedOutcome
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 
-NAMES = [name for name in load_families() if name not in ("auto", "python")]
+NAMES = [
+    name
+    for name, family in load_families().items()
+    if name not in ("auto", "python") and not family().missing_extras
+]
 TARGET = "y"
 Features = Callable[[np.random.Generator, int], pd.DataFrame]
 Target = Callable[[np.random.Generator, pd.DataFrame], "pd.Series[Any]"]

@@ -395,6 +395,6 @@ def validation_part(
     from automl.data.tables.table_sources import load_digits_source, load_table_source
 
     source = load_digits_source() if config.kind is DataKind.digits else load_table_source(config)
-    split = split_rows(source.y, config, source.related)
+    split = split_rows(source.y, config, source.related, source.frame.shape[1])
     rows = split.train if split.folds else split.validation
     return DatasetPart(read(source.frame.iloc[rows]), source.y[rows]), source.target.classes

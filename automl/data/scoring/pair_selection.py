@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.columns import ColumnPair, TableColumns
+from automl.data.columns import CROSSING, ColumnPair, TableColumns
 from automl.data.combined_columns import add_pairs, candidate_pairs
 from automl.data.dataset import DatasetPart, Places, TableRows, Targets
 from automl.data.features import scaled_numbers
@@ -30,6 +30,9 @@ MAX_COLUMNS = 24
 """Number columns, and category columns, that are paired; of more those that tell most by
 themselves."""
 MAX_PAIRS = 8
+PROPOSED = ("*", "/", CROSSING)
+"""Sums and differences helped on no table beyond chance, and harmed kernels on spirals
+(`experiments/013-tables/combined.md`); they may be named."""
 N_BY_CHANCE = 0.5
 """Pairs that are proposed, on average, where all residuals are random."""
 MIN_T, MIN_GAIN = 2.5, 0.01
@@ -75,7 +78,7 @@ def _targets(y: Targets) -> Floats:
 def _propose(columns: TableColumns, rows: TableRows, targets: Floats) -> list[ColumnPair]:
     """Return the pairs that explain most of what trees leave unexplained, one after another."""
     columns, rows = _strongest(columns, rows, targets)
-    candidates = [*candidate_pairs(columns)]
+    candidates = [pair for pair in candidate_pairs(columns) if pair.operation in PROPOSED]
     if not candidates:
         return []
     residuals = targets - _out_of_fold(columns, rows, targets)

@@ -151,6 +151,8 @@ class TrialFit:
     n_rounds: int
     """Number of reports of a whole trial."""
     n_threads: int
+    device: str = "cpu"
+    """The trial's device, named as in torch; only families that train with torch get a GPU."""
     state: Mapping[str, Any] | None = None
     """State of the last checkpoint, to continue from; None: the trial starts."""
 
@@ -175,6 +177,16 @@ class TrialFit:
     def n_done(self) -> int:
         """Number of rounds that were reported before the trial was interrupted."""
         return 0 if self.state is None else int(self.state["epoch"]) + 1
+
+
+def row_weights(trial_fit: TrialFit) -> Floats | None:
+    """Return the weights (N,) of training rows that make all classes count the same; None: all rows
+    count the same, as the trial's params say."""
+    if trial_fit.class_weight is None:
+        return None
+    _, places, counts = np.unique(trial_fit.targets, return_inverse=True, return_counts=True)
+    weights: Floats = (len(places) / (len(counts) * counts))[places]
+    return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +228,7 @@ class TableEstimator:
             seed=trial.seed,
             n_rounds=family.n_reports(training),
             n_threads=n_threads,
+            device=trial.device,
             state=state,
         )
         limit = None if goal.keeps_last else training.patience_epochs

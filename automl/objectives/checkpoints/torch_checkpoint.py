@@ -31,13 +31,17 @@ _IMPORTS = ("GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4")
 
 
 def refuse_foreign_archive(path: Path) -> None:
-    """Raise ValueError, with the reason, for a file that `save` did not write; OSError, too."""
+    """Raise ValueError, with the reason, for a damaged file or one that `save` did not write;
+    OSError, too."""
     try:
         with zipfile.ZipFile(path) as archive:
             _check_parts(archive.infolist())
             for info in archive.infolist():
                 if info.filename.lower().endswith(".pkl"):
                     _check_pickle(archive.read(info))
+            damaged = archive.testzip()  # torch itself reads weights with flipped bits
+            if damaged is not None:
+                raise ValueError(f"its part {damaged} is not what its checksum was made of")
     except zipfile.BadZipFile as error:
         raise ValueError(str(error)) from error
 

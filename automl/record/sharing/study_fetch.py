@@ -7,7 +7,7 @@ sweep brings its own folder up to date (`shared_record.py`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from automl.record.lease import this_boot
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedLogCopy, ship_lines
-from automl.record.sharing.study_tables import StoredStudy
+from automl.record.sharing.study_tables import OpenTrial, StoredStudy
 from automl.record.study_directory import StudyDirectory, read_study_place
 from automl.record.study_files import StudyFiles
 
@@ -42,7 +42,11 @@ class FetchedStudy:
     @property
     def where_at_work(self) -> str:
         """Text that counts the running trials by machine: `2 on one, 4 on two`."""
-        return ", ".join(f"{n} on {host}" for host, n in sorted(self.at_work.items()))
+        return _places_text(self.at_work)
+
+
+def _places_text(at_work: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} on {host}" for host, n in sorted(at_work.items()))
 
 
 def fetch_study(study: StudyConfig) -> FetchedStudy:
@@ -62,13 +66,38 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
             _bring_up(database, stored, directory.files)
         with database.transaction() as cursor:
             open_trials = study_tables.open_trials(cursor, stored.id)
+    return FetchedStudy(stored.n_trials, stored.identity, _count_running(open_trials))
+
+
+def _count_running(open_trials: Sequence[OpenTrial]) -> Mapping[str, int]:
+    """Return the number of running trials by the name of their machine."""
     here = this_boot()
-    hosts = Counter(
+    return Counter(
         trial.holder.host
         for trial in open_trials
         if trial.holder and not (trial.lapsed or trial.holder.is_gone(here))
     )
-    return FetchedStudy(stored.n_trials, stored.identity, hosts)
+
+
+def delete_stored_study(study: StudyConfig) -> None:
+    """Delete the study from its database, if it is there. Raises StudyInUseError while trials of it
+    run anywhere, ConfigError for a database that cannot be used, and StorageError."""
+    assert study.storage is not None
+    assert study.name is not None
+    with Database(study.storage) as database:
+        database.check()
+        with database.transaction() as cursor:
+            stored = _look_up(cursor, database.where, study.name)
+            if stored is None:
+                return
+            study_tables.lock_study(cursor, stored.id)
+            running = _count_running(study_tables.open_trials(cursor, stored.id))
+            if running:
+                raise StudyInUseError(
+                    f"study.name={study.name}: its sweeps are at work ({_places_text(running)}); "
+                    "wait for them, or stop them."
+                )
+            study_tables.delete_study(cursor, stored.id)
 
 
 def fetch_stored_config(study: StudyConfig) -> str | None:

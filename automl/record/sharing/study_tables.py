@@ -173,6 +173,12 @@ def add_study(
     )
 
 
+def delete_study(cursor: psycopg.Cursor, study: int) -> None:
+    """Delete a study with everything that the database has of it."""
+    cursor.execute("DELETE FROM automl_events WHERE study = %s", (study,))
+    cursor.execute("DELETE FROM automl_studies WHERE id = %s", (study,))
+
+
 def raise_n_trials(cursor: psycopg.Cursor, study: int, n_trials: int) -> None:
     """Raise the number of trials of the study; never lower it, since others may count on it."""
     cursor.execute(

@@ -35,6 +35,7 @@ from automl.running.loop.messages import (
     QuestionAsked,
     ReservationReleased,
     SignalReceived,
+    StartsHeld,
     StopReason,
     SweepFailed,
     TimePassed,
@@ -182,6 +183,8 @@ class SweepLoop:
             case PeerSweepsObserved():
                 self.asking.heard_of(message)
                 self.queue.settle_doubts(message.held)
+            case StartsHeld(refusal):
+                self._placing.hold = refusal
             case TimePassed():
                 pass
         if (deadline := self.deadline()) is not None and now_seconds >= deadline:
@@ -304,9 +307,14 @@ class SweepLoop:
         asked = self.asking.next()
         if asked is None:
             return False
-        self.queue.add(WaitingTrial(asked))
-        self._lines.asked(asked.params)
+        self.enqueue(asked)
         return True
+
+    def enqueue(self, trial: PlannedTrial) -> None:
+        """Queue a new trial, which the study was asked for here or by the user."""
+        self.asking.n_asked = max(self.asking.n_asked, trial.number + 1)
+        self.queue.add(WaitingTrial(trial))
+        self._lines.asked(trial.params)
 
     def _ask_early(self) -> WaitingTrial | None:
         n_pending = len(self.queue.queued) + len(self.running)
@@ -427,7 +435,8 @@ class SweepLoop:
     def _refill(self, execution: AdmittedExecution, now_seconds: float) -> None:
         """Fill a free lane with the next trial of the kind, unless another trial waits first."""
         live = execution.live
-        if execution.kind is None or not live or self.stop is not None:
+        is_closed = self.stop is not None or self._placing.hold is not None
+        if execution.kind is None or not live or is_closed:
             return
         if not self.queue.queued and self._ask_early() is None:
             return

@@ -277,6 +277,13 @@ class PeerSweepsObserved:
 
 
 @dataclass(frozen=True)
+class StartsHeld:
+    """Says why no new trial starts from now on, or that trials may start again."""
+
+    refusal: AdmissionRefusal | None
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """Lets the loop act on the time alone."""
 
@@ -292,6 +299,7 @@ LoopMessage: TypeAlias = (
     | SignalReceived
     | SweepFailed
     | PeerSweepsObserved
+    | StartsHeld
     | TimePassed
 )
 

@@ -84,6 +84,8 @@ class TrialPlacer:
     governor: SharingGovernor | None = None
     """Limits the trials per device. None if the user has set the number, or if no pace can be
     measured."""
+    hold: AdmissionRefusal | None = None
+    """Why nothing starts now, whatever the devices have. None if trials may start."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When an execution on each device was last reported over."""
     _last_freed_seconds: float = -math.inf
@@ -262,6 +264,8 @@ class TrialPlacer:
 
     def place(self, request: ResourceRequest, now_seconds: float) -> Placement | AdmissionRefusal:
         """Return where the request starts now, or why it does not."""
+        if self.hold is not None:
+            return self.hold
         most = self.limits.max_concurrent_trials
         if most is not None and len(self.executions) >= most:
             return at_limit_refusal(most)  # reservations come back before the loop is told of it

@@ -216,6 +216,7 @@ def derive_small_study(
             storage=None,
             enqueue=[dict(each) for each in params],
             ensemble=AutoSetting.none,
+            repeats=1,
         ),
         sampler=IndependentSampler(),
         pruner=NoPruner(),

@@ -24,6 +24,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         | {"parts": function_parts(config.objective)},
     }
     del identity["objective"]["file"]  # it may move
+    if config.study.repeats > 1:  # older studies have none
+        identity["study"]["repeats"] = config.study.repeats
     if config.refit.of is not None and config.refit.trial is None:
         del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
@@ -31,8 +33,9 @@ def identity_settings(config: Config) -> dict[str, Any]:
         # Tables may move. Their contents may not change.
         del identity["data"]["path"], identity["data"]["test_path"]
         del identity["data"]["split_to"]
-        # The findings of these settings are in the columns, and in the data's digest.
-        for found in ("detect", "detect_target", "detect_verbatim", "combine"):
+        # The findings of these settings are in the columns and folds, and in the data's digest.
+        found_by = ("detect", "detect_target", "detect_verbatim", "folds_by_cost", "combine")
+        for found in found_by:
             del identity["data"][found]
         if config.data.validation_fraction is None:  # the split is in the data's digest
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
@@ -73,12 +76,13 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    del settings["study"]["copy"], settings["study"]["relative_to"]
+    del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
     del settings["watch"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]
-    for after in ("evaluate", "export", "predict", "register", "status", "compare", "trials"):
+    after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
+    for after in (*after_sweeps, "enqueue", "stop", "delete", "archive", "restore"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):

@@ -166,6 +166,7 @@ class _StudyPreparation:
     def _check_family(self, space: SearchSpace, dataset: Dataset | None) -> None:
         """Check space, training and devices of the family that trains."""
         family, training = self._family, self._config.training
+        family.check_ready()
         family.check_space(space.names)
         if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, training.loss, dataset.task)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from automl.record.study_files import CHECKPOINTS_FOLDER, DELIVERY_LOG
+from automl.record.study_files import CHECKPOINTS_FOLDER, DELIVERY_LOG, PROGRAM_FILES_FOLDER
 from automl.tracking.deliver.artifacts import ArtifactsElsewhereError, RunArtifacts
 from automl.tracking.mlflow_store import (
     DoubtfulCallError,
@@ -231,6 +231,31 @@ class MlflowRuns:
         with translate_errors(self._uri):
             self._client.delete_run(run_id)
         self._artifacts.forget(run_id)
+
+    def delete_studies(self, experiment: str, uuids: Collection[str]) -> int:
+        """Delete all runs of the studies, and return their number. If the experiment then has no
+        run, it is deleted, too, under a name that leaves its own to later studies."""
+        runs = list(self._search(experiment, "", ViewType.ACTIVE_ONLY))
+        ours = [run.info.run_id for run in runs if run.data.tags.get(STUDY_TAG) in uuids]
+        with translate_errors(self._uri):
+            if len(ours) < len(runs):
+                for run_id in ours:
+                    self._client.delete_run(run_id)
+                return len(ours)
+            found = self._client.get_experiment(experiment)
+            if found.lifecycle_stage == "active":
+                self._client.rename_experiment(experiment, f"{found.name} (deleted {experiment})")
+                self._client.delete_experiment(experiment)  # deletes its runs in one go
+        return len(ours)
+
+    def remove_files(self, run_id: str) -> None:
+        """Remove the checkpoints and program files of a run that has ended. A store that keeps
+        them all the same is noted as a refusal."""
+        try:
+            with translate_errors(self._uri):
+                self._artifacts.remove(run_id, (ARTIFACT_FOLDER, PROGRAM_FILES_FOLDER))
+        except (RunGoneError, ValueRefusedError, DoubtfulCallError) as error:
+            self._report_refusal(f"run {run_id}: its files were not removed: {error}")
 
     def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
         """Write the new values; a run just `created` has its tags. Files stand in `study`."""

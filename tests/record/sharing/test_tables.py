@@ -123,6 +123,19 @@ def test_a_total_is_raised_and_never_lowered(database: str, db: Database) -> Non
     assert is_made(2, n_trials=2), "somebody counts on the third"
 
 
+def test_a_study_is_deleted_with_all_that_the_database_has_of_it(
+    database: str, db: Database
+) -> None:
+    study = make_study(database, N_TRIALS, "a")
+    assert claim(db, "a", 0)
+    with db.transaction() as cursor:
+        study_tables.add_events(cursor, study.id, "a", [(10, "{}")])
+        study_tables.delete_study(cursor, study.id)
+    with db.transaction() as cursor:
+        assert study_tables.study_names(cursor) == []
+    assert table_lines(database) == []
+
+
 def test_a_trial_is_taken_over_when_its_lease_has_ended_and_not_before(
     database: str, db: Database
 ) -> None:

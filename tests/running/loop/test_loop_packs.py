@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import AdmissionLimits
+from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import (
     DevicesRead,
     PackKind,
+    StartsHeld,
 )
 from automl.trial import FinishedOutcome
 from tests.running.loop.planned import GB, GPU, A, B, of
@@ -89,6 +91,18 @@ def test_after_ctrl_c_a_free_lane_takes_nobody() -> None:
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0), stop_at=0.5)
     world.run()  # checks that nothing starts
     assert (list(world.told), world.interrupted) == ([0], {1, 2, 3})
+
+
+def test_while_starts_are_held_a_free_lane_takes_nobody() -> None:
+    planned = [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(A)]
+    world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0))
+    refusal = AdmissionRefusal("waiting: paused", RefusalKind.HELD)
+    seen: list[int] = []
+    world._at(0.8, lambda: world._post(StartsHeld(refusal)))
+    world._at(8.0, lambda: seen.extend([len(world.told), *world.started]))
+    world._at(8.0, lambda: world._post(StartsHeld(None)))
+    world.run()
+    assert seen == [1, 0, 1, 2, 3]
 
 
 def test_a_trial_fed_to_a_pack_that_had_just_ended_starts_elsewhere() -> None:

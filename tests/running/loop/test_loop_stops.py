@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from automl.admission.limits import AdmissionLimits
+from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import (
     DevicesRead,
     SignalReceived,
+    StartsHeld,
     StopReason,
     SweepFailed,
     TimePassed,
@@ -51,6 +53,25 @@ def test_after_a_signal_nothing_starts() -> None:
     world.loop.handle(SignalReceived(StopReason.INTERRUPTED), 0.0)
     assert world.loop.done
     assert world.started == []
+
+
+PAUSED = AdmissionRefusal("waiting: the disk is full", RefusalKind.HELD, for_devices=False)
+
+
+def test_while_starts_are_held_nothing_starts_and_the_reason_is_shown() -> None:
+    world = World(GPU, [Plan(GB, GB)] * 3, limits=AdmissionLimits(1, 0, 5.0))
+    seen: list[object] = []
+
+    def look() -> None:
+        loop = world.loop.snapshot()
+        seen.extend([[*world.started], [*world.told], loop.asking_refusal])
+
+    world._at(1.0, lambda: world._post(StartsHeld(PAUSED)))
+    world._at(20.0, look)
+    world._at(21.0, lambda: world._post(StartsHeld(None)))
+    world.run()
+    assert seen == [[0], [0], PAUSED], "what runs goes on to its end"
+    assert list(world.told) == [0, 1, 2]
 
 
 def test_a_defect_stops_the_sweep_and_keeps_its_first_error() -> None:

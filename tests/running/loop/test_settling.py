@@ -58,6 +58,8 @@ class Settling(World):
     """Trials that a cap ended."""
     _books_read: dict[DeviceId, Books] = field(default_factory=dict)
     """At the last reading that the main thread has heard of."""
+    _unpromised_told: dict[DeviceId, int] = field(default_factory=dict)
+    """When the main thread handled its last message, by which it set the caps."""
     _unheard: deque[dict[DeviceId, Books]] = field(default_factory=deque)
     unsettled: bool = False
     """Mutation: promises are not lowered."""
@@ -135,12 +137,14 @@ class Settling(World):
         return max(0, self.totals[device] - kept)
 
     def _surely_unpromised(self, device: DeviceId) -> int:
-        """Now, and at the last reading: what was given back since may not be there yet."""
+        """Now, at the last reading, and at the last message: a worker that lowers its promise, or
+        gives memory back, is not heard of at once."""
         now = {execution.key for execution in self.machine.on(device)}
         gone = sum(
             size for key, size in self._books_read[device].promised.items() if key not in now
         )
-        return max(0, min(self._unpromised(device) - gone, self._books_read[device].unpromised))
+        unpromised = min(self._unpromised(device), self._unpromised_told[device])
+        return max(0, min(unpromised - gone, self._books_read[device].unpromised))
 
     def _end_reading(self, *read: Any) -> None:
         self._unheard.append({device: self._books(device) for device in self.totals})
@@ -154,6 +158,7 @@ class Settling(World):
         if isinstance(message, DevicesRead):
             self._books_read = self._unheard.popleft()
         super()._handle(message)
+        self._unpromised_told = {device: self._unpromised(device) for device in self.totals}
 
     def _check_room(self, device: DeviceId) -> None:
         super()._check_room(device)
@@ -242,6 +247,18 @@ def test_what_an_ended_trial_gave_back_is_free_once_a_reading_shows_it() -> None
     world = Settling(GPU, plans, own_processes=True, grows=grows)
     world.run()
     assert all(isinstance(outcome, FinishedOutcome) for outcome in world.told.values())
+
+
+def test_a_cap_goes_by_the_promises_that_were_heard_of() -> None:
+    """The second outgrows its promise just after the first has settled, before that is known and
+    before the next reading."""
+    plans = [
+        Plan(asked, peak, at, 10.0, reports_after=at)
+        for asked, peak, at in ((14 * GB, 8 * GB, 0.4), (3 * GB, 9 * GB, 0.5))
+    ]
+    world = Settling(GPU, plans, own_processes=True, told_after=0.2)
+    world.run()
+    assert (world.n_capped, world.attempts) == (1, {0: 1, 1: 2})
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,6 +32,14 @@ BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
 
 DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
 """Families of `model=auto`, the cheap ones first."""
+JOINING = ("lightgbm", "catboost")
+"""Families that `model=auto` has besides where their extra is installed."""
+
+
+def default_families() -> list[str]:
+    """Return the names of the families of `model=auto` by what is installed here."""
+    known = load_families()
+    return [*DEFAULT, *(name for name in JOINING if not known[name]().missing_extras)]
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,11 @@ class AutoFamily(Family):
     weighs_classes = True
     has_own_length = True
 
-    families: list[str] = field(default_factory=lambda: [*DEFAULT])
+    families: list[str] = field(default_factory=default_families)
     """Names of the families that trials may choose."""
+
+    weights: dict[str, str] = field(default_factory=dict)
+    """Path of the weights of each family that loads some: model.weights.tabicl=FILE."""
 
     def __post_init__(self) -> None:
         others = [name for name in load_families() if name not in ("auto", "python")]
@@ -71,11 +82,17 @@ class AutoFamily(Family):
                 f"may have {', '.join(others)}; {name} is none of them.",
             )
         check_setting(len(self.families) > 0, "model.families", "[]", "must name at least one.")
+        for name in self.weights:
+            loads = name in self.families and hasattr(load_families()[name], "weights")
+            rule = "is for families of model.families that load weights: tabicl, tabpfn."
+            check_setting(loads, f"model.weights.{name}", self.weights[name], rule)
 
     @property
     def by_choice(self) -> Mapping[str, Family]:
-        """Each family by its name, with its default settings."""
-        return {name: load_families()[name]() for name in self.families}
+        """Each family by its name, with its default settings and its weights."""
+        known: Mapping[str, Any] = load_families()
+        own = {name: {"weights": path} for name, path in self.weights.items()}
+        return {name: known[name](**own.get(name, {})) for name in self.families}
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings unchanged: each member says its own length."""
@@ -97,6 +114,10 @@ class AutoFamily(Family):
         }
 
     @property
+    def missing_extras(self) -> Sequence[str]:
+        return [name for family in self.by_choice.values() for name in family.missing_extras]
+
+    @property
     def uses_torch(self) -> bool:
         return any(family.uses_torch for family in self.by_choice.values())
 
@@ -112,6 +133,10 @@ class AutoFamily(Family):
             for param in family.param_names()[0] or ()
         ]
         return (FAMILY_PARAM, CLASS_WEIGHT_PARAM, *prefixed), (FAMILY_PARAM,)
+
+    def check_ready(self) -> None:
+        for family in self.by_choice.values():
+            family.check_ready()
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raise ConfigError if a family cannot descend the loss, with a remedy."""
@@ -175,15 +200,25 @@ class AutoFamily(Family):
         return whole
 
     def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
-        left_out = self._left_out(n_rows, entries)
-        if not left_out:
-            return ()
-        each = [f"{n} (for up to {most:,} rows; {n_rows:,} train)" for n, most in left_out.items()]
-        return (f"left out: {', '.join(each)}. model.families=[{','.join(left_out)},…] has it.",)
+        left_out, lines = self._left_out(n_rows, entries), list[str]()
+        if joined := [name for name in JOINING if name in self.families and self._are_default]:
+            verb = "joins" if len(joined) == 1 else "join"
+            remedy = f"model.families=[{','.join(DEFAULT)}] leaves out what is no dependency."
+            lines.append(f"{' and '.join(joined)} {verb}, being installed: {remedy}")
+        if left_out:
+            each = [f"{n} (for up to {m:,} rows; {n_rows:,} train)" for n, m in left_out.items()]
+            remedy = f"model.families=[{','.join(left_out)},…] has it."
+            lines.append(f"left out: {', '.join(each)}. {remedy}")
+        return tuple(lines)
+
+    @property
+    def _are_default(self) -> bool:
+        """Whether the families are those that some installation has by default."""
+        return [name for name in self.families if name not in JOINING] == [*DEFAULT]
 
     def _left_out(self, n_rows: int | None, entries: Mapping[str, Any]) -> dict[str, int]:
         """Return the families that do not take so many rows, with the most that each takes."""
-        if n_rows is None or FAMILY_PARAM in entries or self.families != [*DEFAULT]:
+        if n_rows is None or FAMILY_PARAM in entries or not self._are_default:
             return {}
         limits = {name: family.max_auto_rows for name, family in self.by_choice.items()}
         return {name: n for name, n in limits.items() if n is not None and n_rows > n}
@@ -214,15 +249,14 @@ class AutoFamily(Family):
         return None if key is None else FamilyKey(str(params[FAMILY_PARAM]), key)
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
-        """Return the first params of each family, cheap families first, then the second of each."""
-        lists = {name: family.portfolio(dataset) for name, family in self.by_choice.items()}
-        longest = max(map(len, lists.values()))
-        return [
-            {FAMILY_PARAM: name} | {f"{name}_{param}": value for param, value in points[i].items()}
-            for i in range(longest)
-            for name, points in lists.items()
-            if i < len(points)
-        ]
+        """Return the default points of each family, cheap families first, then the next of each."""
+        rounds: dict[int, list[Params]] = {}
+        for name, family in self.by_choice.items():
+            for i, point in enumerate(family.portfolio(dataset)):
+                own = {f"{name}_{param}": value for param, value in point.items()}
+                turn = max(0, i - family.n_default_points + 1)
+                rounds.setdefault(turn, []).append({FAMILY_PARAM: name} | own)
+        return [point for _, points in sorted(rounds.items()) for point in points]
 
     def identity(self) -> Mapping[str, Any]:
         members = self.by_choice.items()

@@ -1,11 +1,15 @@
-"""Defines the light side of gradient boosted trees: params, settings, memory and time."""
+"""Defines the light side of gradient boosted trees: params, settings, memory and time.
+
+scikit-learn grows them in the family `boosting`. The families `lightgbm` and `catboost` have their
+trees grown by the library of that name, each an extra.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from automl.config import LOSSES, TrainingConfig, check_setting
 from automl.models.families.table_family import (
@@ -74,6 +78,83 @@ class BoostingParams(TableParams):
     """one_hot: each kind of a category of few kinds is a column of 0 and 1, so that a node can
     separate one kind from all others; plain: a category is one column of codes."""
 
+    @property
+    def n_leaves(self) -> int:
+        """Largest number of leaves of a tree."""
+        return self.max_leaf_nodes
+
+
+_FLAG: ParamRule = (lambda value: type(value) is bool, "true or false")
+
+
+@dataclass(frozen=True)
+class LightGBMParams(TableParams):
+    """The params of one trial of LightGBM, with the names and defaults of its estimators."""
+
+    rules: ClassVar[Mapping[str, ParamRule]] = {
+        "learning_rate": POSITIVE,
+        "num_leaves": whole_number(2, MAX_LEAVES),
+        "min_child_samples": whole_number(1),
+        "reg_lambda": NOT_NEGATIVE,
+        "colsample_bytree": SHARE_OF_COLUMNS,
+        "subsample": SHARE_OF_COLUMNS,
+        "extra_trees": _FLAG,
+        "encoding": one_of(TREE_ENCODINGS),
+        **CLASS_WEIGHT_RULES,
+    }
+
+    learning_rate: float = 0.1
+    num_leaves: int = 31
+    min_child_samples: int = 20
+    """Rows in a leaf, at least."""
+    reg_lambda: float = 0.0
+    """Weight that draws the value of a leaf of few rows towards 0."""
+    colsample_bytree: float = 1.0
+    """Share of the columns that a tree considers."""
+    subsample: float = 1.0
+    """Share of the rows, drawn anew for each tree, that it learns from."""
+    extra_trees: bool = False
+    """Whether a node tries one random threshold of each column instead of all."""
+    encoding: str = PLAIN_ENCODING
+    """The columns that the trees see of a category, as in `boosting`."""
+
+    @property
+    def n_leaves(self) -> int:
+        """Largest number of leaves of a tree."""
+        return self.num_leaves
+
+
+@dataclass(frozen=True)
+class CatBoostParams(TableParams):
+    """The params of one trial of CatBoost, whose trees ask one question at each level."""
+
+    rules: ClassVar[Mapping[str, ParamRule]] = {
+        "learning_rate": POSITIVE,
+        "depth": whole_number(1, 10),
+        "l2_leaf_reg": NOT_NEGATIVE,
+        "random_strength": NOT_NEGATIVE,
+        "bagging_temperature": NOT_NEGATIVE,
+        "encoding": one_of(TREE_ENCODINGS),
+        **CLASS_WEIGHT_RULES,
+    }
+
+    learning_rate: float = 0.1
+    depth: int = 6
+    """Number of questions of a tree, which has two to this power leaves."""
+    l2_leaf_reg: float = 3.0
+    """Weight that draws the value of a leaf of few rows towards 0."""
+    random_strength: float = 1.0
+    """Amount of noise in the scores that a question is chosen by."""
+    bagging_temperature: float = 1.0
+    """Spread of the random weights of the rows (Bayesian bootstrap); 0: all rows count the same."""
+    encoding: str = PLAIN_ENCODING
+    """The columns that the trees see of a category, as in `boosting`."""
+
+    @property
+    def n_leaves(self) -> int:
+        """Largest number of leaves of a tree."""
+        return int(2**self.depth)
+
 
 def n_encoded_columns(encoding: str, columns: TableColumns) -> int:
     """Return the number of columns that the trees see."""
@@ -85,7 +166,8 @@ class BoostingFamily(TableFamily):
     """Trees that each correct the trees before it, grown by histograms (Friedman, 2001)."""
 
     heavy = "automl.models.families.boosting.heavy"
-    trial_params = BoostingParams
+    trial_params: ClassVar[type[TableParams]] = BoostingParams
+    n_default_points = 2
     losses = LOSSES
 
     iterations_per_epoch: int = 10
@@ -103,9 +185,14 @@ class BoostingFamily(TableFamily):
         patience = training.patience_epochs or PATIENCE_EPOCHS
         return replace(training, epochs=MOST_EPOCHS, patience_epochs=patience)
 
-    def size_bytes(self, params: BoostingParams, dataset: Dataset, training: TrainingConfig) -> int:
-        """Return the memory of the rows' view, which scikit-learn copies and bins, of gradients and
-        sums of the rows, of a tree's histograms, and of the trees."""
+    def size_bytes(
+        self,
+        params: BoostingParams | LightGBMParams | CatBoostParams,
+        dataset: Dataset,
+        training: TrainingConfig,
+    ) -> int:
+        """Return the memory of the rows' view, which libraries copy and bin, of gradients and sums
+        of the rows, of a tree's histograms, and of the trees."""
         n_train, n_rows = len(dataset.train), len(dataset.train) + len(dataset.validation)
         n_columns, n_outputs = (
             n_encoded_columns(params.encoding, dataset.columns),
@@ -113,10 +200,8 @@ class BoostingFamily(TableFamily):
         )
         rows = n_rows * n_columns * 4 + n_train * n_columns * (8 + 2)
         gradients = n_rows * n_outputs * 8 * 6
-        histograms = 2 * params.max_leaf_nodes * n_columns * _BINS * _BIN_BYTES
-        trees = (
-            params.max_leaf_nodes * self.iterations_per_epoch * training.n_epochs * n_outputs * 160
-        )
+        histograms = 2 * params.n_leaves * n_columns * _BINS * _BIN_BYTES
+        trees = params.n_leaves * self.iterations_per_epoch * training.n_epochs * n_outputs * 160
         return rows + gradients + histograms + trees
 
     def trial_seconds(
@@ -131,3 +216,23 @@ class BoostingFamily(TableFamily):
         n_leaves = min(defaults.max_leaf_nodes, len(model_data.train) // defaults.min_samples_leaf)
         per_column = n_leaves * _HISTOGRAM_SECONDS + len(model_data.train) * _CELL_SECONDS
         return dataset.n_models * n_trees * len(model_data.columns.all) * per_column
+
+
+@dataclass
+class LightGBMFamily(BoostingFamily):
+    """Boosted trees that LightGBM grows (Ke et al., 2017)."""
+
+    heavy = "automl.models.families.boosting.lightgbm_heavy"
+    trial_params = LightGBMParams
+    option = extra = library = fitting_module = "lightgbm"
+
+
+@dataclass
+class CatBoostFamily(BoostingFamily):
+    """Boosted trees that CatBoost grows (Prokhorenkova et al., 2018), each with one question a
+    level."""
+
+    heavy = "automl.models.families.boosting.catboost_heavy"
+    trial_params = CatBoostParams
+    n_default_points = 1
+    option = extra = library = fitting_module = "catboost"

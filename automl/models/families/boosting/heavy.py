@@ -1,5 +1,7 @@
 """Grows gradient boosted trees with scikit-learn; `tree_arrays.py` stores them and predicts.
 
+The model and its reports are those of `lightgbm_heavy.py` and `catboost_heavy.py`, too.
+
 scikit-learn calls the function for early stopping (`scoring`) after each iteration, so that one fit
 reports while it runs. Fits by `warm_start` took 3.5 times the CPU on Adult (20 reports). A fit
 cannot start in the middle, so an interrupted trial trains again from its start.
@@ -7,7 +9,7 @@ cannot start in the middle, so an interrupted trial trains again from its start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +66,8 @@ class BoostingModel(CpuModel):
     base: Floats
     """Constants that the trees correct (K,)."""
     trees: TreeArrays | None
-    """The trees, K for each iteration; None: the model is constant."""
+    """The trees: of each iteration K, or one whose leaves have K values. None: the model is
+    constant."""
     n_columns: int
     classes: ClassScoreLayout
     encoding: str
@@ -80,7 +83,7 @@ class BoostingModel(CpuModel):
     def outputs(self, columns: TableColumns, rows: TableRows) -> Floats:
         sums = np.tile(self.base, (len(rows), 1))
         if self.trees is not None:
-            sums += self.trees.sums(VIEWS[self.encoding](columns, rows), len(self.base))
+            sums += sums_of_trees(self.trees, VIEWS[self.encoding](columns, rows), self.base)
         return self.classes.outputs(sums)
 
     def draw(self, graph: TableGraph) -> str:
@@ -88,7 +91,7 @@ class BoostingModel(CpuModel):
         if self.trees is None:
             return graph.class_outputs(self.classes, graph.every_row(self.base))
         view = graph.spread_view if self.encoding == ONE_HOT_ENCODING else graph.tree_view
-        sums = graph.tree_sums(self.trees, view, len(self.base))
+        sums = graph.tree_sums(self.trees, view, len(self.base) // self.trees.n_values)
         return graph.class_outputs(self.classes, graph.add("Add", sums, graph.constant(self.base)))
 
     def borders(self) -> Borders:
@@ -113,7 +116,7 @@ class BoostingSide(TableSide):
         check_tree_width(n_encoded_columns(encoding, data.columns))
         is_classification = data.task is Task.classification
         if is_classification and len(np.unique(data.train.y)) < 2:
-            _report_constant_model(trial_fit, on_round)
+            report_constant_model(trial_fit, on_round)
             return
         boosting = unfitted_boosting(trial_fit)
         boosting.set_params(scoring=_IterationListener(trial_fit, on_round))
@@ -133,7 +136,8 @@ class BoostingSide(TableSide):
         if state["trees"] is None:
             return BoostingModel(base, None, width, classes, encoding)
         trees = TreeArrays.from_plain(state["trees"], width)
-        check_content(trees.n_values == 1, "several values in a leaf", trees.n_values)
+        fits = trees.n_values in (1, len(base))
+        check_content(fits, f"not 1 or {len(base)} values in a leaf", trees.n_values)
         return BoostingModel(base, trees, width, classes, encoding)
 
 
@@ -145,7 +149,7 @@ def _parse_base(state: Mapping[str, Any]) -> tuple[int, Floats]:
     return width, base
 
 
-def _report_constant_model(trial_fit: TrialFit, on_round: OnRound) -> None:
+def report_constant_model(trial_fit: TrialFit, on_round: OnRound) -> None:
     """Report a constant model each round, because no tree can be grown from rows of one class."""
     data = trial_fit.data
     classes, base = single_class_scores(data)
@@ -163,60 +167,78 @@ def _report_constant_model(trial_fit: TrialFit, on_round: OnRound) -> None:
         )
 
 
-class _IterationListener:
-    """The scorer that scikit-learn calls after each iteration; it reports rounds."""
+class BoostingReporter:
+    """Reports rounds of boosting: it keeps their trees, and the sums of the trees for the rows.
 
-    def __init__(self, trial_fit: TrialFit, on_round: OnRound) -> None:
-        self._trial_fit, self._on_round = trial_fit, on_round
-        data = trial_fit.data
-        x, self._x_validation = data.view(VIEWS[trial_fit.params.encoding])
+    `x` and `x_validation` are the views that the trees take, and `present` the classes that are
+    trained on, in the order of the trees (empty for regression).
+    """
+
+    def __init__(
+        self, trial_fit: TrialFit, on_round: OnRound, base: Floats, present: npt.NDArray[Any]
+    ) -> None:
+        self._trial_fit, self._on_round, self._base = trial_fit, on_round, base
+        self._classes = ClassScoreLayout.from_dataset(trial_fit.data, present)
+        x, self._x_validation = trial_fit.data.view(VIEWS[trial_fit.params.encoding])
         # Spread evenly over the rows, so that the sample depends only on their number.
         self._sample = np.unique(
             np.linspace(0, len(x) - 1, min(len(x), MAX_TRAIN_ROWS)).astype(int)
         )
         self._x = x[self._sample]
         self._parts: list[TreeArrays] = []
-        self._sums: tuple[Floats, Floats] | None = None
-        self._classes: ClassScoreLayout | None = None
+        self._train = np.tile(base, (len(self._x), 1))
+        self._validation = np.tile(base, (len(self._x_validation), 1))
+
+    def report(self, number: int, new_trees: Sequence[TreeArrays]) -> None:
+        """Report the round that grew `new_trees`, of which there may be none."""
+        if new_trees:
+            new = join_trees(new_trees)
+            self._parts.append(new)
+            self._train = self._train + sums_of_trees(new, self._x, self._base)
+            self._validation = self._validation + sums_of_trees(new, self._x_validation, self._base)
+        targets = self._trial_fit.data.train.y[self._sample]
+        self._on_round(
+            FittedRound(
+                round=number,
+                train=(self._classes.outputs(self._train), targets),
+                validation=self._classes.outputs(self._validation),
+                get_model=self._model,
+            )
+        )
+
+    def _model(self) -> dict[str, Any]:
+        self._parts = [join_trees(self._parts)] if self._parts else []
+        encoding = self._trial_fit.params.encoding
+        width = n_encoded_columns(encoding, self._trial_fit.data.columns)
+        trees = self._parts[0] if self._parts else None
+        return BoostingModel(self._base, trees, width, self._classes, encoding).plain()
+
+
+class _IterationListener:
+    """The scorer that scikit-learn calls after each iteration; it reports rounds."""
+
+    def __init__(self, trial_fit: TrialFit, on_round: OnRound) -> None:
+        self._trial_fit, self._on_round = trial_fit, on_round
+        self._reporter: BoostingReporter | None = None
 
     def __call__(self, boosting: Any, x: object, y: object, sample_weight: object = None) -> float:
         """Report a round if one has ended. The returned score stops nothing."""
         n_per_round, n_done = self._trial_fit.family.iterations_per_epoch, len(boosting._predictors)
         if n_done and n_done % n_per_round == 0:
-            self._on_round(self._fitted_round(boosting, n_done // n_per_round - 1))
+            if self._reporter is None:
+                base = boosting._baseline_prediction.ravel().astype(np.float64)
+                present = getattr(boosting, "classes_", np.empty(0))
+                self._reporter = BoostingReporter(self._trial_fit, self._on_round, base, present)
+            iterations = boosting._predictors[-n_per_round:]
+            trees = [_tree_from_predictor(tree) for trees in iterations for tree in trees]
+            self._reporter.report(n_done // n_per_round - 1, trees)
         return 0.0
 
-    def _fitted_round(self, boosting: Any, number: int) -> FittedRound:
-        n_per_round = self._trial_fit.family.iterations_per_epoch
-        base = boosting._baseline_prediction.ravel().astype(np.float64)
-        iterations = boosting._predictors[-n_per_round:]
-        new = join_trees(
-            [_tree_from_predictor(tree) for iteration in iterations for tree in iteration]
-        )
-        self._parts.append(new)
-        before = self._sums or (base, base)
-        views = (self._x, self._x_validation)
-        train, validation = (
-            sums + new.sums(view, len(base)) for sums, view in zip(before, views, strict=True)
-        )
-        self._sums = (train, validation)
-        if self._classes is None:
-            is_classification = self._trial_fit.data.task is Task.classification
-            present = boosting.classes_ if is_classification else np.empty(0)
-            self._classes = ClassScoreLayout.from_dataset(self._trial_fit.data, present)
-        classes = self._classes
-        return FittedRound(
-            round=number,
-            train=(classes.outputs(train), self._trial_fit.data.train.y[self._sample]),
-            validation=classes.outputs(validation),
-            get_model=lambda: self._model(base, classes),
-        )
 
-    def _model(self, base: Floats, classes: ClassScoreLayout) -> dict[str, Any]:
-        self._parts = [join_trees(self._parts)]
-        encoding = self._trial_fit.params.encoding
-        width = n_encoded_columns(encoding, self._trial_fit.data.columns)
-        return BoostingModel(base, self._parts[0], width, classes, encoding).plain()
+def sums_of_trees(trees: TreeArrays, view: npt.NDArray[np.float32], base: Floats) -> Floats:
+    """Return the sums (N, K) of trees that correct `base` (K,): a leaf has one value, and the trees
+    take turns, or it has K."""
+    return trees.sums(view, len(base) // trees.n_values)
 
 
 def _tree_from_predictor(predictor: Any) -> TreeArrays:

@@ -1,0 +1,334 @@
+"""`rename`, `delete`, `archive` and `restore`: what is done with a whole study that is at rest.
+
+They hold the study's lock, so that a study on which a sweep works is refused.
+
+An archive is a gzipped tar with one folder of the study's name. The folder has all files of the
+study but its lock and the folders of sweeps that joined it, whose events are in the database.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from automl.config import STUDY_NAME_PATTERN, Config, StudyConfig, TrackingConfig, TrackingStore
+from automl.errors import AutoMLError, ConfigError, StorageError
+from automl.record.disk import make_folder, open_replacing
+from automl.record.secrets import mask_urls
+from automl.record.studies import find_study, study_path
+from automl.record.study_directory import (
+    JOINED_FOLDER,
+    StudyDirectory,
+    StudyPlace,
+    read_study_place,
+    settle_place_unlocked,
+    settle_restored_place,
+    study_command,
+)
+from automl.record.study_files import LOCK, StudyFiles
+from automl.record.texts import say_on_stdout
+from automl.running.display.machine_output import wants_answer, write_answer
+from automl.tracking.deliver.confirmed_offset import read_delivered_runs
+from automl.tracking.deliver.delivery import deliver_study
+from automl.tracking.long_step import long_step
+from automl.tracking.mlflow_loading import set_mlflow_defaults
+from automl.tracking.tracking_uri import resolve_uri
+from automl.tracking.view.run_update import STUDY_TAG, StudyRef
+
+if TYPE_CHECKING:
+    from automl.tracking.deliver.mlflow_runs import MlflowRuns
+
+
+_SUFFIX = ".tar.gz"
+_LEFT_OUT = (LOCK, JOINED_FOLDER)
+_LEVEL = 1
+"""Degree of compression: a checkpoint hardly gets smaller, and an event log is at its tenth."""
+
+
+def rename(config: Config, stored_config: str) -> int:
+    """Give the study the name `study.new_name`, in its folder and in MLflow. Raises AutoMLError."""
+    study, new_name = config.study, config.study.new_name
+    if new_name is None:
+        raise ConfigError("rename needs the name that the study gets: study.new_name=NAME.")
+    if study.storage is not None:
+        raise ConfigError(
+            f"study.name={study.name}: it is kept in {mask_urls(study.storage)} under this name, "
+            "which other machines use, too; a study in a database keeps its name."
+        )
+    renamed = replace(study, name=new_name, new_name=None)
+    directory = study_path(study)
+    settle_place_unlocked(directory, study)  # it may have been moved or copied before
+    with StudyDirectory.open(study, must_exist=True):
+        _move_folder(directory, study_path(renamed))
+    say_on_stdout(f"study {study.name} is now {new_name}")
+    _rename_in_mlflow(replace(config, study=renamed))
+    write_answer({"name": new_name, "former_name": study.name})
+    return 0
+
+
+def _move_folder(source: Path, target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise ConfigError(
+            f"study.new_name={target.name}: {target} exists; choose another name, or delete that "
+            "study first."
+        )
+    try:
+        source.rename(target)
+    except OSError as error:
+        raise StorageError(
+            f"{source} cannot be renamed ({error.strerror}): do this as its owner, or mend the "
+            "folder's rights."
+        ) from error
+
+
+def _rename_in_mlflow(config: Config) -> None:
+    """Deliver the renamed study, which renames its experiment. Says so where MLflow is down."""
+    directory = study_path(config.study)
+    place = settle_place_unlocked(directory, config.study)
+    if place is None or config.tracking.store is TrackingStore.none:
+        return
+    ref = StudyRef(place.study_uuid, place.name, place.former_names)
+    try:
+        deliver_study(directory, config.tracking, study=ref)
+    except AutoMLError as error:
+        command = study_command("sync", config.study)
+        say_on_stdout(f"MLflow has not got the new name yet: {error} Then: {command}")
+
+
+def delete(config: Config, stored_config: str) -> int:
+    """Delete the study and its runs in MLflow, if the user agrees. Raises AutoMLError.
+
+    What was deleted before an error stays deleted; the same command goes on.
+    """
+    study = config.study
+    with StudyDirectory.open(study, must_exist=True) as directory:
+        if not (config.delete.yes or _is_confirmed(directory.files, config)):
+            say_on_stdout("nothing was deleted")
+            write_answer({"name": study.name, "deleted": False})
+            return 1
+        n_runs = _delete_runs(directory.files, config.tracking)
+        if study.storage is not None:
+            _delete_from_database(study, directory.path)
+        _delete_folder(directory.files)
+    runs_text = f", {n_runs} runs of it in MLflow, too" if n_runs else ""
+    say_on_stdout(f"study {study.name} is deleted{runs_text}")
+    write_answer({"name": study.name, "deleted": True, "n_runs": n_runs})
+    return 0
+
+
+def _is_confirmed(files: StudyFiles, config: Config) -> bool:
+    """Ask the user, and return whether the answer is yes. Raises ConfigError where nobody can be
+    asked."""
+    if wants_answer() or not sys.stdin.isatty():
+        raise ConfigError(
+            "delete asks before it deletes, and here it cannot: say that you mean it with "
+            f"{study_command('delete', config.study)} --yes"
+        )
+    size_mib = sum(file.lstat().st_size for file in files.path.rglob("*")) / 2**20
+    in_database = "" if config.study.storage is None else ", its trials in the database"
+    in_mlflow = "" if config.tracking.store is TrackingStore.none else ", its runs in MLflow"
+    say_on_stdout(f"{files.path}: {size_mib:,.1f} MiB{in_database}{in_mlflow}")
+    answer = input(f"Delete study {config.study.name} for good? [y/N] ")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _delete_runs(files: StudyFiles, tracking: TrackingConfig) -> int:
+    """Delete the runs of the study and of its refits. Return their number."""
+    place = read_study_place(files.path)
+    if tracking.store is TrackingStore.none or place is None:
+        return 0
+    uri = resolve_uri(tracking)
+    if uri.sqlite_path is not None and not uri.sqlite_path.exists():
+        return 0
+    set_mlflow_defaults(os.environ)
+    from automl.tracking.deliver.mlflow_runs import MlflowRuns
+    from automl.tracking.mlflow_store import (
+        RunDeletedError,
+        RunGoneError,
+        ValueNotTakenError,
+        open_client,
+    )
+
+    runs = MlflowRuns(open_client(uri), uri, say_on_stdout)
+    refits = [read_study_place(folder) for folder in files.refits.glob("*")]
+    uuids = {known.study_uuid for known in (place, *refits) if known is not None}
+    try:
+        experiment = _find_experiment(runs, files, place)
+        return 0 if experiment is None else runs.delete_studies(experiment, uuids)
+    except (RunDeletedError, RunGoneError, ValueNotTakenError) as error:
+        raise AutoMLError(
+            f"{uri}: MLflow does not delete the runs ({error}); the study itself is untouched. "
+            "Give the command again when it answers, or leave its runs: tracking.store=none"
+        ) from error
+
+
+def _find_experiment(runs: MlflowRuns, files: StudyFiles, place: StudyPlace) -> str | None:
+    """Return the experiment that holds the study's runs; None if the store has none of them."""
+    delivered = read_delivered_runs(files.events)
+    if delivered is not None:
+        experiment = runs.find_experiment_of_run(delivered.parent, place.study_uuid)
+        if experiment is not None:
+            return experiment
+    for name in (place.name, *place.former_names):  # the note of what was delivered may be lost
+        experiment = runs.find_experiment(name)
+        if experiment is not None and runs.find(experiment, {STUDY_TAG: place.study_uuid}):
+            return experiment
+    return None
+
+
+def _delete_from_database(study: StudyConfig, directory: Path) -> None:
+    """Delete the trials from the database that `study.storage` names. Raises AutoMLError."""
+    assert study.storage is not None
+    if study.shared:
+        from automl.record.sharing.study_fetch import delete_stored_study
+
+        delete_stored_study(study)
+        return
+    from automl.search.storage import open_storage
+
+    opened = open_storage(study.storage, directory)
+    try:
+        with opened.guard():
+            stored = opened.storage.get_all_studies()
+            for found in stored:
+                if found.study_name == study.name:
+                    opened.storage.delete_study(found._study_id)
+    finally:
+        opened.close()
+
+
+def _delete_folder(files: StudyFiles) -> None:
+    """Delete the folder, its config last: until then the command finds the study again."""
+    last = (files.config, files.lock)
+    try:
+        for path in files.path.iterdir():
+            if path in last:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for path in last:
+            path.unlink(missing_ok=True)
+        files.path.rmdir()
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename} cannot be deleted ({error.strerror}): do this as its owner, or mend "
+            "its rights, then give the command again."
+        ) from error
+
+
+def archive(config: Config, stored_config: str) -> int:
+    """Write `study.name`, or the newest study, as one file. Raises AutoMLError."""
+    path = find_study(config.study)
+    output = Path(config.archive.output or f"{path.name}{_SUFFIX}")
+    if config.archive.output is None and output.exists():
+        raise ConfigError(
+            f"archive.output: {output} exists; name the file to write, archive.output=FILE, or "
+            "remove it."
+        )
+    if output.resolve().is_relative_to(path.resolve()):
+        raise ConfigError(
+            f"archive.output={output}: it lies in the study itself; name a file elsewhere."
+        )
+    with (
+        StudyDirectory.open(replace(config.study, name=path.name), must_exist=True),
+        long_step(f"archiving study {path.name}"),
+        _storage_errors(output, "written"),
+        open_replacing(output) as file,
+        tarfile.open(fileobj=file, mode="w:gz", compresslevel=_LEVEL) as tar,
+    ):
+        for entry in sorted(path.iterdir()):
+            if entry.name not in _LEFT_OUT:
+                tar.add(entry, f"{path.name}/{entry.name}")
+    size_mib = output.stat().st_size / 2**20
+    say_on_stdout(f"study {path.name} is archived in {output} ({size_mib:,.1f} MiB)")
+    write_answer({"name": path.name, "output": str(output), "bytes": output.stat().st_size})
+    return 0
+
+
+def restore(config: Config, stored_config: str) -> int:
+    """Make a study of the file `restore.input`, under its own name or `study.name`. Raises
+    AutoMLError; a folder that exists is never changed."""
+    if config.restore.input is None:
+        raise ConfigError("restore needs the file that `archive` wrote: restore.input=FILE.")
+    source, folder = Path(config.restore.input), Path(config.study.dir)
+    with long_step(f"restoring {source}"), _extracted(source, folder) as extracted:
+        name = config.study.name or extracted.name
+        study = replace(config.study, name=name)
+        target = folder / name
+        if target.exists() or target.is_symlink():
+            raise ConfigError(
+                f"study.name={name}: {target} exists; restore it under another name, "
+                "study.name=NAME, or into another folder, study.dir=FOLDER."
+            )
+        is_copy = settle_restored_place(extracted, target, study)
+        with _storage_errors(target, "written"):
+            extracted.rename(target)
+    as_copy = ", as a copy that gets runs of its own in MLflow" if is_copy else ""
+    say_on_stdout(f"study {name} is restored in {target}{as_copy}")
+    say_on_stdout(f"look at it: {study_command('status', study)}")
+    write_answer({"name": name, "folder": str(target)})
+    return 0
+
+
+@contextmanager
+def _extracted(source: Path, folder: Path) -> Iterator[Path]:
+    """Extract the study of the file in a hidden folder beside the studies. Yield the study's
+    folder; what is left of the hidden folder is removed at the end."""
+    beside = folder / f".restore.{os.getpid()}.part"
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        with _storage_errors(beside, "written"):
+            make_folder(beside)
+        with _storage_errors(source, "read"), tarfile.open(source) as tar:
+            name = _study_in(tar, source)
+            tar.extractall(beside, filter="data")
+        if not StudyFiles(beside / name).config.is_file():
+            raise _foreign_file_error(source)
+        yield beside / name
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise _foreign_file_error(source) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _study_in(tar: tarfile.TarFile, source: Path) -> str:
+    """Return the name of the one study in the file. Raises ConfigError for any other file: links
+    and devices are in none that `archive` wrote."""
+    members = tar.getmembers()
+    names = {PurePosixPath(member.name).parts[0] for member in members}
+    are_plain = all(member.isfile() or member.isdir() for member in members)
+    name = names.pop() if len(names) == 1 else ""
+    if not (are_plain and STUDY_NAME_PATTERN.fullmatch(name)):
+        raise _foreign_file_error(source)
+    return name
+
+
+def _foreign_file_error(source: Path) -> ConfigError:
+    return ConfigError(
+        f"restore.input={source}: this is no whole study that `archive` wrote; name another file, "
+        "or archive the study again."
+    )
+
+
+@contextmanager
+def _storage_errors(path: Path, done: str) -> Iterator[None]:
+    """Raise StorageError for the disk's errors within the block."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, tarfile.TarError):  # a file that cannot be read as one
+            raise
+        raise StorageError(
+            f"{error.filename or path} cannot be {done} ({error.strerror}): mend that, or name "
+            "another file, then give the command again."
+        ) from error

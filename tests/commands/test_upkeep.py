@@ -1,0 +1,231 @@
+"""Renaming, deleting, archiving and restoring a study, with its runs in MLflow."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automl.commands.upkeep import archive, delete, rename, restore
+from automl.config import (
+    ArchiveConfig,
+    Config,
+    DeleteConfig,
+    RestoreConfig,
+    StudyConfig,
+    TrackingConfig,
+)
+from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.record.studies import read_study
+from automl.record.study_directory import (
+    StudyDirectory,
+    StudyPlace,
+    read_study_place,
+    settle_place,
+)
+from automl.tracking.view.run_update import StudyRef
+from tests.mlflow_store import folder, mlflow_environment
+from tests.tracking.conftest import Shown, shown
+from tests.tracking.deliveries import deliver
+from tests.tracking.scenes import NAME, UUID, sweep_ended, sweep_started, trial, write
+
+__all__ = ["folder", "mlflow_environment", "shown"]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred"),
+]
+
+
+def make_study(folder: Path, name: str, uuid: str) -> Path:
+    """A study of two trials that MLflow has."""
+    study = StudyConfig(name=name, dir=str(folder / "studies"))
+    with StudyDirectory.open(study, must_exist=False) as directory:
+        directory.files.config.write_text("study: {}\n")
+        directory.files.journal.touch()
+        settle_place(directory.path, study, uuid, name)
+        started = replace(sweep_started(), study=name, study_uuid=uuid)
+        write(directory.path, started, *trial(0), *trial(1), sweep_ended(2))
+    deliver(directory.path, ref=StudyRef(uuid, name))
+    return directory.path
+
+
+@pytest.fixture
+def study(folder: Path) -> Path:
+    return make_study(folder, NAME, UUID)
+
+
+def config(study: Path, **settings: Any) -> Config:
+    """Return the config that names the study and its runs, with settings of `study`."""
+    of_study = StudyConfig(name=study.name, dir=str(study.parent))
+    uri = f"sqlite:///{study.parents[1] / 'mlflow.db'}"
+    named = Config(study=replace(of_study, **settings), tracking=TrackingConfig(uri=uri))
+    return replace(named, delete=DeleteConfig(yes=True))
+
+
+def experiments(shown: Shown) -> dict[str, int]:
+    """Return the number of runs of each experiment that is not deleted."""
+    found = shown.client.search_experiments()
+    return {
+        e.name: len(shown.client.search_runs([e.experiment_id]))
+        for e in found
+        if e.name != "Default"
+    }
+
+
+def place_of(study: Path) -> StudyPlace:
+    place = read_study_place(study)
+    assert place is not None
+    return place
+
+
+def restored(file: Path, **settings: Any) -> Config:
+    of_study = replace(StudyConfig(dir=str(file.parent / "studies")), **settings)
+    return Config(study=of_study, restore=RestoreConfig(input=str(file)))
+
+
+def test_a_renamed_study_keeps_its_trials_and_takes_its_experiment_with_it(
+    study: Path, shown: Shown
+) -> None:
+    assert rename(config(study, new_name="calm-lynx"), "") == 0
+    assert not study.exists()
+    record = read_study(study.with_name("calm-lynx"))
+    assert (record.name, len(record.trials)) == ("calm-lynx", 2)
+    assert experiments(shown) == {"calm-lynx": 3}
+
+
+def test_a_study_is_not_renamed_onto_another(study: Path) -> None:
+    other = study.with_name("calm-lynx")
+    other.mkdir()
+    with pytest.raises(ConfigError, match=r"study\.new_name=calm-lynx: .* exists"):
+        rename(config(study, new_name=other.name), "")
+    assert len(read_study(study).trials) == 2
+
+
+def test_a_deleted_study_leaves_nothing_in_its_folder_and_in_mlflow(
+    study: Path, shown: Shown
+) -> None:
+    other = make_study(study.parents[1], "other", "another-uuid")
+    assert delete(config(study), "") == 0
+    assert not study.exists()
+    assert len(read_study(other).trials) == 2
+    assert experiments(shown) == {"other": 3}
+    again = make_study(study.parents[1], NAME, "a-new-uuid")
+    assert experiments(shown) == {"other": 3, again.name: 3}, "runs of the first came back"
+
+
+def test_runs_of_another_study_in_the_experiment_stay(study: Path, shown: Shown) -> None:
+    (experiment,) = [e for e in shown.client.search_experiments() if e.name == NAME]
+    kept = shown.client.create_run(experiment.experiment_id, run_name="by hand")
+    delete(config(study), "")
+    assert [run.info.run_id for run in shown.runs()] == [kept.info.run_id]
+
+
+def test_nothing_is_deleted_unasked(
+    study: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unasked = replace(config(study), delete=DeleteConfig())
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    with pytest.raises(ConfigError, match="--yes"):
+        delete(unasked, "")
+    assert len(read_study(study).trials) == 2
+    assert experiments(shown) == {NAME: 3}
+
+
+def test_a_study_at_work_is_neither_renamed_nor_deleted_nor_archived(study: Path) -> None:
+    whole = config(study, new_name="calm-lynx")
+    with StudyDirectory.open(whole.study, must_exist=True):
+        for command in (rename, delete, archive):
+            with pytest.raises(StudyInUseError):
+                command(whole, "")
+    assert len(read_study(study).trials) == 2
+
+
+def archived(study: Path) -> Path:
+    """Return the file of the archived study."""
+    file = study.parents[1] / "a.tar.gz"
+    assert archive(replace(config(study), archive=ArchiveConfig(output=str(file))), "") == 0
+    return file
+
+
+def content(study: Path) -> dict[str, bytes]:
+    files = (path for path in study.rglob("*") if path.is_file())
+    names = {str(path.relative_to(study)): path.read_bytes() for path in files}
+    return {name: text for name, text in names.items() if name not in ("lock", "place.json")}
+
+
+def test_a_restored_study_is_the_archived_one(study: Path, shown: Shown) -> None:
+    before = content(study)
+    file = archived(study)
+    delete(replace(config(study), tracking=TrackingConfig(uri="sqlite:///none.db")), "")
+    restore(restored(file), "")
+    assert content(study) == before
+    assert place_of(study).study_uuid == UUID, "it goes on with its runs"
+
+
+def test_beside_its_original_a_restored_study_is_a_copy(study: Path) -> None:
+    file = archived(study)
+    with pytest.raises(ConfigError, match=rf"study\.name={NAME}: .* exists"):
+        restore(restored(file), "")
+    restore(restored(file, name="twin"), "")
+    assert content(study.with_name("twin")) == content(study)
+    assert place_of(study.with_name("twin")).study_uuid != UUID
+    restore(restored(file, name="moved", copy=False), "")
+    moved = place_of(study.with_name("moved"))
+    assert (moved.study_uuid, moved.former_names) == (UUID, (NAME,))
+
+
+def tar_of(file: Path, members: Collection[tarfile.TarInfo]) -> Path:
+    with tarfile.open(file, "w:gz") as tar:
+        for member in members:
+            tar.addfile(member)
+    return file
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("a/config.yaml"), member("b/config.yaml")],
+        [member("a/notes.txt")],
+        [member("../a/config.yaml")],
+        [member("/tmp/a/config.yaml")],
+        [member("a/config.yaml"), member("a/../../out")],
+        [member("a/config.yaml"), member("a/checkpoints", tarfile.SYMTYPE, "/etc")],
+        [member("a/config.yaml"), member("a/pipe", tarfile.FIFOTYPE)],
+        [],
+    ],
+)
+def test_a_file_that_is_no_archive_of_a_study_is_refused(
+    tmp_path: Path, members: list[tarfile.TarInfo]
+) -> None:
+    file = tar_of(tmp_path / "strange.tar.gz", members)
+    with pytest.raises(ConfigError, match="no whole study"):
+        restore(restored(file), "")
+    assert list((tmp_path / "studies").rglob("*")) == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("n_bytes", [0, 10, 400])
+def test_an_archive_that_was_cut_off_is_refused(study: Path, n_bytes: int) -> None:
+    file = archived(study)
+    os.truncate(file, n_bytes)
+    with pytest.raises(ConfigError, match="no whole study"):
+        restore(restored(file, name="twin"), "")
+    assert [path.name for path in study.parent.iterdir()] == [NAME]
+
+
+def test_a_file_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"nowhere\.tar\.gz cannot be read"):
+        restore(restored(tmp_path / "nowhere.tar.gz"), "")

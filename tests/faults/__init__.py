@@ -1,0 +1,1 @@
+"""Faults tried one after another at every place where they may strike."""
