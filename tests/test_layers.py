@@ -99,7 +99,7 @@ OWNERS = {
     "skorch": {"integrations"},
     "tabicl": {"models"},
     "tabpfn": {"models"},
-    "threadpoolctl": {"models"},
+    "threadpoolctl": {"data", "models"},
     "torch": {"export", "measure", "models", "objectives"},
     "torch_tensorrt": {"export", "measure"},
     "torchao": {"measure"},

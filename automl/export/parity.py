@@ -111,7 +111,7 @@ def odd_rows(columns: TableColumns, row: Mapping[str, Any]) -> Iterator[tuple[st
     """Yield rare rows, each with its name: all cells missing, and `row` with one cell changed."""
     yield "a row without any value", dict.fromkeys(columns.sources)
     seen = set()
-    for column in columns.all:
+    for column in columns.own.all:
         name = source_column(column)
         for value in _odd_cells(column, row[name]):
             if (name, str(value)) not in seen:
@@ -126,7 +126,7 @@ def border_rows(
 
     The number is on the threshold, above it by less than float32 tells apart, or above it.
     """
-    found = {place: _with_number(rows, column) for place, column in enumerate(columns.numbers)}
+    found = {place: _with_number(rows, column) for place, column in enumerate(columns.own.numbers)}
     raw = {place: row for place, row in found.items() if row is not None}
     usable = np.flatnonzero(np.isin(borders[0], [*raw]) & np.isfinite(borders[1]))
     sample = usable[:: max(1, -(-len(usable) // N_BORDERS))]

@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from automl.config import Task
-from automl.data.columns import Column, source_column
 from automl.data.dataset import Dataset, DatasetPart, TableRows, Targets
 from automl.data.scoring.label_thresholds import (
     held_out_thresholds,
@@ -117,9 +116,7 @@ def _draw_importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> 
 
     begun = time.perf_counter()
     before = loss(part.rows)
-    encoded: list[Column] = [*data.columns.numbers, *data.columns.categories]
-    columns = set(map(source_column, encoded))
-    n_repeats = n_shuffle_repeats(time.perf_counter() - begun, len(columns))
+    n_repeats = n_shuffle_repeats(time.perf_counter() - begun, len(data.columns.sources))
     if n_repeats < 1:
         return None
     found = permutation_importances(data.columns, part.rows, loss, n_repeats=n_repeats, seed=0)

@@ -264,6 +264,8 @@ class PreparedStudy:
             identity["data"]["digest"] = data.digest
         if self.dataset is not None and self.dataset.kinds:
             identity["data"]["columns"] = {**self.dataset.kinds, **self.config.data.columns}
+        if self.dataset is not None and self.dataset.columns.pairs:
+            identity["data"]["combine"] = self.dataset.columns.pair_names
         return identity | {"space": self.space.plain()}
 
     @property
