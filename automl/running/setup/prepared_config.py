@@ -33,7 +33,7 @@ from automl.running.setup.long_training import order_quick_families_first, secon
 from automl.running.setup.resume_command import resume_command
 from automl.search.edited_space import edited_space
 from automl.search.pruners.pruner import CombinedRungs, Pruner
-from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.sampler import Sampler, SamplerDecision
 from automl.search.search_space import SearchSpace
 from automl.search.study_identity import FUNCTION_PARTS_PREFIX, StudyIdentity, StudyRules
 from automl.tracking.inside.process import InsideConfig, is_plugin_installed
@@ -165,8 +165,13 @@ class PreparedStudy:
     @property
     def sampler(self) -> Sampler:
         """The sampler that proposes params."""
+        return self.sampler_decision.sampler
+
+    @property
+    def sampler_decision(self) -> SamplerDecision:
+        """The sampler that proposes params, and why it is that one."""
         assert isinstance(self.config.sampler, Sampler), "Hydra makes it by its schema"
-        return self.config.sampler
+        return self.config.sampler.decide(self.choice)
 
     @property
     def limits(self) -> AdmissionLimits:
