@@ -4,6 +4,7 @@
     lr:        {low: 1e-4, high: 1e-1, log: true}          floats: a float range
     optimizer: {choices: [sgd, adam]}
     momentum:  {low: 0.0, high: 0.99, when: {optimizer: sgd}}
+    width:     {low: 8, high: 512, likely: 64}             tried first, and near it
     dropout:   0.1                                         a bare value is fixed
 
 `when` names other params and the value, or list of values, that they must have; all must hold.
@@ -34,6 +35,8 @@ class SpaceParam:
     name: str
     domain: Domain
     when: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
+    likely: ParamValue = None
+    """The value that the user expects to be good; None: they said nothing."""
 
     @property
     def is_searched(self) -> bool:
@@ -59,6 +62,11 @@ class SearchSpace:
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(param.name for param in self.params)
+
+    @cached_property
+    def likely(self) -> Params:
+        """The values that the user expects to be good, by name."""
+        return {param.name: param.likely for param in self.params if param.likely is not None}
 
     def __getitem__(self, name: str) -> SpaceParam:
         return next(param for param in self.params if param.name == name)
@@ -131,10 +139,16 @@ def _parse_param(name: object, entry: object) -> SpaceParam:
             "printable characters."
         )
     when: object = None
+    likely: Any = None
     if isinstance(entry, Mapping):
-        when = entry.get("when")
-        entry = {k: v for k, v in entry.items() if k != "when"}
-    return SpaceParam(name, parse_domain(key, entry), _parse_condition(f"{key}.when", when))
+        when, likely = entry.get("when"), entry.get("likely")
+        entry = {k: v for k, v in entry.items() if k not in ("when", "likely")}
+    domain = parse_domain(key, entry)
+    if likely is not None:
+        if not domain.contains(likely):
+            raise ConfigError(f"{key}.likely={likely}: must be {domain} ({key}).")
+        likely = domain.cast(likely)
+    return SpaceParam(name, domain, _parse_condition(f"{key}.when", when), likely)
 
 
 def _parse_condition(key: str, when: object) -> dict[str, tuple[ParamValue, ...]]:
@@ -175,10 +189,12 @@ def _parents_first(params: Mapping[str, SpaceParam]) -> tuple[SpaceParam, ...]:
 
 
 def _plain(param: SpaceParam) -> Any:
-    if not param.when:
+    if not param.when and param.likely is None:
         return param.domain.plain()
     when = {name: list(values) for name, values in param.when.items()}
-    return param.domain.plain() | {"when": when}
+    more: dict[str, Any] = {"when": when} if when else {}
+    more |= {} if param.likely is None else {"likely": param.likely}
+    return param.domain.plain() | more
 
 
 def _condition_text(when: Mapping[str, tuple[ParamValue, ...]]) -> str:

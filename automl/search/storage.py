@@ -25,7 +25,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -181,6 +181,10 @@ def as_asked(trial: FrozenTrial) -> FrozenTrial:
     return trial
 
 
+AddEarlierTrials: TypeAlias = Callable[[list[FrozenTrial]], list[FrozenTrial]]
+"""Returns a study's trials with those of earlier studies, from which its sampler learns, too."""
+
+
 class _AskedParamsView:
     """A view of a storage for a sampler that proposes a trial which does not exist yet.
 
@@ -189,8 +193,8 @@ class _AskedParamsView:
     is written with all its params at once, or not at all.
     """
 
-    def __init__(self, storage: BaseStorage) -> None:
-        self._storage = storage
+    def __init__(self, storage: BaseStorage, add_earlier: AddEarlierTrials) -> None:
+        self._storage, self._add_earlier = storage, add_earlier
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
@@ -203,19 +207,26 @@ class _AskedParamsView:
     ) -> list[FrozenTrial]:
         """Return the trials of a study with the params that they asked for."""
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy, states=states)
-        return [as_asked(trial) for trial in trials]
+        asked = [as_asked(trial) for trial in trials]
+        sees_ended = states is None or OptunaState.COMPLETE in states
+        return self._add_earlier(asked) if sees_ended else asked
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Drop the attribute, as the class says."""
 
 
-def load_optuna_study(sampler: BaseSampler, storage: BaseStorage, name: str) -> optuna.Study:
-    """Return a new Optuna study for a sampler to read.
+def load_optuna_study(
+    sampler: BaseSampler,
+    storage: BaseStorage,
+    name: str,
+    add_earlier: AddEarlierTrials = lambda trials: trials,
+) -> optuna.Study:
+    """Return a new Optuna study for a sampler to read, with trials that `add_earlier` adds.
 
     It is made anew for each proposal, since only Optuna's own `ask` and `tell` empty its cache of
     the trials.
     """
-    readable = cast(BaseStorage, _AskedParamsView(storage))
+    readable = cast(BaseStorage, _AskedParamsView(storage, add_earlier))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 
 

@@ -24,6 +24,7 @@ from automl.errors import StorageError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
 from automl.search.domains import FixedDomain
+from automl.search.earlier_trials import EARLIER_ATTRIBUTE, EarlierTrials
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
@@ -92,7 +93,7 @@ class Study:
         config: StudyConfig,
         opened: OpenStorage,
         space: SearchSpace,
-        propose_from: Callable[[SearchSpace], ParamsProposer],
+        propose_from: Callable[[SearchSpace, Sequence[Params]], ParamsProposer],
         suggester: ParamSuggester | None,
         standings: StudyStandings,
     ) -> None:
@@ -103,14 +104,16 @@ class Study:
         """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
-        self._metric = config.metric
+        self._metric, self._direction = config.metric, config.decided_direction
         self._opened = opened
         self._storage = opened.storage
         self._space = space
         """The space of the params with which a new trial begins."""
         self._distributions = optuna_distributions(space)
+        self._earlier = EarlierTrials()
+        """What the study takes from earlier ones, from `_join` on."""
         self._propose_from = propose_from
-        self._proposer = propose_from(space)
+        self._proposer = propose_from(space, ())
         self.suggester = suggester
         """Suggests the params that the objective asks for; None: the whole space is written."""
         self._standings = standings
@@ -141,14 +144,18 @@ class Study:
         standings = StudyStandings(
             config.decided_direction, rules.pruner, rules.choice, rules.pruners
         )
-        enqueued = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
+        portfolio = [params for params in rules.portfolio if space.has(params)]
         opened = opened or open_storage(config.storage, directory)
         try:
 
             def open_study(sampler: BaseSampler) -> optuna.Study:
-                return load_optuna_study(sampler, opened.storage, study.stored_name)
+                return load_optuna_study(
+                    sampler, opened.storage, study.stored_name, study._add_earlier
+                )
 
-            def propose_from(space: SearchSpace) -> ParamsProposer:
+            def propose_from(space: SearchSpace, points: Sequence[Params]) -> ParamsProposer:
+                likely = [space.likely] if space.likely else []
+                enqueued = [*config.enqueue, *likely, *points, *portfolio]
                 possible = [params_within_space(space, params) for params in enqueued]
                 is_empty = asks_for_params and not optuna_distributions(space)
                 sampler = IndependentSampler() if is_empty else rules.sampler
@@ -163,6 +170,7 @@ class Study:
             study = cls(config, opened, space, propose_from, suggester, standings)
             with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
+                study._take_earlier(rules.read_earlier)
         except BaseException:
             opened.close()
             raise
@@ -352,9 +360,26 @@ class Study:
 
     def _set_space(self, space: SearchSpace) -> None:
         self._space, self._distributions = space, optuna_distributions(space)
-        self._proposer = self._propose_from(space)
+        self._proposer = self._propose_from(space, self._earlier.points)
+
+    def _add_earlier(self, own: list[FrozenTrial]) -> list[FrozenTrial]:
+        """Return the study's own trials with the earlier ones that its sampler still sees."""
+        return self._earlier.before(own, self.n_asked, self._direction, self._distributions) + own
 
     # --- opening ---
+
+    def _take_earlier(self, read: Callable[[], EarlierTrials]) -> None:
+        """Take what the study learns from earlier ones, which is read once, when it begins."""
+        stored = self._storage.get_study_user_attrs(self._study_id).get(EARLIER_ATTRIBUTE)
+        if stored is not None:
+            self._earlier = EarlierTrials.from_stored(stored)
+        elif (earlier := read()).trials or earlier.points:
+            self._earlier = earlier
+            self._storage.set_study_user_attr(
+                self._study_id, EARLIER_ATTRIBUTE, earlier.as_stored()
+            )
+        if self._earlier.points:
+            self._set_space(self._space)
 
     def _join(self, config: StudyConfig, identity: StudyIdentity, directory: Path) -> None:
         """Find or make the study in its storage, and take its trials into the standings."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 
 from automl.errors import ConfigError
+from automl.record.study_files import StudyFiles
+from automl.search.earlier_trials import EarlierTrials
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.sampler import Sampler
 from automl.search.search_space import SearchSpace
@@ -75,6 +79,19 @@ def find_or_create_study(
     attribute = {"uuid": study_uuid, "identity": _as_stored(identity.now)}
     storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, attribute)
     return study_id, study_uuid
+
+
+def read_stored_identity(study: Path) -> Mapping[str, Any]:
+    """Return the identity in a study's journal, without its lock; empty: it is in no journal."""
+    found: Mapping[str, Any] = {}
+    with (
+        suppress(OSError, ValueError, KeyError, TypeError),
+        open(StudyFiles(study).journal, "rb") as journal,
+    ):
+        for line in journal:
+            if b'"user_attr"' in line and f'"{STUDY_ATTRIBUTE}"'.encode() in line:
+                found = json.loads(line)["user_attr"][STUDY_ATTRIBUTE]["identity"]
+    return found
 
 
 def create_study(
@@ -183,3 +200,5 @@ class StudyRules:
     """The pruner of each kind of trials; kinds that are missing here have `pruner`."""
     portfolio: Sequence[Params] = ()
     """Params that are tried after the enqueued ones, if the space has them."""
+    read_earlier: Callable[[], EarlierTrials] = EarlierTrials
+    """Returns what the study takes from earlier ones; called once, when it begins."""

@@ -12,6 +12,7 @@ import pytest
 from automl.config import (
     StudyConfig,
 )
+from automl.search.earlier_trials import EarlierTrials
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.random import IndependentSampler
@@ -51,6 +52,7 @@ class Studies:
         asks_for_params: bool = False,
         choice: str | None = None,
         portfolio: Sequence[Params] = (),
+        earlier: EarlierTrials | None = None,
         **settings: Any,
     ) -> Study:
         space = self.space if entries is None else parse_space(entries)
@@ -68,6 +70,7 @@ class Studies:
                 asks_for_params=asks_for_params,
                 choice=choice,
                 portfolio=portfolio,
+                read_earlier=lambda: earlier or EarlierTrials(),
             ),
             directory or self.directory,
         )

@@ -54,6 +54,8 @@ class Sampler(SamplerConfig, ABC):
 
     extends: ClassVar[bool] = True
     """The space may grow when an objective asks for params that it lacks."""
+    mixes_likely: ClassVar[bool] = True
+    """Some trials get params near the likely values in place of the sampler's."""
 
     @abstractmethod
     def n_may_pend(self, n_ended: int) -> int | None:
