@@ -97,6 +97,8 @@ OWNERS = {
     "scipy": {"models"},
     "sklearn": {"data", "integrations", "models", "report", "sklearn"},
     "skorch": {"integrations"},
+    "tabicl": {"models"},
+    "tabpfn": {"models"},
     "threadpoolctl": {"models"},
     "torch": {"export", "measure", "models", "objectives"},
     "torch_tensorrt": {"export", "measure"},

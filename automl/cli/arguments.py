@@ -19,6 +19,12 @@ from automl.errors import ConfigError
 COMPARE = "compare"
 """The command whose words without `=` are names of studies."""
 
+SHORT_KEYS = {
+    "enqueue": {"params": "params", "from": "file", "outside": "outside"},
+    "stop": {"trial": "trial", "as": "outcome"},
+}
+"""The short keys of commands, with the settings of the command's own part that they stand for."""
+
 
 @dataclass(frozen=True)
 class CommandLine:
@@ -63,6 +69,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
+    parsed.overrides = [_whole_key(command, word) for word in parsed.overrides]
     if parsed.yes:
         parsed.overrides.append("delete.yes=true")
     if command == COMPARE:
@@ -83,6 +90,13 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         json=parsed.json,
         hydra_options=tuple(hydra_options),
     )
+
+
+def _whole_key(command: str, word: str) -> str:
+    """Return an override with the whole key where it has a short key of the command."""
+    key, is_setting, value = word.partition("=")
+    name = SHORT_KEYS.get(command, {}).get(key)
+    return f"{command}.{name}={value}" if is_setting and name else word
 
 
 def _with_names(words: Sequence[str]) -> list[str]:

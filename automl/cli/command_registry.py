@@ -162,6 +162,26 @@ _ALL = (
         StoredPart.WHOLE,
     ),
     Command(
+        "enqueue",
+        "have study.name=NAME try params='{lr: 0.01}', or the rows of from=FILE.csv, next",
+        StoredPart.WHOLE,
+        file="steering",
+    ),
+    Command(
+        "stop",
+        "stop trial=7 of a study (as=pruned, or as=interrupted), or its sweep as Ctrl-C does",
+        StoredPart.STORES,
+        StudyChoice.NEWEST,
+        file="steering",
+    ),
+    Command(
+        "pause",
+        "have the sweep of a study start no more trials; resume study.name=NAME goes on",
+        StoredPart.STORES,
+        StudyChoice.NEWEST,
+        file="steering",
+    ),
+    Command(
         "rename",
         "give study.name=NAME another name, study.new_name, here and in MLflow",
         StoredPart.STORES,
@@ -182,12 +202,12 @@ _ALL = (
     Command(
         "archive",
         "write a study as one file, archive.output, which restore opens on any machine",
-        file="archive",
+        file="upkeep",
     ),
     Command(
         "restore",
         "make a study of the file restore.input, perhaps as study.name=NAME",
-        file="archive",
+        file="upkeep",
     ),
     Command(
         "list",

@@ -43,7 +43,7 @@ OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
 
 _PARTS_OF_COMMANDS = (
     *("evaluate", "refit", "ui", "export", "predict", "register"),
-    *("status", "compare", "trials", "delete", "archive", "restore"),
+    *("status", "compare", "trials", "enqueue", "stop", "delete", "archive", "restore"),
 )
 """Parts of the config that no sweep reads; their keys are not suggested for a word alone."""
 _MAX_SHOWN = 2
@@ -65,10 +65,11 @@ _NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
         "none": ("off", "no", "nop", "nopruner"),
     },
     "model": {
-        "boosting": ("xgboost", "xgb", "lightgbm", "lgbm", "catboost", "gbm", "gbdt"),
+        "boosting": ("xgboost", "xgb", "gbm", "gbdt"),
         "trees": ("randomforest", "rf", "forest", "extratrees", "decisiontree"),
         "mlp": ("network", "neuralnetwork", "nn", "fnn"),
         "linear": ("logisticregression", "lr", "ridge", "lasso"),
+        "lightgbm": ("lgbm", "lgb"),
         "kernel": ("svm", "svc", "svr", "gaussianprocess", "knn"),
     },
 }

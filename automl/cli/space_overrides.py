@@ -249,14 +249,19 @@ def _key(name: object) -> str:
 
 
 _RAW = re.compile(r"(\+{0,2}objective\.(?:command|pattern)=)(.*)", re.DOTALL)
-_COLUMN = re.compile(r"\+{0,2}data\.columns\.([^\n]+)=(\w+)")
+_ENTRIES = (
+    re.compile(r"\+{0,2}(data\.columns)\.([^\n]+)=(\w+)"),
+    re.compile(r"\+{0,2}(model\.weights)\.(\w+)=([^\n{}\[\]'\"]+)"),
+)
+"""Entries of settings whose names are those of columns, or of families."""
 _NULL = frozenset(("", "null", "???"))
 
 
 def quote_raw_texts(override: str) -> str:
     """Return the override as Hydra takes it; a value that is quoted for Hydra already stays."""
-    if column := _COLUMN.fullmatch(override):
-        return f"++data.columns={override_text({column[1]: column[2]})}"  # adds a column
+    for pattern in _ENTRIES:
+        if entry := pattern.fullmatch(override):
+            return f"++{entry[1]}={override_text({entry[2]: entry[3]})}"  # adds to the others
     match = _RAW.fullmatch(override)
     if match is None or match[2] in _NULL or _is_quoted(match[2]):
         return override

@@ -241,7 +241,7 @@ def run(config: Config, stored_config: str) -> int:
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
         predictor = model.predictor
-        _check_format(config, predictor.export_formats)
+        _check_format(config, predictor)
         rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -312,15 +312,16 @@ def _say_parity(
     )
 
 
-def _check_format(config: Config, formats: Sequence[ExportFormat]) -> None:
+def _check_format(config: Config, predictor: Predictor) -> None:
     """Raise ConfigError for a format that the model does not have; it names the best trial that has
     it."""
-    kind = config.export.format
+    kind, formats = config.export.format, predictor.export_formats
     if kind not in formats:
+        reason = f"; {predictor.no_export_reason}" * bool(predictor.no_export_reason)
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
             f"export.format={kind.value}: models of this family have "
-            f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
+            f"{f'these: {listed}' if listed else 'none; automl.load reads them'}{reason}."
             f"{_best_trial_with_format(config)}"
         )
 

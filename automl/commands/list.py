@@ -65,7 +65,7 @@ def _row(path: Path, now: float) -> tuple[str, ...]:
         return name, view, *[""] * (len(COLUMNS) - 2)
     best = ""
     if view.best is not None:
-        best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value:.5g}"
+        best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value_text}"
     state, n_failed = fit_line(_state(path, view), _MAX_WORD), view.counts.get("failed", 0)
     hours = hours_text(view.device_seconds)
     return name, state, view.progress, str(n_failed), best, hours, age_text(now - view.time)
@@ -78,7 +78,9 @@ def _with_shorter_metrics(rows: Sequence[tuple[str, ...]], excess: int) -> list[
     width = max(cell_width(row[at]) for row in rows) - excess
     shorter = []
     for row in rows:
-        metric, blank, value = row[at].rpartition(" ")
+        best, *error = row[at].split(" ± ")
+        metric, blank, value = best.rpartition(" ")
+        value = " ± ".join([value, *error])
         best = cut_to_width(metric, width - len(value) - 1) + blank + value
         shorter.append((*row[:at], best, *row[at + 1 :]))
     return shorter

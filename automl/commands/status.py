@@ -164,7 +164,9 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     best = record.best()
     if best is not None:
         assert best.value is not None
-        view = replace(view, best=BestRow(best.number, best.value, best.params))
+        view = replace(
+            view, best=BestRow(best.number, best.value, best.params, best.standard_error)
+        )
     return replace(
         view,
         counts=counts,

@@ -17,6 +17,7 @@ from automl.config.commands import (
     ArchiveConfig,
     CompareConfig,
     DeleteConfig,
+    EnqueueConfig,
     EvaluateConfig,
     ExportConfig,
     ExportFormat,
@@ -27,6 +28,8 @@ from automl.config.commands import (
     RegisterConfig,
     RestoreConfig,
     StatusConfig,
+    StopConfig,
+    StoppedAs,
     TableFormat,
     TrialsConfig,
     UIConfig,
@@ -75,6 +78,7 @@ __all__ = [
     "DeleteConfig",
     "DevicesConfig",
     "DevicesKind",
+    "EnqueueConfig",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
@@ -96,6 +100,8 @@ __all__ = [
     "RestoreConfig",
     "SamplerConfig",
     "StatusConfig",
+    "StopConfig",
+    "StoppedAs",
     "StudyConfig",
     "SurveyKind",
     "TableFormat",
@@ -141,6 +147,8 @@ class Config:
     status: StatusConfig = field(default_factory=StatusConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     trials: TrialsConfig = field(default_factory=TrialsConfig)
+    enqueue: EnqueueConfig = field(default_factory=EnqueueConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
     delete: DeleteConfig = field(default_factory=DeleteConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     restore: RestoreConfig = field(default_factory=RestoreConfig)

@@ -225,6 +225,44 @@ class CompareConfig:
 
 
 @dataclass
+class EnqueueConfig:
+    """The points that `enqueue` has a study try; `params=`, `from=` and `outside=` are short for
+    them."""
+
+    params: Any = None
+    """Some or all params of a trial, `{lr: 0.01}`; those not named are drawn at random."""
+    file: str | None = None
+    """A CSV with a column for each param and a row for each trial; `from=` for short."""
+    outside: bool = False
+    """Allow values outside the space."""
+
+    def __post_init__(self) -> None:
+        is_point = self.params is None or isinstance(self.params, dict)
+        checker("enqueue", self)("params", is_point, "must be {NAME: VALUE, …}.")
+
+
+class StoppedAs(enum.Enum):
+    """What becomes of a trial that `stop` ends."""
+
+    pruned = "pruned"
+    interrupted = "interrupted"
+
+
+@dataclass
+class StopConfig:
+    """What `stop` stops; `trial=` and `as=` are short for its settings."""
+
+    trial: int | None = None
+    """Number of the trial to stop; none: the whole sweep, as by Ctrl-C."""
+    outcome: StoppedAs = StoppedAs.pruned
+    """pruned: the trial has ended, with its best value so far; interrupted: the next sweep goes on
+    with it; `as=` for short."""
+
+    def __post_init__(self) -> None:
+        checker("stop", self)("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
+
+
+@dataclass
 class DeleteConfig:
     """The way in which `delete` removes a study."""
 

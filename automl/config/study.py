@@ -68,6 +68,8 @@ class StudyConfig:
     """The name that `rename` gives the study, and `clone` the new one."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    repeats: int = 1
+    """Trainings of each trial, each with a seed of its own. The trial's value is their mean."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
     warm_from: list[str] = field(default_factory=list)
@@ -101,6 +103,7 @@ class StudyConfig:
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
         check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
+        check("repeats", self.repeats >= 1, "must be at least 1: 1 trains each trial once.")
         check("dir", bool(self.dir), "must name a folder.")
         check(
             "warm_from",
@@ -190,7 +193,14 @@ class TrackingConfig:
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
     """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
+    keep_best: int | None = None
+    """Number of best trials that keep their checkpoints and program files, here and in MLflow;
+    those of other trials are removed when they have ended. none: all keep them."""
     inside: TrackingInside = TrackingInside.follow
     """Values that an objective logs through MLflow go to its trial's run. If it sets an address
     itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
     address, or are redirected to the trial's run."""
+
+    def __post_init__(self) -> None:
+        is_count = self.keep_best is None or self.keep_best >= 1
+        checker("tracking", self)("keep_best", is_count, "must be at least 1.")

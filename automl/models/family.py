@@ -155,11 +155,18 @@ class Family(ModelConfig, ABC):
 
     @property
     def missing_extras(self) -> Sequence[str]:
-        """Names of the extras that the family trains with and that are not installed.
-
-        Models that were trained before are loaded, predicted with and exported without them.
-        """
+        """Names of the extras that the family trains with and that are not installed."""
         return [] if self.extra is None or find_spec(self.extra) is not None else [self.extra]
+
+    def check_ready(self) -> None:
+        """Raise ConfigError unless all that a trial needs is here, such as extras."""
+        if missing := self.missing_extras:
+            listed = ",".join(missing)
+            raise ConfigError(
+                f"model={family_name(self)}: {listed} must be installed to train such models: "
+                f"pip install 'automl-sweep[{listed}]'. A new study may leave it out of "
+                "model.families."
+            )
 
     library: ClassVar[str] = "torch"
     """Name of the library that trains. A process that trains only families of other libraries never
@@ -177,6 +184,9 @@ class Family(ModelConfig, ABC):
 
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """File formats that `export` can write of the family's models."""
+
+    no_export_reason: ClassVar[str] = ""
+    """Why `export` writes no file of the family's models, for messages."""
 
     weighs_classes: ClassVar[bool] = False
     """Whether the family has the param `class_weight`."""

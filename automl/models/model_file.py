@@ -19,6 +19,7 @@ from automl.config.commands import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
 from automl.data.dataset import Dataset, UserDataFacts
+from automl.errors import AutoMLError
 from automl.models.family import Family, TrainedModel, family_name
 from automl.record.study_files import study_around
 from automl.trial import ParamValue
@@ -133,6 +134,10 @@ class BuilderNeededError(Exception):
         super().__init__(target)
         self.target = target
         """Name of the function in the file; shown, never imported."""
+
+
+class WeightsError(AutoMLError):
+    """Raised for a model that predicts with a file of weights that is not there, or is another."""
 
 
 def check_content(holds: bool, what: str, value: object) -> None:

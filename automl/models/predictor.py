@@ -59,6 +59,8 @@ class Predictor(LoadedModel):
         super().__init__(content, path, _read_model(state, file_bytes, build))
         self.export_formats = _export_formats(state)
         """File formats that `export` can write of the model."""
+        self.no_export_reason = _no_export_reason(state)
+        """Why `export` writes none of some part of the model; empty if nothing is known."""
         self.classes = model_file.parse_classes(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
         self.target = model_file.parse_text(state, "target")
@@ -221,6 +223,13 @@ def _export_formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:
     return tuple(kind for kind in by_member[0] if all(kind in formats for formats in by_member))
 
 
+def _no_export_reason(state: Mapping[str, Any]) -> str:
+    """Return the reason of the first member that has one."""
+    members = state.get(MEMBERS_KEY, [{}])
+    reasons = [_family_class({**state, **member}).no_export_reason for member in members]
+    return next(filter(None, reasons), "")
+
+
 def _family_class(state: Mapping[str, Any]) -> type[Family]:
     """Return the known family that a file names; nothing is imported because a file names it."""
     name = _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
@@ -257,6 +266,8 @@ def load(
         return _make_predictor(content, Path(path), build)
     except model_file.BuilderNeededError as needs:
         raise AutoMLError(_how_to_build(path, needs.target)) from None
+    except model_file.WeightsError as error:
+        raise AutoMLError(f"{path}: {error}") from None
     except Exception as error:  # a file of unknown origin, or `build`, may raise anything
         raise AutoMLError(
             f"{path}: this is not a model that can be used ({type(error).__name__}: "

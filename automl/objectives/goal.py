@@ -41,6 +41,8 @@ class FinalReport:
     """The metrics by name; the study's metric is the trial's value."""
     state: Mapping[str, Any]
     """The state that is stored in `best.pt`."""
+    part_values: tuple[float, ...] = ()
+    """The values of the trial's folds; empty if the study's metric is none of single folds."""
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from automl.config import DataKind, ObjectiveKind
 from automl.models.family import PackKey, TrialEstimator
 from automl.models.networks.folds.fold_estimator import MembersEstimator, open_trial_estimator
 from automl.models.networks.parallel.launcher import RankLauncher
-from automl.objectives import outcomes
 from automl.objectives.function_call import objective_call
 from automl.objectives.goal import FinalReport
 from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
-from automl.objectives.reports import step_counter
+from automl.objectives.repeats.repeated_trial import RepeatRules
+from automl.objectives.repeats.repeats_session import RepeatsSession
+from automl.objectives.reports import outcomes, step_counter
 from automl.objectives.reports.logged_values import LoggedSide
 from automl.objectives.reports.memory_peaks import MemoryPeakMeter, PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
@@ -32,6 +33,7 @@ from automl.objectives.user_code import open_inside, resolve_builder, resolve_ob
 from automl.record.texts import fit_line
 from automl.trial import (
     DeviceShare,
+    ObjectiveSession,
     OnEvent,
     OnEvents,
     OutOfMemoryOutcome,
@@ -53,14 +55,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def open_session(setup: SessionSetup) -> TrainingSession:
+def open_session(setup: SessionSetup) -> ObjectiveSession:
     """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
     if setup.plan.uses_torch:
         _prepare_torch(setup.n_threads)
     inside = open_inside(setup.redirect)
     with inside.importing():
         objective = open_objective(setup)
-    return TrainingSession(setup.plan, objective, inside)
+    plan, session = setup.plan, TrainingSession(setup.plan, objective, inside)
+    if plan.repeats == 1:
+        return session
+
+    def train_together(feed: TrialSource, placement: Placement, on_events: OnEvents) -> bool:
+        may_pack = setup.may_pack(on_host=placement.on_host)
+        return may_pack and session.train_together(feed, placement, on_events)
+
+    rules = RepeatRules(plan.repeats, plan.metric, plan.direction)
+    isolates = plan.users_target is not None
+    return RepeatsSession(session, rules, train_together, isolates=isolates)
 
 
 def _prepare_torch(n_threads: int) -> None:
@@ -153,14 +165,18 @@ class TrainingSession:
         Trials that cannot train together run one after another: a user's objective, or a network
         that torch cannot stack.
         """
-        first = feed.next()
+        peeked = _PeekedFeed(feed)
+        if not self.train_together(peeked, placement, on_events):
+            self._run_singly(peeked, placement, on_events)
+
+    def train_together(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> bool:
+        """Train the feed's trials as a pack, if they can; return whether that was done."""
+        peeked = feed if isinstance(feed, _PeekedFeed) else _PeekedFeed(feed)
+        first = peeked.first
         if first is None:
-            return
+            return True
         key = self._plan.pack_key(first.params, on_host=placement.on_host)
-        if key is None or not self._run_together(
-            key, _PeekedFeed(first, feed), placement, on_events
-        ):
-            self._run_singly(_PeekedFeed(first, feed), placement, on_events)
+        return key is not None and self._run_together(key, peeked, placement, on_events)
 
     def _run_singly(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
@@ -309,14 +325,15 @@ class _NoIsolation:
 
 
 class _PeekedFeed:
-    """A feed that hands out again the first trial that was already taken from it."""
+    """A feed whose first trial can be looked at before it is handed out."""
 
-    def __init__(self, first: TrialSpec, rest: TrialSource) -> None:
-        self._first: TrialSpec | None = first
-        self._rest, self.n_lanes = rest, rest.n_lanes
+    def __init__(self, feed: TrialSource) -> None:
+        self.first = feed.next()
+        """The first trial, until it is handed out."""
+        self._rest, self.n_lanes = feed, feed.n_lanes
 
     def next(self) -> TrialSpec | None:
-        first, self._first = self._first, None
+        first, self.first = self.first, None
         return first or self._rest.next()
 
 

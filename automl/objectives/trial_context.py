@@ -96,7 +96,7 @@ class TrialContext:
         surveying: bool = False,
         refit: bool = False,
     ) -> None:
-        self.number: int = spec.number
+        self.number: int = spec.trial
         """The trial's number in its study, from 0."""
         self.params: dict[str, Any] = _TrialParams(spec.params)
         """The hyperparameters of this trial by name; a param whose `when` is not met is absent."""

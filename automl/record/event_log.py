@@ -62,6 +62,7 @@ EVENT_KINDS: dict[str, type[Any]] = {
     "Tuned": events.ExportTuned,
     "ReportPage": events.ReportWritten,
     "Waited": events.TrialsWaited,
+    "FilesRemoved": events.TrialFilesRemoved,
 }
 """The class of each event by its name in event logs. Logs of earlier versions have the same names,
 so a class may be renamed and a name here may not."""

@@ -46,6 +46,8 @@ NEAR = 0.01
 """A value this near (relative) to a trial's best report is that report. Equality would be too
 strict: epochs repeated after an interruption differ a little on a GPU, and a kill can lose the last
 report."""
+ERROR_SUFFIX = "_se"
+"""Ends the name of the standard error of a metric over the repeats of a trial: `val_loss_se`."""
 RANKED_STATES = (TrialState.FINISHED, TrialState.PRUNED)
 """The states in which a trial with a value has a rank."""
 Rank: TypeAlias = tuple[bool, float, bool, int]
@@ -160,6 +162,11 @@ class TrialRecord:
         )
 
     @property
+    def standard_error(self) -> float | None:
+        """The standard error of the value over repeats or folds; None: the trial has one model."""
+        return self.outcome.standard_error if isinstance(self.outcome, FinishedOutcome) else None
+
+    @property
     def cause(self) -> str | None:
         """One line that says why the trial failed, stopped or fits nowhere; None: it did not, or it
         was started again since."""
@@ -264,6 +271,8 @@ TRIAL_COLUMNS = ("trial", "state", "value")
 def trial_row(trial: TrialRecord) -> dict[str, Any]:
     """Return the row of a trial in a table of trials, by the names of its columns."""
     row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
+    if trial.standard_error is not None:
+        row["value_se"] = trial.standard_error
     row |= {f"params.{name}": value for name, value in trial.params.items()}
     row |= {f"tags.{name}": text for name, text in trial.tags.items()}
     return row | {

@@ -5,6 +5,7 @@ A fragment brings its style, which holds for nothing outside of it, and has no s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,12 +74,23 @@ def summary_fragment(data: StudyData) -> str:
 
 def section_fragment(sections: Sequence[ReportSection]) -> str:
     """Return the HTML of these sections in an element that can stand in any page."""
-    style = page_file("page.css").replace(":root", "&").replace("\nbody {", "\n& {")
+    css = page_file("page.css")
+    style = css.replace(":root", "&").replace("\nbody {", "\n& {") + _theme_rules(css)
     return page_template("fragment.html.jinja").render(
         sections=sections,
         safe=Markup,
         has_anchors=False,
         style=Markup(f".automl-report {{ {style} {_OWN_STYLE} }}"),
+    )
+
+
+def _theme_rules(css: str) -> str:
+    """Return the rules by which a fragment follows the theme of JupyterLab or VS Code; elsewhere
+    that of the reader's system counts."""
+    light, dark = re.findall(r":root \{([^}]*)\}", css)
+    return (
+        f'[data-jp-theme-light="true"] &, .vscode-light & {{ {light} color-scheme: light; }}\n'
+        f'[data-jp-theme-light="false"] &, .vscode-dark & {{ {dark} color-scheme: dark; }}\n'
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from automl.record.trial_record import TrialRecord
+from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
 from automl.report.findings import (
     RungAgreement,
     best_so_far,
@@ -16,7 +16,7 @@ from automl.report.findings import (
 from automl.report.section import ReportSection, ReportTable, text_table
 from automl.report.study_data import StudyData
 from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
-from automl.trial import Direction, ParamValue, PrunedOutcome, TrialState
+from automl.trial import Direction, FinishedOutcome, ParamValue, PrunedOutcome, TrialState
 
 N_SLICES = 4
 N_CURVES = 300
@@ -52,6 +52,44 @@ def params_text(params: Mapping[str, ParamValue]) -> str:
     )
 
 
+def value_text(trial: TrialRecord) -> str:
+    """Return the value of a trial, with its standard error over repeats or folds if known."""
+    shown, error = number_text(trial.value or 0.0), trial.standard_error
+    return shown if error is None else f"{shown} ± {number_text(error, 2)}"
+
+
+def _spread_sentence(trial: TrialRecord) -> str:
+    outcome = trial.outcome
+    if not isinstance(outcome, FinishedOutcome) or outcome.standard_error is None:
+        return ""
+    n, values = len(outcome.part_values), outcome.part_values
+    if len({*values}) == 1:
+        return f" Its {n} trainings have the same value, as if it did not depend on the seed."
+    return (
+        f" The ± is the standard error over {n} trainings, whose values are from "
+        f"{number_text(min(values))} to {number_text(max(values))}."
+    )
+
+
+def _baseline_sentences(data: StudyData) -> list[str]:
+    """Return how much better the best model is than those that need no search, where known."""
+    metric, best, sweeps = data.record.metric, data.record.best(), data.record.sweeps
+    known = [sweep.end.baseline for sweep in sweeps if sweep.end is not None and sweep.end.baseline]
+    if not known or best is None or best.value is None:
+        return []
+    (name, simple), value = next(iter(known[-1].items())), best.value
+    if not metric.direction.better(value, simple):
+        return [
+            f"It is no better than {name}, which says the same of all rows "
+            f"({number_text(simple)} by the same rows)."
+        ]
+    change = f", {abs(value - simple) / abs(simple):.0%} better" if simple else ""
+    return [
+        f"By the same rows {name}, which says the same of all of them, has {number_text(simple)}: "
+        f"the best trial is {number_text(abs(value - simple))} ahead{change}."
+    ]
+
+
 def verdict_section(data: StudyData) -> ReportSection:
     """Return the section with the best value, what was gained, and whether more would help."""
     record, valued = data.record, data.valued
@@ -63,15 +101,16 @@ def verdict_section(data: StudyData) -> ReportSection:
         return ReportSection("verdict", "Verdict", (f"No result yet: {why} ({shown}).",))
     goal = "less is better" if metric.direction is Direction.minimize else "more is better"
     sentences = [
-        f"The best trial is {best.number}: {metric.name} {number_text(best.value)} ({goal}), with "
-        f"{params_text(best.params) or 'no params'}."
+        f"The best trial is {best.number}: {metric.name} {value_text(best)} ({goal}), with "
+        f"{params_text(best.params) or 'no params'}.{_spread_sentence(best)}"
     ]
     sentences += _gain_sentences(data, valued)
+    sentences += _baseline_sentences(data)
     sentences.append(f"Trials: {shown}.")
     rows = [
         (
             str(trial.number),
-            number_text(trial.value or 0.0),
+            value_text(trial),
             *(show_value(trial.params[n]) if n in trial.params else "" for n in data.scales),
             trial.state.value,
         )
@@ -239,6 +278,7 @@ def curves_section(data: StudyData) -> ReportSection | None:
     ends = [p[-1] for n, p in shown.items() if isinstance(trials[n].outcome, PrunedOutcome)]
     chart.add_ticks(ends, "pruned")
     if best is not None and best.number in shown:
+        chart.add_band(_curve_band(best, metric.name), "band")
         chart.add_line(shown[best.number], "curve winner", f"trial {best.number}, the best")
     sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
     agreements = rung_agreements(data)
@@ -276,6 +316,13 @@ def _curve(trial: TrialRecord, metric: str) -> list[tuple[float, float]]:
     ]
     stride = max(1, math.ceil(len(points) / MAX_CURVE_POINTS))
     return points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])
+
+
+def _curve_band(trial: TrialRecord, metric: str) -> list[tuple[float, float, float]]:
+    """Return the steps of a trial with repeats, each with the ends of mean ± standard error."""
+    error = f"{metric}{ERROR_SUFFIX}"
+    means, errors = dict(_curve(trial, metric)), dict(_curve(trial, error))
+    return [(s, means[s] - errors[s], means[s] + errors[s]) for s in means if s in errors]
 
 
 def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:

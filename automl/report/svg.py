@@ -178,6 +178,13 @@ class Chart:
             path += "h.1"
         self.add_path(path, css, tip)
 
+    def add_band(self, points: Sequence[tuple[float, float, float]], css: str) -> None:
+        """Fill the room between a low and a high value at each place."""
+        low = [f"{self.x_at(x):.1f} {self.y_at(y):.1f}" for x, y, _ in points]
+        high = [f"{self.x_at(x):.1f} {self.y_at(y):.1f}" for x, _, y in reversed(points)]
+        if len(points) > 1:
+            self.add_path(f"M{'L'.join([*low, *high])}Z", css)
+
     def add_steps(self, points: Sequence[Point], css: str) -> None:
         """Draw a line that keeps each value until the next point."""
         if not points:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from automl.trial import Direction, Params, ParamValue
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
 EARLIER_ATTRIBUTE = "automl:earlier"
@@ -37,8 +38,8 @@ N_POINTS = 5
 MIN_DISTANCE = 0.1
 """Points that are tried first differ by more than this share of a param's range."""
 N_BY_RANK = 30
-"""Of so many first trials, all but every third are proposed with the earlier trials that count by
-rank."""
+"""The number of first trials of which all but every third are proposed with the earlier trials that
+count by rank."""
 MAX_TRIALS = 50
 """The largest number of earlier trials that a sampler sees."""
 
@@ -105,6 +106,19 @@ class EarlierTrials:
             trial.number = trial._trial_id = place - len(shown)
             found.append(trial)
         return found
+
+
+def take_earlier(
+    storage: BaseStorage, study_id: int, read: Callable[[], EarlierTrials]
+) -> EarlierTrials:
+    """Return what a study takes from earlier ones: `read` once, when it begins, and stored."""
+    stored = storage.get_study_user_attrs(study_id).get(EARLIER_ATTRIBUTE)
+    if stored is not None:
+        return EarlierTrials.from_stored(stored)
+    earlier = read()
+    if earlier.trials or earlier.points:
+        storage.set_study_user_attr(study_id, EARLIER_ATTRIBUTE, earlier.as_stored())
+    return earlier
 
 
 def read_earlier_trials(

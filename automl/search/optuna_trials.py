@@ -27,8 +27,8 @@ from optuna.trial import TrialState as OptunaState
 from automl.record.texts import fit_line
 from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
 from automl.search.samplers.memory_wall import AT_LEAST_KEY, BARE_KEY, EXCESS_KEY, stored_excess
-from automl.search.search_space import SearchSpace, SpaceParam
-from automl.search.storage import load_optuna_study
+from automl.search.search_space import EnqueuedPoint, SearchSpace, SpaceParam
+from automl.search.storage import OUTSIDE_SPACE, REQUEST, load_optuna_study
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
@@ -80,6 +80,17 @@ def optuna_running_trial(
     )
 
 
+def mark_enqueued(trial: FrozenTrial, point: EnqueuedPoint, space: SearchSpace) -> None:
+    """Make a trial that of a user's point. Values outside the space get distributions of their own,
+    and no sampler sees the trial then (`storage.py`): none of them can place these values."""
+    outside = point.outside(space)
+    trial.distributions |= {n: CategoricalDistribution((v,)) for n, v in outside.items()}
+    trial.params |= outside
+    trial.system_attrs[REQUEST] = point.request
+    if outside:
+        trial.system_attrs[OUTSIDE_SPACE] = ", ".join(outside)
+
+
 @dataclass(frozen=True)
 class EndedTrial:
     """A trial that has ended, as Optuna's study has it.
@@ -122,6 +133,12 @@ def trial_outcome_of(
             return FailedOutcome(
                 number, at, "unknown: the event log lost it, and the study keeps no cause"
             )
+
+
+def ended_trial(trial: FrozenTrial, params: Params) -> EndedTrial:
+    """Return a trial that has ended, with `params`."""
+    began = unix_seconds(trial.datetime_start)
+    return EndedTrial(trial.number, params, began, trial_outcome_of(trial))
 
 
 _NO_ROOM = "does not fit in any device's memory (the event log lost the rest)"

@@ -14,7 +14,7 @@ A param whose condition does not hold is absent from the trial. Hydra's own spel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -64,9 +64,15 @@ class SearchSpace:
         return tuple(param.name for param in self.params)
 
     @cached_property
-    def likely(self) -> Params:
-        """The values that the user expects to be good, by name."""
-        return {param.name: param.likely for param in self.params if param.likely is not None}
+    def fixed(self) -> Params:
+        """The values of the params that are not searched."""
+        return {p.name: p.domain.value for p in self.params if isinstance(p.domain, FixedDomain)}
+
+    @cached_property
+    def likely_points(self) -> Sequence[Params]:
+        """The point of all values that the user expects to be good; empty: they named none."""
+        point = {param.name: param.likely for param in self.params if param.likely is not None}
+        return [point] if point else []
 
     def __getitem__(self, name: str) -> SpaceParam:
         return next(param for param in self.params if param.name == name)
@@ -105,7 +111,6 @@ class SearchSpace:
 
         Params that the space lacks are refused, unless a trial may have others.
         """
-        fixed = {p.name: p.domain.value for p in self.params if isinstance(p.domain, FixedDomain)}
         for name, value in params.items():
             if name not in self.names:
                 if may_have_others:
@@ -116,11 +121,39 @@ class SearchSpace:
             param = self[name]
             if not param.domain.contains(value):
                 raise ConfigError(f"{key}.{name}={value}: must be {param.domain} (space.{name}).")
-            if not param.is_active({**fixed, **params}):
+            if not param.is_active({**self.fixed, **params}):
                 raise ConfigError(
                     f"{key}.{name}={value}: {name} is only there when "
                     f"{_condition_text(param.when)}; name that too, or leave {name} out."
                 )
+
+
+@dataclass(frozen=True)
+class EnqueuedPoint:
+    """Some or all params of a trial that a user adds to a study while sweeps run."""
+
+    params: Params
+    request: str
+    """What tells this point from all others, so that none is tried twice."""
+    may_be_outside: bool = False
+    """Whether values outside the space are allowed."""
+
+    def check(self, space: SearchSpace) -> None:
+        """Raise ConfigError for names that the space lacks, and for values outside it unless they
+        are allowed."""
+        if self.may_be_outside:
+            space.check({n: v for n, v in self.params.items() if n not in space.names}, "params")
+            return
+        try:
+            space.check(self.params, "params")
+        except ConfigError as error:
+            is_known = {*space.names}.issuperset(self.params)
+            remedy = " To try it all the same, give outside=true." if is_known else ""
+            raise ConfigError(f"{error}{remedy}") from error
+
+    def outside(self, space: SearchSpace) -> Params:
+        """Return the params with values that the space does not have."""
+        return {n: v for n, v in self.params.items() if not space[n].domain.contains(v)}
 
 
 def parse_space(entries: Mapping[str, Any]) -> SearchSpace:

@@ -170,6 +170,13 @@ NOT_SUGGESTED = "automl:not_suggested"
 """System attribute of a trial: its params that the objective never asked for."""
 
 
+REQUEST = "automl:request"
+"""System attribute of a trial that a user enqueued while a sweep ran: which request asked for
+it."""
+OUTSIDE_SPACE = "automl:outside"
+"""System attribute of a trial that has values outside the space: their names."""
+
+
 def as_asked(trial: FrozenTrial) -> FrozenTrial:
     """Return `trial` without params that were drawn for it and that it never asked for."""
     unasked = trial.system_attrs.get(NOT_SUGGESTED)
@@ -205,9 +212,10 @@ class _AskedParamsView:
         deepcopy: bool = True,
         states: Container[OptunaState] | None = None,
     ) -> list[FrozenTrial]:
-        """Return the trials of a study with the params that they asked for."""
+        """Return the trials of a study with the params that they asked for, but for those outside
+        the space."""
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy, states=states)
-        asked = [as_asked(trial) for trial in trials]
+        asked = [as_asked(trial) for trial in trials if OUTSIDE_SPACE not in trial.system_attrs]
         sees_ended = states is None or OptunaState.COMPLETE in states
         return self._add_earlier(asked) if sees_ended else asked
 

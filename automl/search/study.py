@@ -23,26 +23,27 @@ from automl.config import StudyConfig
 from automl.errors import StorageError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
-from automl.search.domains import FixedDomain
-from automl.search.earlier_trials import EARLIER_ATTRIBUTE, EarlierTrials
+from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
+    ended_trial,
+    mark_enqueued,
     name_metric,
     note_trial_end,
     optuna_distributions,
     optuna_running_trial,
     set_excess,
-    trial_outcome_of,
     trial_state_of,
-    unix_seconds,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
 from automl.search.samplers.by_optuna import ParamsProposer
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import SamplerInputs
-from automl.search.search_space import SearchSpace
+from automl.search.search_space import EnqueuedPoint, SearchSpace
 from automl.search.storage import (
+    OUTSIDE_SPACE,
+    REQUEST,
     OpenStorage,
     as_asked,
     damage_as_error,
@@ -111,7 +112,6 @@ class Study:
         """The space of the params with which a new trial begins."""
         self._distributions = optuna_distributions(space)
         self._earlier = EarlierTrials()
-        """What the study takes from earlier ones, from `_join` on."""
         self._propose_from = propose_from
         self._proposer = propose_from(space, ())
         self.suggester = suggester
@@ -123,6 +123,8 @@ class Study:
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
+        self.by_request: dict[str, int] = {}
+        """Numbers of the trials that users enqueued while sweeps ran, by their requests."""
 
     @classmethod
     def open(
@@ -154,14 +156,11 @@ class Study:
                 )
 
             def propose_from(space: SearchSpace, points: Sequence[Params]) -> ParamsProposer:
-                likely = [space.likely] if space.likely else []
-                enqueued = [*config.enqueue, *likely, *points, *portfolio]
-                possible = [params_within_space(space, params) for params in enqueued]
+                enqueued = [*config.enqueue, *space.likely_points, *points, *portfolio]
+                first = [params_within_space(space, params) for params in enqueued]
                 is_empty = asks_for_params and not optuna_distributions(space)
                 sampler = IndependentSampler() if is_empty else rules.sampler
-                return ParamsProposer(
-                    sampler, space, config.seed, possible, open_study, rules.choice
-                )
+                return ParamsProposer(sampler, space, config.seed, first, open_study, rules.choice)
 
             suggester = None
             if asks_for_params:
@@ -170,7 +169,9 @@ class Study:
             study = cls(config, opened, space, propose_from, suggester, standings)
             with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
-                study._take_earlier(rules.read_earlier)
+                study._earlier = take_earlier(opened.storage, study._study_id, rules.read_earlier)
+            if study._earlier.points:
+                study._set_space(space)
         except BaseException:
             opened.close()
             raise
@@ -196,16 +197,31 @@ class Study:
         if self.suggester is not None and self.suggester.space != self._space:
             self._set_space(self.suggester.space)
         with self._opened.guard():
-            params = self._proposer.propose(number)
+            params = self._proposer.propose(number - len(self.by_request))
             if params is None:
                 return None
             return self._add(number, params)
 
-    def _add(self, number: int, params: Params) -> AskedTrial:
+    def enqueue(self, points: Sequence[EnqueuedPoint]) -> list[AskedTrial]:
+        """Record a user's points as the next trials. Raises ConfigError and StorageError."""
+        for point in points:
+            point.check(self._space)
+        trials = []
+        for point in points:
+            number, inside = self.n_asked, params_within_space(self._space, point.params)
+            params = self._proposer.complete(number, inside) | dict(point.outside(self._space))
+            with self._opened.guard():
+                trials.append(self._add(number, params, point))
+            self.by_request[point.request] = number
+        return trials
+
+    def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
         """Record a new trial in storage and standings."""
         searched = {n: d for n, d in self._distributions.items() if n in params}
         known = {name: params[name] for name in searched}
         trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        if point is not None:
+            mark_enqueued(trial, point, self._space)
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
         self._check_number(number, trial_id)
@@ -213,6 +229,10 @@ class Study:
         with self._lock:
             self._standings.start(params)
         return AskedTrial(number, params)
+
+    def is_running(self, number: int) -> bool:
+        """Return whether a trial of the study has not ended."""
+        return self._standings.is_running(number)
 
     def suggest(self, question: ParamQuestion) -> ParamValue:
         """Return the value of a param that a running trial asks for, and record it.
@@ -337,12 +357,7 @@ class Study:
         with self._opened.guard():
             trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
         return [
-            EndedTrial(
-                trial.number,
-                self._standings.params(trial.number),
-                unix_seconds(trial.datetime_start),
-                trial_outcome_of(trial),
-            )
+            ended_trial(trial, self._standings.params(trial.number))
             for trial in trials
             if trial.state.is_finished() and trial.number not in excluded
         ]
@@ -368,19 +383,6 @@ class Study:
 
     # --- opening ---
 
-    def _take_earlier(self, read: Callable[[], EarlierTrials]) -> None:
-        """Take what the study learns from earlier ones, which is read once, when it begins."""
-        stored = self._storage.get_study_user_attrs(self._study_id).get(EARLIER_ATTRIBUTE)
-        if stored is not None:
-            self._earlier = EarlierTrials.from_stored(stored)
-        elif (earlier := read()).trials or earlier.points:
-            self._earlier = earlier
-            self._storage.set_study_user_attr(
-                self._study_id, EARLIER_ATTRIBUTE, earlier.as_stored()
-            )
-        if self._earlier.points:
-            self._set_space(self._space)
-
     def _join(self, config: StudyConfig, identity: StudyIdentity, directory: Path) -> None:
         """Find or make the study in its storage, and take its trials into the standings."""
         where = self._opened.where
@@ -394,6 +396,8 @@ class Study:
         name_metric(self._storage, self.stored_name, self._metric)
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
+            if (request := trial.system_attrs.get(REQUEST)) is not None:
+                self.by_request[request] = trial.number
             if trial.state.is_finished():
                 self._take_ended(trial)
             else:
@@ -401,11 +405,8 @@ class Study:
         self._opened.sync()
 
     def _take_ended(self, trial: FrozenTrial) -> None:
-        fixed = {
-            p.name: p.domain.value for p in self._space.params if isinstance(p.domain, FixedDomain)
-        }
         asked_params = as_asked(trial).params
-        known = fixed | asked_params
+        known = {**self._space.fixed, **asked_params}
         params = {name: known[name] for name in self._space.names if name in known}
         if self.suggester is not None:
             params |= asked_params
@@ -421,9 +422,10 @@ class Study:
         A trial of another program may lack params; ours are written whole.
         """
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
-        params = self._proposer.complete(trial.number, known)
-        if self.suggester is not None:
+        params = self._proposer.complete(trial.number, params_within_space(self._space, known))
+        if self.suggester is not None or OUTSIDE_SPACE in trial.system_attrs:
             params |= trial.params
+        if self.suggester is not None:
             self.suggester.take_running(trial)
         for name, distribution in self._distributions.items():
             if name in params and name not in trial.params:

@@ -32,11 +32,13 @@ from automl.trial.events import (
     SweepStarted,
     TooLargeOutcome,
     TrialEvent,
+    TrialFilesRemoved,
     TrialOutcome,
     TrialStarted,
     TrialsWaited,
     TrialTagged,
     ValuesLogged,
+    standard_error,
 )
 from automl.trial.placement import (
     CPU_LABEL,

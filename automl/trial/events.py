@@ -7,7 +7,9 @@ job of `automl/record/`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -20,6 +22,13 @@ from automl.trial.trial_spec import (
     refit_name,
     trial_name,
 )
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean of `values`; None for fewer than two finite ones."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,14 @@ class FinishedOutcome(TrialOutcome):
 
     state = TrialState.FINISHED
     value: float
+    part_values: tuple[float, ...] = ()
+    """The values of the trial's repeats, whose mean is `value`, or else of its folds; empty for a
+    trial with one model."""
+
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error of `value`; None for fewer than two parts."""
+        return standard_error(self.part_values)
 
 
 @dataclass(frozen=True)
@@ -243,6 +260,9 @@ class SweepEnded:
     best_value: float | None
     failed: bool = False
     """Whether the sweep stopped because its trials kept failing."""
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """The study's metric of the constant prediction on the judged rows, by the prediction's name;
+    empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -382,6 +402,15 @@ class ReportWritten:
 
 
 @dataclass(frozen=True)
+class TrialFilesRemoved:
+    """Checkpoints and program files of trials are removed, since others are better."""
+
+    time: float
+    trials: tuple[int, ...]
+    """Numbers of the trials."""
+
+
+@dataclass(frozen=True)
 class TrialsWaited:
     """Trials waited for something else than their turn, from `time` on."""
 
@@ -393,5 +422,5 @@ class TrialsWaited:
 
 Event: TypeAlias = (
     "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
-    "EnsembleBuilt | ExportTuned | ReportWritten | TrialsWaited"
+    "EnsembleBuilt | ExportTuned | ReportWritten | TrialFilesRemoved | TrialsWaited"
 )

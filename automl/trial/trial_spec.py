@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 LARGEST_INTEGER = 2**53
@@ -102,6 +102,20 @@ class TrialSpec:
     """Number of this attempt in a shared study; 0: no other sweep can have the trial."""
     n_starts: int = 0
     """Number of earlier starts of the trial, as far as this sweep knows."""
+    n_repeats: int = 1
+    """Number of repeats of the trial; above 1 `number` counts the repeats of all trials."""
+
+    @property
+    def trial(self) -> int:
+        """The number of the trial in its study, which its repeats share."""
+        return self.number // self.n_repeats
+
+    def repeat(self, repeat: int, n_repeats: int) -> TrialSpec:
+        """Return the spec of one of the trial's repeats, each with a number, and so a seed, of its
+        own. The first one has the trial's folder, the others have folders beside it."""
+        folder = f"{self.checkpoint_dir}.repeat-{repeat}" if repeat else self.checkpoint_dir
+        number = self.number * n_repeats + repeat
+        return replace(self, number=number, n_repeats=n_repeats, checkpoint_dir=folder)
 
     @property
     def is_first(self) -> bool:

@@ -91,3 +91,24 @@ def test_a_setting_written_as_an_option_gets_the_line_that_works(
     with pytest.raises(ConfigError) as caught:
         parse_command_line(words)
     assert f" {line} " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides"),
+    [
+        (["enqueue", "params={lr: 0.1}"], ("enqueue.params={lr: 0.1}",)),
+        (["enqueue", "from=a.csv", "outside=true"], ("enqueue.file=a.csv", "enqueue.outside=true")),
+        (["stop", "trial=7", "as=pruned"], ("stop.trial=7", "stop.outcome=pruned")),
+        (["stop", "study.name=a"], ("study.name=a",)),
+        (["delete", "study.name=a", "--yes"], ("study.name=a", "delete.yes=true")),
+    ],
+)
+def test_short_keys_of_a_command_stand_for_its_own_settings(
+    words: list[str], overrides: tuple[str, ...]
+) -> None:
+    assert parse_command_line(words).overrides == overrides
+
+
+def test_a_short_key_of_another_command_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="params: there is no such key"):
+        parse_command_line(["stop", "params={lr: 0.1}"])

@@ -91,6 +91,13 @@ def test_on_a_narrow_terminal_the_metrics_name_is_cut_and_its_value_is_not(
     assert "val_balanced_… 0.98765        12 " in lines[1]
 
 
+def test_the_best_value_has_its_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    view = replace(VIEW, best=BestRow(3, 0.5, {}, standard_error=0.0123))
+    make_study(tmp_path / "sure", view)
+    assert run(config(tmp_path), "") == 0
+    assert " 0.5 ± 0.012 " in capsys.readouterr().out
+
+
 def test_what_tells_nothing_is_a_row_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

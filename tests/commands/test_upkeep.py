@@ -13,8 +13,7 @@ from typing import Any
 import optuna
 import pytest
 
-from automl.commands.archive import archive, restore
-from automl.commands.upkeep import clone, delete, rename
+from automl.commands.upkeep import archive, clone, delete, rename, restore
 from automl.config import (
     ArchiveConfig,
     Config,

@@ -92,3 +92,13 @@ def test_one_model_is_an_ensemble_and_none_is_not() -> None:
     assert select_ensemble(np.full((1, 9), 0.5), np.empty(0), Task.classification).weights == (1.0,)
     with pytest.raises(ValueError, match="no model"):
         select_ensemble(np.empty((0, 9)), np.empty(0), Task.classification)
+
+
+def test_the_best_model_stands_alone_where_a_mean_of_models_is_surely_worse() -> None:
+    """One model is right and many agree with each other by chance: on rows held back they add
+    nothing."""
+    rng = np.random.default_rng(3)
+    y = rng.standard_normal(300)
+    said = np.stack([y + 0.3 * rng.standard_normal(300), *(y + rng.standard_t(1.5, (40, 300)))])
+    chosen = select_ensemble(said, y, Task.regression)
+    assert chosen.weights[0] == 1.0

@@ -46,6 +46,15 @@ def says_where_it_may_write(trial: automl.TrialContext) -> float:
     return 1.0
 
 
+def reports_until_told(trial: automl.TrialContext) -> None:
+    """Report step after step, until a word is left."""
+    for step in itertools.count():
+        trial.report(step, {"val_loss": 1.0})
+        if (study_folder(trial) / "go on").exists():
+            return
+        time.sleep(0.01)
+
+
 def waits_half_way(trial: automl.TrialContext) -> None:
     """Four epochs, each with a checkpoint; the third only once a word is left. Writes down every
     epoch that it really trains."""

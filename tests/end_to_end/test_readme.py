@@ -24,6 +24,9 @@ OF_A_STUDY = (
         "resume",
         "rename",
         "delete",
+        "enqueue",
+        "stop",
+        "pause",
         "sync",
         "evaluate",
         "export",
@@ -32,6 +35,7 @@ OF_A_STUDY = (
         "ensemble",
         "register",
         "release",
+        "clone",
     ),
 )
 """Commands that compose from what a study has stored."""

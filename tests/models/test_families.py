@@ -14,7 +14,16 @@ import automl
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
 from automl.models.families.auto.family import AutoFamily
-from automl.models.families.boosting.family import BoostingFamily
+from automl.models.families.boosting.family import (
+    BoostingFamily,
+    CatBoostFamily,
+    LightGBMFamily,
+)
+from automl.models.families.foundation.family import (
+    FoundationFamily,
+    TabICLFamily,
+    TabPFNFamily,
+)
 from automl.models.families.kernel.family import KernelFamily
 from automl.models.families.linear.family import LinearFamily
 from automl.models.families.mlp.family import MLPFamily
@@ -28,6 +37,7 @@ from automl.trial import FinishedOutcome, InterruptedOutcome, Params, RequestSou
 from tests.features import x_of
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 from tests.models.networks import normed
+from tests.models.test_foundation import WRITERS
 from tests.models.toy_family import MeanFamily
 
 N_EPOCHS = 4
@@ -39,6 +49,10 @@ CASES: dict[str, tuple[Family, Params]] = {
     "kernel": (KernelFamily(landmarks=50), {"kind": "matern", "l2": 2.0}),
     "trees": (TreesFamily(trees_per_epoch=3), {"kind": "random_forest", "min_samples_leaf": 2}),
     "boosting": (BoostingFamily(), {"max_leaf_nodes": 8, "max_features": 0.5}),
+    "lightgbm": (LightGBMFamily(), {"num_leaves": 8, "colsample_bytree": 0.5}),
+    "catboost": (CatBoostFamily(), {"depth": 3}),
+    "tabicl": (TabICLFamily(), {"n_estimators": 1}),
+    "tabpfn": (TabPFNFamily(), {"n_estimators": 1}),
     "mean": (MeanFamily(), {"shrink": 0.1}),
     "auto": (
         AutoFamily(families=["mlp"]),
@@ -48,8 +62,14 @@ CASES: dict[str, tuple[Family, Params]] = {
 
 
 @pytest.fixture(params=list(CASES))
-def name(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each family; the toy is registered meanwhile."""
+def name(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Each family whose library is installed; the toy is registered meanwhile."""
+    family = CASES[request.param][0]
+    if family.extra is not None:
+        pytest.importorskip(family.extra)
+    if isinstance(family, FoundationFamily):
+        family.weights = str(tmp_path / "weights.ckpt")
+        WRITERS[request.param](Path(family.weights), 10)
     load_families()["mean"] = MeanFamily
     yield str(request.param)
     del load_families()["mean"]

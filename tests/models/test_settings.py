@@ -28,12 +28,13 @@ from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.goal import Patience, StudyGoal
 from automl.objectives.plan_checks import check_loss
 from automl.objectives.training_plan import SessionSetup, declare_objective
-from automl.objectives.training_session import TrainingSession, open_session
+from automl.objectives.training_session import open_session
 from automl.trial import (
     Direction,
     FailedOutcome,
     FinishedOutcome,
     InterruptedOutcome,
+    ObjectiveSession,
     Params,
     ParamValue,
     Verdict,
@@ -69,7 +70,7 @@ def make_trainer(dataset: Dataset, params: Params, n_epochs: int = N_EPOCHS) -> 
     return NetworkTrainer(problem, own, data, device="cpu", seed=1)
 
 
-def make_session(dataset: Dataset, **settings: Any) -> TrainingSession:
+def make_session(dataset: Dataset, **settings: Any) -> ObjectiveSession:
     training = TrainingConfig(epochs=N_EPOCHS, precision=Precision.float64, **settings)
     return open_session(SessionSetup(make_plan(training=training), dataset))
 

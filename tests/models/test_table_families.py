@@ -486,17 +486,20 @@ def test_a_value_that_it_cannot_take_is_refused_by_name(name: str, params: Param
         FAMILIES[name].params(params)
 
 
-def test_trees_have_as_many_leaves_as_a_file_may_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_leaves_get_more_rows_only_where_a_file_would_grow_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    params: Params = {"min_samples_leaf": 1}
     data = mixed(tmp_path, 1)
-    free: Any = trained(tmp_path / "free", "trees", data, {"min_samples_leaf": 1})[0].trained_model
-    monkeypatch.setattr("automl.models.families.trees.family.MAX_TRIAL_LEAVES", 60)
-    bound: Any = trained(tmp_path / "bound", "trees", data, {"min_samples_leaf": 1})[
-        0
-    ].trained_model
+    free: Any = trained(tmp_path / "free", "trees", data, params)[0].trained_model
     assert len(free.trees.value) > 0.9 * 3 * len(data.train), "a leaf for nearly each row"
-    assert len(bound.trees.value) == 60
+    assert not caplog.messages
+    monkeypatch.setattr("automl.models.families.trees.family.MAX_TRIAL_LEAVES", 300)
+    bound: Any = trained(tmp_path / "bound", "trees", data, params, epochs=2)[0].trained_model
+    assert 100 < len(bound.trees.value) <= 300
+    (message, *others) = caplog.messages
+    assert "below 50 MB: min_samples_leaf is " in message
+    assert len(others) < 2, "the second epoch goes on with what the first has found"
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,22 @@ def test_leaves_that_say_the_same_share_their_values(n_shares: int) -> None:
     assert len(trees.value) <= n_shares
     view = rng.normal(size=(20, 4)).astype(np.float32)
     plain = trees.plain()
-    assert plain["leaf"].dtype == (np.int16 if n_shares == 3 else np.int32)
+    assert plain["leaf"].dtype == (np.int8 if n_shares == 3 else np.int32)
+    assert plain["column"].dtype == np.int8
     before = {name: array for name, array in plain.items() if name != "leaf"}
     before["value"] = trees.value[trees.leaf]
     for read in (TreeArrays.from_plain(plain, 4), TreeArrays.from_plain(before, 4)):
         np.testing.assert_array_equal(read.sums(view), trees.sums(view))
     alone = sum(tree_from_nodes(nodes).sums(view) for nodes in forest)
     np.testing.assert_allclose(trees.sums(view), alone, atol=1e-12)
+
+
+def test_what_no_missing_cell_decided_takes_no_room() -> None:
+    plain = join_trees([stump(missing_right=True)] * 2).plain()
+    assert "missing_right" not in plain
+    assert "missing_right" in join_trees([stump(missing_right=True), stump()]).plain()
+    view = np.array([[9, np.nan]], dtype=np.float32)
+    assert TreeArrays.from_plain(plain, 2).sums(view).tolist() == [[4.0]]
 
 
 def changed(**arrays: Any) -> dict[str, Any]:

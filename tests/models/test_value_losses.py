@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn import metrics
 
-from automl.config import ExportFormat, Task, TrainingConfig
+from automl.config import DataConfig, DataKind, ExportFormat, Task, TrainingConfig
 from automl.config.metrics import ValueLoss
 from automl.data.dataset import Dataset, NetworkOutputs
+from automl.data.folds import folds_at_random
+from automl.data.load import load_dataset
 from automl.data.scoring.ensemble_selection import select_ensemble
 from automl.data.scoring.metrics import ValuePredictions
 from automl.errors import ConfigError
@@ -22,11 +25,13 @@ from automl.models.families.auto.family import AutoFamily
 from automl.models.families.boosting import heavy as boosting
 from automl.models.families.boosting.family import BoostingFamily
 from automl.models.families.mlp.family import MLPFamily
+from automl.models.families.python.family import PythonFamily
 from automl.models.families.table_estimator import TrialFit
+from automl.models.families.tabm.family import TabMFamily
 from automl.models.families.tree_arrays import tree_view
 from automl.models.family import load_families
 from automl.models.model_file import parse_loss
-from automl.models.networks.losses import Pinball, make_loss
+from automl.models.networks.losses import Pinball, PoissonDeviance, make_loss
 from automl.models.networks.packs.mlp_pass import make_pack_loss
 from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.plan_checks import check_counts, check_metric
@@ -140,6 +145,53 @@ def test_a_pack_descends_what_one_alone_does(loss: ValueLoss) -> None:
         torch.testing.assert_close(looked[1][lane], alone.misses(*some, total))
 
 
+def counts(folder: Path) -> Dataset:
+    """Numbers of events, three in the mean, whose logarithm of the rate is linear in a column."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": draw.normal(size=600), "b": draw.normal(size=600)})
+    frame[TARGET] = draw.poisson(np.exp(0.7 + 0.9 * frame.a))
+    frame.to_csv(folder / "counts.csv", index=False)
+    config = DataConfig(kind=DataKind.csv, path=str(folder / "counts.csv"), target=TARGET)
+    return load_dataset(replace(config, task=Task.regression))
+
+
+@pytest.mark.parametrize("n_folds", [0, 2], ids=["one", "folds"])
+@pytest.mark.parametrize("family", [MLPFamily(), TabMFamily(members=3)], ids=["mlp", "tabm"])
+def test_a_network_learns_rates(family: Any, n_folds: int, tmp_path: Path) -> None:
+    data = counts(tmp_path)
+    if n_folds:
+        folds = tuple(folds_at_random(np.zeros(len(data.train), np.int64), n_folds, seed=0))
+        data = replace(data, validation=data.validation.take(np.zeros(0, np.int64)), folds=folds)
+    plan = make_plan(family=family, training=training_of(LOSSES[2], epochs=15))
+    plan = replace(plan, n_models=data.n_models)
+    spec, listener = make_spec(tmp_path, {"lr": 0.01, "batch_size": 32}), Listener()
+    open_session(SessionSetup(plan, replace(data, loss=LOSSES[2]))).run(spec, HOST, listener)
+    assert isinstance(listener.outcome, FinishedOutcome), listener.outcome
+    predictor = load_table_model(Path(spec.checkpoint_dir) / "best.pt")
+    frame = pd.read_csv(tmp_path / "counts.csv")
+    rates = predictor.predict(frame)
+    assert (rates > 0).all()
+    constant = np.full(len(frame), frame[TARGET].mean())
+    found, least = (metrics.mean_poisson_deviance(frame[TARGET], of) for of in (rates, constant))
+    assert found < 0.6 * least
+    assert predictor.score(frame)["loss"] == pytest.approx(found, rel=1e-4)
+    true = np.exp(0.7 + 0.9 * frame.a)
+    assert np.corrcoef(np.log(rates), np.log(true))[0, 1] > 0.97
+    if family == MLPFamily():
+        rows: Any = frame.drop(columns=TARGET).to_dict("records")[:50]
+        done = export_model(predictor, rows, tmp_path / "out", ExportFormat.onnx, {})
+        assert done.largest < 1e-5
+
+
+def test_a_network_descends_the_deviance_that_is_told() -> None:
+    draw = np.random.default_rng(0)
+    y, values = draw.poisson(3, 200), draw.uniform(0.1, 6, 200)
+    mean, scale = 2.5, 1.7
+    out, targets = (torch.tensor((of - mean) / scale) for of in (values, y))
+    found = PoissonDeviance(mean, scale).mean(out[:, None], targets)
+    assert float(found) == pytest.approx(metrics.mean_poisson_deviance(y, values))
+
+
 def test_what_alone_descends_is_what_is_told() -> None:
     out, y = torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 2.0])
     loss = Pinball(0.9)
@@ -168,8 +220,10 @@ def test_a_family_that_lacks_a_loss_names_those_that_have_it() -> None:
     for name in ("linear", "trees"):
         with pytest.raises(ConfigError, match=rf"model={name} does not have it.*boosting, .*mlp"):
             load_families()[name]().check_training(quantile)
-    with pytest.raises(ConfigError, match=r"model=mlp does not have it. Those that do: boosting"):
-        MLPFamily().check_training(poisson)
+    message = r"model=python does not have it. Those that do: boosting"
+    with pytest.raises(ConfigError, match=message):
+        PythonFamily(target="a:b").check_training(poisson)
+    MLPFamily().check_training(poisson)
     with pytest.raises(
         ConfigError, match=r"linear, trees, kernel cannot.*\.families=\[boosting,mlp.*\]"
     ):

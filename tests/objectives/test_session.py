@@ -21,6 +21,7 @@ from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
     InterruptedOutcome,
+    ObjectiveSession,
     Params,
     ParamValue,
     Placement,
@@ -48,7 +49,7 @@ def make_session(dataset: Dataset, epochs: int = 6) -> TrainingSession:
 
 
 def run(
-    session: TrainingSession,
+    session: ObjectiveSession,
     folder: Path,
     params: Params | None = None,
     *,

@@ -31,6 +31,7 @@ from automl.trial import (
     SweepEnded,
     SweepStarted,
     TooLargeOutcome,
+    TrialFilesRemoved,
     TrialStarted,
     TrialState,
     TrialsWaited,
@@ -62,6 +63,7 @@ EVENTS: list[Event] = [
     PaceMeasured(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
     ReportWritten(10.7),
     TrialsWaited(10.8, 12.0, "5 GiB asked, 4 free"),
+    TrialFilesRemoved(10.9, (3, 5)),
     PaceMeasured(10.5, DeviceKind.GPU, 1e9, 0.25),
     ModelsEvaluated(
         11.5,

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from automl.report.fragment import summary_fragment
+from automl.report.study_data import read_study_data
 from automl.running.finish.study_report import make_report
 from automl.trial import (
+    Event,
     FailedOutcome,
     FinishedOutcome,
     MetricsReported,
     Params,
+    SweepEnded,
     TrialStarted,
     TrialsWaited,
 )
@@ -51,6 +55,45 @@ class Page(HTMLParser):
 
 def page_of(directory: Path) -> Page:
     return Page(make_report(directory).read_text("utf-8"))
+
+
+def repeated(values: tuple[float, ...]) -> list[Event]:
+    """Return the events of a trial with repeats of these values."""
+    reports = [
+        MetricsReported(0, BEGUN, step, {"val_loss": 1.0 - step / 10, "val_loss_se": 0.1})
+        for step in range(4)
+    ]
+    mean = sum(values) / len(values)
+    return [
+        TrialStarted(0, BEGUN, {"lr": 0.1}, "cpu"),
+        *reports,
+        FinishedOutcome(0, BEGUN, mean, values),
+        SweepEnded(BEGUN, True, {}, 0, mean, baseline={"constant": 2.0}),
+    ]
+
+
+def test_a_page_shows_the_spread_over_repeats_and_the_gain_over_the_baseline(
+    tmp_path: Path,
+) -> None:
+    page = page_of(write_study(tmp_path / "any", repeated((0.4, 0.5, 0.6))))
+    assert "val_loss 0.5 ± 0.058 (less is better)" in page.text
+    assert "over 3 trainings, whose values are from 0.4 to 0.6" in page.text
+    assert "constant, which says the same of all of them, has 2" in page.text
+    assert "75% better" in page.text
+    assert page.has("path", **{"class": "band"})
+
+
+def test_a_page_says_that_repeats_are_equal(tmp_path: Path) -> None:
+    page = page_of(write_study(tmp_path / "any", repeated((0.5, 0.5))))
+    assert "Its 2 trainings have the same value, as if it did not depend on the seed" in page.text
+
+
+def test_a_fragment_follows_the_theme_of_the_notebook(tmp_path: Path) -> None:
+    data = read_study_data(write_study(tmp_path / "any", searched(8)))
+    style = summary_fragment(data).split("</style>")[0]
+    dark = style.split('[data-jp-theme-light="false"] &, .vscode-dark & {')[1].split("}")[0]
+    assert "--back: #14181f" in dark
+    assert "color-scheme: dark" in dark
 
 
 def test_a_page_says_what_is_best_what_matters_and_whether_more_would_help(tmp_path: Path) -> None:

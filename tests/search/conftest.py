@@ -99,7 +99,8 @@ def check(study: Study, space: SearchSpace) -> None:
     ranked = study.ranking(study.n_asked)
     assert len({trial.number for trial in ranked}) == len(ranked)
     for trial in ranked:
-        space.check(trial.params)
+        if trial.number not in study.by_request.values():  # these may lie outside
+            space.check(trial.params)
     best = study.best()
     assert best is None or best == ranked[0]
     assert best is not None or not any(trial.state is TrialState.FINISHED for trial in ranked)

@@ -138,6 +138,11 @@ def test_the_value_is_the_latest_point_even_among_reports_of_that_name() -> None
     assert last.value == 0.0
 
 
+def test_the_value_of_repeats_has_its_standard_error() -> None:
+    update = told(begin(0), FinishedOutcome(0, BEGUN, 1.0, part_values=(0.5, 1.0, 1.5)))
+    assert {p.name: p.value for p in update.metrics}["value_se"] == pytest.approx(0.5 / 3**0.5)
+
+
 def test_infinite_values_are_shown_as_nan_and_named() -> None:
     odd = MetricsReported(0, BEGUN, 0, {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 1.0})
     update = told(begin(0), odd, FinishedOutcome(0, BEGUN, value=math.inf))

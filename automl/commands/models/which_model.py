@@ -167,8 +167,9 @@ def best_checkpoint_file(path: Path, trial: TrialRecord) -> Path:
     file = StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST)
     if not file.exists():
         raise ConfigError(
-            f"{file}: trial {trial.number} has left no such file (it reported nothing finite, or "
-            "somebody removed it): restore it from a copy, or choose another trial."
+            f"{file}: trial {trial.number} has left no such file (it reported nothing finite, "
+            "tracking.keep_best or somebody removed it): restore it from a copy, or choose another "
+            "trial."
         )
     return file
 

@@ -9,6 +9,9 @@ A selection can learn few rows by heart, the more easily the more trials there a
 is therefore made on many samples of the rows, and the mean of all selections is taken. The plain
 mean of the best five models is taken instead if it is better by more than two standard errors, on
 rows held back. `experiments/013-tables/few_rows.md` has the measurements.
+
+On rows held back, the ensemble is also compared with the best single model, which replaces it if it
+is better by more than chance.
 """
 
 from __future__ import annotations
@@ -32,11 +35,18 @@ _N_SAMPLES = 20
 """Number of samples of few rows, with replacement; a selection is made on each."""
 _N_PARTS = 5
 """Number of parts of few rows: an ensemble is made on all but one, and scored on that one."""
+N_BOOTSTRAPS = 1_000
+MAX_COMPARED_ROWS = 4_000
+"""Number of rows, evenly spread, by which an ensemble is compared with its best model."""
 MAX_ADDED = 50
 MAX_CANDIDATES = 100
 """Number of single models, the best ones, that are candidates. No use was seen of the others, which
 cost time."""
 _LEAST_PROBABILITY = 1e-15
+
+
+Weighing: TypeAlias = Callable[[Array, Array, "ValueLoss | None"], Array]
+"""Type of a function that returns the weights (M,) of an ensemble."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +79,11 @@ def select_ensemble(
     if task is not Task.regression:
         y = np.zeros(predictions.shape[1])  # predictions are of each row's class already
     judge: ValueLoss | None = loss if task is Task.regression else None
-    make = _greedy
+    make: Weighing = _greedy
     if predictions.shape[1] < FEW_ROWS:
         make = _floor if _floor_is_better(predictions, y, judge) else _sampled
+    if _best_alone_is_better(make, predictions, y, judge):
+        make = _best_alone
     weights = make(predictions, y, judge)
     return WeightedSelection(
         tuple(map(float, weights)), float(_losses(weights[None] @ predictions, y, judge)[0])
@@ -109,6 +121,38 @@ def _floor(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
     return weights
 
 
+def _best_alone(predictions: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Return (M,) weights that are 1 for the best model."""
+    weights = np.zeros(len(predictions))
+    weights[_losses(predictions, y, judge).argmin()] = 1.0
+    return weights
+
+
+def _best_alone_is_better(
+    make: Weighing, predictions: Array, y: Array, judge: ValueLoss | None
+) -> bool:
+    """Return whether the best model is better than an ensemble by more than chance.
+
+    Both are chosen on some rows and compared on the others, by a paired bootstrap of the rows.
+    """
+    n_rows = predictions.shape[1]
+    if n_rows < 2 or len(predictions) < 2:
+        return False
+    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, MAX_COMPARED_ROWS)).astype(int))
+    predictions, y = predictions[:, rows], y[rows]
+    # A selection of the mean of many takes 20 times as long as a single one, which is no better.
+    make = _greedy if make is _sampled else make
+    alone, joined = (
+        _row_losses(_predict_held_back(one, predictions, y, judge)[None], y, judge)[0]
+        for one in (_best_alone, make)
+    )
+    gain, rng = joined - alone, np.random.default_rng(0)
+    if gain.mean() <= 0:
+        return False
+    means = [gain[rng.integers(0, len(gain), len(gain))].mean() for _ in range(N_BOOTSTRAPS)]
+    return bool(np.quantile(means, 0.025) > 0)
+
+
 def _floor_is_better(predictions: Array, y: Array, judge: ValueLoss | None) -> bool:
     """Return whether the plain mean of the best is better than a greedy selection.
 
@@ -124,7 +168,7 @@ def _floor_is_better(predictions: Array, y: Array, judge: ValueLoss | None) -> b
 
 
 def _predict_held_back(
-    make: Callable[[Array, Array, ValueLoss | None], Array],
+    make: Weighing,
     predictions: Array,
     y: Array,
     judge: ValueLoss | None,

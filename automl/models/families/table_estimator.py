@@ -151,6 +151,8 @@ class TrialFit:
     n_rounds: int
     """Number of reports of a whole trial."""
     n_threads: int
+    device: str = "cpu"
+    """The trial's device, named as in torch; only families that train with torch get a GPU."""
     state: Mapping[str, Any] | None = None
     """State of the last checkpoint, to continue from; None: the trial starts."""
 
@@ -226,6 +228,7 @@ class TableEstimator:
             seed=trial.seed,
             n_rounds=family.n_reports(training),
             n_threads=n_threads,
+            device=trial.device,
             state=state,
         )
         limit = None if goal.keeps_last else training.patience_epochs

@@ -69,12 +69,17 @@ class TreeArrays:
         return int(self.value.shape[1])
 
     def plain(self) -> dict[str, Any]:
-        """Return the trees as arrays for a checkpoint; a `leaf` of one value is left out."""
+        """Return the trees as arrays for a checkpoint, in the narrowest types that hold them.
+
+        Left out are a `leaf` of one value, and a `missing_right` that is the same of all nodes.
+        """
         plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        del plain["leaf"]
-        if self.n_values > 1:
-            is_narrow = len(self.value) <= np.iinfo(np.int16).max
-            plain["leaf"] = self.leaf.astype(np.int16 if is_narrow else np.int32)
+        plain["column"] = _narrowed(self.column)
+        plain["leaf"] = _narrowed(self.leaf)
+        if self.n_values == 1:
+            del plain["leaf"]
+        if self.missing_right.all():
+            del plain["missing_right"]
         return plain
 
     @classmethod
@@ -83,15 +88,20 @@ class TreeArrays:
 
         Raises ValueError for arrays that are no trees: their file may be a stranger's.
         """
-        arrays = {name: plain[name] for name in _KINDS}
-        arrays["leaf"] = plain.get("leaf")
+        arrays: dict[str, Any] = {name: plain.get(name) for name in (*_KINDS, "leaf")}
+        if arrays["missing_right"] is None:
+            arrays["missing_right"] = np.ones(len(plain["threshold"]), dtype=np.bool_)
         if arrays["leaf"] is None:
-            arrays["leaf"] = np.arange(len(arrays["value"]), dtype=np.int32)
+            arrays["leaf"] = np.arange(len(plain["value"]), dtype=np.int32)
         for name, (dtypes, n_dimensions) in (*_KINDS.items(), ("leaf", _LEAF_KIND)):
             array = arrays[name]
             fits = isinstance(array, np.ndarray) and array.dtype in dtypes
             check_content(fits and array.ndim == n_dimensions, f"{name} of no tree", type(array))
-        trees = cls(**{**arrays, "leaf": arrays["leaf"].astype(np.int32)})
+        wide = {
+            "column": arrays["column"].astype(np.int16),
+            "leaf": arrays["leaf"].astype(np.int32),
+        }
+        trees = cls(**{**arrays, **wide})
         _check_trees(trees, n_columns)
         return trees
 
@@ -123,14 +133,20 @@ class TreeArrays:
 
 _KINDS: Mapping[str, tuple[tuple[type[np.generic], ...], int]] = {
     "n_nodes": ((np.int32,), 1),
-    "column": ((np.int16,), 1),
+    "column": ((np.int8, np.int16), 1),
     "threshold": ((np.float32,), 1),
     "missing_right": ((np.bool_,), 1),
     "value": ((np.float32,), 2),
 }
-_LEAF_KIND = ((np.int16, np.int32), 1)
-"""Types and number of dimensions of `leaf`. In files of earlier versions, which lack it, each leaf
-has its own row."""
+_LEAF_KIND = ((np.int8, np.int16, np.int32), 1)
+"""Types and number of dimensions of `leaf`. In files without it, each leaf has its own row."""
+
+
+def _narrowed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of whole numbers from -1 in the narrowest type that holds them."""
+    largest = int(array.max(initial=0))
+    kinds = [kind for kind in (np.int8, np.int16) if largest <= np.iinfo(kind).max]
+    return array.astype(kinds[0] if kinds else np.int32)
 
 
 def join_trees(parts: Sequence[TreeArrays]) -> TreeArrays:

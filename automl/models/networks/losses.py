@@ -101,6 +101,35 @@ class Pinball(SquaredError):
         return self._factor * torch.maximum(self.quantile * error, (self.quantile - 1) * error)
 
 
+_LEAST_SHARE = 1e-6
+"""Share of the target's scale that a rate counts as at least, as in `data/scoring/metrics.py`."""
+
+
+class PoissonDeviance(SquaredError):
+    """The deviance of rates (twice the log-likelihood ratio of Poisson), given as scaled values.
+
+    Misses are squared errors.
+    """
+
+    def __init__(self, mean: float, scale: float) -> None:
+        self._mean, self._scale = mean, scale
+
+    def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self._per_target(out, y).mean()
+
+    def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return _sum_of_row_means(self._per_target(out, y).sum(), y)
+
+    def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        return super().total(out, y)
+
+    def _per_target(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        rates = (_as_targets(out, y) * self._scale + self._mean).clamp(_LEAST_SHARE * self._scale)
+        counts = (y * self._scale + self._mean).clamp(0.0)
+        # Not counts · log(counts / rates): its gradient is 0 / 0 where a count is 0.
+        return 2 * (torch.xlogy(counts, counts) - counts * rates.log() - counts + rates)
+
+
 class UserLoss:
     """A loss function from the user's code: (outputs, targets) → the mean over a batch.
 
@@ -157,24 +186,28 @@ def make_loss(
     outputs: NetworkOutputs,
     n_outputs: Size,
     value_loss: ValueLoss = SQUARED_ERROR,
+    unit: tuple[float, float] = (0.0, 1.0),
 ) -> EvaluatedLoss:
     """Return the loss for these outputs: the user's function that `target` names, else a built-in.
 
-    `value_loss` is the built-in loss of numbers. Raises ConfigError if `target` cannot be loaded.
+    `value_loss` is the built-in loss of numbers, and `unit` the mean and scale of a table's. Raises
+    ConfigError if `target` cannot be loaded.
     """
     built_in: CrossEntropy | SquaredError | None = None
     if outputs is NetworkOutputs.SCORES:
         assert isinstance(n_outputs, int), "a number of classes"
         built_in = CrossEntropy(n_outputs)
     elif outputs is NetworkOutputs.NUMBERS:
-        built_in = _make_value_loss(value_loss)
+        built_in = _make_value_loss(value_loss, unit)
     if target is not None:
         return UserLoss(target, built_in)
     assert built_in is not None, "only a loss of the user's takes any outputs"
     return built_in
 
 
-def _make_value_loss(loss: ValueLoss) -> SquaredError:
+def _make_value_loss(loss: ValueLoss, unit: tuple[float, float]) -> SquaredError:
+    if loss.name == "poisson":
+        return PoissonDeviance(*unit)
     if loss.name == "absolute_error":
         return Pinball(0.5, 2.0)
     assert loss.name in ("squared_error", "quantile"), "families refuse what they do not have"

@@ -155,6 +155,7 @@ def _problem_of(setup: EstimatorSetup, side: NetworkSide) -> TrainingProblem:
         *common,
         judged=judged,
         class_weights=class_weights(data),
+        target_mean=data.target_mean,
         get_edges=partial(data.learned, bin_edges),
         epoch_rows=data.epoch_rows,
     )

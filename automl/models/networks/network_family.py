@@ -184,7 +184,7 @@ class NetworkFamily(Family):
     """Networks that are trained by gradients on the one-hot view of a table."""
 
     export_formats: ClassVar[tuple[ExportFormat, ...]] = tuple(ExportFormat)
-    losses = (*COMMON_LOSSES, "absolute_error", "quantile")
+    losses: ClassVar[tuple[str, ...]] = (*COMMON_LOSSES, "absolute_error", "quantile")
 
     @abstractmethod
     def params(self, given: Params) -> TrainingParams:

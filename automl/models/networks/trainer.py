@@ -1,9 +1,8 @@
 """Trains one network for one trial, epoch by epoch. It knows no study and writes no file.
 
 An epoch is a pass over the training part in an order drawn for it, then an evaluation of the
-validation part. Several processes may train one network together, each on its share of every batch.
-Gradients are weighted by rows and summed: a batch that does not divide has exactly those of one
-process.
+validation part. Several processes may train one network together, each on its share of each batch.
+Gradients are weighted by rows and summed, so that any batch has exactly those of one process.
 """
 
 from __future__ import annotations
@@ -140,6 +139,8 @@ class TrainingProblem:
     """The targets of the validation part, for further metrics; None: no further ones."""
     class_weights: tuple[float, ...] = ()
     """The weight of a row of each class, so that all classes count the same; empty for numbers."""
+    target_mean: float = 0.0
+    """The mean of a table's numbers, in the target's own unit."""
     get_edges: Callable[[], Edges] = tuple
     """Returns the bins of a table's numbers, for networks that ask for them."""
     epoch_rows: int | None = None
@@ -151,8 +152,8 @@ class TrainingProblem:
 
     @cached_property
     def loss(self) -> EvaluatedLoss:
-        own = self.training.value_loss
-        return make_loss(self.training.loss_target, self.outputs, self.n_outputs, own)
+        own, unit = self.training.value_loss, (self.target_mean, self.target_scale)
+        return make_loss(self.training.loss_target, self.outputs, self.n_outputs, own, unit)
 
     def training_loss(self, params: TrainingParams, device: torch.device) -> EvaluatedLoss:
         """Return the loss that a trial descends, with weighed classes if its params say so."""
@@ -215,8 +216,8 @@ class TrainingProblem:
     def output_buffer(self, *shape: Size, device: torch.device) -> torch.Tensor:
         """Return zeros for a table's outputs; large ones are in main memory, not on the device."""
         sizes = [size for size in shape if isinstance(size, int)]
-        fits = math.prod(sizes) <= _OUTPUTS_ON_DEVICE
-        return torch.zeros(sizes, dtype=self.dtype, device=device if fits else "cpu")
+        place = device if math.prod(sizes) <= _OUTPUTS_ON_DEVICE else "cpu"
+        return torch.zeros(sizes, dtype=self.dtype, device=place)
 
     def patience(self, params: TrainingParams, n_rows: int) -> Patience:
         """Return a trial's patience at its start; it never ends if no rows judge."""

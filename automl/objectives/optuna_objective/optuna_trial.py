@@ -19,7 +19,7 @@ from automl.objectives.optuna_objective.suggestion_entries import (
     float_entry,
     int_entry,
 )
-from automl.objectives.outcomes import PrunedWithoutReports, is_optuna_pruning
+from automl.objectives.reports.outcomes import PrunedWithoutReports, is_optuna_pruning
 from automl.objectives.reports.report_values import MAX_TAG_CHARACTERS, parse_metric_value
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import (
@@ -193,7 +193,7 @@ class OptunaTrial:
 
     @property
     def number(self) -> int:
-        return self._record.spec.number
+        return self._record.spec.trial
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """Set a tag of the trial's run in MLflow, as text; a text that is too long is cut."""

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from automl.objectives import outcomes
 from automl.objectives.program import shared_files
 from automl.objectives.program.printed_metrics import FindMetrics, LineSplitter, make_metric_finder
 from automl.objectives.program.program_arguments import command_words, program_arguments
@@ -30,12 +29,15 @@ from automl.objectives.program.running_program import (
     RunningProgram,
     foreign_program,
 )
-from automl.objectives.reports import step_counter
+from automl.objectives.repeats.repeated_trial import RepeatRules
+from automl.objectives.repeats.repeats_session import RepeatsSession
+from automl.objectives.reports import outcomes, step_counter
 from automl.objectives.trial_context import TrialStopped
 from automl.objectives.user_code import open_inside
 from automl.record.secrets import mask_credentials
 from automl.trial import (
     InterruptedOutcome,
+    ObjectiveSession,
     OnEvent,
     OnEvents,
     Placement,
@@ -81,9 +83,12 @@ _GRACE_FRACTION = 0.9
 """Fraction of the sweep's grace that a program gets; after all of it the worker itself is ended."""
 
 
-def open_session(setup: CommandSetup) -> CommandSession:
+def open_session(setup: CommandSetup) -> ObjectiveSession:
     """Open the session of a worker; a `ProcessEntry` names this function."""
-    return CommandSession(setup)
+    session = CommandSession(setup)
+    if setup.repeats == 1:
+        return session
+    return RepeatsSession(session, RepeatRules(setup.repeats, setup.metric, setup.direction))
 
 
 class CommandSession:

@@ -297,6 +297,8 @@ class CommandSetup:
     """Seconds without a report after which a warning is logged."""
     refit: bool = False
     """The trials are the final training of a study's winner, which the program learns."""
+    repeats: int = 1
+    """Number of repeats of a trial, each with a seed of its own."""
 
 
 def prepare_program_flags(
@@ -338,4 +340,5 @@ def make_command_setup(
         flags,
         inside,
         refit=config.refit.of is not None,
+        repeats=config.study.repeats,
     )

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from automl.objectives import outcomes
 from automl.objectives.goal import StudyGoal
 from automl.objectives.program.printed_metrics import FindMetrics, PrintedReport, ReportGrouping
 from automl.objectives.program.program_arguments import ProgramInputs, program_environment
 from automl.objectives.program.program_flags import CommandSetup
 from automl.objectives.program.running_program import ProgramEnd
+from automl.objectives.reports import outcomes
 from automl.objectives.reports.logged_values import LoggedSide
 from automl.objectives.reports.memory_peaks import DeviceMemoryPeak, PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
@@ -168,7 +168,7 @@ class ProgramTrial:
         self._directory = Path(spec.checkpoint_dir).absolute()
         self.inputs = ProgramInputs(
             seed=trial_seed(spec.study_seed, spec.number),
-            trial=spec.number,
+            trial=spec.trial,
             checkpoint_dir=str(self._directory),
             trial_dir=str(self._directory / PROGRAM_FILES_FOLDER),
             n_devices=len(placement.shares),

@@ -82,7 +82,7 @@ def shared_file_warnings(
     checkpoints = Path(spec.checkpoint_dir).absolute().parent
     changed = files_changed_since(folder, began, checkpoints, own_outputs)
     values = tuple(value for value in spec.params.values() if isinstance(value, str))
-    seen = TrialFileChanges(spec.number, began, time.time(), changed, values)
+    seen = TrialFileChanges(spec.trial, began, time.time(), changed, values)
     every = add_file_changes(checkpoints / WRITTEN_FILES_LOG, seen)
     twice = [Path(path) for path in changed if is_written_twice(path, every)]
     for path in {path if path.parent == Path() else path.parent for path in twice}:

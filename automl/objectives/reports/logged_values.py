@@ -36,7 +36,7 @@ class LoggedSide:
 
     @property
     def number(self) -> int:
-        return self._record.spec.number
+        return self._record.spec.trial
 
     @property
     def params(self) -> Params:
@@ -62,9 +62,8 @@ class LoggedSide:
                 self._record.raise_verdict()
             others = [other for point in points if (other := self._report_or_keep(point))]
             if others or params:
-                self._record.log(
-                    ValuesLogged(self.number, time.time(), tuple(others), params or {})
-                )
+                number = self._record.spec.number
+                self._record.log(ValuesLogged(number, time.time(), tuple(others), params or {}))
             for name, text in (tags or {}).items():
                 self._tag(name, text)
             if own_thread:  # another thread would ask for a checkpoint in the midst of training

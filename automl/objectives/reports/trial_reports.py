@@ -107,6 +107,9 @@ class TrialReports:
     _unwritten: tuple[int, GetState] | None = None
     """The newest report that can still become `last.pt`."""
 
+    part_values: tuple[float, ...] = ()
+    """The values of the trial's folds, once they are known."""
+
     def __post_init__(self) -> None:
         self._due_seconds = self.monotonic() + self.checkpoint_every_seconds
 
@@ -183,6 +186,7 @@ class TrialReports:
             "state": self._files.snapshot(final.state),
         }
         self._best = BestReport(final.step, value, content, has_state=True)
+        self.part_values = final.part_values
         return value
 
     def emit_suggested(self, name: str) -> None:
@@ -203,7 +207,7 @@ class TrialReports:
     def restore(self) -> dict[str, Any] | None:
         """Return the state in `last.pt`, and emit its reports again, as `TrialContext.restore`."""
         folder = Path(self.spec.checkpoint_dir)
-        last = find_last_checkpoint(folder, self._files, self.spec.number)
+        last = find_last_checkpoint(folder, self._files, self.spec.trial)
         if last is None:
             return None
         for step, metrics in last.reports.items():
@@ -300,7 +304,7 @@ class TrialReports:
                 logger.warning(
                     "trial %d: report(step=%d) says %s again, and otherwise (%g, then %g): the "
                     "first counts. Count steps up.",
-                    *(self.spec.number, step, name, known[name], numbers[name]),
+                    *(self.spec.trial, step, name, known[name], numbers[name]),
                 )
         return {name: value for name, value in numbers.items() if name not in known}
 
@@ -363,7 +367,7 @@ class TrialReports:
         return best.step == step and not best.has_state and get_state is not None
 
     def _header(self, step: int) -> dict[str, Any]:
-        return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
+        return {"trial": self.spec.trial, "params": dict(self.spec.params), "step": step}
 
     def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
         # A trial that must stop continues later.

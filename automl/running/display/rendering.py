@@ -246,7 +246,7 @@ def _best_text(view: SweepView, best: BestRow) -> str:
 
 def best_text(metric: str, best: BestRow) -> str:
     return (
-        f"{fit_line(metric)} {best.value:.5g} by trial {best.number} ({params_text(best.params)})"
+        f"{fit_line(metric)} {best.value_text} by trial {best.number} ({params_text(best.params)})"
     )
 
 

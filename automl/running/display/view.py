@@ -139,6 +139,15 @@ class BestRow:
     number: int
     value: float
     params: Params
+    standard_error: float | None = None
+    """Standard error of the value over repeats or folds. None for a trial with one model."""
+
+    @property
+    def value_text(self) -> str:
+        """The value for people, `0.147 ± 0.014` where its spread is known."""
+        if self.standard_error is None:
+            return f"{self.value:.5g}"
+        return f"{self.value:.5g} ± {self.standard_error:.2g}"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.running.display.trial_messages import FailureCounts
@@ -22,7 +23,8 @@ from automl.running.finish.ensemble import MAX_RANKED_TRIALS, GrowingEnsemble
 from automl.running.loop.messages import LoopSnapshot
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
-from automl.trial import MetricsReported, TrialState
+from automl.search.trial_standings import RankedTrial
+from automl.trial import FinishedOutcome, MetricsReported, TrialOutcome, TrialState
 
 
 class SweepViewer:
@@ -47,9 +49,12 @@ class SweepViewer:
         self._began_seconds = called_seconds
         self._n_ended_before = self.n_ended
         self._best_values = parts.log.record.best_values()
+        self._errors = {n: t.standard_error for n, t in parts.log.record.trials.items()}
 
-    def trial_ended(self) -> None:
+    def trial_ended(self, outcome: TrialOutcome) -> None:
         """Note the best value so far, after the study was told of an outcome."""
+        if isinstance(outcome, FinishedOutcome) and outcome.standard_error is not None:
+            self._errors[outcome.trial] = outcome.standard_error
         best = self._parts.study.best()
         if best is not None:
             self._best_values.append(best.value)
@@ -57,6 +62,11 @@ class SweepViewer:
     def shown(self, number: int) -> int:
         """Return the number by which people know the trial (see `shown_number`)."""
         return shown_number(number, self._repeats)
+
+    def row_of(self, trial: RankedTrial) -> BestRow:
+        """Return the row of a trial that has ended."""
+        error = self._errors.get(trial.number)
+        return BestRow(self.shown(trial.number), trial.value, trial.params, error)
 
     def view(self, ended: str | None = None) -> SweepView:
         """Return the view of the sweep as it stands."""
@@ -78,7 +88,7 @@ class SweepViewer:
             n_trials=loop.n_trials,
             metric=parts.config.study.metric,
             counts=counts,
-            best=None if best is None else BestRow(best.number, best.value, best.params),
+            best=None if best is None else replace(self.row_of(best), number=best.number),
             ensemble=self._ensemble_row() if ended is None else None,
             running=tuple(self._running_rows(loop)),
             waiting=tuple(self._waiting_rows(loop)),

@@ -86,7 +86,7 @@ def _best_table(
         cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
         own = metrics.get(row.number, {})
         others = (f"{own[n]:.5g}" if n in own else "" for n in more)
-        table.add_row(str(row.number), f"{row.value:.5g}", *others, *cells, state)
+        table.add_row(str(row.number), row.value_text, *others, *cells, state)
     return table
 
 

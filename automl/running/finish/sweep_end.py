@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,8 @@ from automl.running.display.console import duration_text, open_console
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.machine_output import write_answer
 from automl.running.display.rendering import failure_lines
-from automl.running.display.view import BestRow, SweepView, write_view
+from automl.running.display.view import write_view
+from automl.running.display.viewer import SweepViewer
 from automl.running.finish import result_tables
 from automl.running.finish.automatic_refit import SweepRefit, SweepRefitResult
 from automl.running.finish.ensemble import GrowingEnsemble, ensemble_lines, make_ensemble
@@ -63,7 +64,7 @@ class SweepFinisher:
         parts: SweepParts,
         loop: LoopSnapshot,
         display: Display,
-        view: Callable[[str], SweepView],
+        viewer: SweepViewer,
         view_failures: ViewFailureLog,
         growing: GrowingEnsemble,
         refit_step: SweepRefit,
@@ -76,7 +77,7 @@ class SweepFinisher:
         self._questions = questions
         self._display = display
         self._say = display.say
-        self._view = view
+        self._viewer, self._view = viewer, viewer.view
         self._view_failures = view_failures
         self._growing = growing
         self._refit_step = refit_step
@@ -143,11 +144,21 @@ class SweepFinisher:
             n_by_state=self._counts(),
             best_trial=None if best is None else best.number,
             best_value=None if best is None else best.value,
+            baseline={} if best is None else self._baseline_value(),
         )
         try:
             self._parts.log.append(ended)
         except StorageError as error:  # raised once the command that resumes has been printed
             self._break_off(error)
+
+    def _baseline_value(self) -> dict[str, float]:
+        """Return the study's metric of the constant prediction, by its name; empty: unknown."""
+        prepared, metric = self._parts.prepared, self._parts.config.study.metric
+        if prepared.dataset is None or prepared.plan.refit is not None:
+            return {}
+        name, scores = baseline_scores(prepared.dataset)
+        value = scores.get(metric.removeprefix("val_"))
+        return {} if value is None else {name: value}
 
     def _break_off(self, error: BaseException) -> None:
         self._stop, self._error = StopReason.BROKEN, self._error or error
@@ -271,9 +282,7 @@ class SweepFinisher:
             self._say(f"report: {os.path.relpath(self._report)}")
         ranking, view = study.ranking(N_BEST_SHOWN), self._view(self._how())
         if ranking and not (refit and refit.members):  # the losses of members are no ranking
-            rows = [
-                (BestRow(view.shown(r.number), r.value, r.params), r.state.value) for r in ranking
-            ]
+            rows = [(self._viewer.row_of(r), r.state.value) for r in ranking]
             print_best(
                 rows,
                 self._parts.config.study.metric,
@@ -305,7 +314,7 @@ class SweepFinisher:
     def _write_answer(self) -> None:
         """Write how the sweep ended for a program, if one has asked (`--json`)."""
         best = self._parts.study.best()
-        trial = best and {"number": best.number, "value": best.value, "params": best.params}
+        trial = None if best is None else self._viewer.row_of(best)
         write_answer(
             {
                 "study": self._name,

@@ -307,9 +307,14 @@ class SweepLoop:
         asked = self.asking.next()
         if asked is None:
             return False
-        self.queue.add(WaitingTrial(asked))
-        self._lines.asked(asked.params)
+        self.enqueue(asked)
         return True
+
+    def enqueue(self, trial: PlannedTrial) -> None:
+        """Queue a new trial, which the study was asked for here or by the user."""
+        self.asking.n_asked = max(self.asking.n_asked, trial.number + 1)
+        self.queue.add(WaitingTrial(trial))
+        self._lines.asked(trial.params)
 
     def _ask_early(self) -> WaitingTrial | None:
         n_pending = len(self.queue.queued) + len(self.running)

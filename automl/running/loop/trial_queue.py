@@ -103,6 +103,15 @@ class TrialQueue:
         if left:
             self._keep_queued(w for w in queued if w.trial.number not in left)
 
+    def withdraw(self, number: int) -> WaitingTrial | None:
+        """Remove a trial that waits, in whatever state, and return it. None if it does not wait."""
+        for state, waiting in self._trials.items():
+            for trial in waiting:
+                if trial.trial.number == number:
+                    self._trials[state] = deque(w for w in waiting if w is not trial)
+                    return trial
+        return None
+
     def refuse(self, refused: Sequence[RefusedTrial]) -> None:
         """Note why the first queued trials do not start."""
         for n, each in enumerate(refused):

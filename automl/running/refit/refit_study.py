@@ -217,6 +217,7 @@ def derive_small_study(
             enqueue=[dict(each) for each in params],
             warm_from=[],
             ensemble=AutoSetting.none,
+            repeats=1,
         ),
         sampler=IndependentSampler(),
         pruner=NoPruner(),

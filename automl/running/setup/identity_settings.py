@@ -26,6 +26,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
     if config.study.warm_from:  # older studies have none
         identity["study"]["warm_from"] = config.study.warm_from
     del identity["objective"]["file"]  # it may move
+    if config.study.repeats > 1:  # older studies have none
+        identity["study"]["repeats"] = config.study.repeats
     if config.refit.of is not None and config.refit.trial is None:
         del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
@@ -75,12 +77,13 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    del settings["study"]["copy"], settings["study"]["relative_to"]
+    del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
     del settings["watch"], settings["warm"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]
-    for after in ("evaluate", "export", "predict", "register", "status", "compare", "trials"):
+    after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
+    for after in (*after_sweeps, "enqueue", "stop", "delete", "archive", "restore"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):

@@ -2,17 +2,18 @@
 
 When study and event log are open, outcomes that the log has lost are restored from the study. The
 end of the log can be lost while the study is whole (a repaired file system, an old copy), and
-MLflow is made from the log alone. Outcomes that only the log has are told to the study elsewhere,
-when the sweep takes its trials over.
+MLflow is made from the log alone. Outcomes that only the log has are told to the study when the
+sweep takes its trials over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from automl.admission.requests import RequestMaker
 from automl.config import Config, ExecutionKind, StudyConfig, TrackingStore
 from automl.devices.device_reader import DeviceReader
 from automl.devices.device_reading import NodesReader
@@ -28,12 +29,22 @@ from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE
+from automl.record.study_record import StudyRecord
+from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
 from automl.tracking.deliver.process import DELIVERY_NICENESS, NICENESS_BELOW_RAY
 from automl.tracking.view.run_update import StudyRef
-from automl.trial import LOCAL_NODE, TrialStarted
+from automl.trial import (
+    LOCAL_NODE,
+    DeviceKind,
+    FailedOutcome,
+    MemoryPeakMeasured,
+    TooLargeOutcome,
+    TrialOutcome,
+    TrialStarted,
+)
 
 if TYPE_CHECKING:
     from automl.execution.cluster.nodes import ClusterNodes
@@ -81,6 +92,38 @@ def restore_lost_events(study: Study, log: EventLog) -> int:
             log.append(TrialStarted(trial.number, trial.began, trial.params, device="unknown"))
         log.append(trial.outcome)
     return len(lost)
+
+
+def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
+    """Take the memory that earlier sweeps of the study measured."""
+    for trial in record.trials.values():
+        if isinstance(trial.outcome, FailedOutcome | TooLargeOutcome):
+            continue  # the trial may have ended before it held all it wants
+        kind = trial.kind or DeviceKind.GPU
+        for n_lanes, peak_bytes in trial.peaks.items():
+            peak = MemoryPeakMeasured(trial.number, trial.started, peak_bytes, n_lanes)
+            requests.learn(trial.params, peak, kind)
+
+
+def take_over_trials(
+    study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
+) -> list[WaitingTrial]:
+    """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
+    unfinished = []
+    for asked in study.interrupted():
+        trial = PlannedTrial(asked.number, asked.params)
+        known = record.trials.get(asked.number)
+        if known is None:
+            unfinished.append(WaitingTrial(trial))
+        elif known.outcome is not None and known.state.is_final:
+            tell(known.outcome)
+        else:
+            oom, deaths = known.n_out_of_memory, known.n_deaths
+            may_pack = oom == deaths == 0
+            unfinished.append(
+                WaitingTrial(trial, may_pack, n_ran_out=oom, deaths=deaths, kind=known.kind)
+            )
+    return unfinished
 
 
 MAX_THREADS = 10_000

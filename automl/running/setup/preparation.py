@@ -172,13 +172,7 @@ class _StudyPreparation:
     def _check_family(self, space: SearchSpace, dataset: Dataset | None) -> None:
         """Check space, training and devices of the family that trains."""
         family, training = self._family, self._config.training
-        if missing := family.missing_extras:
-            raise ConfigError(
-                f"model={family_name(family)}: {' and '.join(missing)} must be installed to train "
-                f"such models: pip install 'automl-sweep[{','.join(missing)}]'. Without it, models "
-                "that the study has are still loaded, predicted with and exported; a new study may "
-                "leave it out of model.families."
-            )
+        family.check_ready()
         family.check_space(space.names)
         if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, training.loss, dataset.task)

@@ -143,7 +143,7 @@ class PreparedStudy:
         """Whether trials that want a GPU are surveyed: those with user code and without declared
         memory. A trial that asks for its params cannot be surveyed, since no one answers it."""
         is_users = self.plan.users_target is not None
-        has_one_model = self.plan.n_models == 1  # with folds, memory is known only by running
+        has_one_model = self.plan.n_models_in_all == 1  # else memory is known only by running
         return self.config.may_survey and is_users and has_one_model and not self.asks_for_params
 
     @property
@@ -314,23 +314,12 @@ class PreparedStudy:
     def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
         """Return the key of the packs that a trial may join, and their largest number of trials.
         None if it trains alone."""
-        if self.facts is not None and not self._may_pack(self.facts, on_host=on_host):
+        if not self.setup.may_pack(on_host=on_host):
             return None
         key = self.plan.pack_key(params, on_host=on_host)
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
-        n_trials = n_lanes // self.plan.n_models  # each takes a lane for each of its folds
+        n_trials = n_lanes // self.plan.n_models_in_all  # each takes a lane for each of its models
         return None if n_trials < 2 else (key, n_trials)
-
-    def _may_pack(self, facts: UserDataFacts, *, on_host: bool) -> bool:
-        """Return whether trials on the user's data may train together. Only data that stays on the
-        device allows it.
-
-        On a CPU, trials on tokens train alone unless packs are asked for: torch has no batched
-        attention there (6 transformers took 1.1 times as long as one after another, 2 of them 1.7).
-        """
-        if on_host and self.config.execution.pack == "auto" and facts.takes_integers:
-            return False
-        return facts.stays(None if on_host else self.config.admission.request_bytes)
 
 
 def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | None:

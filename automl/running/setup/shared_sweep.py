@@ -33,6 +33,11 @@ def refuse_unshareable_study(prepared: PreparedStudy) -> None:
             "between sweeps. Write them as the space (space.NAME=…), or leave study.storage out; "
             "postgresql+psycopg2://… keeps the study in Optuna's own tables, for one sweep."
         )
+    if prepared.config.tracking.keep_best is not None:
+        raise ConfigError(
+            f"tracking.keep_best={prepared.config.tracking.keep_best}: sweeps of a shared study "
+            "have their files on several machines, and none removes those of others: leave it out."
+        )
     if prepared.called is not None and prepared.called.changed:
         raise ConfigError(
             "changed=True: a function that goes on as it is now would be another on each machine "

@@ -107,6 +107,8 @@ class TrialCarrier:
         self._machine = machine
         self.stopping = threading.Event()
         """Set when every trial is to stop at its next report."""
+        self.asked_verdicts: dict[int, Verdict] = {}
+        """The verdicts that the user asked for, by trial: to prune it or to stop it."""
         self.latest: dict[int, MetricsReported] = {}
         """The last report of each running trial, for the display."""
         self.first: dict[int, MetricsReported] = {}
@@ -180,6 +182,7 @@ class TrialCarrier:
             verdicts = self._judge([e for e in events if isinstance(e, MetricsReported)])
             for outcome in outcomes:  # after its outcome, the study does not know the trial
                 self._take(outcome, carried)
+            verdicts = {**verdicts, **self._verdicts_by_user(events)}
             stopping = self.stopping.is_set()
             stop = {e.trial: Verdict.STOP for e in events if stopping or self._is_lost(e.trial)}
             if not stop:
@@ -187,6 +190,10 @@ class TrialCarrier:
             return stop | {n: v for n, v in verdicts.items() if v is not Verdict.GO_ON}
 
         return on_events
+
+    def _verdicts_by_user(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        asked = self.asked_verdicts
+        return {e.trial: asked[e.trial] for e in events if e.trial in asked} if asked else {}
 
     def _judge(self, reports: Sequence[MetricsReported]) -> Mapping[int, Verdict]:
         """Return the verdicts on the reports of one message, which are judged together."""
@@ -244,6 +251,7 @@ class TrialCarrier:
                 self.latest.pop(event.trial, None)
                 self.first.pop(event.trial, None)
                 self.peaks.pop(event.trial, None)
+                self.asked_verdicts.pop(event.trial, None)
                 self._post(TrialEnded(event))
 
     def _take_peak(self, peak: MemoryPeakMeasured, carried: _CarriedExecution) -> None:

@@ -56,11 +56,11 @@ from automl.running.loop.messages import (
     TimePassed,
     TrialSurveyed,
     UnfitTrialFinding,
-    WaitingTrial,
 )
 from automl.running.setup.identity_settings import flat_settings
-from automl.running.setup.parts import SweepParts
+from automl.running.setup.parts import SweepParts, learn_memory, take_over_trials
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
+from automl.running.trials.disk_space import CheckpointRetention, StartHolds
 from automl.running.trials.executions import (
     NO_SIGNALS,
     ExecutionPool,
@@ -68,16 +68,15 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
-from automl.running.trials.start_holds import StartHolds
+from automl.running.trials.steering import StudySteering
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.running.trials.wait_history import WaitHistory
 from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
-    DeviceKind,
     FailedOutcome,
-    MemoryPeakMeasured,
     ProcessId,
+    PrunedOutcome,
     SweepStarted,
     TooLargeOutcome,
     TrialOutcome,
@@ -175,7 +174,11 @@ class SweepRunner:
         )
         self._shown_seconds = 0.0
         self._waits = WaitHistory(parts.log.append)
+        self._retention = CheckpointRetention(
+            config.tracking.keep_best, parts.study.ranking, parts.log, parts.directory.files
+        )
         self._holds = StartHolds(parts.config.study, parts.directory.path, self.loop.handle)
+        self._steering = StudySteering(parts, self.loop, self.carrier, self._holds, self._end)
 
     def run(self) -> int:
         """Run until nothing runs or will run, or cannot be ended. Return the exit code.
@@ -185,7 +188,7 @@ class SweepRunner:
         with contextlib.closing(self.growing):
             self._train()
             finisher = SweepFinisher(
-                *(self.parts, self.loop.snapshot(), self.display, self.viewer.view),
+                *(self.parts, self.loop.snapshot(), self.display, self.viewer),
                 *(self.view_failures, self.growing, self.refit_step, self._questions),
             )
             return self.executions.closed_by(finisher.finish)
@@ -220,22 +223,14 @@ class SweepRunner:
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
-        self._learn_from_before()
+        learn_memory(self.parts.log.record, self._requests)
         self._holds.look(time.monotonic())
+        self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
-        self.loop.take_over(self._taken_over())
-
-    def _learn_from_before(self) -> None:
-        """Take the memory that earlier sweeps of the study measured."""
-        for trial in self.parts.log.record.trials.values():
-            if isinstance(trial.outcome, FailedOutcome | TooLargeOutcome):
-                continue  # the trial may have ended before it held all it wants
-            kind = trial.kind or DeviceKind.GPU
-            for n_lanes, peak_bytes in trial.peaks.items():
-                peak = MemoryPeakMeasured(trial.number, trial.started, peak_bytes, n_lanes)
-                self._requests.learn(trial.params, peak, kind)
+        self.loop.take_over(take_over_trials(self.parts.study, self.parts.log.record, self.tell))
+        self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
         message: LoopMessage = TimePassed()
@@ -244,7 +239,13 @@ class SweepRunner:
         if isinstance(message, ReservationReleased):
             self.executions.released(message.key)
         self.loop.handle(message, time.monotonic())
+        self._steer()
         self._show()
+
+    def _steer(self) -> None:
+        """Do what commands ask for."""
+        for line in self._steering.look(time.monotonic()):
+            self.display.say(line)
 
     def _look_after_cluster(self) -> None:
         """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""
@@ -357,7 +358,8 @@ class SweepRunner:
     def tell(self, outcome: TrialOutcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
-        self.viewer.trial_ended()
+        self._retention.trial_ended(outcome.trial)
+        self.viewer.trial_ended(outcome)
         self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in self._questions.found():
@@ -377,7 +379,9 @@ class SweepRunner:
             TooLargeOutcome(trial.number, time.time(), found.cause, found.excess, found.at_least),
         )
 
-    def _end(self, trial: PlannedTrial, decided: FailedOutcome | TooLargeOutcome) -> None:
+    def _end(
+        self, trial: PlannedTrial, decided: FailedOutcome | PrunedOutcome | TooLargeOutcome
+    ) -> None:
         started = TrialStarted(trial.number, decided.time, trial.params, device="none")
         self.parts.log.append(started)
         self.parts.log.append(decided)
@@ -406,24 +410,6 @@ class SweepRunner:
     def surveyed(self, surveyed: TrialSurveyed) -> None:
         assert self.surveyor is not None
         self.surveyor.take(surveyed)
-
-    def _taken_over(self) -> list[WaitingTrial]:
-        """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
-        unfinished = []
-        for asked in self.parts.study.interrupted():
-            trial = PlannedTrial(asked.number, asked.params)
-            known = self.parts.log.record.trials.get(asked.number)
-            if known is None:
-                unfinished.append(WaitingTrial(trial))
-            elif known.outcome is not None and known.state.is_final:
-                self.tell(known.outcome)
-            else:
-                oom, deaths = known.n_out_of_memory, known.n_deaths
-                may_pack = oom == deaths == 0
-                unfinished.append(
-                    WaitingTrial(trial, may_pack, n_ran_out=oom, deaths=deaths, kind=known.kind)
-                )
-        return unfinished
 
     def _own_memory(self) -> HeldBytes:
         """Return what this process has taken since the start, and what its workers hold."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -72,6 +72,17 @@ class RunArtifacts:
                 f"artifacts lie at {folder}, on another machine than this"
             )
         place_file(path, folder / below)
+
+    def remove(self, run_id: str, folders: Sequence[str]) -> None:
+        """Remove the folders from the run's artifacts. Raise MLflow's errors and OSError."""
+        place = str(self._client.get_run(run_id).info.artifact_uri)
+        local = local_folder(place)
+        for folder in folders:
+            if local is not None and not self._uri.is_server:
+                shutil.rmtree(local / folder, ignore_errors=True)
+            elif self._client.list_artifacts(run_id, folder):
+                repository = get_artifact_repository(place, tracking_uri=self._uri.text)
+                repository.delete_artifacts(folder)  # type: ignore[no-untyped-call]
 
 
 def local_folder(place: str) -> Path | None:
@@ -148,6 +159,14 @@ def add_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpo
             ((folder / path).as_posix(), _folder_in_run(folder, path)) for path in paths[:MAX_FILES]
         ]
     return replace(update, own_files=sorted(found), refused=refused)
+
+
+def without_removed_files(update: RunUpdate, study: Path, settings: Mapping[str, str]) -> RunUpdate:
+    """Return the update without checkpoints that the sweep has removed since, because it keeps
+    those of the best trials alone."""
+    if "tracking.keep_best" not in settings:
+        return update
+    return replace(update, artifacts=[p for p in update.artifacts if (study / p).exists()])
 
 
 def files_update(study: Path, number: int, study_uuid: str, keep: KeepCheckpoints) -> RunUpdate:

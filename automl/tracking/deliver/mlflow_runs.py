@@ -24,7 +24,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from automl.record.study_files import CHECKPOINTS_FOLDER, DELIVERY_LOG
+from automl.record.study_files import CHECKPOINTS_FOLDER, DELIVERY_LOG, PROGRAM_FILES_FOLDER
 from automl.tracking.deliver.artifacts import ArtifactsElsewhereError, RunArtifacts
 from automl.tracking.mlflow_store import (
     DoubtfulCallError,
@@ -247,6 +247,15 @@ class MlflowRuns:
                 self._client.rename_experiment(experiment, f"{found.name} (deleted {experiment})")
                 self._client.delete_experiment(experiment)  # deletes its runs in one go
         return len(ours)
+
+    def remove_files(self, run_id: str) -> None:
+        """Remove the checkpoints and program files of a run that has ended. A store that keeps
+        them all the same is noted as a refusal."""
+        try:
+            with translate_errors(self._uri):
+                self._artifacts.remove(run_id, (ARTIFACT_FOLDER, PROGRAM_FILES_FOLDER))
+        except (RunGoneError, ValueRefusedError, DoubtfulCallError) as error:
+            self._report_refusal(f"run {run_id}: its files were not removed: {error}")
 
     def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
         """Write the new values; a run just `created` has its tags. Files stand in `study`."""

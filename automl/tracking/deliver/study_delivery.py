@@ -21,7 +21,7 @@ from automl.config import KeepCheckpoints
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyFold
-from automl.tracking.deliver.artifacts import add_own_files
+from automl.tracking.deliver.artifacts import add_own_files, without_removed_files
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
 from automl.tracking.mlflow_store import RunDeletedError, RunGoneError, ValueNotTakenError
@@ -313,6 +313,10 @@ class EventLogDelivery:
         self._values.deliver_ensemble(study, parent, write)
         self._values.deliver_report(study, parent, write)
         self._values.deliver_evaluations(study, parent, find, write)
+        while self._values.removed:
+            if (run_id := self._confirmed.runs.get(self._values.removed[0])) is not None:
+                self._runs.remove_files(run_id)
+            del self._values.removed[0]
 
     # --- its trials ------------------------------------------------------------------------------
 
@@ -353,6 +357,7 @@ class EventLogDelivery:
                 update = replace(update, artifacts=())
             elif trial.ended:
                 update = add_own_files(update, self._log.parent, number, self._keep)
+                update = without_removed_files(update, self._log.parent, study.study.settings)
             self._deliver_trial(trial, update, experiment)
             del self._trial_events[number], self._pending_from[number]
             if trial.ended:

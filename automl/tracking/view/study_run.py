@@ -62,6 +62,7 @@ from automl.trial import (
     ScoreDifference,
     SweepEnded,
     SweepStarted,
+    TrialFilesRemoved,
     TrialState,
     trial_name,
 )
@@ -346,6 +347,8 @@ class StudyValues:
         """The newest ensemble that is not delivered yet."""
         self._report: ReportWritten | None = None
         """The newest report that is not delivered yet."""
+        self.removed: list[int] = []
+        """Trials whose files are removed here, and not in MLflow yet."""
 
     def take(self, event: Event) -> None:
         """Keep an event of the study itself; ignore events of trials."""
@@ -357,11 +360,14 @@ class StudyValues:
             self._ensemble = event
         elif isinstance(event, ReportWritten):
             self._report = event
+        elif isinstance(event, TrialFilesRemoved):
+            self.removed += event.trials
 
     def clear(self) -> None:
         """Drop all values, as another sweep delivers them."""
         self.sweeps.clear()
         self._evaluations.clear()
+        self.removed.clear()
         self._ensemble = self._report = None
 
     def sweeps_update(self, study: StudyRun) -> RunUpdate:

@@ -180,6 +180,9 @@ def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Logge
             case FinishedOutcome() | PrunedOutcome():
                 value = nan_if_infinite(event.value)
                 yield LoggedPoint(VALUE_METRIC, value, trial.last_step, time_ms)
+                if trial.standard_error is not None:
+                    error = f"{VALUE_METRIC}_se"
+                    yield LoggedPoint(error, trial.standard_error, trial.last_step, time_ms)
         if isinstance(event, TrialOutcome) and event.state.is_final and trial.peak_bytes:
             peak = float(trial.peak_bytes)
             yield LoggedPoint(MEMORY_PEAK_METRIC, peak, trial.last_step, time_ms)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from automl.objectives.program.command_session import CommandSession, open_session
+from automl.objectives.program.command_session import open_session
 from automl.objectives.program.program_flags import CommandSetup
 from automl.trial import (
     Direction,
+    ObjectiveSession,
     Params,
     Placement,
 )
@@ -23,15 +24,15 @@ Run = Callable[..., Listener]
 
 
 @pytest.fixture
-def sessions() -> Iterator[list[CommandSession]]:
-    opened: list[CommandSession] = []
+def sessions() -> Iterator[list[ObjectiveSession]]:
+    opened: list[ObjectiveSession] = []
     yield opened
     for session in opened:
         session.close()
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: list[CommandSession]) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: list[ObjectiveSession]) -> Run:
     """Carry a Python program out as a trial, in a project's folder."""
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")

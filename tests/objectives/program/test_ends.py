@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from automl.objectives.program.command_session import CommandSession, open_session
+from automl.objectives.program.command_session import open_session
 from automl.objectives.program.program_flags import CommandSetup
 from automl.trial import (
     Direction,
     FailedOutcome,
     FinishedOutcome,
     InterruptedOutcome,
+    ObjectiveSession,
     OutOfMemoryOutcome,
     PrunedOutcome,
     StillRunning,
@@ -160,7 +161,7 @@ def test_the_marks_below_a_tracebacks_lines_are_no_last_lines(run: Run) -> None:
 
 
 def test_a_program_that_cannot_be_started_says_why(
-    run: Run, sessions: list[CommandSession]
+    run: Run, sessions: list[ObjectiveSession]
 ) -> None:
     run("print('val_loss: 1')")
     setup = CommandSetup("./train.py", None, "val_loss", Direction.minimize, 1.0)

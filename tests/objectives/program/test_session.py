@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from automl.objectives.program.command_session import CommandSession, open_session
+from automl.objectives.program.command_session import open_session
 from automl.objectives.program.program_flags import CommandSetup
 from automl.trial import (
     Direction,
     FinishedOutcome,
     MemoryPeakMeasured,
+    ObjectiveSession,
     TrialEvent,
     Verdict,
 )
@@ -192,7 +193,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_torchrun_starts_its_ranks(tmp_path: Path, sessions: list[CommandSession]) -> None:
+def test_torchrun_starts_its_ranks(tmp_path: Path, sessions: list[ObjectiveSession]) -> None:
     (tmp_path / "ranks.py").write_text(RANKS)
     torchrun = Path(sys.executable).with_name("torchrun")
     command = f"{torchrun} --nproc_per_node=2 {tmp_path}/ranks.py {{json}}"

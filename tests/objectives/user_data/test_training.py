@@ -15,9 +15,9 @@ import automl
 from automl.config import LearningRateSchedule, Precision
 from automl.errors import AutoMLError
 from automl.models.array_predictor import ArrayPredictor
-from automl.objectives.training_session import TrainingSession, open_session
+from automl.objectives.training_session import open_session
 from automl.objectives.user_data.source import describe_data
-from automl.trial import FailedOutcome, FinishedOutcome, Params, Verdict
+from automl.trial import FailedOutcome, FinishedOutcome, ObjectiveSession, Params, Verdict
 from tests.models.conftest import HOST, Listener, make_spec
 from tests.models.packs.test_pack import Sweep, Trials
 from tests.objectives.user_data import sources
@@ -33,13 +33,13 @@ CASES: dict[str, tuple[str, str, Params]] = {
 PARAMS: Params = {"lr": 0.05, "batch_size": 20}
 
 
-def open_it(source: str, network: str, **settings: Any) -> TrainingSession:
+def open_it(source: str, network: str, **settings: Any) -> ObjectiveSession:
     setup = make_setup(source, network, **settings)
     return open_session(replace(setup, facts=describe_data(setup)))
 
 
 def run(
-    session: TrainingSession, folder: Path, params: Params, listener: Listener | None = None
+    session: ObjectiveSession, folder: Path, params: Params, listener: Listener | None = None
 ) -> Listener:
     listener = listener or Listener()
     session.run(make_spec(folder, params), HOST, listener)

@@ -69,6 +69,9 @@ class AutoFamily(Family):
     families: list[str] = field(default_factory=default_families)
     """Names of the families that trials may choose."""
 
+    weights: dict[str, str] = field(default_factory=dict)
+    """Path of the weights of each family that loads some: model.weights.tabicl=FILE."""
+
     def __post_init__(self) -> None:
         others = [name for name in load_families() if name not in ("auto", "python")]
         for name in self.families:
@@ -79,11 +82,17 @@ class AutoFamily(Family):
                 f"may have {', '.join(others)}; {name} is none of them.",
             )
         check_setting(len(self.families) > 0, "model.families", "[]", "must name at least one.")
+        for name in self.weights:
+            loads = name in self.families and hasattr(load_families()[name], "weights")
+            rule = "is for families of model.families that load weights: tabicl, tabpfn."
+            check_setting(loads, f"model.weights.{name}", self.weights[name], rule)
 
     @property
     def by_choice(self) -> Mapping[str, Family]:
-        """Each family by its name, with its default settings."""
-        return {name: load_families()[name]() for name in self.families}
+        """Each family by its name, with its default settings and its weights."""
+        known: Mapping[str, Any] = load_families()
+        own = {name: {"weights": path} for name, path in self.weights.items()}
+        return {name: known[name](**own.get(name, {})) for name in self.families}
 
     def with_length(self, training: TrainingConfig) -> TrainingConfig:
         """Return the settings unchanged: each member says its own length."""
@@ -124,6 +133,10 @@ class AutoFamily(Family):
             for param in family.param_names()[0] or ()
         ]
         return (FAMILY_PARAM, CLASS_WEIGHT_PARAM, *prefixed), (FAMILY_PARAM,)
+
+    def check_ready(self) -> None:
+        for family in self.by_choice.values():
+            family.check_ready()
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raise ConfigError if a family cannot descend the loss, with a remedy."""

@@ -19,7 +19,6 @@ from automl.models.family import (
     PackKey,
     TrainedModel,
     TrialEstimator,
-    load_families,
     load_heavy_side,
 )
 from automl.objectives.goal import FinalReport
@@ -47,7 +46,7 @@ class AutoEstimator:
     def _estimator_of(self, name: str) -> TrialEstimator:
         with self._lock:
             if name not in self._opened:
-                family = load_families()[name]()
+                family = self._setup.family.by_choice[name]
                 training = family.with_length(self._setup.training)
                 self._opened[name] = load_heavy_side(type(family)).open_estimator(
                     replace(self._setup, family=family, training=training)

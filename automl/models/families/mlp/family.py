@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from automl.config import Precision, TrainingConfig
+from automl.config import LOSSES, Precision, TrainingConfig
 from automl.errors import ConfigError
 from automl.models.networks.network_family import (
     BELOW_1,
@@ -132,6 +132,7 @@ class LayersFamily(NetworkFamily):
     """Networks of linear layers with ReLU between them, with one member or several."""
 
     weighs_classes = True
+    losses = LOSSES
 
     @property
     def n_members(self) -> int:
@@ -241,10 +242,13 @@ class MLPFamily(LayersFamily):
 
         A linear model (depth 0) trains alone. Trials that accumulate gradients do, because they
         have batches too large for the memory, and no small networks. Trials with a loss of the
-        user do, because a pack's passes are written by hand, the gradient of the loss included.
+        user, or of rates, do, because a pack's passes are written by hand, the gradient of the loss
+        included.
         """
         mlp = self.checked_params(params, training)
-        if mlp is None or mlp.depth == 0 or mlp.accumulate_steps > 1 or training.loss_target:
+        if mlp is None or mlp.depth == 0 or mlp.accumulate_steps > 1:
+            return None
+        if training.loss_target or training.loss == "poisson":
             return None
         doubles = self.growth is Growth.doubling
         return MLPKey(

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import torch
 
 from automl.models.families.mlp.family import LayersFamily, MLPKey, MLPParams
-from automl.models.families.mlp.network import EncodingBins, MLPNetwork, MLPShape, bins_for
+from automl.models.families.mlp.network import (
+    EncodingBins,
+    MLPNetwork,
+    MLPShape,
+    RateUnit,
+    bins_for,
+)
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import check_content, is_positive_size
 from automl.models.networks.network_estimator import NetworkSide
@@ -30,7 +36,7 @@ class MLPSide(NetworkSide):
 
     def network(self, problem: TrainingProblem, params: MLPParams) -> MLPNetwork:
         shape, bins = make_layers(problem, params)
-        return MLPNetwork(shape, params.dropout, bins)
+        return MLPNetwork(shape, params.dropout, bins, rates_of(problem))
 
     def network_of(
         self,
@@ -39,7 +45,9 @@ class MLPSide(NetworkSide):
         build: NetworkBuilder | None,
     ) -> MLPNetwork:
         shape, bins = read_layers(plain)
-        return check_weights(MLPNetwork(shape, bins=bins), weights)
+        return check_weights(
+            MLPNetwork(shape, bins=bins, rates=RateUnit.from_plain(plain)), weights
+        )
 
     def open_pack(
         self, problem: TrainingProblem, key: MLPKey, data: DataTensors, *, device: str
@@ -66,6 +74,12 @@ def make_layers(
     bins = bins_for(params.encoding, n_inputs, problem.get_edges)
     n_features = n_inputs if bins is None else bins.n_features
     return MLPShape(n_features, problem.family.hidden_widths(params), n_outputs), bins
+
+
+def rates_of(problem: TrainingProblem) -> RateUnit | None:
+    """Return the unit of the rates that a network learns; None: it learns no rates."""
+    is_poisson = problem.training.loss_target is None and problem.training.loss == "poisson"
+    return RateUnit(problem.target_mean, problem.target_scale) if is_poisson else None
 
 
 def read_layers(plain: Mapping[str, Any]) -> tuple[MLPShape, EncodingBins | None]:

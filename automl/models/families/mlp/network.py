@@ -113,6 +113,38 @@ class MLPShape:
         return (self.n_inputs, *self.hidden_widths, self.n_outputs)
 
 
+_LARGEST_LOG = 30.0
+"""Largest logarithm of a rate, as a multiple of the mean: exp of more leaves float32."""
+RATES_KEY = "rates"
+"""Key of a `RateUnit` in the plain form of a network that has one."""
+
+
+@dataclass(frozen=True)
+class RateUnit:
+    """Makes scaled values of the logarithms of rates (`training.loss=poisson`) that layers give.
+
+    A logarithm of 0 stands for the mean of the target.
+    """
+
+    mean: float
+    scale: float
+
+    def scaled(self, logs: torch.Tensor) -> torch.Tensor:
+        """Return values in the unit of scaled targets."""
+        return (logs.clamp(max=_LARGEST_LOG).exp() - 1) * (self.mean / self.scale)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> RateUnit | None:
+        """Read the unit in a stranger's description; None: it has none. Raises ValueError."""
+        unit = plain.get(RATES_KEY)
+        if unit is None:
+            return None
+        is_list = isinstance(unit, list | tuple) and len(unit) == 2
+        fits = is_list and all(type(x) is float and math.isfinite(x) for x in unit)
+        check_content(fits and unit[0] >= 0 and unit[1] > 0, "no unit of rates", unit)
+        return cls(*unit)
+
+
 class _UndrawnLinear(nn.Linear):
     """A linear layer that draws no weights. `skip_init` would take 0.5 s at first."""
 
@@ -148,6 +180,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(_UndrawnLinear(a, b, dtype=dtype) for a, b in pairs)
         self.dropout, self.generator = dropout, generator
         self.encoding = None if bins is None else PiecewiseLinearEncoding(bins.edges, dtype)
+        self.rates: RateUnit | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return outputs (B, n_outputs) for rows (B, n_inputs)."""
@@ -159,7 +192,7 @@ class MLP(nn.Module):
             if self.training and self.dropout > 0:
                 x = x * dropout_mask(x, self.dropout, self.generator)
         out: torch.Tensor = last(x)
-        return out
+        return out if self.rates is None else self.rates.scaled(out)
 
 
 @torch.no_grad()
@@ -184,6 +217,8 @@ class MLPNetwork:
     """Shape of the layers; the first takes the encoded numbers if there are bins."""
     dropout: float = 0.0
     bins: EncodingBins | None = None
+    rates: RateUnit | None = None
+    """Unit of the rates whose logarithms the layers give; None: they give scores or values."""
 
     @property
     def n_inputs(self) -> int:
@@ -199,6 +234,7 @@ class MLPNetwork:
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         model = MLP(self.shape, dtype, self.dropout, torch.Generator(device), self.bins)
+        model.rates = self.rates
         draw_weights(model, torch.Generator().manual_seed(seed))
         return model.to(device)
 
@@ -208,10 +244,13 @@ class MLPNetwork:
         generator.manual_seed(seed)
 
     def plain(self) -> dict[str, Any]:
+        plain = asdict(self.shape)
+        if self.rates is not None:
+            plain[RATES_KEY] = [self.rates.mean, self.rates.scale]
         if self.bins is None:
-            return asdict(self.shape)
+            return plain
         edges = [list(edges) for edges in self.bins.edges]
-        return {**asdict(self.shape), "n_inputs": self.n_inputs, EDGES_KEY: edges}
+        return {**plain, "n_inputs": self.n_inputs, EDGES_KEY: edges}
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the module's weights, by name."""

@@ -15,8 +15,13 @@ import torch.nn.functional as F  # noqa: N812  torch's own documentation names i
 from torch import nn
 
 from automl.models.families.mlp.family import MLPParams
-from automl.models.families.mlp.heavy import check_weights, make_layers, read_layers
-from automl.models.families.mlp.network import MLPNetwork, PiecewiseLinearEncoding, dropout_mask
+from automl.models.families.mlp.heavy import check_weights, make_layers, rates_of, read_layers
+from automl.models.families.mlp.network import (
+    MLPNetwork,
+    PiecewiseLinearEncoding,
+    RateUnit,
+    dropout_mask,
+)
 from automl.models.families.tabm.family import MAX_MEMBERS, TabMFamily
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import check_content, is_positive_size
@@ -57,6 +62,7 @@ class TabM(nn.Module):
         self.last = nn.Parameter(torch.empty(n_members, n_last, n_outputs, dtype=dtype))
         self.last_bias = nn.Parameter(torch.zeros(n_members, 1, n_outputs, dtype=dtype))
         self.n_members, self.dropout, self.generator = n_members, network.dropout, generator
+        self.rates = network.rates
         self.encoding = (
             None if network.bins is None else PiecewiseLinearEncoding(network.bins.edges, dtype)
         )
@@ -71,6 +77,7 @@ class TabM(nn.Module):
             if self.training and self.dropout > 0:
                 x = x * dropout_mask(x, self.dropout, self.generator)
         out = (torch.bmm(x.transpose(0, 1), self.last) + self.last_bias).transpose(0, 1)
+        out = out if self.rates is None else self.rates.scaled(out)
         return out if self.training else mean_of_members(out)
 
 
@@ -129,7 +136,7 @@ class TabMSide(NetworkSide):
     def network(self, problem: TrainingProblem, params: MLPParams) -> TabMNetwork:
         shape, bins = make_layers(problem, params)
         assert isinstance(problem.family, TabMFamily), "the family of this module"
-        return TabMNetwork(shape, params.dropout, bins, problem.family.members)
+        return TabMNetwork(shape, params.dropout, bins, rates_of(problem), problem.family.members)
 
     def network_of(
         self,
@@ -140,7 +147,10 @@ class TabMSide(NetworkSide):
         members = plain["members"]
         check_content(is_positive_size(members) and members <= MAX_MEMBERS, "no members", members)
         shape, bins = read_layers(plain)
-        return check_weights(TabMNetwork(shape, bins=bins, members=members), weights)
+        return check_weights(
+            TabMNetwork(shape, bins=bins, rates=RateUnit.from_plain(plain), members=members),
+            weights,
+        )
 
 
 SIDE = TabMSide()

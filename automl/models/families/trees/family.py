@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KINDS = ("extra_trees", "random_forest")
 MAX_TRIAL_LEAVES = 4_000_000
-"""Largest number of leaves of all trees of a trial, which take some 50 MB on disk."""
+"""Largest number of leaves of all trees of a trial, which take 50 MB on disk at most."""
 LEAST_FEATURES = 0.01
 """Smallest `max_features` that is searched (`conf/space/`)."""
 _NODE_BYTES = 64
@@ -83,20 +83,20 @@ class TreesFamily(TableFamily):
         epoch, and of all stored trees, twice because writing copies them."""
         n_train, n_rows = len(dataset.train), len(dataset.train) + len(dataset.validation)
         n_outputs = dataset.n_outputs
-        most = n_train // params.min_samples_leaf + 1
-        n_leaves = min(most, self.max_leaves(params, dataset, training.n_epochs) or most)
+        n_leaves = min(
+            n_train // params.min_samples_leaf + 1,
+            params.max_leaf_nodes or n_train,
+            self.max_round_leaves(dataset, training.n_epochs) // self.trees_per_epoch + 1,
+        )
         nodes = 2 * n_leaves * self.trees_per_epoch
         kept = nodes * training.n_epochs * (6 + 2 * n_outputs) * 2
         rows = n_rows * (4 * len(dataset.columns.all) + 8 * (n_outputs * 4 + 4))
         return rows + nodes * (_NODE_BYTES + 8 * n_outputs) + kept
 
-    def max_leaves(self, params: TreesParams, dataset: Dataset, n_epochs: int) -> int | None:
-        """Return the most leaves of a tree that keep the trial's file small; None: no limit."""
-        n_trees = self.trees_per_epoch * n_epochs * (dataset.whole or dataset).n_models
-        most = max(2, MAX_TRIAL_LEAVES // n_trees)
-        if params.max_leaf_nodes is not None:
-            return min(params.max_leaf_nodes, most)
-        return most if len(dataset.train) // params.min_samples_leaf > most else None
+    def max_round_leaves(self, dataset: Dataset, n_epochs: int) -> int:
+        """Return the most leaves of an epoch's trees that keep the trial's file small."""
+        n_models = (dataset.whole or dataset).n_models
+        return max(self.trees_per_epoch, MAX_TRIAL_LEAVES // (n_epochs * n_models))
 
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ from automl.models.model_file import check_content, parse_task
 
 if TYPE_CHECKING:
     from automl.export.table_graph import TableGraph
+
+logger = logging.getLogger(__name__)
 
 LEAST_SHARE = 1e-7
 """Least share of a class: else one wrong row in a million makes the loss infinite."""
@@ -121,6 +124,7 @@ class _GrowingForest:
         self._y = trial_fit.targets
         self._n_values = _n_values(data.task, data.n_outputs)
         state = trial_fit.state
+        self._min_samples_leaf: int = trial_fit.params.min_samples_leaf
         if state is None:
             self._parts: list[TreeArrays] = []
             self._train = np.zeros((len(data.train), self._n_values))
@@ -128,11 +132,12 @@ class _GrowingForest:
         else:
             self._parts = [TreeArrays.from_plain(state["trees"], n_tree_columns(data.columns))]
             self._train, self._validation = state["train"].copy(), state["validation"].copy()
+            self._min_samples_leaf = state.get("min_samples_leaf", self._min_samples_leaf)
 
     def grow(self, number: int) -> FittedRound:
         """Grow the trees of a round, and return the model after it."""
-        trial_fit, data = self._trial_fit, self._trial_fit.data
-        forest = unfitted_forest(trial_fit, number).fit(self._x, self._y)
+        data = self._trial_fit.data
+        forest = self._fitted_forest(number)
         trees = self._trees_from_forest(forest)
         self._parts.append(trees)
         self._train += self._training_sums(forest)
@@ -145,8 +150,31 @@ class _GrowingForest:
             validation=forest_outputs(self._validation / n_trees, data.task),
             get_model=self._model,
             # No trial continues from the last round, so `last.pt` need not hold the forest.
-            get_state=dict if number + 1 == trial_fit.n_rounds else self._state,
+            get_state=dict if number + 1 == self._trial_fit.n_rounds else self._state,
         )
+
+    def _fitted_forest(self, number: int) -> Any:
+        """Return the forest of a round; leaves get more rows if there are too many for the file."""
+        trial_fit = self._trial_fit
+        most = trial_fit.family.max_round_leaves(trial_fit.data, trial_fit.n_rounds)
+        while True:
+            forest = unfitted_forest(trial_fit, number)
+            forest.set_params(min_samples_leaf=self._min_samples_leaf).fit(self._x, self._y)
+            n_leaves = sum(int(fitted.tree_.n_leaves) for fitted in forest.estimators_)
+            if n_leaves <= most:
+                return forest
+            # Leaves of at least k rows have about 1.5 k rows.
+            enough = int(self._min_samples_leaf * n_leaves / most / 1.5)
+            self._min_samples_leaf = max(self._min_samples_leaf + 1, enough)
+            whole = trial_fit.data.whole
+            if whole is None or whole.fold(0) is trial_fit.data:
+                logger.warning(
+                    "%d trees have %d leaves, more than the %d that keep the trial's file below "
+                    "50 MB: min_samples_leaf is %d in place of %d. Fewer trees "
+                    "(model.trees_per_epoch, training.epochs) may have smaller leaves.",
+                    *(len(forest.estimators_), n_leaves, most),
+                    *(self._min_samples_leaf, trial_fit.params.min_samples_leaf),
+                )
 
     def _seen_classes(self, forest: Any) -> npt.NDArray[Any] | None:
         """Return the classes that a forest has seen, in the order of its values, or None."""
@@ -193,6 +221,7 @@ class _GrowingForest:
     def _state(self) -> dict[str, Any]:
         return {
             "trees": self._joined_trees().plain(),
+            "min_samples_leaf": self._min_samples_leaf,
             "train": self._train,
             "validation": self._validation,
         }
@@ -226,7 +255,7 @@ def unfitted_forest(trial_fit: TrialFit, number: int) -> Any:
         n_estimators=family.trees_per_epoch,
         max_features=float(params.max_features),
         min_samples_leaf=params.min_samples_leaf,
-        max_leaf_nodes=family.max_leaves(params, trial_fit.data, trial_fit.n_rounds),
+        max_leaf_nodes=params.max_leaf_nodes,
         n_jobs=trial_fit.n_threads,
         random_state=int(np.random.SeedSequence([trial_fit.seed, number]).generate_state(1)[0]),
     )

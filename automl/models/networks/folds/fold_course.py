@@ -143,6 +143,13 @@ class FoldsProgress:
         return found if self.goal.metric in found else None
 
     @property
+    def fold_values(self) -> tuple[float, ...]:
+        """The study's metric of each fold at its chosen length; empty if a fold has none."""
+        name = self.goal.metric
+        values = [c.metrics[name] for c in self.choices if c is not None and name in c.metrics]
+        return tuple(values) if len(values) == len(self.choices) else ()
+
+    @property
     def threshold_entry(self) -> dict[str, float]:
         """The label threshold for a model file, by the models' outputs at the chosen lengths."""
         outputs = [c.outputs for c in self.choices if c is not None and c.outputs is not None]
@@ -267,4 +274,5 @@ class FoldedTrial:
         if metrics is None:
             return None
         step = max(choice.step for choice in self.progress.choices if choice is not None)
-        return FinalReport(step, metrics, {**combine(self.kept), **self.progress.threshold_entry})
+        state = {**combine(self.kept), **self.progress.threshold_entry}
+        return FinalReport(step, metrics, state, self.progress.fold_values)

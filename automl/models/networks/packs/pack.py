@@ -20,8 +20,8 @@ from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.networks.network_family import TrainingParams
 from automl.models.networks.packs.trainer import PackTrainer
 from automl.models.networks.trainer import DivergedError
-from automl.objectives import outcomes
 from automl.objectives.goal import FinalReport
+from automl.objectives.reports import outcomes
 from automl.objectives.reports.memory_peaks import PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import TrialContext
@@ -64,6 +64,11 @@ class _TrialLane:
     trial: TrialContext
     record: TrialReports
     epoch: int = 0
+
+    @property
+    def number(self) -> int:
+        """The number that events, and the pack's trainer, know the trial by."""
+        return self.record.spec.number
 
 
 @dataclass
@@ -128,7 +133,7 @@ class PackRunner:
 
     def _begin(self, lane: _TrialLane) -> bool:
         """Put a trial into the pack; return False if its checkpoint says that it is trained."""
-        number = lane.trial.number
+        number = lane.number
         params = self._opened.params(lane.trial.params)
         assert self._can_join(lane.trial.params), f"a pack was fed {lane.trial.params}"
         state = lane.trial.restore()
@@ -146,7 +151,7 @@ class PackRunner:
             raise lane.record.broken
         if ended is None:
             return
-        number = lane.trial.number
+        number = lane.number
         if self._lanes.pop(number, None) is not None:
             self._trainer.remove(number)
         self._on_events([*self._peak_reporter.last(number, self._n_most), ended])
@@ -183,7 +188,7 @@ class PackRunner:
         if isinstance(metrics, DivergedError):
             raise metrics
         assert isinstance(lane.record.on_event, _EventRelay)
-        trainer, number, best = self._trainer, lane.trial.number, self._opened.best
+        trainer, number, best = self._trainer, lane.number, self._opened.best
         lane.record.on_event.verdict = verdict
         try:
             lane.trial.report(
@@ -200,7 +205,7 @@ class PackRunner:
 
     def _goes_on(self, lane: _TrialLane) -> bool:
         """Return whether a trial trains another epoch."""
-        over = self._trainer.has_stopped(lane.trial.number)
+        over = self._trainer.has_stopped(lane.number)
         return lane.epoch < self._opened.n_epochs and not over
 
     def _outcome_of(self, lane: _TrialLane, step: Callable[[], bool]) -> TrialOutcome | None:
@@ -208,7 +213,7 @@ class PackRunner:
         try:
             if step():
                 return None
-            final = self._opened.final_report(lane.trial.number)
+            final = self._opened.final_report(lane.number)
             value = None if final is None else lane.record.take_final_report(final)
             lane.record.write()
             return outcomes.outcome_of_return(value, lane.record)

@@ -33,7 +33,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from automl.objectives.outcomes import RankDiedError
+from automl.objectives.reports.outcomes import RankDiedError
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.trial_context import TrialContext
 from automl.record.texts import exit_status_text

@@ -95,7 +95,7 @@ def outcome_of_return(returned: object, record: TrialReports) -> TrialOutcome:
     if value is None:
         hopeless = returned is None and _never_reported(record)
         return FailedOutcome(number, time.time(), cause, hopeless=hopeless)
-    return FinishedOutcome(number, time.time(), value)
+    return FinishedOutcome(number, time.time(), value, record.part_values)
 
 
 def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOutcome:

@@ -1,0 +1,142 @@
+"""`enqueue`, `stop` and `pause`: ask the sweep that works on a study, and print its answer.
+
+`resume` lets a paused sweep go on by the same way. What a sweep does with a request is in
+`running/trials/steering.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from automl.config import Config, StudyConfig
+from automl.errors import AutoMLError, ConfigError
+from automl.record.studies import find_study, read_study, study_path, unreadable_text
+from automl.record.study_directory import is_study_held, study_command
+from automl.record.study_requests import wait_for_answer, write_request
+from automl.record.texts import say_on_stdout
+from automl.running.display.machine_output import write_answer
+
+ANSWER_SECONDS = 5.0
+"""A sweep looks for requests four times a second; it may be busy with a sampler or a slow disk."""
+
+
+def enqueue(config: Config, stored_config: str) -> int:
+    """Have the study try the points of `enqueue.params` and `enqueue.file`. Raises AutoMLError."""
+    given = config.enqueue
+    points = [dict(given.params)] if given.params else []
+    points += [] if given.file is None else _read_points(Path(given.file))
+    if not points:
+        raise ConfigError(
+            "enqueue needs a point: params='{lr: 0.01, depth: 3}', or from=FILE.csv with a column "
+            "for each param."
+        )
+    path, n_trials = study_path(config.study), 0
+    if not is_study_held(path):
+        _check_points(points, config)
+        n_trials = len(read_study(path).trials) + len(points)
+    arguments = {"points": points, "outside": given.outside}
+    more = f" study.n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
+    return ask_sweep(path, config.study, "enqueue", arguments, later=more)
+
+
+def _check_points(points: list[dict[str, Any]], config: Config) -> None:
+    """Raise ConfigError for a point that the study's own config tells to be outside the space."""
+    from automl.search.search_space import parse_space
+
+    space = parse_space(config.space)
+    for number, point in enumerate(points) if not config.enqueue.outside else ():
+        try:
+            space.check(point, f"params[{number}]", may_have_others=True)
+        except ConfigError as error:
+            raise ConfigError(f"{error} To try it all the same, give outside=true.") from error
+
+
+def _read_points(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV as points. An empty cell names no param; in a table of `trials` the
+    columns `params.NAME` count. Raises ConfigError."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            rows = list(csv.DictReader(lines))
+    except OSError as error:
+        raise ConfigError(unreadable_text(file, error)) from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ConfigError(f"from={file}: this is no CSV in UTF-8 ({error}).") from error
+    prefix = "params."
+    names = [name for name in (rows[0] if rows else ()) if name and name.startswith(prefix)]
+    columns = {n: n.removeprefix(prefix) for n in names} or {n: n for n in (rows or [{}])[0]}
+    if None in columns or any(None in row for row in rows):
+        raise ConfigError(f"from={file}: a row has more cells than there are columns.")
+    return [{to: _value(row[n]) for n, to in columns.items() if row[n]} for row in rows]
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def stop(config: Config, stored_config: str) -> int:
+    """Stop a trial of the study, or its sweep as Ctrl-C does. Raises AutoMLError."""
+    path, trial = find_study(config.study), config.stop.trial
+    arguments = {"trial": trial, "as": config.stop.outcome.name}
+    if trial is None:
+        return ask_sweep(path, config.study, "stop", arguments)
+    known = None if is_study_held(path) else read_study(path).trials.get(trial)
+    if known is not None and known.state.is_final:
+        raise ConfigError(f"stop.trial={trial}: it has ended ({known.state.value}).")
+    return ask_sweep(path, config.study, "stop", arguments, later="")
+
+
+def pause(config: Config, stored_config: str) -> int:
+    """Have the study's sweep start no more trials. Raises AutoMLError."""
+    return ask_sweep(find_study(config.study), config.study, "pause", {})
+
+
+def ask_sweep(
+    path: Path,
+    study: StudyConfig,
+    kind: str,
+    arguments: Mapping[str, Any],
+    *,
+    later: str | None = None,
+) -> int:
+    """Ask the sweep that works on the study at `path`, print its answer, and return the exit code.
+
+    `later`: what is asked for may wait for the next sweep, which this is added to the command of;
+    None: it may not. Raises ConfigError for what the sweep
+    refuses, or where none works, and AutoMLError for a sweep that does not answer.
+    """
+    study = StudyConfig(name=path.name, dir=study.dir, storage=study.storage)
+    if study.shared:
+        raise ConfigError(
+            f"{kind}: study {path.name} is shared by sweeps of several machines, which take no "
+            "requests. Ctrl-C stops the sweep of a machine."
+        )
+    if later is None and not is_study_held(path):
+        raise ConfigError(
+            f"{kind}: no sweep works on study {path.name}; it goes on with "
+            f"{study_command('resume', study)}"
+        )
+    request = write_request(path, kind, arguments)
+    answer = wait_for_answer(path, request, ANSWER_SECONDS)
+    if answer is not None and not answer.done:
+        raise ConfigError(f"{kind}: {answer.text}")
+    if answer is None and is_study_held(path):
+        raise AutoMLError(
+            f"{kind}: the sweep has not answered within {ANSWER_SECONDS:g} s; it does so as soon "
+            f"as it can. See what it does: {study_command('status', study)}"
+        )
+    command = f"{study_command('resume', study)}{later or ''}"
+    waiting = f"no sweep works on study {path.name}; its next one does it: {command}"
+    text = waiting if answer is None else answer.text
+    say_on_stdout(text)
+    write_answer({"study": path.name, "answered": answer is not None, "answer": text})
+    return 0

@@ -1,0 +1,1 @@
+"""Foundation models, whose weights come from a file of the user."""

@@ -1,0 +1,1 @@
+"""Trials that train several times, each time with another seed (`study.repeats`)."""

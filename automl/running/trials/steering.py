@@ -1,0 +1,152 @@
+"""Does what commands ask a running sweep for: enqueue trials, stop some or all, pause, go on.
+
+Requests are files in the study's folder (`record/study_requests.py`). A request that comes while
+no sweep runs, or while the sweep stops, waits for the next sweep.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from automl.errors import ConfigError
+from automl.record.study_requests import (
+    RequestAnswer,
+    RequestInbox,
+    StudyRequest,
+    answer_request,
+)
+from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
+from automl.running.setup.parts import SweepParts
+from automl.running.trials.carrier import TrialCarrier
+from automl.running.trials.disk_space import StartHolds
+from automl.search.search_space import EnqueuedPoint
+from automl.trial import PrunedOutcome, Verdict
+
+POLL_SECONDS = 0.25
+_OF_A_SWEEP = ("pause", "resume", "stop")
+"""Requests to the sweep that runs, which mean nothing to a later one."""
+
+
+class StudySteering:
+    """Answers the requests to one sweep. For the main thread."""
+
+    def __init__(
+        self,
+        parts: SweepParts,
+        loop: SweepLoop,
+        carrier: TrialCarrier,
+        holds: StartHolds,
+        end_trial: Callable[[PlannedTrial, PrunedOutcome], None],
+    ) -> None:
+        """`end_trial` records and tells the end of a trial that waits."""
+        self._parts, self._loop, self._carrier = parts, loop, carrier
+        self._holds, self._end_trial = holds, end_trial
+        self._inbox = RequestInbox(parts.directory.path)
+        self._began, self._looked_seconds = time.time(), -math.inf
+        self._deeds: Mapping[str, Callable[[StudyRequest], str]] = {
+            "enqueue": self._enqueue,
+            "stop": self._stop,
+            "pause": self._pause,
+            "resume": self._resume,
+        }
+
+    def look(self, now_seconds: float) -> list[str]:
+        """Answer all requests, and return a line for people on each. `now_seconds` is monotonic.
+
+        Raises StorageError.
+        """
+        if now_seconds - self._looked_seconds < POLL_SECONDS or self._loop.stop is not None:
+            return []
+        self._looked_seconds = now_seconds
+        lines = []
+        for request in self._inbox.pending():
+            answer = self._answer(request)
+            answer_request(self._parts.directory.path, request, answer)
+            lines.append(f"{request.kind}: {answer.text}")
+            if self._loop.stop is not None:
+                break
+        self._holds.look(now_seconds)
+        return lines
+
+    def _answer(self, request: StudyRequest) -> RequestAnswer:
+        is_of_sweep = request.kind in _OF_A_SWEEP and request.arguments.get("trial") is None
+        if is_of_sweep and request.time < self._began:
+            return RequestAnswer("the sweep that it was for has ended", done=False)
+        if request.kind not in self._deeds:
+            return RequestAnswer("this version of automl knows no such request", done=False)
+        try:
+            return RequestAnswer(self._deeds[request.kind](request))
+        except ConfigError as error:
+            return RequestAnswer(str(error), done=False)
+        except (KeyError, TypeError, ValueError) as error:  # no command of this version wrote it
+            return RequestAnswer(f"it cannot be read ({error!r})", done=False)
+
+    # --- what is asked for ---
+
+    def _enqueue(self, request: StudyRequest) -> str:
+        points: list[dict[str, Any]] = request.arguments["points"]
+        outside = bool(request.arguments.get("outside"))
+        study, n_trials = self._parts.study, self._loop.asking.n_trials
+        asked = [
+            EnqueuedPoint(point, f"{request.id}:{n}", outside) for n, point in enumerate(points)
+        ]
+        new = [point for point in asked if point.request not in study.by_request]
+        if study.suggester is not None:
+            raise ConfigError(
+                "params: the objective asks for its params while it runs, and takes none before; "
+                "name them from the start: study.enqueue=[{…}]"
+            )
+        if len(new) > n_trials - study.n_asked:
+            raise ConfigError(
+                f"params: {len(new)} more, and {n_trials - study.n_asked} are left of "
+                f"study.n_trials={n_trials}: raise it, then enqueue them again."
+            )
+        for trial in study.enqueue(new):
+            self._loop.enqueue(PlannedTrial(trial.number, trial.params))
+        numbers = ", ".join(str(study.by_request[point.request]) for point in asked)
+        return f"trial{'s' * (len(points) > 1)} {numbers}: tried as soon as there is room"
+
+    def _stop(self, request: StudyRequest) -> str:
+        number = request.arguments.get("trial")
+        if number is None:
+            self._loop.handle(SignalReceived(StopReason.INTERRUPTED), time.monotonic())
+            grace_seconds = self._parts.config.study.grace_seconds
+            return f"running trials write a checkpoint and stop, within {grace_seconds:g} s"
+        prunes = request.arguments["as"] == "pruned"
+        if number in self._loop.running:
+            self._carrier.asked_verdicts[number] = Verdict.PRUNE if prunes else Verdict.STOP
+            end = "pruned" if prunes else "interrupted; the next sweep goes on with it"
+            return f"at its next report trial {number} is {end}"
+        if (waiting := self._loop.queue.withdraw(number)) is None:
+            raise ConfigError(f"stop.trial={number}: {self._why_not(number)}")
+        if not prunes:
+            return f"trial {number}, which waits, is left to the next sweep"
+        known = self._parts.log.record.trials.get(number)
+        step = 0 if known is None else known.best_step or 0
+        value = math.nan if known is None or known.best_value is None else known.best_value
+        self._end_trial(waiting.trial, PrunedOutcome(number, time.time(), step, value))
+        return f"trial {number}, which waited, is pruned"
+
+    def _why_not(self, number: int) -> str:
+        n_asked = self._parts.study.n_asked
+        if number >= n_asked:
+            return f"there is no such trial; the study has {n_asked}, from 0 on."
+        if self._parts.study.is_running(number):
+            return "it has stopped, and the next sweep goes on with it."
+        return "it has ended, and a trial that has ended stays as it is."
+
+    def _pause(self, request: StudyRequest) -> str:
+        self._holds.is_paused = True
+        n = len(self._loop.running)
+        goes_on = f"{n} running trial{'s go' if n != 1 else ' goes'} on to the end"
+        return f"no trial starts from now on; {goes_on}"
+
+    def _resume(self, request: StudyRequest) -> str:
+        if not self._holds.is_paused:
+            raise ConfigError("the sweep is at work, and not paused.")
+        self._holds.is_paused = False
+        return "trials start again"

@@ -1,0 +1,87 @@
+"""Commands that ask a study's sweep, where none works: what is refused, and what waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automl.commands.steering import enqueue, pause, stop
+from automl.config import Config, EnqueueConfig, StopConfig
+from automl.errors import ConfigError
+from automl.record.study_requests import RequestInbox
+from automl.trial import FinishedOutcome, TrialStarted
+from tests.commands.conftest import config
+from tests.tracking.scenes import write
+
+SPACE = {"lr": {"low": 0.0, "high": 1.0}, "opt": {"choices": ["sgd", "adam"]}}
+
+
+def of_study(study: Path, **parts: Any) -> Config:
+    return replace(config(study.parent, study.name), space=SPACE, **parts)
+
+
+def points(study: Path) -> list[Any]:
+    return [request.arguments["points"] for request in RequestInbox(study).pending()]
+
+
+def test_points_wait_for_the_next_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = EnqueueConfig(params={"lr": 0.5})
+    assert enqueue(of_study(study, enqueue=given), "") == 0
+    assert points(study) == [[{"lr": 0.5}]]
+    assert f"automl resume study.name={study.name}" in capsys.readouterr().out
+
+
+def test_points_of_a_file_may_leave_params_out(study: Path, tmp_path: Path) -> None:
+    file = tmp_path / "points.csv"
+    file.write_text("lr,opt\n0.5,sgd\n1e-3,\n")
+    enqueue(of_study(study, enqueue=EnqueueConfig(file=str(file))), "")
+    assert points(study) == [[{"lr": 0.5, "opt": "sgd"}, {"lr": 0.001}]]
+
+
+def test_a_table_of_trials_is_a_file_of_points(study: Path, tmp_path: Path) -> None:
+    file = tmp_path / "trials.csv"
+    file.write_text("trial,state,value,params.lr,params.opt\n3,finished,0.25,0.5,adam\n")
+    enqueue(of_study(study, enqueue=EnqueueConfig(file=str(file))), "")
+    assert points(study) == [[{"lr": 0.5, "opt": "adam"}]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (EnqueueConfig(), "needs a point"),
+        (EnqueueConfig(params={"lr": 2.0}), r"lr=2\.0: must be .* outside=true"),
+        (EnqueueConfig(file="nowhere.csv"), "nowhere.csv cannot be read"),
+    ],
+)
+def test_points_that_cannot_be_tried_are_refused(
+    study: Path, given: EnqueueConfig, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        enqueue(of_study(study, enqueue=given), "")
+    assert points(study) == []
+
+
+def test_where_no_sweep_works_there_is_nothing_to_stop_or_to_pause(study: Path) -> None:
+    for command in (stop, pause):
+        with pytest.raises(ConfigError, match="no sweep works on study"):
+            command(of_study(study), "")
+    assert RequestInbox(study).pending() == []
+
+
+def test_a_trial_is_stopped_by_the_next_sweep_unless_it_has_ended(study: Path) -> None:
+    write(study, TrialStarted(0, 1.0, {}, "cpu"), FinishedOutcome(0, 2.0, 0.5))
+    with pytest.raises(ConfigError, match=r"stop\.trial=0: it has ended \(finished\)"):
+        stop(of_study(study, stop=StopConfig(trial=0)), "")
+    assert stop(of_study(study, stop=StopConfig(trial=1)), "") == 0
+    (request,) = RequestInbox(study).pending()
+    assert (request.kind, request.arguments) == ("stop", {"trial": 1, "as": "pruned"})
+
+
+def test_a_shared_study_takes_no_requests(study: Path) -> None:
+    shared = of_study(study)
+    shared.study.storage = "postgresql://host/name"
+    with pytest.raises(ConfigError, match="shared by sweeps of several machines"):
+        pause(shared, "")
