@@ -122,7 +122,7 @@ def _score(
     from automl.models.mean_model import leave_one_core
 
     numbers = predictor.columns.plain_numbers
-    categories = [column.name for column in predictor.columns.categories]
+    categories = [column.name for column in predictor.columns.own.categories]
     classes, kept_columns = predictor.classes, table.texts
     with ExitStack() as files:
         unread = UnreadRowsFile(output.with_name(f"{output.name}.unread.csv"), files)

@@ -156,6 +156,8 @@ class Config:
     """Whether the command `clone` has the new study learn from the trials of the old one."""
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
+    undo: bool = False
+    """Whether the command `edit` takes the last edit of a study back."""
 
     def __post_init__(self) -> None:
         decide(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,10 @@ class DataConfig:
     detect_verbatim: bool = False
     """Columns of codes (`007`, `+4930123456`) are texts as they are written (data=csv sets it);
     false: they are numbers where they look so, as in older studies."""
+    combine: Any = "off"
+    """Columns that are combined to more: a list of pairs, as `["price / area", "town & month"]`;
+    auto (data=csv sets it): the pairs that improve predictions of rows left out, by more than
+    chance; off: none, as in older studies."""
     test_path: str | None = None
     """A separate test table; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float | None = VALIDATION_FRACTION
@@ -105,6 +110,12 @@ class DataConfig:
             held_out + test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
+        is_list = isinstance(self.combine, Sequence) and all(
+            isinstance(pair, str) for pair in self.combine
+        )
+        rule = 'must be auto, off, or a list of pairs such as ["price / area", "town & month"].'
+        named = self.combine in ("auto", "off")
+        check("combine", named or (is_list and not isinstance(self.combine, str)), rule)
         check("split_seed", 0 <= self.split_seed < 2**32, "must be from 0 to 4294967295.")
         if self.sweep_rows is not None:
             is_number = self.sweep_rows >= 2 and self.sweep_rows % 1 == 0

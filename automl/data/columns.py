@@ -11,7 +11,7 @@ import base64
 import binascii
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
@@ -187,12 +187,16 @@ def _check_arrays(reading: TextReading) -> None:
 
 MAX_CATEGORIES = 64
 """Largest number of features of a category column, the feature for rare categories included."""
+MIN_CATEGORY_SHARE = 0.001
+"""A category in fewer of the training rows than this, or in only one row, is rare."""
 FORMAT = "automl-columns-1"
 """The format's name in the plain form; a change of its layout or meaning needs a new number."""
 FORMAT_WITH_READINGS = "automl-columns-2"
 """The name of the format for columns with readings; without readings it is FORMAT."""
 FORMAT_WITH_CODES = "automl-columns-3"
 """The name of the format for columns of codes; without codes it is one of the other two."""
+FORMAT_WITH_PAIRS = "automl-columns-4"
+"""The name of the format for columns that are combined from pairs of others."""
 
 
 @dataclass(frozen=True)
@@ -233,25 +237,54 @@ class CategoryColumn:
 
 
 Column: TypeAlias = "NumberColumn | CategoryColumn"
+NUMBER_OPERATIONS, CROSSING = ("+", "-", "*", "/"), "&"
+"""The operations that combine two number columns, and the one that crosses two category columns."""
+
+
+@dataclass(frozen=True)
+class ColumnPair:
+    """Two columns that are combined to one more: `combined_columns.py` computes its cells."""
+
+    left: str
+    operation: str
+    """One of NUMBER_OPERATIONS, or CROSSING."""
+    right: str
+
+    @property
+    def name(self) -> str:
+        """Return the name of the combined column."""
+        return f"{self.left} {self.operation} {self.right}"
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns that are learned from, in the table's order."""
+    """The columns that are learned from: the table's in its order, then the combined ones."""
 
     all: tuple[Column, ...]
     readings: tuple[Reading, ...] = ()
     """Readings of the table's columns that numbers are made of."""
+    pairs: tuple[ColumnPair, ...] = ()
+    """The pairs that the last columns of `all` are made of, in their order."""
+
+    @cached_property
+    def own(self) -> TableColumns:
+        """Return the columns without the combined ones."""
+        return replace(self, all=self.all[: len(self.all) - len(self.pairs)], pairs=())
+
+    @property
+    def pair_names(self) -> list[str]:
+        """Return the names of the combined columns."""
+        return [pair.name for pair in self.pairs]
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
         """Return the names of the table's columns that are read, in its order."""
-        return tuple(dict.fromkeys(source_column(column) for column in self.all))
+        return tuple(dict.fromkeys(source_column(column) for column in self.own.all))
 
     @cached_property
     def plain_numbers(self) -> tuple[str, ...]:
         """Return the names of the table's columns that hold plain numbers."""
-        return tuple(column.name for column in self.numbers if not column.made_of)
+        return tuple(column.name for column in self.own.numbers if not column.made_of)
 
     @cached_property
     def numbers(self) -> tuple[NumberColumn, ...]:
@@ -283,11 +316,14 @@ class TableColumns:
             plain.append(values)
         form = FORMAT_WITH_READINGS if self.readings else FORMAT
         form = FORMAT_WITH_CODES if self.verbatim else form
+        form = FORMAT_WITH_PAIRS if self.pairs else form
         readings = [reading.plain() for reading in self.readings]
+        pairs = [asdict(pair) for pair in self.pairs]
         return {
             "format": form,
             "columns": plain,
             **({"readings": readings} if readings else {}),
+            **({"pairs": pairs} if pairs else {}),
         }
 
     @classmethod
@@ -297,7 +333,7 @@ class TableColumns:
         The values may come from a stranger's file: raises ValueError for another format, and
         TypeError or KeyError for anything that is no column.
         """
-        formats = (FORMAT, FORMAT_WITH_READINGS, FORMAT_WITH_CODES)
+        formats = (FORMAT, FORMAT_WITH_READINGS, FORMAT_WITH_CODES, FORMAT_WITH_PAIRS)
         if plain.get("format") not in formats:
             found = reprlib.repr(plain.get("format"))
             raise ValueError(f"preprocessing of format {found}: {', '.join(formats)} are read.")
@@ -307,7 +343,9 @@ class TableColumns:
         for column in columns:
             if isinstance(column, NumberColumn) and column.made_of:
                 _check_made(column, makes[column.made_of])
-        return cls(columns, readings)
+        pairs = tuple(ColumnPair(**pair) for pair in plain.get("pairs", ()))
+        _check_pairs(columns, pairs)
+        return cls(columns, readings, pairs)
 
 
 def _column(plain: Mapping[str, Any]) -> Column:
@@ -323,6 +361,18 @@ def _column(plain: Mapping[str, Any]) -> Column:
 def _check_made(column: NumberColumn, parts: Sequence[str]) -> None:
     if column.part not in parts:
         raise ValueError(f"nothing makes the column {column.name[:50]!r}")
+
+
+def _check_pairs(columns: Sequence[Column], pairs: Sequence[ColumnPair]) -> None:
+    """Raise ValueError unless the last columns are made of these pairs of the columns before."""
+    n_own = len(columns) - len(pairs)
+    own = {column.name: column for column in columns[:n_own]}
+    for column, pair in zip(columns[n_own:], pairs, strict=True):
+        kind = CategoryColumn if pair.operation == CROSSING else NumberColumn
+        sides = [own.get(pair.left), own.get(pair.right)]
+        fits = pair.operation in (*NUMBER_OPERATIONS, CROSSING) and column.name == pair.name
+        if not fits or not all(isinstance(side, kind) for side in (column, *sides)):
+            raise ValueError(f"nothing makes the column {column.name[:50]!r}")
 
 
 def _check_kinds(column: Column) -> None:

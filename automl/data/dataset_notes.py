@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import ColumnKind, DataConfig
-from automl.data.columns import PLAIN_NUMBERS_REASON, CategoryColumn, TableColumns, source_column
+from automl.data.columns import (
+    PLAIN_NUMBERS_REASON,
+    CategoryColumn,
+    ColumnPair,
+    TableColumns,
+    source_column,
+)
 from automl.data.dataset import ColumnRow, Label, RowFold, Targets
 from automl.data.features import n_features
 from automl.data.folds import MAX_FOLDED_ROWS, find_untrained_classes
@@ -35,7 +41,7 @@ def column_overviews(
     `giveaways` names the columns that give the target away.
     """
     n_features = dict.fromkeys(readings, 0)
-    for column in columns.all:
+    for column in columns.own.all:
         own = column.n_codes if isinstance(column, CategoryColumn) else 1 + column.has_indicator
         n_features[source_column(column)] += own
     return [
@@ -86,7 +92,7 @@ def column_notes(
         names = [name for name, r in made.items() if r.reading and r.reading.kind == kind]
         lines += _line(f"taken as {word}", names, _OTHER_KIND_REMEDY)
     frequent = [name for name, r in made.items() if r.reading and r.reading.kind == "frequency"]
-    grouped = [c.name for c in columns.categories if c.has_other]
+    grouped = [c.name for c in columns.own.categories if c.has_other]
     lines += _line("rare categories are taken together in", grouped)
     lines += _line("of many categories, how frequent each is counts too", frequent)
     question = "gives the target away by itself: is it known beforehand?"
@@ -94,12 +100,29 @@ def column_notes(
     return lines
 
 
-def _line(what: str, names: Sequence[str], remedy: str | None = None) -> list[str]:
-    """Return a line that names the columns; none without columns."""
+def pair_notes(columns: TableColumns, giveaways: Sequence[ColumnPair]) -> list[str]:
+    """Return the lines about combined columns: those that models get, and those that give the
+    target away."""
+    lines = _line("combined columns", columns.pair_names, "data.combine=off leaves them out")
+    if giveaways:
+        sources = {column.name: source_column(column) for column in columns.own.all}
+        question = "two columns together give the target away: are both known beforehand?"
+        names, remedy = [pair.name for pair in giveaways], _DROP_REMEDY
+        lines += _line(question, names, remedy, sources[giveaways[0].left])
+    return lines
+
+
+def _line(
+    what: str, names: Sequence[str], remedy: str | None = None, remedied: str | None = None
+) -> list[str]:
+    """Return a line that names the columns; none without columns.
+
+    `remedied` is the column that the remedy names; None: the first of `names`.
+    """
     if not names:
         return []
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    hint = "" if remedy is None else f" ({remedy.format(names[0])})"
+    hint = "" if remedy is None else f" ({remedy.format(remedied or names[0])})"
     return [f"{what}: {', '.join(names[:_MAX_NAMED])}{more}{hint}."]
 
 
@@ -124,14 +147,12 @@ def dataset_notes(
     """
     notes = []
     if source.preprocessing is None:
-        pass
-
         columns = preprocessing.columns
-        n_numbers = len({source_column(column) for column in columns.numbers})
+        n_numbers = len({source_column(column) for column in columns.own.numbers})
         notes += column_notes(columns, preprocessing.column_readings, giveaways)
         notes.append(
             f"columns of numbers: {n_numbers}, of categories: "
-            f"{len(columns.categories)}; features: {n_features(columns)}."
+            f"{len(columns.own.categories)}; features: {n_features(columns)}."
         )
     parts = f"{len(split.train):,} train, {len(split.validation):,} validation"
     if split.folds:
@@ -144,6 +165,12 @@ def dataset_notes(
         "in order of data.time" if config.time else f"split by data.split_seed={config.split_seed}"
     )
     notes.append(f"{how}: {parts}, {test}{stratified}.")
+    groups = source.related.groups
+    if groups is not None and len(np.unique(groups)) == len(groups):
+        notes.append(
+            f"data.group={config.group}: each row is a group of its own, so that no rows are kept "
+            "together. Name the column of what several rows share, or leave data.group out."
+        )
     n_rows = len(split.train) + len(split.validation)
     if config.folds == "auto" and len(split.validation):
         why = f"over {MAX_FOLDED_ROWS:,} rows."

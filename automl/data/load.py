@@ -30,13 +30,14 @@ from automl.data.dataset import (
     join_parts,
     make_disc,
 )
-from automl.data.dataset_notes import dataset_notes, folds_note
+from automl.data.dataset_notes import dataset_notes, folds_note, pair_notes
 from automl.data.folds import TableSize, folds_at_random
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from automl.data.columns import ColumnPair, TableColumns
     from automl.data.dataset import ColumnRow
     from automl.data.preprocessing import Preprocessing
     from automl.data.split import Rows, RowSplit
@@ -71,7 +72,7 @@ def _dataset(
         return DatasetPart(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
 
     train = part(split.train)
-    giveaways, rows = _column_rows(source, preprocessing, train)
+    giveaways, pairs, rows = _column_rows(source, preprocessing, train)
     mean, scale = _target_scale(source, train)
     folds = split.folds if refit is None else ()
     return Dataset(
@@ -84,7 +85,11 @@ def _dataset(
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
-        notes=(*source.notes, *dataset_notes(source, split, preprocessing, config, giveaways)),
+        notes=(
+            *source.notes,
+            *dataset_notes(source, split, preprocessing, config, giveaways),
+            *pair_notes(preprocessing.columns, pairs),
+        ),
         target=config.target or "",
         target_reading=source.target.reading,
         kinds={**preprocessing.new_kinds, **source.target.new_kind},
@@ -106,20 +111,20 @@ def describe_columns(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ..
 
 def _column_rows(
     source: TableSource, preprocessing: Preprocessing, train: DatasetPart
-) -> tuple[list[str], list[ColumnRow]]:
-    """Return the columns that give the target away, and a row about each column.
+) -> tuple[list[str], list[ColumnPair], list[ColumnRow]]:
+    """Return the columns and the pairs that give the target away, and a row about each column.
 
-    Both are empty for sources whose columns are known beforehand.
+    All are empty for sources whose columns are known beforehand.
     """
     if source.preprocessing is not None:
-        return [], []
+        return [], [], []
     from automl.data.dataset_notes import column_overviews
-    from automl.data.scoring.model_findings import find_giveaways
+    from automl.data.scoring.model_findings import find_giveaways, find_pair_giveaways
 
-    giveaways = find_giveaways(preprocessing.columns, train)
-    return giveaways, column_overviews(
-        preprocessing.columns, preprocessing.column_readings, giveaways
-    )
+    columns = preprocessing.columns
+    giveaways = find_giveaways(columns, train)
+    pairs = find_pair_giveaways(columns, train, giveaways)
+    return giveaways, pairs, column_overviews(columns, preprocessing.column_readings, giveaways)
 
 
 def _epoch_rows(folds: Sequence[RowFold]) -> int | None:
@@ -207,6 +212,7 @@ def _prepare(
     preprocessing = source.preprocessing or _learn_preprocessing(
         config, source.frame.iloc[split.train]
     )
+    preprocessing = _combine_columns(config, source, split, preprocessing, refit)
     if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
@@ -227,6 +233,57 @@ def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessi
         frame, config.columns, detect=config.detect, detect_verbatim=config.detect_verbatim
     )
     return Preprocessing.fit(frame, readings)
+
+
+def _combine_columns(
+    config: DataConfig,
+    source: TableSource,
+    split: RowSplit,
+    preprocessing: Preprocessing,
+    refit: RefitRows | None,
+) -> Preprocessing:
+    """Return the preprocessing with the combined columns of `data.combine`.
+
+    Groups and times would need folds of their own to be judged by, so that auto combines none.
+    """
+    is_related = config.group is not None or config.time is not None
+    if config.combine == "off" or config.kind is not DataKind.csv or not preprocessing.columns.all:
+        return preprocessing
+    if config.combine != "auto":
+        pairs = _named_pairs(config, preprocessing.columns, is_strict=refit is None)
+    elif is_related:
+        return preprocessing
+    else:
+        from automl.data.scoring.pair_selection import draw_sample, select_pairs
+
+        sample = split.train[draw_sample(len(split.train), config.split_seed)]
+        read = preprocessing.read(source.frame.iloc[sample])
+        pairs = select_pairs(preprocessing.columns, DatasetPart(read, source.y[sample]))
+    if not pairs:
+        return preprocessing
+    return preprocessing.with_pairs(preprocessing.read(source.frame.iloc[split.train]), pairs)
+
+
+def _named_pairs(
+    config: DataConfig, columns: TableColumns, *, is_strict: bool
+) -> tuple[ColumnPair, ...]:
+    """Return the pairs that the setting names. Raises ConfigError for an unknown one if strict: in
+    a final training a column of the search may have become constant."""
+    from automl.data.combined_columns import find_pair
+
+    found = {text: find_pair(columns, text) for text in config.combine}
+    unknown = [text for text, pair in found.items() if pair is None]
+    if unknown and is_strict:
+        numbers, categories = (
+            ", ".join(column.name for column in kind[:10]) or "none"
+            for kind in (columns.own.numbers, columns.own.categories)
+        )
+        raise ConfigError(
+            f"data.combine={unknown[0]}: a combined column is two columns of numbers ({numbers}) "
+            f"with +, -, * or / between them, or two of categories ({categories}) with &: name "
+            "two of those."
+        )
+    return tuple(pair for pair in found.values() if pair is not None)
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:

@@ -14,8 +14,8 @@ logarithms, 14.9 % with uniform quantiles, 15.0 % with Yeo-Johnson.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,17 +27,17 @@ from automl.data import cells
 from automl.data.column_kinds import ColumnReading, make_numbers, read_columns
 from automl.data.columns import (
     MAX_CATEGORIES,
+    MIN_CATEGORY_SHARE,
     CategoryColumn,
     Column,
+    ColumnPair,
     NumberColumn,
     TableColumns,
     source_column,
 )
+from automl.data.combined_columns import add_pairs, combine_rows
 from automl.data.dataset import TableRows
 from automl.errors import ConfigError
-
-MIN_CATEGORY_SHARE = 0.001
-"""A category in fewer of the training rows than this, or in only one row, is rare."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,10 @@ class Preprocessing:
         """
         return cls(TableColumns.from_plain(plain))
 
+    def with_pairs(self, rows: TableRows, pairs: Sequence[ColumnPair]) -> Preprocessing:
+        """Return the preprocessing with a combined column of each pair, learned from `rows`."""
+        return replace(self, columns=add_pairs(self.columns, rows, pairs)[0])
+
     def read(self, frame: Any) -> TableRows:
         """Return raw rows as numbers and places of categories.
 
@@ -100,20 +104,20 @@ class Preprocessing:
         (N, columns) in their order. Raises ConfigError for columns that are absent, or that held
         numbers in training and now hold none.
         """
-        table = self._as_table(frame)
-        numbers = np.empty((len(table), len(self.columns.numbers)))
-        codes = np.empty((len(table), len(self.columns.categories)), dtype=np.int32)
+        table, own = self._as_table(frame), self.columns.own
+        numbers = np.empty((len(table), len(own.numbers)))
+        codes = np.empty((len(table), len(own.categories)), dtype=np.int32)
         if len(table):
             found = {r.name: make_numbers(r, table[r.name]) for r in self.columns.readings}
-            for place, number in enumerate(self.columns.numbers):
+            for place, number in enumerate(own.numbers):
                 numbers[:, place] = (
                     found[number.made_of][number.part]
                     if number.made_of
                     else _read_numbers(table[number.name])
                 )
-            for place, category in enumerate(self.columns.categories):
+            for place, category in enumerate(own.categories):
                 codes[:, place] = _places(category, table[category.name])
-        return TableRows(numbers, codes)
+        return combine_rows(self.columns, TableRows(numbers, codes))
 
     def _as_table(self, frame: Any) -> pd.DataFrame:
         names = list(self.columns.sources)

@@ -22,6 +22,8 @@ from automl.config import ExportFormat
 from automl.data import text_values
 from automl.data.cells import MISSING_TEXTS
 from automl.data.columns import CategoryColumn, TableColumns, TextReading, source_column
+from automl.data.combined_columns import side_places
+from automl.data.scoring.metrics import Threshold
 from automl.data.tables.table_sources import frame_from_rows
 from automl.errors import ConfigError
 from automl.export import reader
@@ -168,7 +170,7 @@ class ExportProof:
     scores: ScoreArray
     unit: tuple[float, float]
     """The mean and the scale of the target."""
-    threshold: float | None
+    threshold: Threshold | None
     """The probability above which the label is the second of two classes; None takes the class of
     the highest score."""
 
@@ -250,11 +252,26 @@ def _describe_inputs_and_answers(predictor: Predictor, columns: TableColumns) ->
             }
             if isinstance(c, CategoryColumn)
             else {"name": source_column(c), **({"part": c.part} if c.made_of else {})}
-            for c in columns.all
+            for c in columns.own.all
         ],
         **({"readings": {r.name: r.plain() for r in columns.readings}} if columns.readings else {}),
+        **({"combined": _describe_pairs(columns)} if columns.pairs else {}),
         "missing": sorted(MISSING_TEXTS),
     }
+
+
+def _describe_pairs(columns: TableColumns) -> list[dict[str, Any]]:
+    """Return how each combined column follows from two inputs, named by their places."""
+    made = columns.all[len(columns.own.all) :]
+    return [
+        {
+            "name": pair.name,
+            "operation": pair.operation,
+            "places": list(side_places(columns, pair)),
+            **({"categories": list(c.categories)} if isinstance(c, CategoryColumn) else {}),
+        }
+        for c, pair in zip(made, columns.pairs, strict=True)
+    ]
 
 
 def _refuse_texts(columns: TableColumns) -> None:

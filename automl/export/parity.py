@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.data.columns import Column, NumberColumn, TableColumns, source_column
+from automl.data.scoring.metrics import Threshold
 from automl.errors import AutoMLError
 from automl.models.families.tree_arrays import Borders
 
@@ -43,13 +44,13 @@ def compare_scores(
     theirs: ScoreArray,
     rows: Sequence[str],
     unit: tuple[float, float],
-    threshold: float | None = None,
+    threshold: Threshold | None = None,
 ) -> ParityResult:
     """Compare the model's scores `ours` with the export's `theirs`, (N, classes) or (N,).
 
-    `rows` names each row. `unit` is the mean and the scale of the target. Above `threshold` the
-    label is the second of two classes; None takes the class of the highest score. Raises
-    ParityError with a row that differs, and both values.
+    `rows` names each row. `unit` is the mean and the scale of the target. `threshold` decides
+    the labels; None takes the class of the highest score. Raises ParityError with a row that
+    differs, and both values.
     """
     if theirs.shape != ours.shape:
         raise ParityError(
@@ -87,9 +88,12 @@ def score_differences(
 
 
 def _other_labels(
-    ours: ScoreArray, theirs: ScoreArray, threshold: float | None
+    ours: ScoreArray, theirs: ScoreArray, threshold: Threshold | None
 ) -> npt.NDArray[np.bool_]:
-    if threshold is not None:
+    if ours.shape[1] > 2 and threshold is not None:
+        factors = np.min(threshold) / np.asarray(threshold)  # at most 1, so that ties stay ties
+        ours, theirs = ours * factors, theirs * factors
+    elif threshold is not None:
         others = (ours[:, 1] > threshold) != (theirs[:, 1] > threshold)
         return np.asarray(others & (np.abs(ours[:, 1] - threshold) > TIE))
     rows = np.arange(len(ours))
@@ -107,7 +111,7 @@ def odd_rows(columns: TableColumns, row: Mapping[str, Any]) -> Iterator[tuple[st
     """Yield rare rows, each with its name: all cells missing, and `row` with one cell changed."""
     yield "a row without any value", dict.fromkeys(columns.sources)
     seen = set()
-    for column in columns.all:
+    for column in columns.own.all:
         name = source_column(column)
         for value in _odd_cells(column, row[name]):
             if (name, str(value)) not in seen:
@@ -122,7 +126,7 @@ def border_rows(
 
     The number is on the threshold, above it by less than float32 tells apart, or above it.
     """
-    found = {place: _with_number(rows, column) for place, column in enumerate(columns.numbers)}
+    found = {place: _with_number(rows, column) for place, column in enumerate(columns.own.numbers)}
     raw = {place: row for place, row in found.items() if row is not None}
     usable = np.flatnonzero(np.isin(borders[0], [*raw]) & np.isfinite(borders[1]))
     sample = usable[:: max(1, -(-len(usable) // N_BORDERS))]

@@ -17,7 +17,7 @@ import math
 import platform
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Model:
             (c["name"], {text: code for code, text in enumerate(c["categories"])})
             for c in categorical
         ]
+        self._combined = self.schema.get("combined", [])
         self._verbatim = {c["name"] for c in categorical if c.get("verbatim")}
         self._verbatim |= {name for name, r in self._readings.items() if r.get("verbatim")}
 
@@ -67,6 +68,8 @@ class Model:
         if not self.classes:
             return float(answer)
         threshold = self.schema.get("threshold")
+        if isinstance(threshold, list):  # of more than two classes, one for each
+            answer, threshold = answer / np.array(threshold), None
         place = answer.argmax() if threshold is None else int(answer[1] > threshold)
         return self.classes[place]
 
@@ -85,14 +88,26 @@ class Model:
                 else self._number(row[name], name)
                 for name, part in self._numbers
             ]
+            numbers += [
+                combine_numbers(numbers, c) for c in self._combined if "categories" not in c
+            ]
             inputs["numbers"] = np.array([numbers])
         if self._codes_of_texts:
             codes = [
                 codes_of_texts.get(self._category(row[name], name), -1)
                 for name, codes_of_texts in self._codes_of_texts
             ]
+            codes += [self._crossed(codes, c) for c in self._combined if "categories" in c]
             inputs["codes"] = np.array([codes])
         return inputs
+
+    def _crossed(self, codes: Sequence[int], column: Mapping[str, Any]) -> int:
+        """Return the code of a crossed category, or -1; its texts are the codes of both sides."""
+        n_known = [len(codes_of_texts) for _, codes_of_texts in self._codes_of_texts]
+        sides = [codes[i] if codes[i] >= 0 else n_known[i] for i in column["places"]]
+        categories: list[str] = column["categories"]
+        text = f"{sides[0]},{sides[1]}"
+        return categories.index(text) if text in categories else -1
 
     def _derived_number(self, cell: Any, name: str, part: str) -> float:
         """Return a part of a date, a number in a text, or the frequency of a category."""
@@ -143,6 +158,23 @@ class Model:
         if number != number or abs(number) >= 2**53:
             return text
         return str(int(number)) if number.is_integer() else repr(number)
+
+
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
+"""The largest number; one beyond it counts as missing."""
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+}
+
+
+def combine_numbers(numbers: Sequence[float], column: Mapping[str, Any]) -> float:
+    """Return the number of a combined column, or NaN if one of its two numbers is missing."""
+    sides = [numbers[i] if abs(numbers[i]) <= LARGEST_NUMBER else np.nan for i in column["places"]]
+    with np.errstate(all="ignore"):
+        return float(OPERATIONS[column["operation"]](np.float64(sides[0]), np.float64(sides[1])))
 
 
 def open_module(file: Path) -> Any:

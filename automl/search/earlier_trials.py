@@ -27,7 +27,6 @@ from automl.search.search_space import SearchSpace
 from automl.trial import Direction, Params, ParamValue
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
@@ -78,7 +77,7 @@ class EarlierTrials:
         own: Sequence[FrozenTrial],
         number: int,
         direction: Direction,
-        distributions: Mapping[str, BaseDistribution],
+        space: SearchSpace,
     ) -> list[FrozenTrial]:
         """Return the earlier trials that a sampler sees, before the study's `own` ones, when it
         proposes trial `number`.
@@ -88,19 +87,25 @@ class EarlierTrials:
         import numpy as np
         from optuna.trial import create_trial
 
+        from automl.search.optuna_trials import optuna_distributions
+
         by_rank = number < N_BY_RANK and number % 3 != 2
         shown = [trial for trial in self.trials if by_rank or trial.value is not None]
         values = [trial.value for trial in own if trial.state.name == "COMPLETE"]
         sign = 1.0 if direction is Direction.minimize else -1.0
         scale = sorted(sign * v for v in values if v is not None and math.isfinite(v))
         scale = scale or [0.0, 1.0]
+        distributions = optuna_distributions(space) if shown else {}
         found = []
         for place, earlier in enumerate(shown):
+            params = fit_into_space(space, earlier.params)
+            if params is None:  # the space was edited
+                continue
+            known = {name: d for name, d in distributions.items() if name in params}
             ranked = sign * float(np.interp(earlier.rank, np.linspace(0, 1, len(scale)), scale))
-            known = {n: d for n, d in distributions.items() if n in earlier.params}
             trial = create_trial(
                 value=ranked if earlier.value is None else earlier.value,
-                params={name: earlier.params[name] for name in known},
+                params={name: params[name] for name in known},
                 distributions=known,
             )
             trial.number = trial._trial_id = place - len(shown)

@@ -34,6 +34,7 @@ from optuna.storages.journal import BaseJournalBackend, JournalStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from automl.config import StudyConfig
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
 from automl.record.secrets import mask_urls
@@ -166,6 +167,19 @@ def open_storage(url: str | None, directory: Path) -> OpenStorage:
     return _open_journal(StudyFiles(directory).journal) if url is None else _open_database(url)
 
 
+def count_trials(config: StudyConfig, directory: Path) -> int:
+    """Return the number of trials that a study has asked for. Raises the errors of
+    `open_storage`."""
+    opened = open_storage(config.storage, directory)
+    try:
+        with opened.guard():
+            studies = {study.study_name: study for study in opened.storage.get_all_studies()}
+            study = studies.get(str(config.name)) or next(iter(studies.values()), None)
+            return 0 if study is None else opened.storage.get_n_trials(study._study_id)
+    finally:
+        opened.close()
+
+
 NOT_SUGGESTED = "automl:not_suggested"
 """System attribute of a trial: its params that the objective never asked for."""
 
@@ -188,8 +202,8 @@ def as_asked(trial: FrozenTrial) -> FrozenTrial:
     return trial
 
 
-AddEarlierTrials: TypeAlias = Callable[[list[FrozenTrial]], list[FrozenTrial]]
-"""Returns a study's trials with those of earlier studies, from which its sampler learns, too."""
+ShowTrials: TypeAlias = Callable[[list[FrozenTrial]], list[FrozenTrial]]
+"""Returns a study's trials as its sampler sees them."""
 
 
 class _AskedParamsView:
@@ -200,8 +214,8 @@ class _AskedParamsView:
     is written with all its params at once, or not at all.
     """
 
-    def __init__(self, storage: BaseStorage, add_earlier: AddEarlierTrials) -> None:
-        self._storage, self._add_earlier = storage, add_earlier
+    def __init__(self, storage: BaseStorage, show: ShowTrials) -> None:
+        self._storage, self._show = storage, show
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
@@ -215,26 +229,27 @@ class _AskedParamsView:
         """Return the trials of a study with the params that they asked for, but for those outside
         the space."""
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy, states=states)
-        asked = [as_asked(trial) for trial in trials if OUTSIDE_SPACE not in trial.system_attrs]
-        sees_ended = states is None or OptunaState.COMPLETE in states
-        return self._add_earlier(asked) if sees_ended else asked
+        kept = (trial for trial in trials if OUTSIDE_SPACE not in trial.system_attrs)
+        shown = self._show([as_asked(trial) for trial in kept])
+        return [trial for trial in shown if states is None or trial.state in states]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Drop the attribute, as the class says."""
 
 
+def _as_they_are(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    return trials
+
+
 def load_optuna_study(
-    sampler: BaseSampler,
-    storage: BaseStorage,
-    name: str,
-    add_earlier: AddEarlierTrials = lambda trials: trials,
+    sampler: BaseSampler, storage: BaseStorage, name: str, show: ShowTrials = _as_they_are
 ) -> optuna.Study:
-    """Return a new Optuna study for a sampler to read, with trials that `add_earlier` adds.
+    """Return a new Optuna study for a sampler to read, its trials as `show` gives them.
 
     It is made anew for each proposal, since only Optuna's own `ask` and `tell` empty its cache of
     the trials.
     """
-    readable = cast(BaseStorage, _AskedParamsView(storage, add_earlier))
+    readable = cast(BaseStorage, _AskedParamsView(storage, show))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 
 

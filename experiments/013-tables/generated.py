@@ -329,3 +329,16 @@ def duplicated(random: Random) -> pd.DataFrame:
     x = random.normal(size=(750, 8))[random.integers(750, size=3000)]
     right = (x[:, 0] * x[:, 1] + x[:, 2] > 0) ^ (random.random(3000) < 0.1)
     return numbers(x.round(2), np.where(right, "yes", "no"))
+
+
+@kind
+def loans(random: Random) -> pd.DataFrame:
+    """Debt divided by income decides, and what a region and a product are together."""
+    n = 4000
+    income, debt = random.lognormal(10, 0.5, size=n), random.lognormal(9, 0.8, size=n)
+    region, product = random.integers(6, size=n), random.integers(8, size=n)
+    logit = 4 * np.tanh(3 * (debt / income - 0.4)) + 2 * random.normal(size=(6, 8))[region, product]
+    frame = numbers(random.normal(size=(n, 4)), classes(random, logit))
+    frame["income"], frame["debt"] = income.round(2), debt.round(2)
+    frame["region"] = [f"region {code}" for code in region]
+    return frame.assign(product=[f"product {code}" for code in product])

@@ -25,6 +25,7 @@ OF_A_STUDY = (
         "rename",
         "delete",
         "enqueue",
+        "edit",
         "stop",
         "pause",
         "sync",

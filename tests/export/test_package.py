@@ -19,6 +19,7 @@ from torch import nn
 from automl.config import ExportFormat
 from automl.data.column_kinds import read_columns
 from automl.data.columns import TableColumns, make_divided_columns
+from automl.data.combined_columns import find_pair
 from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
 from automl.export.formats import EXPORT_FORMATS
@@ -93,6 +94,20 @@ def test_a_regression_is_exported_in_its_unit(
         "reader.py",
         "schema.json",
     ]
+
+
+@pytest.mark.parametrize("kind", [ExportFormat.onnx, ExportFormat.torch])
+def test_a_network_of_combined_columns_is_exported(tmp_path: Path, kind: ExportFormat) -> None:
+    preprocessing = Preprocessing.fit(pd.DataFrame(ROWS))
+    texts = ("age / level", "level - seen", "pet & member")
+    pairs = [pair for text in texts if (pair := find_pair(preprocessing.columns, text))]
+    rows = preprocessing.read(pd.DataFrame(ROWS))
+    predictor = predictor_of(preprocessing.with_pairs(rows, pairs).columns)
+    assert len(predictor.columns.pairs) == 3
+    export_model(predictor, ROWS, tmp_path / "out", kind, ABOUT)
+    model = open_export_reader(tmp_path / "out")
+    said = [list(model.probabilities(row).values()) for row in ROWS]
+    np.testing.assert_allclose(said, scores_of(predictor, ROWS), atol=1e-6)
 
 
 def dated(drop: str = "") -> tuple[TableColumns, list[dict[str, Any]]]:

@@ -239,3 +239,24 @@ def test_what_torch_would_run_is_not_measured(
     why = {one.name: one.why_not for one in seen.ways}
     assert why["torch, eager"] == why["onnx, int8"]
     assert "by ONNX Runtime alone" in why["aoti"]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_combined_columns_are_computed_by_the_reader(name: str, tmp_path: Path) -> None:
+    frame, path = mixed_frame(2), tmp_path / "t.csv"
+    side = np.random.default_rng(0).choice(["left", "right", ""], len(frame))
+    frame.assign(side=side).to_csv(path, index=False)
+    pairs = ["a / b", "b * when", "a - b", "kind & side"]
+    data = load_dataset(DataConfig(DataKind.csv, str(path), TARGET, combine=pairs))
+    assert data.columns.pair_names == pairs
+    predictor, _ = trained(tmp_path, name, data, epochs=2)
+    sides = ["left", "right", None, "up"]
+    rows = [{**row, "side": sides[i % 4]} for i, row in enumerate(rows_of(80, seed=3))]
+    rows += [{**rows[0], "b": 0.0}, {**rows[0], "b": 1e-300}, {**rows[0], "a": float("inf")}]
+    assert export_model(predictor, rows, tmp_path / "out", ONNX, {}).largest < CLOSE
+    model = open_export_reader(tmp_path / "out")
+    said = [list(model.probabilities(row).values()) for row in rows]
+    np.testing.assert_allclose(said, scores_of(predictor, rows), atol=CLOSE)
+    assert {column["name"] for column in model.schema["columns"]} == {*frame.columns, "side"} - {
+        TARGET
+    }

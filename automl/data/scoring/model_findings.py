@@ -14,7 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.columns import Column, NumberColumn, TableColumns, source_column
+from automl.data.columns import (
+    CROSSING,
+    Column,
+    ColumnPair,
+    NumberColumn,
+    TableColumns,
+    source_column,
+)
+from automl.data.combined_columns import (
+    add_pairs,
+    candidate_pairs,
+    combine_rows,
+    own_rows,
+    pair_cells,
+)
 from automl.data.dataset import DatasetPart, Label, TableRows, Targets
 from automl.data.scoring.metrics import Floats
 from automl.data.tables.frames import Frame, frame_from_records
@@ -34,14 +48,16 @@ def permutation_importances(
     """
     rng, before = np.random.default_rng(seed), loss(rows)
     found: list[tuple[float, float, str]] = []
-    kinds: dict[str, Sequence[Column]] = {"numbers": columns.numbers, "codes": columns.categories}
+    own, before_pairs = columns.own, own_rows(columns, rows)
+    kinds: dict[str, Sequence[Column]] = {"numbers": own.numbers, "codes": own.categories}
     places: dict[str, list[tuple[str, int]]] = {}
     for kind, group in kinds.items():
         for place, column in enumerate(group):
             places.setdefault(source_column(column), []).append((kind, place))
-    for name, own in places.items():
+    for name, cells in places.items():
         orders = (rng.permutation(len(rows)) for _ in range(n_repeats))
-        rises = [loss(_shuffled(rows, own, order)) - before for order in orders]
+        shuffled = (_shuffled(before_pairs, cells, order) for order in orders)
+        rises = [loss(combine_rows(columns, changed)) - before for changed in shuffled]
         found.append((float(np.mean(rises)), float(np.std(rises)), name))
     found.sort(reverse=True)
     table = [{"column": name, "importance": mean, "std": std} for mean, std, name in found]
@@ -148,8 +164,8 @@ def find_giveaways(columns: TableColumns, part: DatasetPart) -> list[str]:
     places = np.linspace(0, len(part) - 1, min(MAX_ROWS, len(part))).astype(int)
     sample = part.take(places)
     kinds: tuple[tuple[tuple[Column, ...], npt.NDArray[np.float64]], ...] = (
-        (columns.numbers, sample.rows.numbers),
-        (columns.categories, sample.rows.codes.astype(np.float64)),
+        (columns.own.numbers, sample.rows.numbers),
+        (columns.own.categories, sample.rows.codes.astype(np.float64)),
     )
     tells = _tells_class if part.y.dtype == np.int64 else _tells_value
     found = [
@@ -159,6 +175,38 @@ def find_giveaways(columns: TableColumns, part: DatasetPart) -> list[str]:
         if tells(values[:, place], sample.y, ordered=isinstance(column, NumberColumn))
     ]
     return list(dict.fromkeys(found))
+
+
+MAX_PAIRED = 16
+"""Largest number of columns of each kind whose pairs are looked at for giveaways."""
+N_FIRST_ROWS = 500
+"""Rows that a pair has to tell first, which is faster than all of them."""
+
+
+def find_pair_giveaways(
+    columns: TableColumns, part: DatasetPart, giveaways: Sequence[str]
+) -> list[ColumnPair]:
+    """Return the pairs of columns that together nearly always tell the target of a row.
+
+    `giveaways` names the columns that do so by themselves, whose pairs are left out.
+    """
+    if len(part) < MIN_ROWS:
+        return []
+    names: set[str] = set()
+    for kind in (columns.own.numbers, columns.own.categories):
+        left = [column.name for column in kind if source_column(column) not in giveaways]
+        names |= {*left[:MAX_PAIRED]}
+    tells = _tells_class if part.y.dtype == np.int64 else _tells_value
+    pairs = [pair for pair in candidate_pairs(columns) if {pair.left, pair.right} <= names]
+    for n_rows in (N_FIRST_ROWS, MAX_ROWS):
+        sample = part.take(np.linspace(0, len(part) - 1, min(n_rows, len(part))).astype(int))
+        combined, rows = add_pairs(columns, sample.rows, pairs)
+        pairs = [
+            pair
+            for pair, values in zip(combined.pairs, pair_cells(combined, rows), strict=True)
+            if tells(values, sample.y, ordered=pair.operation != CROSSING)
+        ]
+    return pairs
 
 
 def _tells_class(

@@ -140,15 +140,17 @@ def _rows(
         facts = describe_user_data(config, plan)
         return None, facts, TrainRowCounts(prepared.facts.n_train, facts.n_train)
     assert prepared.dataset is not None, "the built-in objective is given its data"
-    dataset = _load_rows(config, _wanted(config))
+    dataset = _load_rows(config, _wanted(config), prepared.dataset)
     return dataset, None, TrainRowCounts(prepared.dataset.n_train, len(dataset.train))
 
 
-def _load_rows(config: Config, rows: RefitRows) -> Dataset:
+def _load_rows(config: Config, rows: RefitRows, searched: Dataset) -> Dataset:
+    """Return these rows, with the combined columns that the search had."""
     from automl.data.load import load_dataset
 
+    combine = searched.columns.pair_names or "off"
     with announce_reading(config.data):
-        dataset = load_dataset(config.data, rows)
+        dataset = load_dataset(replace(config.data, combine=combine), rows)
     return replace(dataset, loss=config.training.value_loss)
 
 
@@ -171,7 +173,7 @@ def _check_on_all_rows(
     config, own = as_single_family(task.config, member)
     if task.ensemble is None:
         config = replace(config, refit=replace(config.refit, trial=member.number))
-    dataset = _load_rows(config, RefitRows(TRAIN_ROWS))
+    dataset = _load_rows(config, RefitRows(TRAIN_ROWS), prepared.dataset)
     check_sizes = TrainRowCounts(len(prepared.dataset.train), len(dataset.train))
     check = derive_check_config(config, own, check_sizes, prepared.identity)
     assert check.study.name is not None, "`derive_check_config` names the study"

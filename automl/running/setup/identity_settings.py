@@ -36,7 +36,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         del identity["data"]["path"], identity["data"]["test_path"]
         del identity["data"]["split_to"]
         # The findings of these settings are in the columns and folds, and in the data's digest.
-        for found in ("detect", "detect_target", "detect_verbatim", "folds_by_cost"):
+        found_by = ("detect", "detect_target", "detect_verbatim", "folds_by_cost", "combine")
+        for found in found_by:
             del identity["data"][found]
         if config.data.validation_fraction is None:  # the split is in the data's digest
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
@@ -78,7 +79,7 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = to_plain_values(config)
     del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
-    del settings["watch"], settings["warm"], settings["objective"]["parts"]
+    del settings["watch"], settings["warm"], settings["undo"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]

@@ -120,13 +120,14 @@ class ParamsProposer:
         enqueued: Sequence[Params],
         open_study: OpenStudy,
         choice: str | None = None,
+        earlier: Sequence[Params] = (),
     ) -> None:
         """Open the sampler. Raises ConfigError for a space that it cannot take."""
         self._space, self._seed = space, study_seed
         self._mixes_likely = sampler.mixes_likely and bool(space.likely_points)
         self._enqueued = [self.complete(number, params) for number, params in enumerate(enqueued)]
         self._proposals = sampler.open(
-            SamplerInputs(space, study_seed, self._enqueued, open_study, choice)
+            SamplerInputs(space, study_seed, self._enqueued, open_study, choice, earlier)
         )
 
     def propose(self, number: int) -> dict[str, ParamValue] | None:

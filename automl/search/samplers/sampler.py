@@ -39,6 +39,8 @@ class SamplerInputs:
     open_study: OpenStudy
     choice: str | None = None
     """The param that tells the kind of a trial, on which other params depend; None: one kind."""
+    earlier: Sequence[Params] = ()
+    """Params of the trials that were asked for in an earlier space, as the present one has them."""
 
 
 class OpenSampler(Protocol):
@@ -46,6 +48,15 @@ class OpenSampler(Protocol):
 
     def __call__(self, number: int) -> ChooseValue | None:
         """Return the function that chooses the params of trial `number`; None: no more trials."""
+
+
+@dataclass(frozen=True)
+class SamplerDecision:
+    """The sampler of a study, and why it is that one."""
+
+    sampler: Sampler
+    reason: str | None = None
+    """A line for the user; None: the user chose the sampler."""
 
 
 @dataclass
@@ -56,6 +67,10 @@ class Sampler(SamplerConfig, ABC):
     """The space may grow when an objective asks for params that it lacks."""
     mixes_likely: ClassVar[bool] = True
     """Some trials get params near the likely values in place of the sampler's."""
+
+    def decide(self, choice: str | None) -> SamplerDecision:
+        """Return the sampler of a study; `choice` is the param that tells the kind of a trial."""
+        return SamplerDecision(self)
 
     @abstractmethod
     def n_may_pend(self, n_ended: int) -> int | None:

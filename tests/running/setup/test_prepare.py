@@ -346,9 +346,15 @@ def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
 def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:
     def of(**data: Any) -> Any:
         found = prepare_study(replace(dated, data=replace(dated.data, **data))).identity["data"]
-        assert not {"detect", "detect_target", "detect_verbatim"} & found.keys()
+        assert not {"detect", "detect_target", "detect_verbatim", "combine"} & found.keys()
         return found["columns"]
 
     assert of(detect=True) == {"joined": "date"}
     assert of(detect=True, columns={"joined": "drop"}) == {"joined": "drop"}
     assert of(columns={"joined": "date"}) == {"joined": "date"}
+
+
+def test_combined_columns_are_part_of_a_study(dated: Config) -> None:
+    data = replace(dated.data, detect=True, combine=["joined.since - a"])
+    found = prepare_study(replace(dated, data=data)).identity["data"]
+    assert found["combine"] == ["joined.since - a"]

@@ -1,0 +1,160 @@
+"""Columns that are made of two others: sums, differences, products, ratios, crossed categories.
+
+Their cells follow from the cells of a row and from plain values alone, never from a target, so
+that no row tells of another. `column_pairs.py` chooses which pairs a table gets. numpy only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.columns import (
+    CROSSING,
+    MAX_CATEGORIES,
+    MIN_CATEGORY_SHARE,
+    CategoryColumn,
+    Column,
+    ColumnPair,
+    NumberColumn,
+    TableColumns,
+)
+from automl.data.dataset import TableRows
+
+Floats: TypeAlias = "npt.NDArray[np.float64]"
+_OPERATIONS: Mapping[str, Callable[[Floats, Floats], Floats]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+}
+_LARGEST_NUMBER = float(np.finfo(np.float32).max)
+"""A number beyond it counts as missing, as in `data.cells`."""
+_QUARTILES_OF_NORMAL = 1.349
+"""Distance of the quartiles of a normal distribution, in standard deviations."""
+
+
+def candidate_pairs(columns: TableColumns) -> Iterator[ColumnPair]:
+    """Yield all pairs of number columns, by each operation, and all pairs of category columns."""
+    for left, right in combinations([column.name for column in columns.own.numbers], 2):
+        yield from (ColumnPair(left, operation, right) for operation in _OPERATIONS)
+        yield ColumnPair(right, "/", left)
+    for left, right in combinations([column.name for column in columns.own.categories], 2):
+        yield ColumnPair(left, CROSSING, right)
+
+
+def find_pair(columns: TableColumns, text: str) -> ColumnPair | None:
+    """Return the pair that a text such as `price / area` names; None if it names none."""
+    for place, operation in enumerate(text):
+        kind = columns.own.categories if operation == CROSSING else columns.own.numbers
+        names = {column.name for column in kind}
+        left, right = text[:place].strip(), text[place + 1 :].strip()
+        if operation in (*_OPERATIONS, CROSSING) and {left, right} <= names and left != right:
+            return ColumnPair(left, operation, right)
+    return None
+
+
+def add_pairs(
+    columns: TableColumns, rows: TableRows, pairs: Sequence[ColumnPair]
+) -> tuple[TableColumns, TableRows]:
+    """Return the columns and the rows with the combined columns of these pairs.
+
+    `rows` have the cells of `columns`, from which the pairs are learned. Pairs whose cells are all
+    alike are left out.
+    """
+    columns, rows = columns.own, own_rows(columns, rows)
+    learned = [(pair, _learn(columns, rows, pair)) for pair in pairs]
+    kept = [(pair, column) for pair, column in learned if column is not None]
+    added = tuple(column for _, column in kept)
+    combined = replace(columns, all=(*columns.all, *added), pairs=tuple(pair for pair, _ in kept))
+    return combined, combine_rows(combined, rows)
+
+
+def combine_rows(columns: TableColumns, rows: TableRows) -> TableRows:
+    """Return rows of all `columns` for rows of `columns.own`."""
+    if not columns.pairs:
+        return rows
+    own, made = columns.own, columns.all[len(columns.own.all) :]
+    numbers, codes = [rows.numbers], [rows.codes]
+    for column, pair in zip(made, columns.pairs, strict=True):
+        if isinstance(column, CategoryColumn):
+            codes.append(_crossed_codes(own, rows, pair, column)[:, None])
+        else:
+            numbers.append(_combined_numbers(own, rows, pair)[:, None])
+    return TableRows(np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1))
+
+
+def own_rows(columns: TableColumns, rows: TableRows) -> TableRows:
+    """Return rows of `columns` without the cells of combined columns."""
+    own = columns.own
+    return TableRows(rows.numbers[:, : len(own.numbers)], rows.codes[:, : len(own.categories)])
+
+
+def pair_cells(columns: TableColumns, rows: TableRows) -> list[Floats]:
+    """Return the cells (N,) of each combined column, codes for crossed categories."""
+    own = columns.own
+    numbers = iter(rows.numbers.T[len(own.numbers) :])
+    codes = iter(rows.codes.T[len(own.categories) :])
+    return [
+        next(codes).astype(np.float64) if pair.operation == CROSSING else next(numbers)
+        for pair in columns.pairs
+    ]
+
+
+def side_places(columns: TableColumns, pair: ColumnPair) -> tuple[int, int]:
+    """Return the places of the pair's columns among the number or the category columns."""
+    kind = columns.own.categories if pair.operation == CROSSING else columns.own.numbers
+    names = [column.name for column in kind]
+    return names.index(pair.left), names.index(pair.right)
+
+
+def _combined_numbers(own: TableColumns, rows: TableRows, pair: ColumnPair) -> Floats:
+    left, right = (rows.numbers[:, place] for place in side_places(own, pair))
+    with np.errstate(all="ignore"):
+        values = _OPERATIONS[pair.operation](left, right)
+    return np.where(np.abs(values) <= _LARGEST_NUMBER, values, np.nan)
+
+
+def _crossed_codes(
+    own: TableColumns, rows: TableRows, pair: ColumnPair, column: CategoryColumn
+) -> npt.NDArray[np.int32]:
+    """Return the place (N,) of each row's two codes in the categories of a crossed column."""
+    places = side_places(own, pair)
+    shape = [len(own.categories[place].categories) + 1 for place in places]
+    table = np.full(shape, len(column.categories), np.int32)
+    for place, text in enumerate(column.categories):
+        left, right = map(int, text.split(","))
+        table[left, right] = place
+    crossed: npt.NDArray[np.int32] = table[tuple(rows.codes[:, place] for place in places)]
+    return crossed
+
+
+def _learn(own: TableColumns, rows: TableRows, pair: ColumnPair) -> Column | None:
+    """Return the facts about the combined column; None if all its cells are alike."""
+    if pair.operation == CROSSING:
+        return _learn_crossing(own, rows, pair)
+    values = _combined_numbers(own, rows, pair)
+    values = values[~np.isnan(values)]
+    if not len(values) or values.min() == values.max():
+        return None
+    # A ratio may have cells far out, which would decide a mean and a deviation alone.
+    low, median, high = map(float, np.quantile(values, (0.25, 0.5, 0.75)))
+    scale = (high - low) / _QUARTILES_OF_NORMAL or float(values.std())
+    return NumberColumn(pair.name, mean=median, scale=scale, fill=median, has_indicator=False)
+
+
+def _learn_crossing(own: TableColumns, rows: TableRows, pair: ColumnPair) -> CategoryColumn | None:
+    """Return the crossed column: a category is the two codes of a row, as `left,right`."""
+    codes = rows.codes[:, side_places(own, pair)]
+    found, counts = np.unique(codes, axis=0, return_counts=True)
+    frequent = counts >= max(2, math.ceil(MIN_CATEGORY_SHARE * len(rows)))
+    most = np.argsort(-counts, kind="stable")
+    kept = np.sort(most[frequent[most]][: MAX_CATEGORIES - 1])
+    texts = tuple(f"{left},{right}" for left, right in found[kept])
+    return CategoryColumn(pair.name, texts, has_other=len(kept) < len(found)) if texts else None

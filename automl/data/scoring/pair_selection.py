@@ -1,0 +1,199 @@
+"""Chooses the pairs of columns that a table gets a combined column of, by out-of-fold gain.
+
+Half of a sample of the rows proposes pairs: those that explain what boosted trees of the table's
+own columns leave unexplained. The other half decides: trees with the proposed columns must predict
+rows that they never saw better than trees without them, by more than chance. So a target that is
+random, and any number of pairs, gain nothing but by the rare chance of that one comparison. The
+result depends on the rows and the seed alone, and not on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import NormalDist
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.columns import CROSSING, ColumnPair, TableColumns
+from automl.data.combined_columns import add_pairs, candidate_pairs
+from automl.data.dataset import DatasetPart, Places, TableRows, Targets
+from automl.data.features import scaled_numbers
+
+Floats: TypeAlias = "npt.NDArray[np.float64]"
+MIN_ROWS, MAX_ROWS = 500, 4_000
+"""Below MIN_ROWS rows no pair is tried: too few tell a gain from chance. Above MAX_ROWS a random
+sample of the rows decides."""
+MAX_COLUMNS = 24
+"""Number columns, and category columns, that are paired; of more those that tell most by
+themselves."""
+MAX_PAIRS = 8
+PROPOSED = ("*", "/", CROSSING)
+"""Sums and differences helped on no table beyond chance, and harmed kernels on spirals
+(`experiments/013-tables/combined.md`); they may be named."""
+N_BY_CHANCE = 0.5
+"""Pairs that are proposed, on average, where all residuals are random."""
+MIN_T, MIN_GAIN = 2.5, 0.01
+"""The least gain in the error, in standard errors and as a share."""
+MAX_TARGETS = 4
+"""Classes that are predicted each against all others; of more the most frequent ones."""
+N_FOLDS, N_BINS = 5, 8
+
+
+def draw_sample(n_rows: int, seed: int) -> Places:
+    """Return the places of the rows that decide, in random order."""
+    return np.random.default_rng(seed).permutation(n_rows)[:MAX_ROWS]
+
+
+def select_pairs(columns: TableColumns, sample: DatasetPart) -> tuple[ColumnPair, ...]:
+    """Return the pairs whose combined columns improve predictions; mostly none.
+
+    `sample` holds rows in random order.
+    """
+    if len(sample) < MIN_ROWS:
+        return ()
+    from threadpoolctl import threadpool_limits
+
+    targets = _targets(sample.y)
+    half = len(sample) // 2
+    first, second = sample.rows[:half], sample.rows[half:]
+    with threadpool_limits(1):  # sums, and so the choice, must not depend on the number of threads
+        pairs = _propose(columns, first, targets[:half])
+        return tuple(pairs) if pairs and _is_gain(columns, second, targets[half:], pairs) else ()
+
+
+def _targets(y: Targets) -> Floats:
+    """Return (N, K) numbers to predict: the value without its tails, or a column for a class."""
+    if y.dtype != np.int64:
+        values = y.astype(np.float64)
+        return values.clip(*np.quantile(values, (0.02, 0.98)))[:, None]
+    classes, counts = np.unique(y, return_counts=True)
+    frequent = classes[np.argsort(-counts, kind="stable")][: 1 if len(classes) < 3 else MAX_TARGETS]
+    hits: Floats = (y[:, None] == frequent).astype(np.float64)
+    return hits
+
+
+def _propose(columns: TableColumns, rows: TableRows, targets: Floats) -> list[ColumnPair]:
+    """Return the pairs that explain most of what trees leave unexplained, one after another."""
+    columns, rows = _strongest(columns, rows, targets)
+    candidates = [pair for pair in candidate_pairs(columns) if pair.operation in PROPOSED]
+    if not candidates:
+        return []
+    residuals = targets - _out_of_fold(columns, rows, targets)
+    combined, rows = add_pairs(columns, rows, candidates)
+    n_numbers, n_codes = len(columns.numbers), len(columns.categories)
+    bins = [*_number_bins(rows.numbers[:, n_numbers:]), *rows.codes.T[n_codes:]]
+    least = NormalDist().inv_cdf(1 - min(0.5, N_BY_CHANCE / len(bins)))
+    found: list[ColumnPair] = []
+    while len(found) < MAX_PAIRS:
+        surprises = [_surprise(column, residuals) for column in bins]
+        best = int(np.argmax(surprises))
+        if surprises[best] < least:
+            break
+        found.append(combined.pairs[best])
+        residuals = residuals - _means(bins[best], residuals)[bins[best]]
+    return found
+
+
+def _strongest(
+    columns: TableColumns, rows: TableRows, targets: Floats
+) -> tuple[TableColumns, TableRows]:
+    """Return MAX_COLUMNS columns of each kind, those that tell most of the targets, and their
+    cells."""
+    centred = targets - targets.mean(axis=0)
+    numbers, codes = (
+        np.sort(np.argsort([-_surprise(column, centred) for column in bins])[:MAX_COLUMNS])
+        for bins in (_number_bins(rows.numbers), rows.codes.T)
+    )
+    kept = {columns.numbers[i].name for i in numbers} | {columns.categories[i].name for i in codes}
+    own = tuple(column for column in columns.all if column.name in kept)
+    return replace(columns, all=own), TableRows(rows.numbers[:, numbers], rows.codes[:, codes])
+
+
+def _is_gain(
+    columns: TableColumns, rows: TableRows, targets: Floats, pairs: Sequence[ColumnPair]
+) -> bool:
+    """Return whether the pairs' columns reduce the error on unseen rows, and by enough.
+
+    The error is squared for classes. For values it is absolute, because few rows far out would
+    else decide alone.
+    """
+    measure = np.square if np.isin(targets, (0, 1)).all() else np.abs
+    before, after = (
+        measure(targets - _out_of_fold(*made, targets)).sum(axis=1)
+        for made in ((columns, rows), add_pairs(columns, rows, pairs))
+    )
+    gain = before - after
+    error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
+    return bool(gain.mean() > max(MIN_T * error, MIN_GAIN * before.mean()))
+
+
+def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats) -> Floats:
+    """Return what a simple model predicts (N, K) for rows that it was not fitted to.
+
+    The model is a ridge regression, and
+    boosted trees of what it leaves: sums alone, which linear models find, are no gain.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    known = [column.n_codes for column in columns.categories]
+    x = np.column_stack([rows.numbers, np.where(rows.codes < known, rows.codes, np.nan)])
+    is_category = np.arange(x.shape[1]) >= rows.numbers.shape[1]
+    trees = HistGradientBoostingRegressor(
+        learning_rate=0.12,
+        max_iter=60,
+        max_leaf_nodes=16,
+        early_stopping=False,
+        categorical_features=is_category if is_category.any() else None,
+    )
+    linear = np.column_stack([scaled_numbers(columns, rows), np.ones(len(x))])
+    fold, predicted = np.arange(len(x)) % N_FOLDS, np.empty_like(targets)
+    for number in range(N_FOLDS):
+        trained, judged = fold != number, fold == number
+        line = linear @ _ridge(linear[trained], targets[trained])
+        predicted[judged] = line[judged]
+        for place, left in enumerate((targets - line).T):
+            predicted[judged, place] += trees.fit(x[trained], left[trained]).predict(x[judged])
+    return predicted
+
+
+def _ridge(x: Floats, targets: Floats) -> Floats:
+    """Return the coefficients (D, K) of a ridge regression."""
+    solved = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ targets)
+    return np.asarray(solved, dtype=np.float64)
+
+
+def _number_bins(numbers: Floats) -> list[npt.NDArray[np.int64]]:
+    """Return for each column the bin (N,) of each cell; missing cells have the last bin."""
+    found = []
+    for column in numbers.T:
+        present = column[~np.isnan(column)]
+        inner = np.linspace(0, 1, N_BINS + 1)[1:-1]
+        edges = np.quantile(present, inner) if len(present) else inner
+        found.append(
+            np.where(np.isnan(column), N_BINS, np.searchsorted(np.unique(edges), column, "right"))
+        )
+    return found
+
+
+def _means(bins: npt.NDArray[np.integer], residuals: Floats) -> Floats:
+    """Return the mean residual (bins, K) of each bin."""
+    sums = np.stack([np.bincount(bins, column) for column in residuals.T], axis=1)
+    means: Floats = sums / np.maximum(1, np.bincount(bins))[:, None]
+    return means
+
+
+def _surprise(bins: npt.NDArray[np.integer], residuals: Floats) -> float:
+    """Return by how much the bins explain more than random bins would, in standard deviations.
+
+    The sum of squares between random bins has a chi-squared distribution, whose cube root is nearly
+    normal (Wilson and Hilferty, 1931).
+    """
+    counts = np.bincount(bins)
+    between = (counts[:, None] * np.square(_means(bins, residuals))).sum(axis=0)
+    explained = (between / np.maximum(residuals.var(axis=0), 1e-300)).sum()
+    n_free = max(1, int((counts > 0).sum()) - 1) * residuals.shape[1]
+    variance = 2 / (9 * n_free)
+    return float((np.cbrt(explained / n_free) - 1 + variance) / np.sqrt(variance))
