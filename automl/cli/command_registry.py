@@ -197,6 +197,12 @@ _ALL = (
         file="upkeep",
     ),
     Command(
+        "clone",
+        "make study.new_name, with the settings of study.name=NAME and changes; warm=true: learns",
+        StoredPart.WHOLE,
+        file="upkeep",
+    ),
+    Command(
         "delete",
         "delete study.name=NAME, with its runs in MLflow; asks first, --yes does not",
         StoredPart.STORES,

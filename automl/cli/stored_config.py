@@ -134,7 +134,11 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
     plain["study"]["copy"] = None  # answers a question about one folder
-    plain["study"]["new_name"] = None
+    if config.warm:  # a clone learns from its original
+        names = [config.study.name, *config.study.warm_from]
+        plain["study"]["warm_from"] = list(dict.fromkeys(names))
+    plain["study"]["name"] = config.study.new_name or plain["study"]["name"]
+    plain["study"]["new_name"], plain["warm"] = None, False
     plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # the split is written once
     whole = add_defaults_list(composed, _drop_credentials(plain))

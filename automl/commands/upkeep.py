@@ -1,6 +1,7 @@
-"""`rename`, `delete`, `archive` and `restore`: what is done with a whole study that is at rest.
+"""`rename`, `clone`, `delete`, `archive` and `restore`: what is done with a whole study.
 
-They hold the study's lock, so that a study on which a sweep works is refused.
+All but `clone`, which only reads the study's config, hold the study's lock, so that a study on
+which a sweep works is refused.
 
 An archive is a gzipped tar with one folder of the study's name. The folder has all files of the
 study but its lock, open requests, and the folders of sweeps that joined it, whose events are in
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from automl.config import STUDY_NAME_PATTERN, Config, StudyConfig, TrackingConfig, TrackingStore
 from automl.errors import AutoMLError, ConfigError, StorageError
-from automl.record.disk import make_folder, open_replacing
+from automl.record.disk import make_folder, open_replacing, write_durably
 from automl.record.secrets import mask_urls
 from automl.record.studies import find_study, study_path
 from automl.record.study_directory import (
@@ -75,12 +76,44 @@ def rename(config: Config, stored_config: str) -> int:
     return 0
 
 
-def _move_folder(source: Path, target: Path) -> None:
+def clone(config: Config, stored_config: str) -> int:
+    """Make the study `study.new_name`, which has no trials yet and the settings of `study.name`,
+    with the changes of the command line. Raises AutoMLError."""
+    study, new_name = config.study, config.study.new_name
+    if new_name is None:
+        raise ConfigError("clone needs the name of the new study: study.new_name=NAME.")
+    target = replace(study, name=new_name, new_name=None)
+    path = study_path(target)
+    _refuse_existing(path)
+    if study.storage is not None and _is_in_database(target, path):
+        raise ConfigError(
+            f"study.new_name={new_name}: {mask_urls(study.storage)} has a study of this name; "
+            "choose another name."
+        )
+    with StudyDirectory.open(target, must_exist=False) as directory:
+        try:
+            write_durably(directory.files.config, stored_config)
+        except OSError as error:
+            raise StorageError(
+                f"{directory.files.config} cannot be written ({error.strerror}): make room or mend "
+                "the disk, then give the same command again."
+            ) from error
+    say_on_stdout(f"study {new_name} has the settings of {study.name}, and no trials yet")
+    say_on_stdout(f"start it: {study_command('resume', target)}")
+    write_answer({"name": new_name, "cloned_from": study.name})
+    return 0
+
+
+def _refuse_existing(target: Path) -> None:
     if target.exists() or target.is_symlink():
         raise ConfigError(
             f"study.new_name={target.name}: {target} exists; choose another name, or delete that "
             "study first."
         )
+
+
+def _move_folder(source: Path, target: Path) -> None:
+    _refuse_existing(target)
     try:
         source.rename(target)
     except OSError as error:
@@ -202,6 +235,22 @@ def _delete_from_database(study: StudyConfig, directory: Path) -> None:
             for found in stored:
                 if found.study_name == study.name:
                     opened.storage.delete_study(found._study_id)
+    finally:
+        opened.close()
+
+
+def _is_in_database(study: StudyConfig, directory: Path) -> bool:
+    """Return whether the database that `study.storage` names has the study. Raises AutoMLError."""
+    if study.shared:
+        from automl.record.sharing.study_fetch import fetch_stored_config
+
+        return fetch_stored_config(study) is not None
+    from automl.search.storage import open_storage
+
+    opened = open_storage(study.storage, directory)
+    try:
+        with opened.guard():
+            return study.name in {s.study_name for s in opened.storage.get_all_studies()}
     finally:
         opened.close()
 

@@ -152,6 +152,8 @@ class Config:
     delete: DeleteConfig = field(default_factory=DeleteConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     restore: RestoreConfig = field(default_factory=RestoreConfig)
+    warm: bool = False
+    """Whether the command `clone` has the new study learn from the trials of the old one."""
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
     undo: bool = False

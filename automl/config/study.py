@@ -65,13 +65,16 @@ class StudyConfig:
     copy: bool | None = None
     """Set once for a folder that was moved (false) or copied (true: a study of its own)."""
     new_name: str | None = None
-    """The name that `rename` gives the study."""
+    """The name that `rename` gives the study, and `clone` the new one."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
     repeats: int = 1
     """Trainings of each trial, each with a seed of its own. The trial's value is their mean."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
+    warm_from: list[str] = field(default_factory=list)
+    """Names of earlier studies in study.dir: their best points are tried after those of
+    study.enqueue, and the sampler learns from their trials."""
 
     portfolio: AutoSetting = AutoSetting.auto
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
@@ -102,6 +105,12 @@ class StudyConfig:
         check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
         check("repeats", self.repeats >= 1, "must be at least 1: 1 trains each trial once.")
         check("dir", bool(self.dir), "must name a folder.")
+        check(
+            "warm_from",
+            not (self.warm_from and self.shared),
+            "machines that share a study do not share the folders of earlier ones. Leave it out, "
+            "and name their best points: study.enqueue=[{lr: 0.01}].",
+        )
         check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
         self._check_checkpoints()
 

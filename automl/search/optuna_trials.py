@@ -135,6 +135,12 @@ def trial_outcome_of(
             )
 
 
+def ended_trial(trial: FrozenTrial, params: Params) -> EndedTrial:
+    """Return a trial that has ended, with `params`."""
+    began = unix_seconds(trial.datetime_start)
+    return EndedTrial(trial.number, params, began, trial_outcome_of(trial))
+
+
 def optuna_end(outcome: TrialOutcome) -> tuple[OptunaState, TrialState, float | None]:
     """Return Optuna's state and ours of a trial that ends with `outcome`, and its value."""
     match outcome:

@@ -4,6 +4,7 @@
     lr:        {low: 1e-4, high: 1e-1, log: true}          floats: a float range
     optimizer: {choices: [sgd, adam]}
     momentum:  {low: 0.0, high: 0.99, when: {optimizer: sgd}}
+    width:     {low: 8, high: 512, likely: 64}             tried first, and near it
     dropout:   0.1                                         a bare value is fixed
 
 `when` names other params and the value, or list of values, that they must have; all must hold.
@@ -13,7 +14,7 @@ A param whose condition does not hold is absent from the trial. Hydra's own spel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -34,6 +35,8 @@ class SpaceParam:
     name: str
     domain: Domain
     when: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
+    likely: ParamValue = None
+    """The value that the user expects to be good; None: they said nothing."""
 
     @property
     def is_searched(self) -> bool:
@@ -64,6 +67,12 @@ class SearchSpace:
     def fixed(self) -> Params:
         """The values of the params that are not searched."""
         return {p.name: p.domain.value for p in self.params if isinstance(p.domain, FixedDomain)}
+
+    @cached_property
+    def likely_points(self) -> Sequence[Params]:
+        """The point of all values that the user expects to be good; empty: they named none."""
+        point = {param.name: param.likely for param in self.params if param.likely is not None}
+        return [point] if point else []
 
     def __getitem__(self, name: str) -> SpaceParam:
         return next(param for param in self.params if param.name == name)
@@ -163,10 +172,16 @@ def _parse_param(name: object, entry: object) -> SpaceParam:
             "printable characters."
         )
     when: object = None
+    likely: Any = None
     if isinstance(entry, Mapping):
-        when = entry.get("when")
-        entry = {k: v for k, v in entry.items() if k != "when"}
-    return SpaceParam(name, parse_domain(key, entry), _parse_condition(f"{key}.when", when))
+        when, likely = entry.get("when"), entry.get("likely")
+        entry = {k: v for k, v in entry.items() if k not in ("when", "likely")}
+    domain = parse_domain(key, entry)
+    if likely is not None:
+        if not domain.contains(likely):
+            raise ConfigError(f"{key}.likely={likely}: must be {domain} ({key}).")
+        likely = domain.cast(likely)
+    return SpaceParam(name, domain, _parse_condition(f"{key}.when", when), likely)
 
 
 def _parse_condition(key: str, when: object) -> dict[str, tuple[ParamValue, ...]]:
@@ -207,10 +222,12 @@ def _parents_first(params: Mapping[str, SpaceParam]) -> tuple[SpaceParam, ...]:
 
 
 def _plain(param: SpaceParam) -> Any:
-    if not param.when:
+    if not param.when and param.likely is None:
         return param.domain.plain()
     when = {name: list(values) for name, values in param.when.items()}
-    return param.domain.plain() | {"when": when}
+    more: dict[str, Any] = {"when": when} if when else {}
+    more |= {} if param.likely is None else {"likely": param.likely}
+    return param.domain.plain() | more
 
 
 def _condition_text(when: Mapping[str, tuple[ParamValue, ...]]) -> str:

@@ -202,8 +202,8 @@ def as_asked(trial: FrozenTrial) -> FrozenTrial:
     return trial
 
 
-AdaptTrial: TypeAlias = Callable[[FrozenTrial], FrozenTrial]
-"""Returns a trial as the present search space has it."""
+ShowTrials: TypeAlias = Callable[[list[FrozenTrial]], list[FrozenTrial]]
+"""Returns a study's trials as its sampler sees them."""
 
 
 class _AskedParamsView:
@@ -214,8 +214,8 @@ class _AskedParamsView:
     is written with all its params at once, or not at all.
     """
 
-    def __init__(self, storage: BaseStorage, adapt: AdaptTrial) -> None:
-        self._storage, self._adapt = storage, adapt
+    def __init__(self, storage: BaseStorage, show: ShowTrials) -> None:
+        self._storage, self._show = storage, show
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
@@ -230,25 +230,26 @@ class _AskedParamsView:
         the space."""
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy, states=states)
         kept = (trial for trial in trials if OUTSIDE_SPACE not in trial.system_attrs)
-        return [self._adapt(as_asked(trial)) for trial in kept]
+        shown = self._show([as_asked(trial) for trial in kept])
+        return [trial for trial in shown if states is None or trial.state in states]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Drop the attribute, as the class says."""
 
 
-def _as_it_is(trial: FrozenTrial) -> FrozenTrial:
-    return trial
+def _as_they_are(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    return trials
 
 
 def load_optuna_study(
-    sampler: BaseSampler, storage: BaseStorage, name: str, adapt: AdaptTrial = _as_it_is
+    sampler: BaseSampler, storage: BaseStorage, name: str, show: ShowTrials = _as_they_are
 ) -> optuna.Study:
-    """Return a new Optuna study for a sampler to read, its trials changed by `adapt`.
+    """Return a new Optuna study for a sampler to read, its trials as `show` gives them.
 
     It is made anew for each proposal, since only Optuna's own `ask` and `tell` empty its cache of
     the trials.
     """
-    readable = cast(BaseStorage, _AskedParamsView(storage, adapt))
+    readable = cast(BaseStorage, _AskedParamsView(storage, show))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 
 

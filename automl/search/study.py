@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -23,9 +22,11 @@ from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
+from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
+    ended_trial,
     mark_enqueued,
     name_metric,
     note_trial_end,
@@ -33,9 +34,7 @@ from automl.search.optuna_trials import (
     optuna_end,
     optuna_running_trial,
     set_excess,
-    trial_outcome_of,
     trial_state_of,
-    unix_seconds,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
 from automl.search.samplers.by_optuna import ParamsProposer, complete_params
@@ -44,7 +43,6 @@ from automl.search.search_space import EnqueuedPoint, SearchSpace
 from automl.search.storage import (
     OUTSIDE_SPACE,
     REQUEST,
-    AdaptTrial,
     OpenStorage,
     as_asked,
     damage_as_error,
@@ -101,12 +99,13 @@ class Study:
         """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
-        self._metric = config.metric
+        self._metric, self._direction = config.metric, config.decided_direction
         self._opened = opened
         self._storage = opened.storage
         self._config, self._rules, self._history = config, rules, rules.history
         self._space = rules.space
         """The space of the params with which a new trial begins."""
+        self._earlier = EarlierTrials()
         self._distributions = optuna_distributions(rules.space)
         self.suggester: ParamSuggester | None = None
         """Suggests the params that the objective asks for; None: the whole space is written."""
@@ -149,7 +148,8 @@ class Study:
                 study.suggester = ParamSuggester(inputs, rules.sampler, opened)
             with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
-            if rules.edits:  # a grid leaves out what earlier trials tried
+                study._earlier = take_earlier(opened.storage, study._study_id, rules.read_earlier)
+            if rules.edits or study._earlier.points:  # a grid leaves out what earlier trials tried
                 study._set_space(space)
         except BaseException:
             opened.close()
@@ -323,12 +323,7 @@ class Study:
         with self._opened.guard():
             trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
         return [
-            EndedTrial(
-                trial.number,
-                self._standings.params(trial.number),
-                unix_seconds(trial.datetime_start),
-                trial_outcome_of(trial),
-            )
+            ended_trial(trial, self._standings.params(trial.number))
             for trial in trials
             if trial.state.is_finished() and trial.number not in excluded
         ]
@@ -367,12 +362,17 @@ class Study:
         """Return what proposes trials of the space. Raises ConfigError."""
         n_earlier = min(self._history.n_earlier, self.n_asked)
         earlier = [self._history.as_present(n, self.params(n)) for n in range(n_earlier)]
-        return self._rules.proposer(space, self._config, earlier, self._open_for_sampler)
+        first = (*self._earlier.points, *self._rules.portfolio)
+        rules = replace(self._rules, portfolio=first)
+        return rules.proposer(space, self._config, earlier, self._open_for_sampler)
 
     def _open_for_sampler(self, sampler: BaseSampler) -> optuna.Study:
-        distributions, history = self._distributions, self._history
-        adapt: AdaptTrial = partial(history.adapt, distributions=distributions)
-        return load_optuna_study(sampler, self._storage, self.stored_name, adapt)
+        return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
+
+    def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        """Return trials as the present space has them, after those of earlier studies."""
+        own = [self._history.adapt(trial, self._distributions) for trial in trials]
+        return self._earlier.before(own, self.n_asked, self._direction, self._space) + own
 
     # --- opening ---
 

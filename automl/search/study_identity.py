@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from optuna.storages import BaseStorage
@@ -17,6 +19,8 @@ from optuna.study import StudyDirection
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
+from automl.record.study_files import StudyFiles
+from automl.search.earlier_trials import EarlierTrials
 from automl.search.edited_space import SpaceHistory
 from automl.search.optuna_trials import optuna_distributions
 from automl.search.param_suggestions import params_within_space
@@ -86,6 +90,19 @@ def find_or_create_study(
     attribute = {"uuid": study_uuid, "identity": _as_stored(identity.now)}
     storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, attribute)
     return study_id, study_uuid
+
+
+def read_stored_identity(study: Path) -> Mapping[str, Any]:
+    """Return the identity in a study's journal, without its lock; empty: it is in no journal."""
+    found: Mapping[str, Any] = {}
+    with (
+        suppress(OSError, ValueError, KeyError, TypeError),
+        open(StudyFiles(study).journal, "rb") as journal,
+    ):
+        for line in journal:
+            if b'"user_attr"' in line and f'"{STUDY_ATTRIBUTE}"'.encode() in line:
+                found = json.loads(line)["user_attr"][STUDY_ATTRIBUTE]["identity"]
+    return found
 
 
 def create_study(
@@ -194,6 +211,8 @@ class StudyRules:
     """The pruner of each kind of trials; kinds that are missing here have `pruner`."""
     portfolio: Sequence[Params] = ()
     """Params that are tried after the enqueued ones, if the space has them."""
+    read_earlier: Callable[[], EarlierTrials] = EarlierTrials
+    """Returns what the study takes from earlier ones; called once, when it begins."""
     edits: Sequence[StudyEdited] = ()
     """The edits of the study so far."""
 
@@ -213,7 +232,8 @@ class StudyRules:
 
         `earlier` are the params of trials that were asked for in an earlier space.
         """
-        enqueued = [*config.enqueue, *(params for params in self.portfolio if space.has(params))]
+        portfolio = (params for params in self.portfolio if space.has(params))
+        enqueued = [*config.enqueue, *space.likely_points, *portfolio]
         possible = [params_within_space(space, params) for params in enqueued]
         is_empty = self.asks_for_params and not optuna_distributions(space)
         sampler = IndependentSampler() if is_empty else self.sampler

@@ -145,7 +145,7 @@ QUERY = ("-sc", "query=bash")
         ("automl status study.n_tri", ["study.n_trials="]),
         (
             "automl sampler=",
-            [f"sampler={name}" for name in ("cmaes", "grid", "qmc", "random", "tpe")],
+            [f"sampler={name}" for name in ("auto", "cmaes", "gp", "grid", "qmc", "random", "tpe")],
         ),
         ("automl sweep pruner=none sampler=r", ["sampler=random"]),
         ("automl resume study.name=o", ["study.name=one"]),

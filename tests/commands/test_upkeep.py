@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
-from automl.commands.upkeep import archive, delete, rename, restore
+from automl.commands.upkeep import archive, clone, delete, rename, restore
 from automl.config import (
     ArchiveConfig,
     Config,
@@ -107,6 +108,30 @@ def test_a_study_is_not_renamed_onto_another(study: Path) -> None:
     with pytest.raises(ConfigError, match=r"study\.new_name=calm-lynx: .* exists"):
         rename(config(study, new_name=other.name), "")
     assert len(read_study(study).trials) == 2
+
+
+def test_a_clone_has_settings_and_no_trials_and_takes_no_name_that_exists(study: Path) -> None:
+    begun = (study / "events.log").read_bytes()
+    assert clone(config(study, new_name="calm-lynx"), "study: {name: calm-lynx}\n") == 0
+    other = study.with_name("calm-lynx")
+    assert (other / "config.yaml").read_text() == "study: {name: calm-lynx}\n"
+    assert not read_study(other).trials
+    with pytest.raises(ConfigError, match=r"study\.new_name=calm-lynx: .* exists"):
+        clone(config(study, new_name="calm-lynx"), "study: {}\n")
+    assert (other / "config.yaml").read_text() == "study: {name: calm-lynx}\n"
+    assert (study / "events.log").read_bytes() == begun
+    with pytest.raises(ConfigError, match=r"needs the name of the new study: study\.new_name"):
+        clone(config(study), "study: {}\n")
+
+
+def test_a_clone_takes_no_name_that_the_database_of_its_study_has(
+    study: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'optuna.db'}"
+    optuna.create_study(study_name="calm-lynx", storage=url)
+    with pytest.raises(ConfigError, match=r"calm-lynx: .* has a study of this name"):
+        clone(config(study, new_name="calm-lynx", storage=url), "study: {}\n")
+    assert not study.with_name("calm-lynx").exists()
 
 
 def test_a_deleted_study_leaves_nothing_in_its_folder_and_in_mlflow(

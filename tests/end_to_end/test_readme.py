@@ -25,6 +25,7 @@ OF_A_STUDY = (
         "rename",
         "delete",
         "enqueue",
+        "edit",
         "stop",
         "pause",
         "sync",
@@ -35,6 +36,7 @@ OF_A_STUDY = (
         "ensemble",
         "register",
         "release",
+        "clone",
     ),
 )
 """Commands that compose from what a study has stored."""

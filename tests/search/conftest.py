@@ -13,6 +13,7 @@ import pytest
 from automl.config import (
     StudyConfig,
 )
+from automl.search.earlier_trials import EarlierTrials
 from automl.search.edited_space import edited_space
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
@@ -59,6 +60,7 @@ class Studies:
         asks_for_params: bool = False,
         choice: str | None = None,
         portfolio: Sequence[Params] = (),
+        earlier: EarlierTrials | None = None,
         edits: Sequence[StudyEdited] = (),
     ) -> StudyRules:
         space = self.space if entries is None else parse_space(entries)
@@ -76,6 +78,7 @@ class Studies:
             choice=choice,
             portfolio=portfolio,
             edits=edits,
+            read_earlier=lambda: earlier or EarlierTrials(),
         )
 
     def open(self, *, directory: Path | None = None, **settings: Any) -> Study:

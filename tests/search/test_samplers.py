@@ -319,3 +319,36 @@ def test_single_valued_ranges_and_an_all_fixed_space_work(
 def test_group_without_multivariate_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"sampler.group=True: needs sampler.multivariate=true"):
         TPE(group=True, multivariate=False)
+
+
+LIKELY = {
+    "lr": {"low": 1e-5, "high": 1.0, "log": True, "likely": 1e-3},
+    "optimizer": {"choices": ["sgd", "adam", "lion"], "likely": "lion"},
+    "depth": {"low": 1, "high": 100},
+}
+
+
+def test_a_study_begins_at_the_likely_values(studies: Studies, sampler: Sampler) -> None:
+    first = ask(studies.open(entries=LIKELY, sampler=sampler))
+    assert (first.params["lr"], first.params["optimizer"]) == (1e-3, "lion")
+
+
+def test_early_trials_are_more_often_near_likely_values_than_late_ones(studies: Studies) -> None:
+    n_near = {True: 0, False: 0}
+    for seed in range(4):
+        (studies.directory / str(seed)).mkdir()
+        study = studies.open(entries=LIKELY, seed=seed, directory=studies.directory / str(seed))
+        for number in range(49):
+            trial = ask(study)
+            is_near = 10**-3.5 < float(str(trial.params["lr"])) < 10**-2.5
+            n_near[number < 13] += is_near
+            finish(study, number, float(str(trial.params["depth"])))
+    n_late = n_near[False] / 3
+    assert n_near[True] > 16, "a fifth of the range is near: 10 of 48 by chance"
+    assert n_late < n_near[True] - 4, "the guess is forgotten"
+
+
+def test_a_likely_value_is_part_of_the_space_that_is_stored() -> None:
+    space = parse_space(LIKELY)
+    assert parse_space(space.plain()) == space
+    assert "likely" not in parse_space(ENTRIES).plain()["lr"]

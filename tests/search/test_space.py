@@ -48,6 +48,10 @@ def test_the_end_of_a_stepped_range_is_one_that_can_be_drawn() -> None:
         ({"x": {"low": 0, "high": 1, "log": True}}, "space.x.low=0: a log range must begin above"),
         ({"x": {"low": -1.0, "high": 1, "log": True}}, "space.x.low=-1.0: a log range must begin"),
         ({"x": {"choices": []}}, "space.x.choices=[]: no choices; name at least one."),
+        (
+            {"x": {"low": 0.0, "high": 1.0, "likely": 2}},
+            "space.x.likely=2: must be numbers from 0.0 to 1.0 (space.x).",
+        ),
         ({"x": {"choices": [1, 2, 1]}}, "space.x.choices=[1, 2, 1]: 1 is repeated"),
         ({"x": {"choices": [1, True]}}, "True is repeated"),
         ({"x": {"choices": "ab"}}, "space.x.choices=ab: must be a list"),

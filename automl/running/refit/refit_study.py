@@ -215,6 +215,7 @@ def derive_small_study(
             direction=direction,
             storage=None,
             enqueue=[dict(each) for each in params],
+            warm_from=[],
             ensemble=AutoSetting.none,
             repeats=1,
         ),
@@ -238,7 +239,11 @@ def _for_single_training(own: Config, winner: TrialRecord, decision: RefitDecisi
     n_together = 1 if devices.n_ranks > 1 else own.admission.max_concurrent_trials
     return replace(
         own,
-        study=replace(own.study, enqueue=own.study.enqueue[: own.refit.n_seeds] if asks else []),
+        study=replace(
+            own.study,
+            enqueue=own.study.enqueue[: own.refit.n_seeds] if asks else [],
+            warm_from=[],
+        ),
         model=model,
         space=own.space if asks else dict(member.params),
         training=training,

@@ -23,6 +23,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         "objective": to_plain_values(config.objective)
         | {"parts": function_parts(config.objective)},
     }
+    if config.study.warm_from:  # older studies have none
+        identity["study"]["warm_from"] = config.study.warm_from
     del identity["objective"]["file"]  # it may move
     if config.study.repeats > 1:  # older studies have none
         identity["study"]["repeats"] = config.study.repeats
@@ -77,7 +79,7 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = to_plain_values(config)
     del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
-    del settings["watch"], settings["undo"], settings["objective"]["parts"]
+    del settings["watch"], settings["warm"], settings["undo"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]

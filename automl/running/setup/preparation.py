@@ -75,6 +75,12 @@ def prepare_study(
         "is for another command: python -m automl devices watch=true",
     )
     check_setting(
+        not config.warm,
+        "warm",
+        "true",
+        "is for another command, clone; a study learns from earlier ones by study.warm_from=[NAME]",
+    )
+    check_setting(
         not config.undo,
         "undo",
         "true",

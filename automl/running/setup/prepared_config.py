@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from automl.admission.limits import AdmissionLimits
@@ -31,11 +32,17 @@ from automl.record.secrets import carries_credential, mask_urls
 from automl.running.setup.identity_settings import identity_settings
 from automl.running.setup.long_training import order_quick_families_first, seconds_by_family
 from automl.running.setup.resume_command import resume_command
+from automl.search.earlier_trials import EarlierTrials, read_earlier_trials
 from automl.search.edited_space import edited_space
 from automl.search.pruners.pruner import CombinedRungs, Pruner
 from automl.search.samplers.sampler import Sampler, SamplerDecision
 from automl.search.search_space import SearchSpace
-from automl.search.study_identity import FUNCTION_PARTS_PREFIX, StudyIdentity, StudyRules
+from automl.search.study_identity import (
+    FUNCTION_PARTS_PREFIX,
+    StudyIdentity,
+    StudyRules,
+    read_stored_identity,
+)
 from automl.tracking.inside.process import InsideConfig, is_plugin_installed
 from automl.tracking.tracking_uri import resolve_uri
 from automl.trial import Params, ParamValue, ProcessEntry, StudyEdited, TrainingWork
@@ -297,8 +304,16 @@ class PreparedStudy:
             choice=self.choice,
             pruners=self.pruners,
             portfolio=self.portfolio,
+            read_earlier=self._read_earlier,
             edits=self.edits,
         )
+
+    def _read_earlier(self) -> EarlierTrials:
+        """Return what the study takes from those of `study.warm_from`. Raises ConfigError."""
+        study = self.config.study
+        folders = [Path(study.dir) / name for name in study.warm_from]
+        identities = {folder: read_stored_identity(folder) for folder in folders}
+        return read_earlier_trials(identities, self.space, self.identity, study.seed)
 
     def make_requests(self) -> RequestMaker:
         """Return a new maker of the trials' resource requests, which has learned nothing yet."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from automl.config import check_setting
 from automl.errors import ConfigError
@@ -37,6 +37,8 @@ Point: TypeAlias = tuple[float, ...]
 @dataclass
 class CMAES(Sampler):
     """Covariance matrix adaptation: for spaces of numbers, and some hundred trials."""
+
+    mixes_likely: ClassVar[bool] = False
 
     population_size: int | None = None
     """Trials from which each generation learns; none: 4 + ⌊3 ln D⌋ for D numeric params."""
@@ -122,10 +124,15 @@ class _CMAESEvolution:
 
     def __init__(self, sampler: CMAES, axes: tuple[_NumericAxis, ...]) -> None:
         self._sampler, self._axes = sampler, axes
-        self._optimizer = self._begin((0.5,) * len(axes))
+        likely = [axis.param.likely for axis in axes]
+        middle = tuple(
+            axis.place(value) if isinstance(value, int | float) else 0.5
+            for axis, value in zip(axes, likely, strict=True)
+        )
+        self._optimizer = self._begin(middle)
         self._n_taken = 0
         self._generation: list[tuple[float, Point]] = []
-        self._best: tuple[float, Point] = (math.inf, (0.5,) * len(axes))
+        self._best: tuple[float, Point] = (math.inf, middle)
 
     def take(self, ended: list[tuple[float, Params]]) -> None:
         """Learn from the new ones of all ended trials, given as (key, params).
@@ -190,5 +197,6 @@ def _ended(search: SamplerInputs) -> list[tuple[float, Params]]:
         assert trial.datetime_complete is not None
         return trial.datetime_complete.timestamp(), trial.number
 
-    trials = sorted(study.get_trials(deepcopy=False, states=states), key=end_order)
+    own = (t for t in study.get_trials(deepcopy=False, states=states) if t.number >= 0)
+    trials = sorted(own, key=end_order)
     return [(sign * t.values[0] if t.values else math.inf, t.params) for t in trials]

@@ -99,7 +99,7 @@ def _histories(search: SamplerInputs, choice: str) -> dict[str, FamilyHistory]:
     study = search.open_study(RandomSampler())
     histories: dict[str, FamilyHistory] = {}
     for trial in study.get_trials(deepcopy=False):
-        if choice in trial.params:
+        if choice in trial.params and trial.number >= 0:  # those of earlier studies do not compare
             history = histories.setdefault(str(trial.params[choice]), FamilyHistory())
             history.keys.append(_key(study, trial))
     return histories

@@ -109,7 +109,8 @@ class StudyTrials:
         from optuna.trial import TrialState
 
         names = {param.name for param in space.common}
-        trials = [t for t in study.get_trials(deepcopy=False) if names <= t.params.keys()]
+        own = (t for t in study.get_trials(deepcopy=False) if t.number >= 0)  # not of earlier ones
+        trials = [t for t in own if names <= t.params.keys()]
         ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
         sign = -1.0 if study.direction is StudyDirection.MAXIMIZE else 1.0
         keys = np.array([sign * t.values[0] if t.values else math.inf for t in ended])

@@ -31,6 +31,7 @@ class GridSampler(Sampler):
     """Every combination once, in an order shuffled by `study.seed`; ranges need a `step`."""
 
     extends: ClassVar[bool] = False
+    mixes_likely: ClassVar[bool] = False
 
     def n_may_pend(self, n_ended: int) -> None:
         return None

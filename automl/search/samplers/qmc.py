@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.config import check_setting
 from automl.search.samplers.by_optuna import OptunaSampler
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 @dataclass
 class QMC(OptunaSampler):
     """Quasi-Monte Carlo: covers the space more evenly than random draws."""
+
+    mixes_likely: ClassVar[bool] = False
 
     qmc_type: str = "sobol"
     """The sequence of points: sobol or halton."""

@@ -65,6 +65,8 @@ class Sampler(SamplerConfig, ABC):
 
     extends: ClassVar[bool] = True
     """The space may grow when an objective asks for params that it lacks."""
+    mixes_likely: ClassVar[bool] = True
+    """Some trials get params near the likely values in place of the sampler's."""
 
     def decide(self, choice: str | None) -> SamplerDecision:
         """Return the sampler of a study; `choice` is the param that tells the kind of a trial."""

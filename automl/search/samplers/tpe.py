@@ -87,6 +87,7 @@ class TPE(OptunaSampler):
 
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         ended = study.get_trials(deepcopy=False, states=states)
+        ended = [trial for trial in ended if trial.number >= 0]  # earlier ones had other devices
         return draw_fitting_params(draw, [param for param in params if not param.when], ended)
 
     def make(self, search: SamplerInputs, number: int) -> TPESampler:
