@@ -20,7 +20,7 @@ MAX_FILES = 450
 MAX_ENTRIES = 15
 ENTRIES = {
     ".": 23,  # the parts themselves, each of which is a line of the layout
-    "commands": 24,  # one file for each command
+    "commands": 25,  # one file for each command
     "data": 20,
     "record": 16,
 }

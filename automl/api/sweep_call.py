@@ -68,9 +68,10 @@ def sweep(
 
     `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
     `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
-    `direction` is "minimize" or "maximize". `sampler` is "tpe", "random", "grid", "qmc" or
-    "cmaes"; `pruner` is "none", "median" or "halving". All other settings are `overrides`, as on
-    the command line, `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
+    `direction` is "minimize" or "maximize". `sampler` is "auto", "gp", "tpe", "random", "grid",
+    "qmc" or "cmaes"; `pruner` is "none", "median" or "halving". All other settings are
+    `overrides`, as on the command line, `["training.epochs=5"]`, or as a dict,
+    `{"training.epochs": 5}`.
 
     With the `name` of an existing study the call resumes it, by the study's own settings where none
     are given; a function that has changed since is refused, unless `changed=True`.

@@ -13,13 +13,13 @@ import inspect
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import COMMANDS, conf_dir, default_options
+from automl.cli.command_registry import COMMANDS, StoredPart, conf_dir, default_options
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.models.family import load_families
@@ -163,10 +163,24 @@ def run(arguments: CommandLine) -> int:
 
     with machine_output() if arguments.json else contextlib.nullcontext() as output:
         composed = compose_or_join(arguments)
-        code = COMMANDS[arguments.command].load()(composed.config, composed.stored_config)
+        run_command = COMMANDS[arguments.command].load()
+        if COMMANDS[arguments.command].stored is StoredPart.EDITABLE:
+            run_command = functools.partial(
+                run_command, compose_stored=_stored_composer(composed.config.study)
+            )
+        code = run_command(composed.config, composed.stored_config)
         if output is not None and not output.is_answered:
             write_answer({"exit_code": code})
         return code
+
+
+def _stored_composer(study: StudyConfig) -> Callable[[], Config]:
+    """Return a function that composes the settings which the study has when it is called."""
+    from automl.cli.compose import compose_command
+    from automl.cli.space_overrides import override_text
+
+    where = [f"study.{key}={override_text(getattr(study, key))}" for key in ("name", "dir")]
+    return lambda: compose_command(CommandLine("edit", tuple(where))).config
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

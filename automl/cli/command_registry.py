@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from automl.config import Config
+    pass
 
-Run: TypeAlias = "Callable[[Config, str], int]"
+Run: TypeAlias = "Callable[..., int]"
 """The function of a command. It takes the config and the YAML that `resume` composes it from,
-returns the exit code and raises AutoMLError."""
+returns the exit code and raises AutoMLError. That of a command which edits takes a function, too,
+that composes the settings of before."""
 
 
 class StoredPart(enum.Enum):
@@ -35,6 +36,9 @@ class StoredPart(enum.Enum):
     STORES = enum.auto()
     """The settings of tracking and the storage, which say where the runs and the study are."""
     WHOLE = enum.auto()
+    EDITABLE = enum.auto()
+    """All settings, but for those that carry a credential and are stored nowhere: the command needs
+    none of them."""
 
 
 class StudyChoice(enum.Enum):
@@ -160,6 +164,11 @@ _ALL = (
         "release",
         "evaluate, refit, evaluate, export and register study.name's winner; again: goes on",
         StoredPart.WHOLE,
+    ),
+    Command(
+        "edit",
+        "change space, totals, sampler or pruner of study.name=NAME, also while it runs; undo=true",
+        StoredPart.EDITABLE,
     ),
     Command(
         "enqueue",

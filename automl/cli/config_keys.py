@@ -53,7 +53,8 @@ _MIN_SIMILARITY = 0.75
 difflib's default, 0.6, `depth` would be a `path`."""
 _NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
     "sampler": {
-        "tpe": ("bayesian", "bayes", "bayesopt", "bo", "gp", "optuna", "hyperopt"),
+        "tpe": ("optuna", "hyperopt", "parzen"),
+        "gp": ("bayesian", "bayes", "bayesopt", "bo", "gaussianprocess", "botorch", "skopt"),
         "grid": ("gridsearch", "gridsampler", "bruteforce", "exhaustive"),
         "random": ("randomsearch", "randomized", "randomizedsearch", "uniform"),
         "cmaes": ("cma", "evolution", "evolutionary", "genetic"),

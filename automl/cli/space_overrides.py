@@ -127,7 +127,7 @@ def _refusal(name: str, text: str, why: str) -> ConfigError:
     return ConfigError(f"space.{name}={text}: {why}; {SPACE_FORMS_TEXT}.")
 
 
-ENTRY_KEYS = ("low", "high", "log", "step", "choices", "when")
+ENTRY_KEYS = ("low", "high", "log", "step", "choices", "when", "default")
 
 
 def rewrite_overrides(overrides: Sequence[Override]) -> list[str]:

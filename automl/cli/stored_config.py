@@ -13,6 +13,7 @@ from the current folder, since its surroundings mostly moved with it.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
@@ -253,12 +254,17 @@ def _register_stored(study: Path, overrides: Sequence[Override], stored_part: St
     stored = OmegaConf.load(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
-    replaced, whole = replaced_sections(overrides), stored_part is StoredPart.WHOLE
+    whole = stored_part in (StoredPart.WHOLE, StoredPart.EDITABLE)
+    replaced = replaced_sections(overrides)
+    if whole:
+        _apply_edits(stored, study)
+    if stored_part is StoredPart.EDITABLE:
+        _drop_notes_on_credentials(stored)
     _schema_for_kind(stored)
     if "study" in stored and "refit" not in stored["study"]:
         stored["study"]["refit"] = "none"  # begun before sweeps refitted by themselves
     if not whole:
-        _choose_model(stored, "mlp")  # no model is used; any other needs its settings
+        _choose_option(stored, "model", "mlp")  # no model is used; any other needs its settings
     kept_keys = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
     given_keys = [override.key_or_group for override in overrides]
     plain = _plain(stored)
@@ -272,6 +278,33 @@ def _register_stored(study: Path, overrides: Sequence[Override], stored_part: St
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
+def _apply_edits(stored: DictConfig, study: Path) -> None:
+    """Change the settings that the last sweep stored by the edits since."""
+    from automl.record.event_log import read_edits  # most commands read no log here
+
+    for edit in read_edits(StudyFiles(study).events, since_sweep=True):
+        for key in dict.fromkeys((*edit.before, *edit.after)):
+            group, _, name = key.partition(".")
+            section = stored[group]
+            if key not in edit.after:
+                section.pop(name, None)
+            elif name:
+                section[name] = json.loads(edit.after[key])
+            else:
+                values = json.loads(edit.after[key])
+                _choose_option(stored, group, values.pop("name"))
+                stored[group] = values
+
+
+def _drop_notes_on_credentials(node: DictConfig) -> None:
+    for key in list(node):
+        value = node._get_node(key)
+        if isinstance(value, DictConfig):
+            _drop_notes_on_credentials(value)
+        elif isinstance(value, Node) and value._value() == NOT_STORED_TEXT:
+            del node[key]
+
+
 def _schema_for_kind(stored: DictConfig) -> None:
     """Replace `model.kind` in old configs, stored before families had settings of their own, by the
     family's schema."""
@@ -283,13 +316,13 @@ def _schema_for_kind(stored: DictConfig) -> None:
     if family is None:
         raise ConfigError(f"model.kind={kind}: this version of automl has no such model.")
     stored["model"] = {key: model[key] for key in config_keys(family) if key in model}
-    _choose_model(stored, kind)
+    _choose_option(stored, "model", kind)
 
 
-def _choose_model(stored: DictConfig, name: str) -> None:
+def _choose_option(stored: DictConfig, group: str, name: str) -> None:
     for entry in stored["defaults"]:
-        if isinstance(entry, DictConfig) and "model" in entry:
-            entry["model"] = name + SCHEMA_SUFFIX
+        if isinstance(entry, DictConfig) and group in entry:
+            entry[group] = name + SCHEMA_SUFFIX
 
 
 def _is_ours(stored: DictConfig) -> bool:

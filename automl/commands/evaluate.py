@@ -15,8 +15,9 @@ changes up to the last, the part may be too small to choose by.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from automl.commands.models.which_model import (
 )
 from automl.config import Config
 from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
+from automl.errors import ConfigError
+from automl.objectives.seeds import evaluation_seed
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
@@ -44,7 +47,15 @@ from automl.record.trial_record import TrialRecord
 from automl.running.display.console import open_console
 from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import long_step
-from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, TrialState, refit_name, trial_name
+from automl.trial import (
+    ENSEMBLE_NAME,
+    ModelsEvaluated,
+    RowsKind,
+    TrialState,
+    refit_name,
+    standard_error,
+    trial_name,
+)
 
 N_TRIALS = 3
 """Number of best trials whose order is checked if `evaluate.trials` names none."""
@@ -105,6 +116,48 @@ def rank_parts(
             tuple(evaluation_loss(evaluation, model.predictor.outputs(rows)) for model in own),
         ),
     )
+
+
+def score_repeats(
+    config: Config, trial: TrialRecord, evaluation: EvaluationRows, at: Callable[[str], None]
+) -> Mapping[str, tuple[float, ...]]:
+    """Train a trial again with fresh seeds; return the scores of the trainings by metric.
+
+    Raises AutoMLError.
+    """
+    from automl.models.mean_model import judged_outputs
+    from automl.models.model_scoring import retrain_trial
+
+    data, n = evaluation.dataset, config.evaluate.repeats
+    plan = replace(TrainingPlan.from_config(config), n_models=data.n_models, repeats=1)
+    setup = SessionSetup(plan, data, config.execution.threads_per_trial)
+    build = network_builder(config)
+    found: dict[str, list[float]] = defaultdict(list)
+    for repeat in range(n):
+        at(f"training trial {trial.number} again, {repeat + 1} of {n}")
+        seed = evaluation_seed(config.study.seed, repeat)
+        model = retrain_trial(setup, trial.number, trial.params, seed, build)
+        outputs = (
+            judged_outputs(model.trained_model, data)
+            if evaluation.kind is RowsKind.OUT_OF_FOLD
+            else model.outputs(evaluation.part.rows)
+        )
+        for metric, score in evaluation.scored(outputs, model.threshold).items():
+            found[metric].append(score)
+    return {metric: tuple(scores) for metric, scores in found.items()}
+
+
+def repeated_table(event: ModelsEvaluated) -> list[tuple[str, ...]]:
+    """Return a row for each metric of a trial that was trained again: the mean, its standard error,
+    the lowest and the highest score, and the score of the trial's own model."""
+    own = event.scores[trial_name(event.repeated_trial or 0)]
+    rows: list[tuple[str, ...]] = []
+    for metric, scores in event.repeated_scores.items():
+        figure = _formatter_for(own[metric].value)
+        mean, error = sum(scores) / len(scores), standard_error(scores) or 0.0
+        spread = _interval_text(min(scores), max(scores), figure)
+        rows.append((metric, f"{figure(mean)} ± {error:.2g}", spread, figure(own[metric].value)))
+    return rows
 
 
 def parts_sentence(losses: PartLosses) -> str:
@@ -252,6 +305,7 @@ def evaluate_models(
     record = read_study(directory)
     with long_step("loading PyTorch and scoring the models", say) as step:
         scoring = score_models(config, record, choices, judge, step.at)
+        scoring = _with_repeats(scoring, record, config, step.at)
     if show:
         _show(scoring, config)
     if record_evaluation(scoring.event, config):
@@ -268,12 +322,35 @@ def evaluate_models(
     return scoring.event
 
 
+def _with_repeats(
+    scoring: ScoringResult, record: StudyRecord, config: Config, at: Callable[[str], None]
+) -> ScoringResult:
+    """Return the scores with those of fresh trainings of the best trial, if they are asked for."""
+    n, table, event = config.evaluate.repeats, scoring.table, scoring.event
+    if not n:
+        return scoring
+    if table is None or not event.trials:
+        raise ConfigError(
+            f"evaluate.repeats={n}: trains a trial of a table again, and no trial of a table is "
+            "scored: name one by evaluate.trials=[NUMBER], or leave evaluate.repeats out."
+        )
+    number = event.trials[0]
+    scores = score_repeats(config, record.trials[number], table, at)
+    repeated = replace(event, repeated_trial=number, repeated_scores=scores)
+    return replace(scoring, event=repeated)
+
+
 def _show(scoring: ScoringResult, config: Config) -> None:
     event, console = scoring.event, open_console()
     console.say(f"{config.study.name}: {event.rows} ({fit_line(scoring.source)})", "bold")
     console.table(EVALUATION_COLUMNS, evaluation_table(event), n_left=2)
     for line in closing_lines(event):
         console.say(line, "dim")
+    if event.repeated_trial is not None:
+        n = len(next(iter(event.repeated_scores.values())))
+        console.say(f"trial {event.repeated_trial} trained {n} times with fresh seeds", "bold")
+        columns = ("metric", "mean ± standard error", "lowest to highest", "its own model")
+        console.table(columns, repeated_table(event), n_left=1)
     for note in scoring.notes:
         console.say(note, "yellow")
 

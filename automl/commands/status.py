@@ -20,7 +20,7 @@ from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
 from automl.record.study_directory import is_study_held, study_command
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyRecord
+from automl.record.study_record import StudyRecord, edit_lines
 from automl.record.texts import fit_line
 from automl.record.trial_record import trial_row
 from automl.running.display.console import duration_text, open_console, value_text
@@ -29,7 +29,7 @@ from automl.running.display.rendering import failure_lines, render_view
 from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import BestRow, SweepView, read_view, spread_values
 from automl.running.setup.resume_command import resume_command_from_settings
-from automl.trial import TrialState
+from automl.trial import StudyEdited, TrialState
 
 if TYPE_CHECKING:
     from automl.record.sharing.study_fetch import FetchedStudy
@@ -60,7 +60,7 @@ def run(config: Config, stored_config: str) -> int:
     note = _note_of_open_sweep(view, resume_text, is_running) if is_open else None
     if is_open and note is None and fetched is not None:  # the view has only this sweep's trials
         note = _where_at_work(fetched)
-    print_view(view, note)
+    print_view(view, note, record.edits)
     for line in () if is_open or wants_answer() else _ensemble(record, path):
         open_console().say(line)
     return 0
@@ -136,20 +136,30 @@ def show_trial(path: Path, number: int) -> None:
         console.table(("step", *map(fit_line, names)), rows, n_left=0)
 
 
-def print_view(view: SweepView, note: str | None) -> None:
-    """Print the whole view, the failures by cause, and how the sweep ended, else the note."""
+def print_view(view: SweepView, note: str | None, edits: Sequence[StudyEdited] = ()) -> None:
+    """Print the whole view, the failures by cause, the edits of the study, and how the sweep ended,
+    else the note."""
     if wants_answer():
-        write_answer({**asdict(view), "note": note})
+        write_answer({**asdict(view), "note": note, "edits": [*map(edit_row, edits)]})
         return
     console = open_console()
     console.print(render_view(view))
     for line in failure_lines(view):
         console.say(line, "red")
+    for edit in edits:
+        when = time.strftime("%F %T", time.localtime(edit.time))
+        console.say(fit_line(f"edited {when} by {edit.user}: {'; '.join(edit_lines(edit))}"), "dim")
     age = time.time() - view.time
     if view.ended is not None:
         console.say(f"{fit_line(view.ended)}, {duration_text(age)} ago", "dim")
     elif note is not None:
         console.say(fit_line(note), "magenta")
+
+
+def edit_row(edit: StudyEdited) -> dict[str, object]:
+    """Return an edit as plain values."""
+    lines = edit_lines(edit)
+    return {"time": edit.time, "user": edit.user, "changed": lines, "undoes": edit.undoes or None}
 
 
 def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:

@@ -3,7 +3,8 @@
 They hold the study's lock, so that a study on which a sweep works is refused.
 
 An archive is a gzipped tar with one folder of the study's name. The folder has all files of the
-study but its lock and the folders of sweeps that joined it, whose events are in the database.
+study but its lock, open requests, and the folders of sweeps that joined it, whose events are in
+the database.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from automl.record.study_directory import (
     settle_restored_place,
     study_command,
 )
-from automl.record.study_files import LOCK, StudyFiles
+from automl.record.study_files import LOCK, REQUESTS_FOLDER, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.tracking.deliver.confirmed_offset import read_delivered_runs
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 
 _SUFFIX = ".tar.gz"
-_LEFT_OUT = (LOCK, JOINED_FOLDER)
+_LEFT_OUT = (LOCK, REQUESTS_FOLDER, JOINED_FOLDER)
 _LEVEL = 1
 """Degree of compression: a checkpoint hardly gets smaller, and an event log is at its tenth."""
 

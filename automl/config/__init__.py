@@ -154,6 +154,8 @@ class Config:
     restore: RestoreConfig = field(default_factory=RestoreConfig)
     watch: bool = False
     """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
+    undo: bool = False
+    """Whether the command `edit` takes the last edit of a study back."""
 
     def __post_init__(self) -> None:
         decide(self)

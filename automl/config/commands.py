@@ -105,12 +105,17 @@ class EvaluateConfig:
     named, else trials. refit: the refit beside the trials that are named."""
     n_resamples: int = 1000
     """Number of bootstrap samples that the intervals are computed from."""
+    repeats: int = 0
+    """Number of times that the best of the scored trials is trained again, each with a seed that no
+    trial had, and scored on the same rows; 0: it is not."""
 
     def __post_init__(self) -> None:
         check = checker("evaluate", self)
         are_different = len(set(self.trials)) == len(self.trials)
         check("trials", are_different, "names a trial twice: name each once.")
         rule = "must be at least 100: the ends of a 95 % interval are seldom samples."
+        few = "must be 0 or at least 2: a spread needs two trainings."
+        check("repeats", self.repeats == 0 or self.repeats >= 2, few)
         check("n_resamples", self.n_resamples >= 100, rule)
 
 

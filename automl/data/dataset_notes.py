@@ -165,6 +165,12 @@ def dataset_notes(
         "in order of data.time" if config.time else f"split by data.split_seed={config.split_seed}"
     )
     notes.append(f"{how}: {parts}, {test}{stratified}.")
+    groups = source.related.groups
+    if groups is not None and len(np.unique(groups)) == len(groups):
+        notes.append(
+            f"data.group={config.group}: each row is a group of its own, so that no rows are kept "
+            "together. Name the column of what several rows share, or leave data.group out."
+        )
     n_rows = len(split.train) + len(split.validation)
     if config.folds == "auto" and len(split.validation):
         why = f"over {MAX_FOLDED_ROWS:,} rows."

@@ -112,6 +112,12 @@ class Executor(Protocol):
     def end_idle(self, devices: Collection[DeviceId]) -> None:
         """End the processes that are kept warm on these devices. Any thread."""
 
+    def renew(self, entry: ProcessEntry) -> None:
+        """Train further trials by another entry, since the study was edited. Running ones go on.
+
+        Raises ConfigError where no process can be replaced. Any thread.
+        """
+
     def close(self) -> None:
         """Give back processes and memory. Call it when no trial runs any more."""
 
@@ -228,6 +234,10 @@ class InlineExecutor:
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
         """Do nothing: the only process is the sweep's."""
+
+    def renew(self, entry: ProcessEntry) -> None:
+        with self._opening:
+            self._entry, self._session = entry, None
 
     def close(self) -> None:
         if self._session is not None:

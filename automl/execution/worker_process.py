@@ -183,7 +183,7 @@ class WorkerProcess:
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
-        self.devices, self.numbers = setup.devices, setup.numbers
+        self.entry, self.devices, self.numbers = setup.entry, setup.devices, setup.numbers
         self.idle = True
         """Whether the worker is ready; false from `begin` until it reports that it is idle again.
         """

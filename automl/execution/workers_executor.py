@@ -181,6 +181,12 @@ class WorkersExecutor:
             with self._lock:
                 self._n_free += 1
 
+    def renew(self, entry: ProcessEntry) -> None:
+        with self._lock:
+            self._entry = entry
+            devices = {device for worker in self._idle for device in worker.devices}
+        self.end_idle(devices)
+
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
@@ -253,7 +259,7 @@ class WorkersExecutor:
         retired.end()
 
     def _put_back(self, worker: WorkerProcess) -> None:
-        fit = worker.idle and not worker.is_worn(self._limits)
+        fit = worker.idle and worker.entry is self._entry and not worker.is_worn(self._limits)
         with self._lock:
             del self._busy[worker]
             if fit:

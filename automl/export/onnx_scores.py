@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from automl.config import ExportFormat, Task
 from automl.data.dataset import Dataset
+from automl.data.scoring.metrics import Threshold
 from automl.errors import AutoMLError
 from automl.export.formats import EXPORT_FORMATS
 from automl.export.package import EXPORT_LAYOUT, SCHEMA_FILE
@@ -34,9 +35,8 @@ class ExportScores(NamedTuple):
     outputs: npt.NDArray[np.float64]
     """The outputs (N, classes) or (N, 1) in the form of `family.TrainedModel.outputs`, for the
     classes and the scale of a data set."""
-    threshold: float | None
-    """The probability above which the label is the second of two classes; None takes the likelier
-    class."""
+    threshold: Threshold | None
+    """What decides the labels; None takes the likeliest class."""
 
 
 def score_export(folder: Path, rows: Sequence[Mapping[str, Any]], dataset: Dataset) -> ExportScores:
@@ -79,9 +79,12 @@ def _class_places(schema: Mapping[str, Any], dataset: Dataset) -> list[int]:
     return [theirs.index(label) for label in dataset.classes]
 
 
-def _threshold(schema: Mapping[str, Any], places: Sequence[int]) -> float | None:
-    """Return the threshold for the second class of the data set, if the export has one."""
-    own: float | None = schema.get("threshold")
+def _threshold(schema: Mapping[str, Any], places: Sequence[int]) -> Threshold | None:
+    """Return the threshold for the classes of the data set, if the export has one."""
+    own = schema.get("threshold")
+    if isinstance(own, list):
+        return tuple(own[place] for place in places)
+    assert own is None or isinstance(own, float)
     return own if own is None or places[1] == 1 else 1 - own
 
 

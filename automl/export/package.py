@@ -23,6 +23,7 @@ from automl.data import text_values
 from automl.data.cells import MISSING_TEXTS
 from automl.data.columns import CategoryColumn, TableColumns, TextReading, source_column
 from automl.data.combined_columns import side_places
+from automl.data.scoring.metrics import Threshold
 from automl.data.tables.table_sources import frame_from_rows
 from automl.errors import ConfigError
 from automl.export import reader
@@ -169,7 +170,7 @@ class ExportProof:
     scores: ScoreArray
     unit: tuple[float, float]
     """The mean and the scale of the target."""
-    threshold: float | None
+    threshold: Threshold | None
     """The probability above which the label is the second of two classes; None takes the class of
     the highest score."""
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.data.columns import Column, NumberColumn, TableColumns, source_column
+from automl.data.scoring.metrics import Threshold
 from automl.errors import AutoMLError
 from automl.models.families.tree_arrays import Borders
 
@@ -43,13 +44,13 @@ def compare_scores(
     theirs: ScoreArray,
     rows: Sequence[str],
     unit: tuple[float, float],
-    threshold: float | None = None,
+    threshold: Threshold | None = None,
 ) -> ParityResult:
     """Compare the model's scores `ours` with the export's `theirs`, (N, classes) or (N,).
 
-    `rows` names each row. `unit` is the mean and the scale of the target. Above `threshold` the
-    label is the second of two classes; None takes the class of the highest score. Raises
-    ParityError with a row that differs, and both values.
+    `rows` names each row. `unit` is the mean and the scale of the target. `threshold` decides
+    the labels; None takes the class of the highest score. Raises ParityError with a row that
+    differs, and both values.
     """
     if theirs.shape != ours.shape:
         raise ParityError(
@@ -87,9 +88,12 @@ def score_differences(
 
 
 def _other_labels(
-    ours: ScoreArray, theirs: ScoreArray, threshold: float | None
+    ours: ScoreArray, theirs: ScoreArray, threshold: Threshold | None
 ) -> npt.NDArray[np.bool_]:
-    if threshold is not None:
+    if ours.shape[1] > 2 and threshold is not None:
+        factors = np.min(threshold) / np.asarray(threshold)  # at most 1, so that ties stay ties
+        ours, theirs = ours * factors, theirs * factors
+    elif threshold is not None:
         others = (ours[:, 1] > threshold) != (theirs[:, 1] > threshold)
         return np.asarray(others & (np.abs(ours[:, 1] - threshold) > TIE))
     rows = np.arange(len(ours))

@@ -68,6 +68,8 @@ class Model:
         if not self.classes:
             return float(answer)
         threshold = self.schema.get("threshold")
+        if isinstance(threshold, list):  # of more than two classes, one for each
+            answer, threshold = answer / np.array(threshold), None
         place = answer.argmax() if threshold is None else int(answer[1] > threshold)
         return self.classes[place]
 

@@ -16,12 +16,14 @@ from matplotlib.figure import Figure
 
 from automl.config import Task
 from automl.data.dataset import Dataset, DatasetPart, TableRows, Targets
+from automl.data.scoring.label_thresholds import (
+    held_out_thresholds,
+    label_probabilities,
+)
 from automl.data.scoring.metrics import (
     Floats,
-    held_out_thresholds,
     make_predictions,
     predict_labels,
-    second_class_probabilities,
 )
 from automl.data.scoring.model_findings import (
     calibration_curve,
@@ -142,9 +144,10 @@ def n_shuffle_repeats(one_seconds: float, n_columns: int) -> int:
 def _labels(data: Dataset, outputs: Floats, *, by_threshold: bool) -> Targets:
     if not by_threshold:
         return predict_labels(outputs, None)
-    second = second_class_probabilities(outputs)
-    above = held_out_thresholds(second, data.judged.y)
-    return predict_labels(np.stack([1 - second, second], axis=1), above)
+    shares = label_probabilities(outputs)
+    thresholds = held_out_thresholds(shares, data.judged.y)
+    both = np.stack([1 - shares, shares], axis=1) if shares.ndim == 1 else shares
+    return predict_labels(both, thresholds)
 
 
 def _draw_errors(data: Dataset, predicted: Targets) -> bytes:

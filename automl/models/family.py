@@ -233,8 +233,8 @@ class Family(ModelConfig, ABC):
         return points
 
     n_default_points: ClassVar[int] = 1
-    """Number of first points of the portfolio that have the library's defaults among them;
-    `model=auto` tries these of all families before the other points."""
+    """Number of first points of the portfolio that have the library's defaults among them.
+    `model=auto` tries one point of each family, then the other default points, then the rest."""
 
     heavy: ClassVar[str]
     """Name of the module whose `SIDE` is the `HeavySide`; imported only where it is needed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +22,15 @@ from automl.config.metrics import (
     prediction_metrics,
 )
 from automl.data.dataset import Dataset, DatasetPart, Targets
-from automl.data.scoring.metrics import (
-    Floats,
+from automl.data.scoring.label_thresholds import (
+    MAX_CLASSES,
     best_threshold,
     held_out_thresholds,
+    label_probabilities,
+)
+from automl.data.scoring.metrics import (
+    Floats,
     make_predictions,
-    second_class_probabilities,
 )
 from automl.models.model_file import THRESHOLD_KEY
 
@@ -78,18 +82,16 @@ class JudgedTargets:
         found = self._scored(outputs, prediction_metrics(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
-    def threshold_entry(self, outputs: Floats) -> dict[str, float]:
+    def threshold_entry(self, outputs: Floats) -> dict[str, Any]:
         """Return the label threshold for a model file, if the study's metric is F1."""
         if not (len(self.y) and self._has_threshold(outputs)):
             return {}
         return {
-            THRESHOLD_KEY: best_threshold(
-                second_class_probabilities(outputs.astype(np.float64)), self.y
-            )
+            THRESHOLD_KEY: best_threshold(label_probabilities(outputs.astype(np.float64)), self.y)
         }
 
     def _has_threshold(self, outputs: Floats) -> bool:
-        return self.metric == THRESHOLD_METRIC and outputs.shape[1] == 2
+        return self.metric == THRESHOLD_METRIC and 2 <= outputs.shape[1] <= MAX_CLASSES
 
     def _scored(self, outputs: Floats, names: Sequence[str]) -> dict[str, float]:
         if not len(self.y):
@@ -97,7 +99,7 @@ class JudgedTargets:
         scale = self.target_mean, self.target_scale
         outputs, threshold = outputs.astype(np.float64), None
         if self._has_threshold(outputs):
-            threshold = held_out_thresholds(second_class_probabilities(outputs), self.y)
+            threshold = held_out_thresholds(label_probabilities(outputs), self.y)
         predictions = make_predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
         return {
             f"{JUDGED_PREFIX}{name}": value for name, value in predictions.scored(names).items()
@@ -119,7 +121,7 @@ class ReportScores:
         """Return the study's metric if it needs the outputs; else nothing."""
         return self.judged.study_metric(self.get_outputs()) if self.judged.wants_metric else {}
 
-    def threshold_entry(self) -> dict[str, float]:
+    def threshold_entry(self) -> dict[str, Any]:
         """Return `JudgedTargets.threshold_entry` by the outputs."""
         return self.judged.threshold_entry(self.get_outputs())
 

@@ -19,12 +19,14 @@ import numpy as np
 from automl.config import Task
 from automl.data.dataset import Dataset
 from automl.data.scoring.ensemble_selection import select_ensemble
-from automl.data.scoring.metrics import (
-    Floats,
+from automl.data.scoring.label_thresholds import (
     best_threshold,
     held_out_thresholds,
+    label_probabilities,
+)
+from automl.data.scoring.metrics import (
+    Floats,
     make_predictions,
-    second_class_probabilities,
 )
 from automl.errors import AutoMLError
 from automl.models.mean_model import judged_outputs, mean_outputs
@@ -212,7 +214,7 @@ class EnsembleSelection:
     """Metrics of their mean on the same rows."""
     best_trial_scores: Mapping[int, Mapping[str, float]]
     """Metrics of the trial that was named first, by itself, by trial."""
-    threshold: float | None
+    threshold: float | tuple[float, ...] | None
     """Label threshold of their mean, if a member has a threshold; else None."""
 
 
@@ -267,9 +269,9 @@ class EnsembleCandidates:
         outputs = mean_outputs(member_outputs, data.task, list(members.values()))
         by_threshold = not self._have_threshold.isdisjoint(members)
         scores = _scores(outputs, data, by_threshold=by_threshold)
-        threshold = None
+        threshold: float | tuple[float, ...] | None = None
         if by_threshold:
-            threshold = best_threshold(second_class_probabilities(outputs), data.judged.y)
+            threshold = best_threshold(label_probabilities(outputs), data.judged.y)
         best = known[0]
         best_scores = _scores(self._outputs[best], data, by_threshold=best in self._have_threshold)
         return EnsembleSelection(members, outputs, scores, {best: best_scores}, threshold)
@@ -314,7 +316,7 @@ def _scores(outputs: Floats, data: Dataset, *, by_threshold: bool) -> dict[str, 
     unit = data.target_mean, data.target_scale
     threshold = None
     if by_threshold:
-        threshold = held_out_thresholds(second_class_probabilities(outputs), data.judged.y)
+        threshold = held_out_thresholds(label_probabilities(outputs), data.judged.y)
     return make_predictions(data.task, outputs, data.judged.y, *unit, data.loss, threshold).scored()
 
 

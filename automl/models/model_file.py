@@ -30,7 +30,8 @@ ARRAY_MODEL_FORMAT = "automl-model-arrays-1"
 """Format of each `best.pt` of a model that was trained on arrays of a user."""
 
 THRESHOLD_KEY = "threshold"
-"""Key of the probability from which on a row gets the second of two classes."""
+"""Key of the probability from which on a row gets the second of two classes, or of one for each of
+more classes."""
 
 SHARED_KEYS = frozenset(
     (
@@ -153,10 +154,17 @@ def parse_task(state: Mapping[str, Any]) -> Task:
     return Task(name)
 
 
-def parse_threshold(state: Mapping[str, Any], n_outputs: int) -> float | None:
-    """Return the label threshold of a model of two classes (`THRESHOLD_KEY`), or None."""
+def parse_threshold(state: Mapping[str, Any], n_outputs: int) -> float | tuple[float, ...] | None:
+    """Return what decides the labels of a model (`THRESHOLD_KEY`), or None: a number for two
+    classes, one for each of more."""
     if THRESHOLD_KEY not in state:
         return None
+    several = state[THRESHOLD_KEY]
+    if isinstance(several, list | tuple):
+        fits = n_outputs > 2 and len(several) == n_outputs
+        fits = fits and all(type(one) is float and 0 < one <= 1 for one in several)
+        check_content(fits, "no thresholds", several)
+        return tuple(several)
     threshold = parse_number(state, THRESHOLD_KEY)
     check_content(n_outputs == 2 and 0 <= threshold <= 1, "no threshold", threshold)
     return threshold

@@ -69,8 +69,8 @@ class Predictor(LoadedModel):
         self._mean = model_file.parse_number(state, "target_mean")
         self._scale = model_file.parse_number(state, "target_scale")
         self.threshold = model_file.parse_threshold(state, self._model.n_outputs)
-        """Probability from which on a row gets the second of two classes (`study.metric=val_f1`);
-        None: the likelier class is predicted."""
+        """Probability from which on a row gets the second of two classes (`study.metric=val_f1`),
+        or one for each of more classes; None: the likeliest class is predicted."""
         # Imported here because training processes import this module too, and need no pandas.
         from automl.data.preprocessing import Preprocessing
 

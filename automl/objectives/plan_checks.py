@@ -22,6 +22,7 @@ from automl.config.metrics import (
     reported_metric,
 )
 from automl.data.dataset import Dataset
+from automl.data.scoring.label_thresholds import MAX_CLASSES
 from automl.errors import ConfigError
 from automl.models.judged_rows import THRESHOLD_METRIC
 from automl.models.networks.network_family import CLASS_WEIGHT_PARAM
@@ -124,13 +125,13 @@ def check_loss(name: str, task: Task) -> None:
 
 
 def threshold_notes(metric: str, dataset: Dataset) -> tuple[str, ...]:
-    """Return a note if F1 is the metric but labels follow no threshold, for want of two classes."""
+    """Return a note if F1 is the metric but labels follow no threshold, for too many classes."""
     n_classes = len(dataset.classes)
-    if metric != THRESHOLD_METRIC or n_classes <= 2:
+    if metric != THRESHOLD_METRIC or n_classes <= MAX_CLASSES:
         return ()
     return (
         f"study.metric={metric}: of {n_classes} classes a row is said to be of the likeliest; a "
-        "threshold of their own is found for two classes alone. Where rare ones matter, "
+        f"threshold of their own is found for up to {MAX_CLASSES}. Where rare ones matter, "
         "space.class_weight=none,balanced tries both.",
     )
 

@@ -21,6 +21,8 @@ class RandomStream(enum.IntEnum):
     ROWS = 3
     """Draws of the user's own rows while they are loaded."""
     FOLDS = 4
+    EVALUATION = 5
+    """Seeds of trainings that score a winner, which no trial of its study had."""
 
 
 def trial_seed(study_seed: int, number: int) -> int:
@@ -32,6 +34,12 @@ def stream_seed(seed: int, stream: RandomStream, epoch: int = 0) -> int:
     """Return the seed of one use in one epoch: 63 bits, for `torch.Generator.manual_seed`."""
     state = np.random.SeedSequence([seed, stream, epoch]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
+
+
+def evaluation_seed(study_seed: int, repeat: int) -> int:
+    """Return a seed that takes the study's place where a winner is trained again to be scored."""
+    state = np.random.SeedSequence([study_seed, RandomStream.EVALUATION, repeat])
+    return int(state.generate_state(1, np.uint32)[0])
 
 
 def fold_seed(seed: int, fold: int) -> int:

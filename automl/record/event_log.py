@@ -38,7 +38,7 @@ from automl.record.texts import (
     redact_settings,
     redact_tag,
 )
-from automl.trial import Event, events
+from automl.trial import Event, StudyEdited, events
 
 EVENT_KINDS: dict[str, type[Any]] = {
     "Started": events.TrialStarted,
@@ -62,11 +62,13 @@ EVENT_KINDS: dict[str, type[Any]] = {
     "Tuned": events.ExportTuned,
     "ReportPage": events.ReportWritten,
     "Waited": events.TrialsWaited,
+    "Edited": StudyEdited,
     "FilesRemoved": events.TrialFilesRemoved,
 }
 """The class of each event by its name in event logs. Logs of earlier versions have the same names,
 so a class may be renamed and a name here may not."""
 EVENT_NAMES = {kind: name for name, kind in EVENT_KINDS.items()}
+_EDIT_LINE, _SWEEP_LINE = (f'{{"event":"{name}"'.encode() for name in ("Edited", "SweepStarted"))
 _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in EVENT_KINDS.values()
 }
@@ -182,7 +184,8 @@ def _instance(expected: type[Any] | tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-_FLUSHED_AT_ONCE = (events.TrialOutcome, events.SweepStarted, events.SweepEnded)
+_OF_STUDY = events.SweepStarted | events.SweepEnded | StudyEdited
+_FLUSHED_AT_ONCE = events.TrialOutcome | _OF_STUDY
 
 logger = logging.getLogger(__name__)
 
@@ -208,6 +211,28 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
                 )
                 continue
             yield event, offset
+
+
+def read_edits(path: Path, *, since_sweep: bool = False) -> tuple[StudyEdited, ...]:
+    """Return the edits of a study from its event log, without decoding its other lines.
+
+    `since_sweep`: only those that came after the last sweep began, whose settings contain the
+    others. Raises StorageError.
+    """
+    edits: dict[str, StudyEdited] = {}
+    try:
+        with suppress(FileNotFoundError), open(path, "rb", opener=nonblocking_opener) as file:
+            for line in file:
+                if since_sweep and line.startswith(_SWEEP_LINE):
+                    edits.clear()
+                if line.startswith(_EDIT_LINE) and line.endswith(b"\n"):
+                    with suppress(UnreadableLineError):
+                        edit = decode_event(line)
+                        assert isinstance(edit, StudyEdited)
+                        edits.setdefault(edit.id, edit)
+    except OSError as error:
+        raise StorageError(file_error_text(path, "read", error)) from error
+    return tuple(edits.values())
 
 
 class EventLog:

@@ -7,12 +7,14 @@ kept. Reading and writing the log is done in `event_log.py`.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from automl.record.device_time import DeviceTime
+from automl.record.texts import fit_line
 from automl.record.trial_record import (
     RANKED_STATES,
     Rank,
@@ -30,6 +32,7 @@ from automl.trial import (
     MetricsReported,
     ModelsEvaluated,
     PaceMeasured,
+    StudyEdited,
     SweepEnded,
     SweepStarted,
     TrialEvent,
@@ -70,6 +73,13 @@ class StudyRecord:
     """The newest ensemble; None: there is none."""
     device_seconds: float = 0.0
     """The time in which devices had a trial to run, summed over the devices."""
+    edits: tuple[StudyEdited, ...] = ()
+    """The edits of the study, those that were taken back included, in log order."""
+
+    @property
+    def edit_to_undo(self) -> StudyEdited | None:
+        """The last edit that was not taken back; None: there is none."""
+        return last_standing_edit(self.edits)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -165,6 +175,37 @@ class StudyRecord:
         return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
 
 
+def last_standing_edit(edits: Sequence[StudyEdited]) -> StudyEdited | None:
+    """Return the last edit that takes none back and was not taken back; None: there is none."""
+    taken_back = {edit.undoes for edit in edits}
+    standing = [edit for edit in edits if not edit.undoes and edit.id not in taken_back]
+    return standing[-1] if standing else None
+
+
+def edit_lines(edit: StudyEdited) -> list[str]:
+    """Return what an edit changed, a line for each setting: `space.lr.high: 0.1 → 0.3`."""
+    before, after = ({k: json.loads(v) for k, v in m.items()} for m in (edit.before, edit.after))
+    lines = []
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        if key not in before:
+            default = f", earlier trials had {edit.defaults[key]}" if key in edit.defaults else ""
+            lines.append(f"{key}: added, {plain_text(new)}{default}")
+        elif key not in after:
+            lines.append(f"{key}: taken out, was {plain_text(old)}")
+        elif isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+            changed = [name for name in new if old[name] != new[name]]
+            lines += [f"{key}.{n}: {plain_text(old[n])} → {plain_text(new[n])}" for n in changed]
+        else:
+            lines.append(f"{key}: {plain_text(old)} → {plain_text(new)}")
+    return [fit_line(line) for line in lines]
+
+
+def plain_text(value: object) -> str:
+    """Return a setting as it is typed, without quotation marks: `{low: 0, high: 1}`."""
+    return json.dumps(value, ensure_ascii=False).replace('"', "")
+
+
 class LoggedHistory:
     """Remembers what the log has of each trial, so that no value of a step is logged twice."""
 
@@ -257,6 +298,7 @@ class StudyFold:
         self._evaluations: dict[object, ModelsEvaluated] = {}
         """The evaluations by digest of the rows and by models."""
         self._ensemble: EnsembleBuilt | None = None
+        self._edits: dict[str, StudyEdited] = {}
 
     def take(self, event: Event) -> None:
         """Update the fold with the next event; a repeated one changes nothing."""
@@ -274,6 +316,8 @@ class StudyFold:
             self._evaluations[event.digest, event.models] = event
         elif isinstance(event, EnsembleBuilt):
             self._ensemble = event
+        elif isinstance(event, StudyEdited):
+            self._edits.setdefault(event.id, event)
         elif isinstance(event, SweepEnded) and self._sweeps:  # else the line of its begin is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
@@ -289,6 +333,7 @@ class StudyFold:
             evaluations=tuple(self._evaluations.values()),
             ensemble=self._ensemble,
             device_seconds=self.device_time.seconds(),
+            edits=tuple(self._edits.values()),
         )
 
     def _begin(self, event: SweepStarted) -> None:

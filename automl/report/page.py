@@ -84,7 +84,7 @@ def report_sections(
         families_section(data, choice, images),
         timeline_section(data),
         cost,
-        config_section(data.record.settings, data.record.changed),
+        config_section(data.record.settings, data.record.changed, data.record.edits),
     )
     return [section for section in made if section is not None]
 

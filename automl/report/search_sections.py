@@ -16,7 +16,14 @@ from automl.report.findings import (
 from automl.report.section import ReportSection, ReportTable, text_table
 from automl.report.study_data import StudyData
 from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
-from automl.trial import Direction, FinishedOutcome, ParamValue, PrunedOutcome, TrialState
+from automl.trial import (
+    Direction,
+    FinishedOutcome,
+    ParamValue,
+    PrunedOutcome,
+    TrialState,
+    standard_error,
+)
 
 N_SLICES = 4
 N_CURVES = 300
@@ -160,9 +167,20 @@ def _scores(data: StudyData) -> Sequence[ReportTable]:
         (name, *(_interval(scores.get(metric)) for metric in metrics))
         for name, scores in newest.scores.items()
     ]
+    if (number := newest.repeated_trial) is not None:
+        scores = newest.repeated_scores
+        name = f"trial {number}, mean ± standard error of fresh trainings"
+        rows.append((name, *(_mean_text(scores.get(metric, ())) for metric in metrics)))
     return (
         text_table(("model", *metrics), rows, title=f"Scores on {newest.rows}, 95 % intervals"),
     )
+
+
+def _mean_text(scores: Sequence[float]) -> str:
+    if not scores:
+        return ""
+    error = standard_error(scores) or 0.0
+    return f"{number_text(sum(scores) / len(scores))} ± {number_text(error, 2)}"
 
 
 def _interval(score: tuple[float, float, float] | None) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from automl.config import StudyConfig
 from automl.record.study_directory import study_command
 from automl.record.study_files import trial_log_name
+from automl.record.study_record import edit_lines
 from automl.record.texts import fit_line, mask_varying
 from automl.report.findings import (
     ConcurrentExecutions,
@@ -19,7 +21,7 @@ from automl.report.findings import (
 from automl.report.section import ReportSection, text_table
 from automl.report.study_data import REPEATED, StudyData, TrialExecution
 from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
-from automl.trial import TrialState, TrialsWaited
+from automl.trial import StudyEdited, TrialState, TrialsWaited
 
 MAX_BARS = 400
 """More executions are drawn as an area: how many ran at once."""
@@ -366,12 +368,25 @@ def next_section(data: StudyData, study: StudyConfig, overrides: Sequence[str]) 
     return ReportSection("next", "What next", (), commands=tuple(commands))
 
 
-def config_section(settings: Mapping[str, str], changed: Mapping[str, str]) -> ReportSection:
-    """Return the settings of the last sweep, folded."""
+def config_section(
+    settings: Mapping[str, str], changed: Mapping[str, str], edits: Sequence[StudyEdited] = ()
+) -> ReportSection:
+    """Return the edits of the study, and the settings of the last sweep, folded."""
     rows = [
         (key, value, "changed" if key in changed else "") for key, value in sorted(settings.items())
     ]
     table = text_table(
         ("setting", "value", ""), rows, title=f"{len(rows)} settings", n_text=3, folded=True
     )
-    return ReportSection("config", "Settings", (), tables=(table,))
+    made = [
+        (
+            time.strftime("%F %T", time.localtime(edit.time)),
+            edit.user,
+            str(edit.n_trials),
+            "; ".join(edit_lines(edit)),
+        )
+        for edit in edits
+    ]
+    columns = ("edited", "by", "after trials", "change")
+    tables = (text_table(columns, made, title="edits", n_text=4), table) if made else (table,)
+    return ReportSection("config", "Settings", (), tables=tables)

@@ -135,6 +135,22 @@ def trial_outcome_of(
             )
 
 
+def optuna_end(outcome: TrialOutcome) -> tuple[OptunaState, TrialState, float | None]:
+    """Return Optuna's state and ours of a trial that ends with `outcome`, and its value."""
+    match outcome:
+        case FinishedOutcome(value=value):
+            assert math.isfinite(value), f"trial {outcome.trial}: {value} is no result"
+            return OptunaState.COMPLETE, TrialState.FINISHED, value
+        case PrunedOutcome(value=best):
+            value_or_none = best if math.isfinite(best) else None
+            return OptunaState.PRUNED, TrialState.PRUNED, value_or_none
+        case TooLargeOutcome():
+            return OptunaState.PRUNED, TrialState.PRUNED, None
+        case FailedOutcome():
+            return OptunaState.FAIL, TrialState.FAILED, None
+    raise TypeError(f"{type(outcome).__name__} does not end a trial")
+
+
 _NO_ROOM = "does not fit in any device's memory (the event log lost the rest)"
 
 

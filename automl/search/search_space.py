@@ -60,6 +60,11 @@ class SearchSpace:
     def names(self) -> tuple[str, ...]:
         return tuple(param.name for param in self.params)
 
+    @cached_property
+    def fixed(self) -> Params:
+        """The values of the params that are not searched."""
+        return {p.name: p.domain.value for p in self.params if isinstance(p.domain, FixedDomain)}
+
     def __getitem__(self, name: str) -> SpaceParam:
         return next(param for param in self.params if param.name == name)
 
@@ -97,7 +102,6 @@ class SearchSpace:
 
         Params that the space lacks are refused, unless a trial may have others.
         """
-        fixed = {p.name: p.domain.value for p in self.params if isinstance(p.domain, FixedDomain)}
         for name, value in params.items():
             if name not in self.names:
                 if may_have_others:
@@ -108,7 +112,7 @@ class SearchSpace:
             param = self[name]
             if not param.domain.contains(value):
                 raise ConfigError(f"{key}.{name}={value}: must be {param.domain} (space.{name}).")
-            if not param.is_active({**fixed, **params}):
+            if not param.is_active({**self.fixed, **params}):
                 raise ConfigError(
                     f"{key}.{name}={value}: {name} is only there when "
                     f"{_condition_text(param.when)}; name that too, or leave {name} out."

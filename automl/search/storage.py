@@ -25,7 +25,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -34,6 +34,7 @@ from optuna.storages.journal import BaseJournalBackend, JournalStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from automl.config import StudyConfig
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
 from automl.record.secrets import mask_urls
@@ -166,6 +167,19 @@ def open_storage(url: str | None, directory: Path) -> OpenStorage:
     return _open_journal(StudyFiles(directory).journal) if url is None else _open_database(url)
 
 
+def count_trials(config: StudyConfig, directory: Path) -> int:
+    """Return the number of trials that a study has asked for. Raises the errors of
+    `open_storage`."""
+    opened = open_storage(config.storage, directory)
+    try:
+        with opened.guard():
+            studies = {study.study_name: study for study in opened.storage.get_all_studies()}
+            study = studies.get(str(config.name)) or next(iter(studies.values()), None)
+            return 0 if study is None else opened.storage.get_n_trials(study._study_id)
+    finally:
+        opened.close()
+
+
 NOT_SUGGESTED = "automl:not_suggested"
 """System attribute of a trial: its params that the objective never asked for."""
 
@@ -188,6 +202,10 @@ def as_asked(trial: FrozenTrial) -> FrozenTrial:
     return trial
 
 
+AdaptTrial: TypeAlias = Callable[[FrozenTrial], FrozenTrial]
+"""Returns a trial as the present search space has it."""
+
+
 class _AskedParamsView:
     """A view of a storage for a sampler that proposes a trial which does not exist yet.
 
@@ -196,8 +214,8 @@ class _AskedParamsView:
     is written with all its params at once, or not at all.
     """
 
-    def __init__(self, storage: BaseStorage) -> None:
-        self._storage = storage
+    def __init__(self, storage: BaseStorage, adapt: AdaptTrial) -> None:
+        self._storage, self._adapt = storage, adapt
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
@@ -211,19 +229,26 @@ class _AskedParamsView:
         """Return the trials of a study with the params that they asked for, but for those outside
         the space."""
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy, states=states)
-        return [as_asked(trial) for trial in trials if OUTSIDE_SPACE not in trial.system_attrs]
+        kept = (trial for trial in trials if OUTSIDE_SPACE not in trial.system_attrs)
+        return [self._adapt(as_asked(trial)) for trial in kept]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Drop the attribute, as the class says."""
 
 
-def load_optuna_study(sampler: BaseSampler, storage: BaseStorage, name: str) -> optuna.Study:
-    """Return a new Optuna study for a sampler to read.
+def _as_it_is(trial: FrozenTrial) -> FrozenTrial:
+    return trial
+
+
+def load_optuna_study(
+    sampler: BaseSampler, storage: BaseStorage, name: str, adapt: AdaptTrial = _as_it_is
+) -> optuna.Study:
+    """Return a new Optuna study for a sampler to read, its trials changed by `adapt`.
 
     It is made anew for each proposal, since only Optuna's own `ask` and `tell` empty its cache of
     the trials.
     """
-    readable = cast(BaseStorage, _AskedParamsView(storage))
+    readable = cast(BaseStorage, _AskedParamsView(storage, adapt))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 
 

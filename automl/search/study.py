@@ -7,10 +7,10 @@ journal's format are Optuna's; `storage.py` says which interface of Optuna is us
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -20,10 +20,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
-from automl.errors import StorageError
+from automl.errors import ConfigError, StorageError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
-from automl.search.domains import FixedDomain
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
@@ -31,6 +30,7 @@ from automl.search.optuna_trials import (
     name_metric,
     note_trial_end,
     optuna_distributions,
+    optuna_end,
     optuna_running_trial,
     set_excess,
     trial_outcome_of,
@@ -38,13 +38,13 @@ from automl.search.optuna_trials import (
     unix_seconds,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
-from automl.search.samplers.by_optuna import ParamsProposer
-from automl.search.samplers.random import IndependentSampler
+from automl.search.samplers.by_optuna import ParamsProposer, complete_params
 from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import EnqueuedPoint, SearchSpace
 from automl.search.storage import (
     OUTSIDE_SPACE,
     REQUEST,
+    AdaptTrial,
     OpenStorage,
     as_asked,
     damage_as_error,
@@ -61,14 +61,11 @@ from automl.search.study_identity import (
 )
 from automl.search.trial_standings import RankedTrial, ReportPoint, StudyStandings
 from automl.trial import (
-    FailedOutcome,
-    FinishedOutcome,
     MetricsReported,
     ParamQuestion,
     Params,
     ParamsNotSuggested,
     ParamValue,
-    PrunedOutcome,
     SpaceEntry,
     TooLargeOutcome,
     TrialOutcome,
@@ -94,9 +91,7 @@ class Study:
         self,
         config: StudyConfig,
         opened: OpenStorage,
-        space: SearchSpace,
-        propose_from: Callable[[SearchSpace], ParamsProposer],
-        suggester: ParamSuggester | None,
+        rules: StudyRules,
         standings: StudyStandings,
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
@@ -109,12 +104,11 @@ class Study:
         self._metric = config.metric
         self._opened = opened
         self._storage = opened.storage
-        self._space = space
+        self._config, self._rules, self._history = config, rules, rules.history
+        self._space = rules.space
         """The space of the params with which a new trial begins."""
-        self._distributions = optuna_distributions(space)
-        self._propose_from = propose_from
-        self._proposer = propose_from(space)
-        self.suggester = suggester
+        self._distributions = optuna_distributions(rules.space)
+        self.suggester: ParamSuggester | None = None
         """Suggests the params that the objective asks for; None: the whole space is written."""
         self._standings = standings
         self._lock = threading.Lock()
@@ -125,6 +119,7 @@ class Study:
         self._interrupted: list[AskedTrial] = []
         self.by_request: dict[str, int] = {}
         """Numbers of the trials that users enqueued while sweeps ran, by their requests."""
+        self._proposer = self._propose_from(rules.space)
 
     @classmethod
     def open(
@@ -141,33 +136,21 @@ class Study:
         the space), StudyInUseError or StorageError.
         """
         space, asks_for_params = rules.space, rules.asks_for_params
-        for number, params in enumerate(config.enqueue):
+        for number, params in enumerate(config.enqueue if not rules.edits else ()):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
         standings = StudyStandings(
             config.decided_direction, rules.pruner, rules.choice, rules.pruners
         )
-        enqueued = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
         opened = opened or open_storage(config.storage, directory)
         try:
-
-            def open_study(sampler: BaseSampler) -> optuna.Study:
-                return load_optuna_study(sampler, opened.storage, study.stored_name)
-
-            def propose_from(space: SearchSpace) -> ParamsProposer:
-                possible = [params_within_space(space, params) for params in enqueued]
-                is_empty = asks_for_params and not optuna_distributions(space)
-                sampler = IndependentSampler() if is_empty else rules.sampler
-                return ParamsProposer(
-                    sampler, space, config.seed, possible, open_study, rules.choice
-                )
-
-            suggester = None
+            study = cls(config, opened, rules, standings)
             if asks_for_params:
-                search = SamplerInputs(space, config.seed, config.enqueue, open_study)
-                suggester = ParamSuggester(search, rules.sampler, opened)
-            study = cls(config, opened, space, propose_from, suggester, standings)
+                inputs = SamplerInputs(space, config.seed, config.enqueue, study._open_for_sampler)
+                study.suggester = ParamSuggester(inputs, rules.sampler, opened)
             with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
+            if rules.edits:  # a grid leaves out what earlier trials tried
+                study._set_space(space)
         except BaseException:
             opened.close()
             raise
@@ -307,20 +290,7 @@ class Study:
         which the study takes nothing more.
         """
         assert self._standings.is_running(number), f"trial {number} has ended before"
-        value: float | None = None
-        match outcome:
-            case FinishedOutcome(value=value):
-                assert math.isfinite(value), f"trial {number}: {value} is no result"
-                optuna_state, state = OptunaState.COMPLETE, TrialState.FINISHED
-            case PrunedOutcome(value=best):
-                value = best if math.isfinite(best) else None
-                optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
-            case TooLargeOutcome():
-                optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
-            case FailedOutcome():
-                optuna_state, state = OptunaState.FAIL, TrialState.FAILED
-            case _:
-                raise TypeError(f"{type(outcome).__name__} does not end a trial")
+        optuna_state, state, value = optuna_end(outcome)
         trial_id = self._trial_ids[number]
         with self._opened.guard():
             if isinstance(outcome, TooLargeOutcome):
@@ -374,9 +344,35 @@ class Study:
     def close(self) -> None:
         self._opened.close()
 
+    def edit(self, rules: StudyRules) -> None:
+        """Ask for further trials by other rules, whose identity is that of the study.
+
+        Raises ConfigError for a space that the sampler cannot take; nothing has changed then.
+        """
+        before = self._rules, self._history, self._space, self._distributions
+        self._rules, self._history = rules, rules.history
+        try:
+            self._set_space(rules.space)
+        except ConfigError:
+            self._rules, self._history, self._space, self._distributions = before
+            raise
+        with self._lock:
+            self._standings.judge_by(rules.pruner, rules.pruners)
+
     def _set_space(self, space: SearchSpace) -> None:
         self._space, self._distributions = space, optuna_distributions(space)
         self._proposer = self._propose_from(space)
+
+    def _propose_from(self, space: SearchSpace) -> ParamsProposer:
+        """Return what proposes trials of the space. Raises ConfigError."""
+        n_earlier = min(self._history.n_earlier, self.n_asked)
+        earlier = [self._history.as_present(n, self.params(n)) for n in range(n_earlier)]
+        return self._rules.proposer(space, self._config, earlier, self._open_for_sampler)
+
+    def _open_for_sampler(self, sampler: BaseSampler) -> optuna.Study:
+        distributions, history = self._distributions, self._history
+        adapt: AdaptTrial = partial(history.adapt, distributions=distributions)
+        return load_optuna_study(sampler, self._storage, self.stored_name, adapt)
 
     # --- opening ---
 
@@ -402,12 +398,10 @@ class Study:
         self._opened.sync()
 
     def _take_ended(self, trial: FrozenTrial) -> None:
-        fixed = {
-            p.name: p.domain.value for p in self._space.params if isinstance(p.domain, FixedDomain)
-        }
+        space = self._history.at(trial.number)
         asked_params = as_asked(trial).params
-        known = fixed | asked_params
-        params = {name: known[name] for name in self._space.names if name in known}
+        known = {**space.fixed, **asked_params}
+        params = {name: known[name] for name in space.names if name in known}
         if self.suggester is not None:
             params |= asked_params
             self.suggester.take_ended(trial)
@@ -422,12 +416,15 @@ class Study:
         A trial of another program may lack params; ours are written whole.
         """
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
-        params = self._proposer.complete(trial.number, params_within_space(self._space, known))
+        space = self._history.at(trial.number)
+        params = complete_params(
+            space, self._config.seed, trial.number, params_within_space(space, known)
+        )
         if self.suggester is not None or OUTSIDE_SPACE in trial.system_attrs:
             params |= trial.params
         if self.suggester is not None:
             self.suggester.take_running(trial)
-        for name, distribution in self._distributions.items():
+        for name, distribution in optuna_distributions(space).items():
             if name in params and name not in trial.params:
                 value = distribution.to_internal_repr(params[name])
                 self._storage.set_trial_param(trial._trial_id, name, value, distribution)

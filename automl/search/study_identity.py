@@ -15,11 +15,17 @@ from typing import Any
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 
+from automl.config import StudyConfig
 from automl.errors import ConfigError
+from automl.search.edited_space import SpaceHistory
+from automl.search.optuna_trials import optuna_distributions
+from automl.search.param_suggestions import params_within_space
 from automl.search.pruners.pruner import Pruner
-from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.by_optuna import ParamsProposer
+from automl.search.samplers.random import IndependentSampler
+from automl.search.samplers.sampler import OpenStudy, Sampler
 from automl.search.search_space import SearchSpace
-from automl.trial import Direction, Params, ParamValue
+from automl.trial import Direction, Params, ParamValue, StudyEdited
 
 STUDY_ATTRIBUTE = "automl"
 """The study's user attribute that holds its uuid and identity."""
@@ -46,6 +52,8 @@ class StudyIdentity:
     setting has its default."""
     may_change: str | None = None
     """Keys with this prefix may change this once; None: nothing may change."""
+    edited_space: Mapping[str, Any] | None = None
+    """The space since the last edit of it, in place of the stored one; None: it was not edited."""
 
 
 def find_or_create_study(
@@ -60,8 +68,11 @@ def find_or_create_study(
         storage.create_new_study([_DIRECTIONS[direction]], name)
     study_id = storage.get_study_id_from_name(name)
     if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
-        refuse_identity_changes(name, attribute["identity"], identity)
-        if identity.may_change is not None:
+        stored = attribute["identity"]
+        if identity.edited_space is not None:
+            stored = {**stored, "space": identity.edited_space}
+        refuse_identity_changes(name, stored, identity)
+        if identity.may_change is not None or stored != attribute["identity"]:
             attribute = {**attribute, "identity": _as_stored(identity.now)}
             storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, attribute)
         return study_id, attribute["uuid"]
@@ -183,3 +194,29 @@ class StudyRules:
     """The pruner of each kind of trials; kinds that are missing here have `pruner`."""
     portfolio: Sequence[Params] = ()
     """Params that are tried after the enqueued ones, if the space has them."""
+    edits: Sequence[StudyEdited] = ()
+    """The edits of the study so far."""
+
+    @property
+    def history(self) -> SpaceHistory:
+        """The spaces that the study has had."""
+        return SpaceHistory.from_edits(self.space, self.edits)
+
+    def proposer(
+        self,
+        space: SearchSpace,
+        config: StudyConfig,
+        earlier: Sequence[Params],
+        open_study: OpenStudy,
+    ) -> ParamsProposer:
+        """Return what proposes trials of `space`, the enqueued ones first. Raises ConfigError.
+
+        `earlier` are the params of trials that were asked for in an earlier space.
+        """
+        enqueued = [*config.enqueue, *(params for params in self.portfolio if space.has(params))]
+        possible = [params_within_space(space, params) for params in enqueued]
+        is_empty = self.asks_for_params and not optuna_distributions(space)
+        sampler = IndependentSampler() if is_empty else self.sampler
+        return ParamsProposer(
+            *(sampler, space, config.seed, possible, open_study, self.choice, earlier)
+        )

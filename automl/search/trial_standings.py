@@ -155,6 +155,10 @@ class StudyStandings:
     def params(self, number: int) -> Params:
         return self._params[number]
 
+    def judge_by(self, pruner: Pruner, pruners: Mapping[ParamValue, Pruner]) -> None:
+        """Judge further reports by other pruners; rungs that trials have passed are kept."""
+        self._pruner, self._pruners = pruner, pruners
+
     def set_params(self, number: int, params: Params) -> None:
         self._params[number] = params
 

@@ -77,6 +77,7 @@ from automl.trial.session_protocols import (
     TrialSource,
     single_event_handler,
 )
+from automl.trial.study_edited import StudyEdited
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     LARGEST_INTEGER,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from automl.trial.placement import DeviceKind, ProcessId, RequestSource
+from automl.trial.study_edited import StudyEdited
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     CheckpointKind,
@@ -343,6 +344,10 @@ class ModelsEvaluated:
     """Whether the ensemble was scored too; only its refit comes before it."""
     refit_of_ensemble: bool = False
     """Whether the refit of the ensemble was scored too, as the first model."""
+    repeated_trial: int | None = None
+    """The trial that was trained again with other seeds; None: none was."""
+    repeated_scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The scores of these trainings by metric."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -422,5 +427,6 @@ class TrialsWaited:
 
 Event: TypeAlias = (
     "TrialEvent | SweepStarted | SweepEnded | PaceMeasured | ModelsEvaluated | "
-    "EnsembleBuilt | ExportTuned | ReportWritten | TrialFilesRemoved | TrialsWaited"
+    "EnsembleBuilt | ExportTuned | ReportWritten | TrialFilesRemoved | TrialsWaited | "
+    "StudyEdited"
 )

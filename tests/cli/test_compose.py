@@ -111,7 +111,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ("lr=interval(1e-4,1e-1)", "search space ('space.lr=interval(1e-4,1e-1)')"),
         ("foo.n_trials=3", "foo: there is no such key. Keys: "),
         ("target=y", "Write data.target=y or model.target=y."),
-        ("sampler=bayesian", "Write sampler=tpe."),
+        ("sampler=bayesian", "Write sampler=gp."),
         ("sampler=hyperopt", "Write sampler=tpe."),
         ("sampler=grid_search", "Write sampler=grid."),
         ("pruner=Hyperband", "Write pruner=halving."),
@@ -121,12 +121,12 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ("+extra=3", "extra: there is no such key"),
         ("samplr=random", "Did you mean sampler?"),
         ("smapler/x=random", "there is no such key"),
-        ("sampler=random sampler.n_startup_trials=3", "it belongs to sampler=tpe"),
+        ("sampler=random sampler.n_ei_candidates=3", "it belongs to sampler=tpe"),
         ("sampler.fctor=3", "Keys of sampler: n_startup_trials"),
         (
             "sampler=rnd",
             "sampler=rnd: there is no such option. Did you mean random? "
-            "Options of sampler: cmaes, grid, qmc, random, tpe.",
+            "Options of sampler: auto, cmaes, gp, grid, qmc, random, tpe.",
         ),
         ("execution=cloud", "Options of execution: auto, inline, ray, workers"),
         ("~sampler", "sampler: nothing is chosen"),
@@ -222,7 +222,7 @@ def test_what_hydra_does_here_is_taken(composed: Compose, folder: Path) -> None:
 
 def test_schemas_are_named_where_a_file_lacks_one(refused: Refuse, folder: Path) -> None:
     (folder / "sampler").mkdir()
-    (folder / "sampler" / "mine.yaml").write_text("n_startup_trials: 3\n")
+    (folder / "sampler" / "mine.yaml").write_text("n_ei_candidates: 3\n")
     (folder / "sampler" / "bare.yaml").write_text("{}\n")
     message = refused("--config-dir", ".", "sampler=mine")
     assert "start it with defaults: [tpe_schema]" in message

@@ -13,8 +13,10 @@ from automl.commands.evaluate import (
     evaluation_table,
     part_ranking_table,
     parts_sentence,
+    repeated_table,
 )
 from automl.config import EvaluateConfig
+from automl.errors import ConfigError
 from automl.record.study_record import fold_events
 from automl.trial import (
     Event,
@@ -54,6 +56,22 @@ EVENT = ModelsEvaluated(
         }
     },
 )
+
+
+def test_trainings_with_fresh_seeds_are_told_by_mean_and_standard_error() -> None:
+    scores = {"rmse": (1200.0, 1300.0), "r2": (0.01, 0.01)}
+    event = replace(EVENT, repeated_trial=7, repeated_scores=scores)
+    assert repeated_table(event) == [
+        ("rmse", "1250.0 ± 50", "1200.0 to 1300.0", "1234.6"),
+        ("r2", "0.01000 ± 0", "0.01000 to 0.01000", "0.01230"),
+    ]
+
+
+def test_one_fresh_training_has_no_spread() -> None:
+    with pytest.raises(
+        ConfigError, match=r"evaluate\.repeats=1: must be 0 or at least 2: a spread"
+    ):
+        EvaluateConfig(repeats=1)
 
 
 def test_figures_of_a_metric_have_the_decimals_of_its_score() -> None:

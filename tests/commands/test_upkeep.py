@@ -29,6 +29,7 @@ from automl.record.study_directory import (
     read_study_place,
     settle_place,
 )
+from automl.record.study_requests import write_request
 from automl.tracking.view.run_update import StudyRef
 from tests.mlflow_store import folder, mlflow_environment
 from tests.tracking.conftest import Shown, shown
@@ -162,10 +163,11 @@ def content(study: Path) -> dict[str, bytes]:
 
 def test_a_restored_study_is_the_archived_one(study: Path, shown: Shown) -> None:
     before = content(study)
+    write_request(study, "stop", {"trial": 1, "as": "pruned"})
     file = archived(study)
     delete(replace(config(study), tracking=TrackingConfig(uri="sqlite:///none.db")), "")
     restore(restored(file), "")
-    assert content(study) == before
+    assert content(study) == before, "what was asked of the original is left out"
     assert place_of(study).study_uuid == UUID, "it goes on with its runs"
 
 

@@ -287,6 +287,20 @@ def test_a_group_or_time_that_is_not_known_is_refused(tmp_path: Path) -> None:
         load_dataset(replace(config, time="t"))
 
 
+@pytest.mark.parametrize("n_groups", [30, 29])
+def test_groups_of_one_row_each_are_said_to_keep_nothing_together(
+    tmp_path: Path, n_groups: int
+) -> None:
+    frame = pd.DataFrame({"n": range(30), "y": ["a", "b"] * 15, "g": range(30)})
+    frame["g"] = [f"visit {place % n_groups}" for place in frame.g]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y", group="g", folds=3)
+    said = [
+        note for note in load_dataset(config).notes if note.startswith("data.group=g: each row")
+    ]
+    assert len(said) == (n_groups == 30)
+
+
 def test_one_group_only_is_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": range(9), "g": "a", "y": list("nynnynnyn")})
     frame.to_csv(tmp_path / "t.csv", index=False)

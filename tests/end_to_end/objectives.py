@@ -270,3 +270,9 @@ def refits_at_the_second_try(trial: automl.TrialContext) -> None:
     if trial.refit and trial.number == 0:
         raise ValueError("no luck")
     trial.report(0, {"val_loss": 0.5}, checkpoint=lambda: {"again": trial.refit})
+
+
+def takes_a_moment(lr: float, wd: float = 0.0) -> float:
+    """A tenth of a second, and a value that depends on its params alone."""
+    time.sleep(0.1)
+    return (lr - 0.6) ** 2 + wd

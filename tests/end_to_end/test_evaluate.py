@@ -100,6 +100,19 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
 
 
 @pytest.mark.slow
+def test_the_winner_is_scored_with_fresh_seeds(study: Records, call: Call) -> None:
+    done = call("evaluate", *MOVED, "evaluate.repeats=3")
+    assert (done.code, done.stderr) == (0, "")
+    (event,) = evaluations(study)
+    assert f"trial {event.trials[0]} trained 3 times with fresh seeds" in done.stdout
+    losses = event.repeated_scores["loss"]
+    assert len({*losses, event.scores[event.models[0]]["loss"].value}) == 4
+    mean = study.parent().data.metrics["test_loss_repeats"]
+    assert mean == pytest.approx(sum(losses) / 3)
+    assert study.trial_runs()[event.trials[0]].data.metrics["test_loss_repeats_se"] > 0
+
+
+@pytest.mark.slow
 def test_a_part_of_the_rows_is_compared_with_parts_of_it(study: Records, call: Call) -> None:
     done = call("evaluate", *MOVED, "evaluate.trials=[2,0,1]")
     assert (done.code, done.stderr) == (0, "")

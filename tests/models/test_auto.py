@@ -152,7 +152,9 @@ def test_the_libraries_defaults_are_among_the_first_trials() -> None:
         replace(data, columns=TableColumns(data.columns.numbers[:1] * 9))
     )
     kinds = [params["family"] for params in first]
-    assert kinds[:8] == ["linear", *["boosting"] * 2, *["trees"] * 3, "mlp", "kernel"]
-    forests = [(p["trees_kind"], int(float(str(p["trees_max_features"])) * 9)) for p in first[3:6]]
+    assert kinds[:8] == [*DEFAULT, "boosting", "trees", "trees"]
+    assert kinds[8:12] == ["boosting", "trees", "mlp", "kernel"]
+    defaults = [params for params in first[:8] if params["family"] == "trees"]
+    forests = [(p["trees_kind"], int(float(str(p["trees_max_features"])) * 9)) for p in defaults]
     assert forests == [("extra_trees", 9), ("extra_trees", 3), ("random_forest", 3)]
-    assert {params["trees_min_samples_leaf"] for params in first[3:6]} == {1}
+    assert {params["trees_min_samples_leaf"] for params in defaults} == {1}

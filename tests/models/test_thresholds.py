@@ -15,13 +15,12 @@ from sklearn.metrics import f1_score
 from automl.config import ExportFormat, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
-from automl.data.scoring.metrics import (
-    ClassPredictions,
+from automl.data.scoring.label_thresholds import (
     best_threshold,
     held_out_thresholds,
-    predict_labels,
-    second_class_probabilities,
+    label_probabilities,
 )
+from automl.data.scoring.metrics import ClassPredictions, predict_labels
 from automl.export.package import export_model, open_export_reader
 from automl.models.families.boosting.family import BoostingFamily
 from automl.models.families.linear.family import LinearFamily
@@ -108,7 +107,7 @@ def test_labels_go_by_the_threshold_of_the_rows_left_out(
     data = with_folds(uneven(tmp_path)) if folds else uneven(tmp_path)
     predictor, value = trained(tmp_path, FAMILIES[name], data)
     outputs, y = judged_outputs(predictor.trained_model, data), data.judged.y.astype(np.int64)
-    p = second_class_probabilities(outputs)
+    p = label_probabilities(outputs)
     assert predictor.threshold == pytest.approx(best_threshold(p, y), abs=1e-6)
     order = np.concatenate([fold.judged for fold in data.folds]) if folds else np.arange(len(y))
     assert value == pytest.approx(
@@ -132,14 +131,70 @@ def test_where_another_metric_counts_there_is_none(tmp_path: Path) -> None:
     assert predictor.threshold is None
 
 
-def test_of_more_classes_it_is_said_that_there_is_none(tmp_path: Path) -> None:
-    (said,) = threshold_notes("val_f1", mixed(tmp_path, 3))
-    assert "of 3 classes a row is said to be of the likeliest" in said
-    assert threshold_notes("val_f1", mixed(tmp_path, 2)) == ()
-    assert threshold_notes("val_loss", mixed(tmp_path, 3)) == ()
-    predictor, value = trained(tmp_path, LinearFamily(), mixed(tmp_path, 3))
-    assert predictor.threshold is None
+def rare(n_rows: int = 3000) -> tuple[Any, Any]:
+    """Probabilities that are true, and classes of three, of which two are rare."""
+    draw = np.random.default_rng(0)
+    scores = draw.normal(size=(n_rows, 3)) * 1.5 + [3.0, 0.0, 0.0]
+    p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    y = (p.cumsum(1) < draw.random((n_rows, 1))).sum(1).clip(0, 2)
+    return p, y
+
+
+def mean_f1(y: Any, labels: Any) -> float:
+    return float(f1_score(y, labels, average="macro", zero_division=0))
+
+
+def test_of_more_classes_each_has_a_threshold() -> None:
+    p, y = rare()
+    half = slice(0, 1500), slice(1500, None)
+    found = best_threshold(p[half[0]], y[half[0]])
+    assert np.shape(found) == (3,)
+    assert sum(found) == pytest.approx(1)  # type: ignore[arg-type]
+    fresh, true = p[half[1]], y[half[1]]
+    by_threshold = mean_f1(true, predict_labels(fresh, found))
+    assert by_threshold > mean_f1(true, fresh.argmax(1)) + 0.03
+    near = [np.array(found) * draw for draw in np.random.default_rng(1).uniform(0.7, 1.4, (20, 3))]
+    least = mean_f1(y[half[0]], predict_labels(p[half[0]], found))
+    assert all(mean_f1(y[half[0]], predict_labels(p[half[0]], one)) < least + 0.01 for one in near)
+
+
+def test_where_thresholds_are_no_better_on_other_rows_the_likeliest_class_is_said() -> None:
+    draw = np.random.default_rng(0)
+    p, y = draw.dirichlet(np.ones(4), 60), draw.integers(0, 4, 60)
+    plain = mean_f1(y, p.argmax(1))
+    held_out = held_out_thresholds(p, y)
+    assert mean_f1(y, predict_labels(p, held_out)) >= plain
+    same = np.eye(3)[y % 3] * 0.8 + 0.1
+    assert best_threshold(same, y % 3) == pytest.approx([1 / 3] * 3)
+
+
+def test_a_model_of_three_classes_keeps_its_thresholds_in_its_export(tmp_path: Path) -> None:
+    data = mixed(tmp_path, 3)
+    few = np.flatnonzero((data.train.y != 2) | (np.arange(len(data.train)) % 8 == 0))
+    data = replace(data, train=data.train.take(few))
+    predictor, value = trained(tmp_path, LinearFamily(), with_folds(data))
+    outputs, y = judged_outputs(predictor.trained_model, with_folds(data)), data.train.y
+    found = best_threshold(label_probabilities(outputs), y.astype(np.int64))
+    assert predictor.threshold == pytest.approx(found, abs=1e-6)
     assert 0 < value <= 1
+    frame = mixed_frame(3, seed=1)
+    shares, labels = predictor.predict_probabilities(frame), predictor.predict(frame)
+    places = predict_labels(shares, predictor.threshold)
+    assert (labels == np.array(predictor.classes)[places]).all()
+    pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+    rows: list[Any] = frame.drop(columns=TARGET).to_dict("records")
+    export_model(predictor, rows[:50], tmp_path / "out", ExportFormat.onnx, {})
+    reader = open_export_reader(tmp_path / "out")
+    assert [reader(row) for row in rows] == labels.tolist()
+
+
+def test_of_many_classes_it_is_said_that_there_is_none(tmp_path: Path) -> None:
+    data = mixed(tmp_path, 3)
+    many = replace(data, classes=tuple(range(21)))
+    (said,) = threshold_notes("val_f1", many)
+    assert "of 21 classes a row is said to be of the likeliest" in said
+    assert threshold_notes("val_f1", data) == ()
+    assert threshold_notes("val_loss", many) == ()
 
 
 def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:
@@ -152,7 +207,7 @@ def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:
         predictors.append(predictor)
     made = write_ensemble(EnsembleFileJob(str(tmp_path / "ensemble.pt"), files, data, "a"))
     ensemble = load_table_model(tmp_path / "ensemble.pt")
-    p = second_class_probabilities(ensemble.outputs(data.validation.rows))
+    p = label_probabilities(ensemble.outputs(data.validation.rows))
     y = data.validation.y.astype(np.int64)
     assert ensemble.threshold == pytest.approx(best_threshold(p, y), abs=1e-9)
     own = ClassPredictions(

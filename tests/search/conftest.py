@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +13,22 @@ import pytest
 from automl.config import (
     StudyConfig,
 )
+from automl.search.edited_space import edited_space
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
-from automl.search.search_space import SearchSpace, parse_space
+from automl.search.search_space import parse_space
 from automl.search.study import AskedTrial, Study
 from automl.search.study_identity import StudyIdentity, StudyRules
-from automl.trial import FinishedOutcome, MetricsReported, Params, TrialState, Verdict
+from automl.trial import (
+    FinishedOutcome,
+    MetricsReported,
+    Params,
+    StudyEdited,
+    TrialState,
+    Verdict,
+)
 
 ENTRIES = {
     "depth": {"low": 2, "high": 8},
@@ -36,9 +45,9 @@ class Studies:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.space = parse_space(ENTRIES)
-        self._open: list[tuple[Study, SearchSpace]] = []
+        self._open: list[Study] = []
 
-    def open(
+    def rules(
         self,
         *,
         entries: Mapping[str, Any] | None = None,
@@ -46,32 +55,38 @@ class Studies:
         pruner: Pruner | None = None,
         identity: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
-        directory: Path | None = None,
         may_change: str | None = None,
         asks_for_params: bool = False,
         choice: str | None = None,
         portfolio: Sequence[Params] = (),
-        **settings: Any,
-    ) -> Study:
+        edits: Sequence[StudyEdited] = (),
+    ) -> StudyRules:
         space = self.space if entries is None else parse_space(entries)
+        return StudyRules(
+            space=space,
+            sampler=sampler or IndependentSampler(),
+            pruner=pruner or NoPruner(),
+            identity=StudyIdentity(
+                {"space": space.plain()} if identity is None else identity,
+                defaults or {},
+                may_change,
+                edited_space(edits),
+            ),
+            asks_for_params=asks_for_params,
+            choice=choice,
+            portfolio=portfolio,
+            edits=edits,
+        )
+
+    def open(self, *, directory: Path | None = None, **settings: Any) -> Study:
+        """Open a study; `settings` are those of `rules` and of the study."""
+        of_rules = {name: settings.pop(name) for name in _RULES if name in settings}
         study = Study.open(
             StudyConfig(**{"name": "toy"} | settings),
-            StudyRules(
-                space=space,
-                sampler=sampler or IndependentSampler(),
-                pruner=pruner or NoPruner(),
-                identity=StudyIdentity(
-                    {"space": space.plain()} if identity is None else identity,
-                    defaults or {},
-                    may_change,
-                ),
-                asks_for_params=asks_for_params,
-                choice=choice,
-                portfolio=portfolio,
-            ),
+            self.rules(**of_rules),
             directory or self.directory,
         )
-        self._open.append((study, space))
+        self._open.append(study)
         return study
 
     def reopen(self, study: Study, **settings: Any) -> Study:
@@ -79,16 +94,19 @@ class Studies:
         return self.open(**settings)
 
     def close_and_check(self) -> None:
-        for study, space in self._open:
-            check(study, space)
+        for study in self._open:
+            check(study)
         self.close()
 
     def close(self) -> None:
-        for study, _ in self._open:
+        for study in self._open:
             study.close()
 
 
-def check(study: Study, space: SearchSpace) -> None:
+_RULES = tuple(inspect.signature(Studies.rules).parameters)[1:]
+
+
+def check(study: Study) -> None:
     """What must always hold of a study."""
     counts = study.counts()
     assert sum(counts.values()) == study.n_asked
@@ -97,7 +115,7 @@ def check(study: Study, space: SearchSpace) -> None:
     assert len({trial.number for trial in ranked}) == len(ranked)
     for trial in ranked:
         if trial.number not in study.by_request.values():  # these may lie outside
-            space.check(trial.params)
+            study._history.at(trial.number).check(trial.params)
     best = study.best()
     assert best is None or best == ranked[0]
     assert best is not None or not any(trial.state is TrialState.FINISHED for trial in ranked)

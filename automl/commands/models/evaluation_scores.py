@@ -28,7 +28,8 @@ from automl.data.scoring.evaluation import (
     open_evaluation,
     score_predictions,
 )
-from automl.data.scoring.metrics import Floats, held_out_thresholds, second_class_probabilities
+from automl.data.scoring.label_thresholds import held_out_thresholds, label_probabilities
+from automl.data.scoring.metrics import Floats, Threshold
 from automl.errors import ConfigError
 from automl.models.model_file import RefitFacts
 from automl.models.model_scoring import outputs_on_part
@@ -218,12 +219,12 @@ def _score_table(
     return ScoringResult(event, table.source, table, tuple(filter(None, notes)))
 
 
-def _threshold(model: Predictor, outputs: Floats, table: EvaluationRows) -> float | Floats | None:
+def _threshold(model: Predictor, outputs: Floats, table: EvaluationRows) -> Threshold | None:
     """Return the threshold of the model's labels. If it was found on these rows, each row gets the
     threshold found on the others."""
     if model.threshold is None or table.kind.unseen:
         return model.threshold
-    return held_out_thresholds(second_class_probabilities(outputs), table.part.y)
+    return held_out_thresholds(label_probabilities(outputs), table.part.y)
 
 
 def _outputs(model: TableModel, table: EvaluationRows) -> Floats:

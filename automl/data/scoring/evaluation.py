@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from automl.data.dataset import (
 )
 from automl.data.features import one_hot_features
 from automl.data.load import load_dataset_with_test
-from automl.data.scoring.metrics import Floats, JudgedPredictions, make_predictions
+from automl.data.scoring.metrics import Floats, JudgedPredictions, Threshold, make_predictions
 from automl.data.tables.frames import Frame
 from automl.trial import (
     ENSEMBLE_NAME,
@@ -244,6 +244,18 @@ class EvaluationRows:
             compared = baseline_predictions(data, self.part.rows)
         return ScoredRows(self.kind, self.digest, self.part.y, data.task, unit, compared, data.loss)
 
+    def scored(
+        self,
+        outputs: Floats,
+        threshold: Threshold | None = None,
+        names: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return the scores of a model with these outputs for the rows, by metric."""
+        data = self.dataset
+        unit = data.target_mean, data.target_scale
+        y, loss = self.part.y, data.loss
+        return make_predictions(data.task, outputs, y, *unit, loss, threshold).scored(names)
+
     @property
     def n_repeats(self) -> int:
         """Return how many more rows than by chance equal a row that trained or chose.
@@ -295,7 +307,7 @@ def score_predictions(
     seed: int,
     refit: tuple[int | None, Floats] | None = None,
     ensemble: Floats | None = None,
-    thresholds: Mapping[str, float | Floats | None] | None = None,
+    thresholds: Mapping[str, Threshold | None] | None = None,
 ) -> ModelsEvaluated:
     """Return the scores of models and baselines with intervals, and differences from the first.
 
@@ -353,10 +365,7 @@ def score_predictions(
 
 def evaluation_loss(evaluation: EvaluationRows, outputs: Floats) -> float:
     """Return the loss of a model with these outputs for the rows."""
-    data = evaluation.dataset
-    scale = data.target_mean, data.target_scale
-    predictions = make_predictions(data.task, outputs, evaluation.part.y, *scale, data.loss)
-    return predictions.scored(["loss"])["loss"]
+    return evaluation.scored(outputs, names=["loss"])["loss"]
 
 
 def take_training_share(evaluation: EvaluationRows, share: float, seed: int) -> EvaluationRows:

@@ -5,9 +5,9 @@ the score itself. One formula therefore gives a metric and its interval. Sums th
 computed once, and only where one of the metrics is asked for. The losses that networks descend are
 in `models/networks/losses.py`.
 
-A label is the likelier class, unless a study goes by F1. Where classes differ in size, F1 is
-highest at another threshold of the probability. The threshold is found on rows that the model did
-not train on.
+A label is the likeliest class, unless a study goes by F1. Where classes differ in size, F1 is
+highest at other thresholds of the probabilities. They are found on rows that the model did not
+train on, in `label_thresholds.py`.
 """
 
 from __future__ import annotations
@@ -105,59 +105,22 @@ def losses_per_row(loss: ValueLoss, values: Floats, y: Floats, scale: float) -> 
 
 
 Places = npt.NDArray[np.int64]
-_N_PARTS = 5
+Threshold: TypeAlias = "float | tuple[float, ...] | Floats"
+"""Type of what decides labels. Of two classes it is the probability of the second above which a row
+is of it, or (N,) one for each row. Of more it is one for each class, or (N, C): a row is of the
+class whose probability is the largest multiple of its threshold."""
 
 
-def predict_labels(scores: Floats, threshold: float | Floats | None) -> Places:
+def predict_labels(scores: Floats, threshold: Threshold | None) -> Places:
     """Return (N,) places of the predicted classes, by probabilities or scores (N, C).
 
-    The predicted class is the first with the largest score. With a threshold, for two classes, it
-    is the second where its probability is above the threshold.
+    Without a threshold, the predicted class is the first with the largest score.
     """
     if threshold is None:
         return np.asarray(scores.argmax(axis=1))
-    return (scores[:, 1] > threshold).astype(np.int64)
-
-
-def best_threshold(probabilities: Floats, y: Targets) -> float:
-    """Return the threshold with the highest F1, the mean of both classes' F1.
-
-    `probabilities` (N,) are those of the second class. The threshold is half-way between two rows;
-    of several, it is the nearest to a half.
-    """
-    order = np.argsort(-probabilities, kind="stable")
-    falling, true = probabilities[order], y[order].astype(np.int64)
-    n_rows, n_second = len(y), int(true.sum())
-    n_predicted = np.arange(n_rows + 1)  # rows that a cut predicts to be of the second class
-    right = np.concatenate([[0], np.cumsum(true)])
-    right_first = (n_rows - n_second) - (n_predicted - right)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        second = 2 * right / (n_predicted + n_second)
-        first = 2 * right_first / ((n_rows - n_predicted) + (n_rows - n_second))
-    f1 = np.nan_to_num(first) + np.nan_to_num(second)
-    cuts = np.concatenate([[1.0], (falling[:-1] + falling[1:]) / 2, [0.0]])
-    possible = np.concatenate([[True], falling[:-1] > falling[1:], [True]])
-    best = np.flatnonzero(possible & (f1 >= f1[possible].max() - 1e-12))
-    return float(cuts[best[np.abs(cuts[best] - 0.5).argmin()]])
-
-
-def held_out_thresholds(probabilities: Floats, y: Targets) -> Floats:
-    """Return (N,) for each row the best threshold of other rows.
-
-    Rows are dealt into five parts, and a part's threshold is found on the other four. The F1 by
-    these thresholds is therefore not flattering.
-    """
-    parts = np.arange(len(y)) % _N_PARTS
-    thresholds = np.full(len(y), 0.5)
-    for part in range(_N_PARTS):
-        if (others := parts != part).any():
-            thresholds[~others] = best_threshold(probabilities[others], y[others])
-    return thresholds
-
-
-def second_class_probabilities(outputs: Floats) -> Floats:
-    """Return (N,) probabilities of the second class, from scores (N, 2)."""
-    return np.asarray(1 / (1 + np.exp(np.clip(outputs[:, 0] - outputs[:, 1], -700, 700))))
+    if scores.shape[1] == 2:
+        return (scores[:, 1] > np.asarray(threshold)).astype(np.int64)
+    return np.asarray((scores / np.asarray(threshold)).argmax(axis=1))
 
 
 Formulas: TypeAlias = "Mapping[tuple[str, ...], Callable[[Floats], Mapping[str, Floats]]]"
@@ -211,13 +174,10 @@ class ClassPredictions(JudgedPredictions):
 
     names = METRICS_OF_TASK[Task.classification]
 
-    def __init__(
-        self, outputs: Floats, y: Targets, threshold: float | Floats | None = None
-    ) -> None:
+    def __init__(self, outputs: Floats, y: Targets, threshold: Threshold | None = None) -> None:
         """Take `outputs` (N, C), scores whose softmax are the classes' probabilities.
 
-        `threshold` is one probability of the second class, or (N,) one for each row; None: the
-        label is the likelier class.
+        `threshold` decides the labels; None: the label is the likeliest class.
         """
         top = outputs.max(axis=1, keepdims=True)
         logs = outputs - top - np.log(np.exp(outputs - top).sum(axis=1, keepdims=True))
@@ -349,7 +309,7 @@ def make_predictions(
     target_mean: float,
     target_scale: float,
     loss: ValueLoss = SQUARED_ERROR,
-    threshold: float | Floats | None = None,
+    threshold: Threshold | None = None,
 ) -> JudgedPredictions:
     """Return the predictions that a model's outputs (`family.Model.outputs`) mean.
 

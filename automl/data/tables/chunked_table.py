@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from automl.data import cells
-from automl.data.scoring.metrics import predict_labels
+from automl.data.scoring.metrics import Threshold, predict_labels
 from automl.data.tables.csv_reader import BLOCK_BYTES, CsvReader
 from automl.data.tables.table_file import TableFile
 
@@ -189,7 +189,7 @@ class ScoresWriter:
         writer: Any,
         classes: Sequence[object],
         kept: Sequence[str],
-        threshold: float | None = None,
+        threshold: Threshold | None = None,
     ) -> None:
         self._threshold = threshold
         self._writer, self._kept = writer, tuple(kept)
@@ -225,7 +225,7 @@ def open_scores_writer(
     kept: Sequence[str],
     *,
     parquet: bool,
-    threshold: float | None = None,
+    threshold: Threshold | None = None,
 ) -> Iterator[ScoresWriter]:
     """Yield a writer into `file`, of Parquet or of CSV with a header."""
     schema = schema_of(classes, kept)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from automl.errors import ConfigError
 from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.cluster import node_files
 from automl.execution.cluster import node_messages as m
@@ -141,6 +142,12 @@ class NodesExecutor:
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
         self._nodes.tell(m.EndIdle(frozenset(devices)))
+
+    def renew(self, entry: ProcessEntry) -> None:
+        raise ConfigError(
+            "execution=ray: the nodes know the study's params by name. Stop this sweep (Ctrl-C), "
+            "then add or take out the param, and resume the study."
+        )
 
     def close(self) -> None:
         """Remove the marker file; the nodes are closed by the code that opened them."""

@@ -144,7 +144,7 @@ class BestRow:
 
     @property
     def value_text(self) -> str:
-        """The value for people, `0.147 ± 0.014` where its spread is known."""
+        """The value for people, `0.16521 ± 0.015` where its spread is known."""
         if self.standard_error is None:
             return f"{self.value:.5g}"
         return f"{self.value:.5g} ± {self.standard_error:.2g}"

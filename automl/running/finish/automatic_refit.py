@@ -127,8 +127,7 @@ class SweepRefit:
         `train`: None if the caller wants no refit.
         """
         self._parts, self._train = parts, train
-        limit = parts.config.study.timeout_seconds
-        self._deadline_seconds = None if limit is None else called_seconds + limit
+        self._called_seconds = called_seconds
         self._loaded_seconds = time.monotonic()
         self._closing_seconds = 0.0
         if parts.prepared.choice is not None:
@@ -144,11 +143,16 @@ class SweepRefit:
         If an ensemble follows, time is kept for the end of the sweep in proportion to the time that
         its loading took: on a busy machine both take longer.
         """
-        limit = self._parts.config.study.timeout_seconds
-        if limit is None or self._deadline_seconds is None:
+        limit, deadline = self._parts.config.study.timeout_seconds, self._deadline_seconds
+        if limit is None or deadline is None:
             return None
         kept = max(self._closing_seconds, self._kept_for_refit_seconds(limit))
-        return trials_until(self._deadline_seconds - kept, self._loaded_seconds, limit)
+        return trials_until(deadline - kept, self._loaded_seconds, limit)
+
+    @property
+    def _deadline_seconds(self) -> float | None:
+        limit = self._parts.config.study.timeout_seconds
+        return None if limit is None else self._called_seconds + limit
 
     def _kept_for_refit_seconds(self, limit: float) -> float:
         if not self._wanted or reason_against_refit(self._parts.prepared):

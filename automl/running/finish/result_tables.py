@@ -238,6 +238,8 @@ COLUMNS = ("column", "taken as", "why")
 def greeting_lines(parts: SweepParts) -> Iterator[str]:
     """Yield lines that say what the sweep works on, and how to continue it."""
     yield from parts.prepared.notes
+    if (reason := parts.prepared.sampler_decision.reason) is not None:
+        yield reason
     if parts.config.refit.of is None:
         yield from notes_of_config(parts.config)
     if not parts.study.n_asked and parts.config.refit.of is None:

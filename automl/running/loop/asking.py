@@ -165,6 +165,11 @@ class TrialAsker:
         self.n_asked = max(self.n_asked, n_asked)
         self._exhausted = self._in_vain = False
 
+    def change_total(self, n_trials: int) -> None:
+        """Ask for trials up to another total; an edited space may have more trials, too."""
+        self.n_trials = n_trials
+        self._exhausted = False
+
     def refused(
         self,
         placing: TrialPlacer,

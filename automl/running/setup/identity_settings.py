@@ -77,7 +77,7 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = to_plain_values(config)
     del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
-    del settings["watch"], settings["objective"]["parts"]
+    del settings["watch"], settings["undo"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]

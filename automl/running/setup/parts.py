@@ -134,11 +134,12 @@ READY_SECONDS = 60.0
 """How long MLflow may take to open its store."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SweepParts:
     """The open parts of one sweep. `open_sweep_parts` opens and closes them."""
 
     prepared: PreparedStudy
+    """Made anew when the study is edited; the other parts stay."""
     directory: StudyDirectory
     reader: DeviceReader
     study: Study
@@ -303,6 +304,11 @@ def open_sweep_parts(
             stack.callback(log.close)
         else:
             log = others.log
+        if log.record.edits != prepared.edits:
+            raise StudyInUseError(
+                f"study.name={config.study.name}: it was edited while this sweep loaded; give the "
+                "command again."
+            )
         delivery.wait_usable(READY_SECONDS)
         if others is None and (n_lost := restore_lost_events(study, log)):
             note = (

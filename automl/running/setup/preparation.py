@@ -44,6 +44,7 @@ from automl.objectives.program.program_arguments import ProgramFlags
 from automl.objectives.program.program_flags import prepare_program_flags
 from automl.objectives.training_plan import SessionSetup, TrainingPlan, declare_objective
 from automl.objectives.user_code import open_inside
+from automl.record.study_directory import study_command
 from automl.record.texts import say_unfailing
 from automl.running.setup.identity_settings import option_name
 from automl.running.setup.long_training import long_trial_warnings
@@ -52,17 +53,20 @@ from automl.running.setup.resume_command import refuse_missing_function
 from automl.search.samplers.sampler import Sampler
 from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
-from automl.trial import ParamValue, ProcessEntry
+from automl.trial import ParamValue, ProcessEntry, StudyEdited
 
 DECLARE = "automl.objectives.training_plan:declare_users"
 DESCRIBE = "automl.objectives.user_data.source:describe_data"
 
 
 def prepare_study(
-    config: Config, called: CalledFunction | None = None, refit: RefitInputs | None = None
+    config: Config,
+    called: CalledFunction | None = None,
+    refit: RefitInputs | None = None,
+    edits: Sequence[StudyEdited] = (),
 ) -> PreparedStudy:
     """Check everything that needs no device. `called` is the function that a sweep was called with
-    from Python. Raises ConfigError."""
+    from Python, `edits` are those of the study so far. Raises ConfigError."""
     refuse_missing_function(config, called)
     check_setting(
         not config.watch,
@@ -70,16 +74,32 @@ def prepare_study(
         "true",
         "is for another command: python -m automl devices watch=true",
     )
-    return _StudyPreparation(config, called, refit).prepare()
+    check_setting(
+        not config.undo,
+        "undo",
+        "true",
+        f"is for another command: {study_command('edit', config.study)} undo=true",
+    )
+    return _StudyPreparation(config, called, refit, edits).prepare()
+
+
+def prepare_edited(prepared: PreparedStudy, config: Config) -> PreparedStudy:
+    """Return a prepared study with the space, sampler and pruner of `config`, whose other settings
+    are its own. Raises ConfigError."""
+    return _StudyPreparation(config, prepared.called, None, prepared.edits).edited(prepared)
 
 
 class _StudyPreparation:
     """Checks one config step by step. Each method raises ConfigError."""
 
     def __init__(
-        self, config: Config, called: CalledFunction | None, refit: RefitInputs | None
+        self,
+        config: Config,
+        called: CalledFunction | None,
+        refit: RefitInputs | None,
+        edits: Sequence[StudyEdited],
     ) -> None:
-        self._config, self._called, self._refit = config, called, refit
+        self._config, self._called, self._refit, self._edits = config, called, refit, edits
         self._family = family_of(config)
         self._is_builtin = config.objective.kind is ObjectiveKind.builtin
 
@@ -87,6 +107,7 @@ class _StudyPreparation:
         """Return what the sweep is made from."""
         config, refit = self._config, self._refit
         space = self._parse_space()
+        self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:
             self._check_sampler(space)
         plan = TrainingPlan.from_config(config, space.names, None if refit is None else refit.plan)
@@ -94,37 +115,58 @@ class _StudyPreparation:
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
             space = self._parse_space(self._n_rows(dataset))
+            if refit is None:
+                self._check_enqueued(space)
         if self._is_builtin:
             self._check_family(space, dataset)
         declaration = self._declare(plan, dataset)
         if facts is not None:
             declaration = replace(declaration, metrics=facts.metrics)
-        check_space(declaration, space.names, config.study.metric)
-        optional = [param.name for param in space.params if param.when]
-        check_conditions(declaration, optional)
+        flags, flag_notes = self._check_params(space, plan, declaration)
         ends = {param.name: param.domain.ends for param in space.params}
-        check_values(plan, ends)
-        flags, flag_notes = ProgramFlags(), tuple[str, ...]()
-        if config.objective.kind is ObjectiveKind.command:
-            flags, flag_notes = prepare_program_flags(config, space.names, optional)
         notes = (
             *self._data_notes(dataset or facts, ends),
             *flag_notes,
             *self._table_notes(dataset, ends),
         )
         return PreparedStudy(
-            *(config, space, plan, dataset, declaration, notes, self._called, facts, flags)
+            *(config, space, plan, dataset, declaration, notes, self._called, facts, flags),
+            edits=tuple(self._edits),
         )
+
+    def edited(self, before: PreparedStudy) -> PreparedStudy:
+        """Return the study `before` with the settings that can be edited."""
+        n_rows = None if before.dataset is None else self._n_rows(before.dataset)
+        space = self._parse_space(n_rows)
+        if self._is_builtin:
+            self._check_family(space, before.dataset)
+        plan = replace(before.plan, space=space.names)
+        flags, _ = self._check_params(space, plan, before.declaration)
+        return replace(before, config=self._config, space=space, plan=plan, flags=flags)
+
+    def _check_params(
+        self, space: SearchSpace, plan: TrainingPlan, declaration: ObjectiveDeclaration
+    ) -> tuple[ProgramFlags, tuple[str, ...]]:
+        """Check that the objective takes the params. Return how a program spells them, and notes
+        on that."""
+        config = self._config
+        check_space(declaration, space.names, config.study.metric)
+        optional = [param.name for param in space.params if param.when]
+        check_conditions(declaration, optional)
+        check_values(plan, {param.name: param.domain.ends for param in space.params})
+        if config.objective.kind is not ObjectiveKind.command:
+            return ProgramFlags(), ()
+        return prepare_program_flags(config, space.names, optional)
 
     def _parse_space(self, n_rows: int | None = None) -> SearchSpace:
         """Return the space, which for tables of some numbers of rows lacks some params."""
-        study = self._config.study
-        space = parse_space(self._family.searched_space(self._config.space, n_rows))
+        return parse_space(self._family.searched_space(self._config.space, n_rows))
+
+    def _check_enqueued(self, space: SearchSpace) -> None:
+        """Check the params to try first, unless some may have been tried in an earlier space."""
         asks = self._config.objective.kind is ObjectiveKind.optuna
-        if n_rows is None or self._refit is None:
-            for number, params in enumerate(study.enqueue):
-                space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
-        return space
+        for number, params in enumerate(() if self._edits else self._config.study.enqueue):
+            space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
 
     def _n_rows(self, dataset: Dataset) -> int:
         n_searched = None if self._refit is None else self._refit.n_searched

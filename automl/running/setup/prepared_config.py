@@ -31,13 +31,14 @@ from automl.record.secrets import carries_credential, mask_urls
 from automl.running.setup.identity_settings import identity_settings
 from automl.running.setup.long_training import order_quick_families_first, seconds_by_family
 from automl.running.setup.resume_command import resume_command
+from automl.search.edited_space import edited_space
 from automl.search.pruners.pruner import CombinedRungs, Pruner
-from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.sampler import Sampler, SamplerDecision
 from automl.search.search_space import SearchSpace
 from automl.search.study_identity import FUNCTION_PARTS_PREFIX, StudyIdentity, StudyRules
 from automl.tracking.inside.process import InsideConfig, is_plugin_installed
 from automl.tracking.tracking_uri import resolve_uri
-from automl.trial import Params, ParamValue, ProcessEntry, TrainingWork
+from automl.trial import Params, ParamValue, ProcessEntry, StudyEdited, TrainingWork
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Number of trials asked for before the head could start. The smaller number is for samplers that
@@ -86,6 +87,8 @@ class PreparedStudy:
     facts: UserDataFacts | None = None
     flags: ProgramFlags = field(default_factory=ProgramFlags)
     """How a program as objective spells its params."""
+    edits: tuple[StudyEdited, ...] = ()
+    """The edits of the study so far."""
     from_python: bool = False
     """Whether the sweep was called from Python, and the same call with the study's name resumes
     it."""
@@ -162,8 +165,13 @@ class PreparedStudy:
     @property
     def sampler(self) -> Sampler:
         """The sampler that proposes params."""
+        return self.sampler_decision.sampler
+
+    @property
+    def sampler_decision(self) -> SamplerDecision:
+        """The sampler that proposes params, and why it is that one."""
         assert isinstance(self.config.sampler, Sampler), "Hydra makes it by its schema"
-        return self.config.sampler
+        return self.config.sampler.decide(self.choice)
 
     @property
     def limits(self) -> AdmissionLimits:
@@ -282,11 +290,14 @@ class PreparedStudy:
             space=self.space,
             sampler=self.sampler,
             pruner=self.pruner,
-            identity=StudyIdentity(self.identity, self.identity_defaults, may_change),
+            identity=StudyIdentity(
+                self.identity, self.identity_defaults, may_change, edited_space(self.edits)
+            ),
             asks_for_params=self.asks_for_params,
             choice=self.choice,
             pruners=self.pruners,
             portfolio=self.portfolio,
+            edits=self.edits,
         )
 
     def make_requests(self) -> RequestMaker:

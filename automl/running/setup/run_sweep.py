@@ -8,7 +8,7 @@ while it runs is in `trials/sweep.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import TextIOWrapper
@@ -23,7 +23,10 @@ from automl.devices.device_reading import DeviceReader
 from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
 from automl.record.disk import public_file_opener
+from automl.record.event_log import read_edits
+from automl.record.studies import study_path
 from automl.record.study_directory import make_study_name
+from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_text
 from automl.running.display.live_display import (
     Display,
@@ -38,6 +41,7 @@ from automl.running.setup.preparation import prepare_study
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs
 from automl.running.trials.sweep import SweepRunner
 from automl.tracking.deliver.delivery import DelivererProcess
+from automl.trial import StudyEdited
 
 
 class _FitLineFormatter(logging.Formatter):
@@ -114,7 +118,8 @@ def run_sweep(
     Raises ConfigError before anything is written. Other AutoMLErrors are raised for later failures,
     once every trial has ended; TrialsLeftBehindError if one cannot be ended.
     """
-    prepared = replace(prepare_study(config, called, refit), from_python=from_python)
+    prepared = prepare_study(config, called, refit, _edits_so_far(config))
+    prepared = replace(prepared, from_python=from_python)
     view_failures = ViewFailureLog()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_study_name()))
@@ -138,6 +143,12 @@ def run_sweep(
             sweep_log(directory.files.sweep_log, display),
         ):
             return SweepRunner(parts, display, view_failures, train_again, called_seconds).run()
+
+
+def _edits_so_far(config: Config) -> Sequence[StudyEdited]:
+    """Return the edits of the study, which a shared one does not have."""
+    study = config.study
+    return () if study.name is None else read_edits(StudyFiles(study_path(study)).events)
 
 
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:

@@ -1,4 +1,4 @@
-"""Does what commands ask a running sweep for: enqueue trials, stop some or all, pause, go on.
+"""Does what commands ask a running sweep for: enqueue trials, stop some or all, pause, go on, edit.
 
 Requests are files in the study's folder (`record/study_requests.py`). A request that comes while
 no sweep runs, or while the sweep stops, waits for the next sweep.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from automl.errors import ConfigError
+from automl.record.study_record import edit_lines
 from automl.record.study_requests import (
     RequestAnswer,
     RequestInbox,
@@ -20,6 +21,7 @@ from automl.record.study_requests import (
 )
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
+from automl.running.setup.edited_study import EDIT, edit_study
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.disk_space import StartHolds
@@ -52,6 +54,7 @@ class StudySteering:
             "stop": self._stop,
             "pause": self._pause,
             "resume": self._resume,
+            EDIT: self._edit,
         }
 
     def look(self, now_seconds: float) -> list[str]:
@@ -138,6 +141,25 @@ class StudySteering:
         if self._parts.study.is_running(number):
             return "it has stopped, and the next sweep goes on with it."
         return "it has ended, and a trial that has ended stays as it is."
+
+    def _edit(self, request: StudyRequest) -> str:
+        """Edit the study: what is asked for next follows the new settings, running trials go on."""
+        parts = self._parts
+        if all(edit.id != request.id for edit in parts.prepared.edits):  # else it was killed here
+            edits, n_asked = parts.prepared.edits, parts.study.n_asked
+            prepared, event = edit_study(parts.prepared, edits, request, n_asked)
+            parts.study.edit(prepared.rules)
+            try:
+                if prepared.plan.space != parts.prepared.plan.space:
+                    parts.executor.renew(prepared.entry)
+            except ConfigError:
+                parts.study.edit(parts.prepared.rules)
+                raise
+            parts.log.append(event)
+            parts.prepared = prepared
+            self._loop.asking.change_total(prepared.config.study.decided_n_trials)
+        made = next(edit for edit in parts.prepared.edits if edit.id == request.id)
+        return "; ".join(edit_lines(made))
 
     def _pause(self, request: StudyRequest) -> str:
         self._holds.is_paused = True

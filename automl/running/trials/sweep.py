@@ -246,6 +246,7 @@ class SweepRunner:
         """Do what commands ask for."""
         for line in self._steering.look(time.monotonic()):
             self.display.say(line)
+            self._deadline_seconds = self.refit_step.trials_until_seconds
 
     def _look_after_cluster(self) -> None:
         """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""

@@ -117,12 +117,13 @@ class ParamsProposer:
         enqueued: Sequence[Params],
         open_study: OpenStudy,
         choice: str | None = None,
+        earlier: Sequence[Params] = (),
     ) -> None:
         """Open the sampler. Raises ConfigError for a space that it cannot take."""
         self._space, self._seed = space, study_seed
         self._enqueued = [self.complete(number, params) for number, params in enumerate(enqueued)]
         self._proposals = sampler.open(
-            SamplerInputs(space, study_seed, self._enqueued, open_study, choice)
+            SamplerInputs(space, study_seed, self._enqueued, open_study, choice, earlier)
         )
 
     def propose(self, number: int) -> dict[str, ParamValue] | None:
@@ -134,9 +135,16 @@ class ParamsProposer:
 
     def complete(self, number: int, params: Params) -> dict[str, ParamValue]:
         """Return `params` with missing ones drawn at random, seeded by (study seed, number)."""
-        draw = random_chooser(self._space, number, sampler_seed(self._seed, number))
+        return complete_params(self._space, self._seed, number, params)
 
-        def choose(param: SpaceParam) -> ParamValue:
-            return param.domain.cast(params[param.name]) if param.name in params else draw(param)
 
-        return self._space.fill(choose)
+def complete_params(
+    space: SearchSpace, study_seed: int, number: int, params: Params
+) -> dict[str, ParamValue]:
+    """Return `params` with missing ones drawn at random, seeded by (study seed, number)."""
+    draw = random_chooser(space, number, sampler_seed(study_seed, number))
+
+    def choose(param: SpaceParam) -> ParamValue:
+        return param.domain.cast(params[param.name]) if param.name in params else draw(param)
+
+    return space.fill(choose)

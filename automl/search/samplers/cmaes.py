@@ -138,7 +138,9 @@ class _CMAESEvolution:
             numbers = [value for value in values if isinstance(value, int | float)]
             if len(numbers) == len(self._axes):  # a trial of another program may lack one
                 places = zip(self._axes, numbers, strict=True)
-                self._learn(key, tuple(axis.place(number) for axis, number in places))
+                point = tuple(axis.place(number) for axis, number in places)
+                if all(0 <= place <= 1 for place in point):  # the range was wider before
+                    self._learn(key, point)
 
     def params(self, seed: int) -> Params:
         self._optimizer.reseed_rng(seed)

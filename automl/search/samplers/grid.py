@@ -36,10 +36,12 @@ class GridSampler(Sampler):
         return None
 
     def open(self, search: SamplerInputs) -> OpenSampler:
-        combinations = grid_points(search.space, search.study_seed, search.enqueued)
+        done = (*search.enqueued, *search.earlier)
+        combinations = grid_points(search.space, search.study_seed, done)
+        n_before = max(len(search.enqueued), len(search.earlier))
 
         def choose_for(number: int) -> ChooseValue | None:
-            place = number - len(search.enqueued)
+            place = number - n_before
             if place >= len(combinations):
                 return None
             return lambda param: combinations[place][param.name]

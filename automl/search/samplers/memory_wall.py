@@ -93,7 +93,7 @@ def draw_fitting_params(
     """
     drawn = draw()
     params = tuple(param for param in params if param.name in drawn)
-    wall = _learn_from_trials(params, ended)
+    wall = learn_from_trials(params, ended)
     if wall is None:
         return drawn
     best = drawn
@@ -104,7 +104,7 @@ def draw_fitting_params(
     return best
 
 
-def _learn_from_trials(
+def learn_from_trials(
     params: tuple[SpaceParam, ...], ended: Sequence[FrozenTrial]
 ) -> ExcessBoundary | None:
     """Return the wall; None: no trial was too large, or there are no params."""

@@ -39,6 +39,8 @@ class SamplerInputs:
     open_study: OpenStudy
     choice: str | None = None
     """The param that tells the kind of a trial, on which other params depend; None: one kind."""
+    earlier: Sequence[Params] = ()
+    """Params of the trials that were asked for in an earlier space, as the present one has them."""
 
 
 class OpenSampler(Protocol):
@@ -48,12 +50,25 @@ class OpenSampler(Protocol):
         """Return the function that chooses the params of trial `number`; None: no more trials."""
 
 
+@dataclass(frozen=True)
+class SamplerDecision:
+    """The sampler of a study, and why it is that one."""
+
+    sampler: Sampler
+    reason: str | None = None
+    """A line for the user; None: the user chose the sampler."""
+
+
 @dataclass
 class Sampler(SamplerConfig, ABC):
     """Proposes the params of trials; the base class of all samplers."""
 
     extends: ClassVar[bool] = True
     """The space may grow when an objective asks for params that it lacks."""
+
+    def decide(self, choice: str | None) -> SamplerDecision:
+        """Return the sampler of a study; `choice` is the param that tells the kind of a trial."""
+        return SamplerDecision(self)
 
     @abstractmethod
     def n_may_pend(self, n_ended: int) -> int | None:

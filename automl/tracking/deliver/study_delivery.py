@@ -27,9 +27,10 @@ from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
 from automl.tracking.mlflow_store import RunDeletedError, RunGoneError, ValueNotTakenError
 from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
-from automl.tracking.view.study_run import StudyRun, StudyValues, delivering_user, newest_study
+from automl.tracking.view.study_run import StudyRun, delivering_user, newest_study
+from automl.tracking.view.study_values import StudyValues
 from automl.tracking.view.trial_run import TrialRun
-from automl.trial import Event, SweepEnded, SweepStarted, TrialEvent, TrialOutcome
+from automl.trial import Event, StudyEdited, SweepEnded, SweepStarted, TrialEvent, TrialOutcome
 
 MAX_EVENTS_AT_ONCE = 2000
 """Number of events that are read, delivered and confirmed in one go."""
@@ -228,6 +229,8 @@ class EventLogDelivery:
                 self._study = self._study or StudyRef(event.study_uuid, event.study)
             self._sweeps.take(event)
             return
+        if isinstance(event, StudyEdited):
+            self._sweeps.take(event)
         if not isinstance(event, TrialEvent) or event.trial in self._confirmed.completed:
             return  # it serves the next sweep and is not shown in MLflow
         trial = self._trials.get(event.trial)
@@ -311,6 +314,7 @@ class EventLogDelivery:
                 self._share_view(study, experiment)
             self._values.sweeps.clear()
         self._values.deliver_ensemble(study, parent, write)
+        self._values.deliver_edits(study, parent, write)
         self._values.deliver_report(study, parent, write)
         self._values.deliver_evaluations(study, parent, find, write)
         while self._values.removed:

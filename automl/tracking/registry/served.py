@@ -48,7 +48,10 @@ class ServedModel(PythonModel):
         if not classes:
             return pd.DataFrame({"prediction": scores})
         threshold = self.model.schema.get("threshold")
-        places = scores.argmax(axis=1) if threshold is None else (scores[:, 1] > threshold) * 1
+        judged = scores
+        if isinstance(threshold, list):  # of more than two classes, one for each
+            judged, threshold = scores / np.array(threshold), None
+        places = judged.argmax(axis=1) if threshold is None else (scores[:, 1] > threshold) * 1
         labels = [classes[place] for place in places]
         by_class = {f"probability_{c}": scores[:, i] for i, c in enumerate(classes)}
         return pd.DataFrame({"prediction": labels, **by_class})

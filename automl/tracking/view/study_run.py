@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,14 +24,10 @@ from automl.config import STUDY_NAME_PATTERN
 from automl.record.event_log import read_events
 from automl.record.study_files import (
     CONFIG_FILE,
-    PLOT_NAMES,
     PLOTS_FOLDER,
-    REPORT_FILE,
-    StudyFiles,
 )
-from automl.record.study_record import StudyRecord, fold_events
-from automl.record.trial_record import TrialRecord
-from automl.tracking.deliver.mlflow_runs import is_path_below
+from automl.record.study_record import StudyRecord, edit_lines, fold_events
+from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
 from automl.tracking.view.run_update import (
     KIND_TAG,
     NOTE_TAG,
@@ -54,16 +50,16 @@ from automl.tracking.view.shared_view import (
 )
 from automl.trial import (
     EnsembleBuilt,
-    Event,
     ExportTuned,
     LoggedPoint,
     ModelsEvaluated,
     ReportWritten,
     ScoreDifference,
+    StudyEdited,
     SweepEnded,
     SweepStarted,
-    TrialFilesRemoved,
     TrialState,
+    standard_error,
     trial_name,
 )
 
@@ -138,6 +134,8 @@ class StudyRun:
         state, status = _sweep_state(last)
         tags = {STATE_TAG: state}
         tags |= {f"automl.changed.{key}": value for key, value in self.study.changed.items()}
+        if self.study.edits:
+            tags[_TAGS[StudyEdited]] = edits_text(self.study.edits)
         if isinstance(last, SweepEnded) and last.best_trial is not None:
             tags["automl.best_trial"] = trial_name(last.best_trial)
         still_first = status == "RUNNING" and len(self.study.sweeps) == 1
@@ -155,6 +153,11 @@ class StudyRun:
             end_ms=to_ms(last.time) if status in ("FINISHED", "FAILED") else None,
             files=files if begins else (),
         )
+
+
+def edits_text(edits: Sequence[StudyEdited]) -> str:
+    """Return who changed what, a line for each edit."""
+    return "\n".join(f"{edit.user}: {'; '.join(edit_lines(edit))}" for edit in edits)
 
 
 def study_note(settings: Mapping[str, str]) -> str:
@@ -228,6 +231,7 @@ _TAGS = {
     EnsembleBuilt: "automl.ensemble",
     ModelsEvaluated: "automl.evaluated",
     ExportTuned: "automl.export",
+    StudyEdited: "automl.edits",
     ReportWritten: "automl.report",
 }
 """The tag of each event: the ensemble's members with their weights; the rows of an evaluation, and
@@ -241,7 +245,7 @@ def ensemble_run_update(
     members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
     points = [_point(event, f"ensemble_{metric}", v) for metric, v in event.scores.items()]
     return replace(
-        _study_update(event, study, f"{members}; chosen by {event.n_rows:,} rows", points),
+        study_update(event, study, f"{members}; chosen by {event.n_rows:,} rows", points),
         files=file,
         own_files=[(path, PLOTS_FOLDER) for path in plots],
     )
@@ -258,7 +262,10 @@ def evaluated_trial_update(event: ModelsEvaluated, number: int, study_uuid: str)
         start_ms=to_ms(event.time),
         key={STUDY_TAG: study_uuid, TRIAL_TAG: str(number)},
         tags=clean_tags({_TAGS[ModelsEvaluated]: text}),
-        metrics=model_score_points(event, name),
+        metrics=[
+            *model_score_points(event, name),
+            *(repeated_score_points(event) if event.repeated_trial == number else ()),
+        ],
     )
 
 
@@ -275,7 +282,8 @@ def evaluated_study_update(event: ModelsEvaluated, study: StudyRef) -> RunUpdate
         if name not in names
         for metric, score in scores.items()
     ]
-    return _study_update(event, study, "\n".join(lines), points)
+    points += repeated_score_points(event)
+    return study_update(event, study, "\n".join(lines), points)
 
 
 def model_score_points(event: ModelsEvaluated, name: str) -> list[LoggedPoint]:
@@ -284,6 +292,18 @@ def model_score_points(event: ModelsEvaluated, name: str) -> list[LoggedPoint]:
         _evaluation_point(event, f"{metric}{end}", value)
         for metric, score in event.scores.get(name, {}).items()
         for end, value in (("", score.value), ("_low", score.low), ("_high", score.high))
+    ]
+
+
+def repeated_score_points(event: ModelsEvaluated) -> list[LoggedPoint]:
+    """Return the mean scores of the trainings with fresh seeds, with their standard errors."""
+    return [
+        _evaluation_point(event, f"{metric}_repeats{end}", value)
+        for metric, scores in event.repeated_scores.items()
+        for end, value in (
+            ("", sum(scores) / len(scores)),
+            (ERROR_SUFFIX, standard_error(scores) or 0.0),
+        )
     ]
 
 
@@ -307,15 +327,16 @@ def tuning_run_update(event: ExportTuned, study: StudyRef) -> RunUpdate:
             figure, _, n_rows = name.partition("@")
             step = int(n_rows) if re.fullmatch(r"\d{1,9}", n_rows, re.ASCII) else 0
             points.append(_point(event, f"export_{figure}_{slug}", value, step))
-    return _study_update(event, study, f"{event.model}: {event.chosen or 'none chosen'}", points)
+    return study_update(event, study, f"{event.model}: {event.chosen or 'none chosen'}", points)
 
 
-def _study_update(
-    event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten,
+def study_update(
+    event: EnsembleBuilt | ModelsEvaluated | ExportTuned | ReportWritten | StudyEdited,
     study: StudyRef,
     text: str,
-    points: Sequence[LoggedPoint],
+    points: Sequence[LoggedPoint] = (),
 ) -> RunUpdate:
+    """Return an update of the study's run by one event, whose tag gets the text."""
     return RunUpdate(
         name=study.name,
         start_ms=to_ms(event.time),
@@ -330,89 +351,6 @@ def _point(
 ) -> LoggedPoint:
     """Return a value of the event; MLflow shows that of the later event, at the same step."""
     return LoggedPoint(clean_key(name), nan_if_infinite(value), step, to_ms(event.time))
-
-
-Write = Callable[[str, RunUpdate], None]
-"""A function that writes an update to an existing run, given its id."""
-
-
-class StudyValues:
-    """The study's own values that were read from the log and are not delivered yet."""
-
-    def __init__(self, files: StudyFiles) -> None:
-        self._files = files
-        self.sweeps: list[SweepStarted | SweepEnded] = []
-        self._evaluations: list[ModelsEvaluated | ExportTuned] = []
-        self._ensemble: EnsembleBuilt | None = None
-        """The newest ensemble that is not delivered yet."""
-        self._report: ReportWritten | None = None
-        """The newest report that is not delivered yet."""
-        self.removed: list[int] = []
-        """Trials whose files are removed here, and not in MLflow yet."""
-
-    def take(self, event: Event) -> None:
-        """Keep an event of the study itself; ignore events of trials."""
-        if isinstance(event, SweepStarted | SweepEnded):
-            self.sweeps.append(event)
-        elif isinstance(event, ModelsEvaluated | ExportTuned):
-            self._evaluations.append(event)
-        elif isinstance(event, EnsembleBuilt):
-            self._ensemble = event
-        elif isinstance(event, ReportWritten):
-            self._report = event
-        elif isinstance(event, TrialFilesRemoved):
-            self.removed += event.trials
-
-    def clear(self) -> None:
-        """Drop all values, as another sweep delivers them."""
-        self.sweeps.clear()
-        self._evaluations.clear()
-        self.removed.clear()
-        self._ensemble = self._report = None
-
-    def sweeps_update(self, study: StudyRun) -> RunUpdate:
-        """Return the update of the study's run by the sweeps' events; at least one is needed."""
-        return study.update(self.sweeps, delivering_user(), self._own_file(self._files.config))
-
-    def deliver_ensemble(self, study: StudyRun, parent: str, write: Write) -> None:
-        if self._ensemble is not None:
-            file = self._own_file(self._files.ensemble)
-            plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
-            write(parent, ensemble_run_update(self._ensemble, study.ref, file, plots))
-            self._ensemble = None
-
-    def deliver_report(self, study: StudyRun, parent: str, write: Write) -> None:
-        if self._report is not None:
-            update = _study_update(self._report, study.ref, REPORT_FILE, ())
-            write(parent, replace(update, files=self._own_file(self._files.report)))
-            self._report = None
-
-    def deliver_evaluations(
-        self,
-        study: StudyRun,
-        parent: str,
-        find: Callable[[int, RunUpdate], str | None],
-        write: Write,
-    ) -> None:
-        """Deliver evaluations and tunings, in order; `find` returns the run of a trial."""
-        while self._evaluations:
-            event = self._evaluations[0]
-            if isinstance(event, ExportTuned):
-                write(parent, tuning_run_update(event, study.ref))
-                del self._evaluations[0]
-                continue
-            write(parent, evaluated_study_update(event, study.ref))
-            for number in event.trials:
-                update = evaluated_trial_update(event, number, study.ref.uuid)
-                run_id = find(number, update)
-                if run_id is not None:  # a stranger's log may name trials without a run
-                    write(run_id, update)
-            del self._evaluations[0]
-
-    def _own_file(self, path: Path) -> Sequence[str]:
-        """Return the path of a file below the study; nothing if absent, or a link."""
-        below = path.relative_to(self._files.path).as_posix()
-        return (below,) if path.is_file() and is_path_below(self._files.path, below) else ()
 
 
 def newest_study(log: Path) -> StudyRef | None:

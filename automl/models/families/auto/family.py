@@ -249,14 +249,15 @@ class AutoFamily(Family):
         return None if key is None else FamilyKey(str(params[FAMILY_PARAM]), key)
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
-        """Return the default points of each family, cheap families first, then the next of each."""
-        rounds: dict[int, list[Params]] = {}
+        """Return the first point of each family, cheap families first, then the other default
+        points of each, then the others in turns."""
+        turns: dict[int, list[Params]] = {}
         for name, family in self.by_choice.items():
             for i, point in enumerate(family.portfolio(dataset)):
                 own = {f"{name}_{param}": value for param, value in point.items()}
-                turn = max(0, i - family.n_default_points + 1)
-                rounds.setdefault(turn, []).append({FAMILY_PARAM: name} | own)
-        return [point for _, points in sorted(rounds.items()) for point in points]
+                n_others = max(0, i - family.n_default_points + 1)
+                turns.setdefault(min(i, 1) + n_others, []).append({FAMILY_PARAM: name} | own)
+        return [point for _, points in sorted(turns.items()) for point in points]
 
     def identity(self) -> Mapping[str, Any]:
         members = self.by_choice.items()
