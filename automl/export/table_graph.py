@@ -55,11 +55,16 @@ def tree_attributes(
     """Return the attributes with which the operator gives (N, n_targets) float32 sums.
 
     A row's sum for a target is that of the `leaf_numbers` (leaves,) of the leaves that the row
-    reaches in the trees of this target. `targets` (T,) has the target of each tree.
+    reaches in the trees of this target. `targets` (T,) has the target of each tree. Leaves of equal
+    target and number are one leaf in the file.
     """
-    links = _Links.of(trees)
     sizes = trees.n_nodes.astype(np.int64)
     of_leaf = np.repeat(targets, sizes)[trees.column == LEAF]
+    bits = np.ascontiguousarray(leaf_numbers, dtype=np.float32).view(np.uint32)
+    _, first, shared = np.unique(
+        of_leaf.astype(np.int64) << 32 | bits, return_index=True, return_inverse=True
+    )
+    links = _Links.of(trees, shared)
     attributes = {
         "aggregate_function": _SUM,
         "n_targets": n_targets,
@@ -71,8 +76,8 @@ def tree_attributes(
         "nodes_trueleafs": links.left_ends.tolist(),
         "nodes_falsenodeids": links.right.tolist(),
         "nodes_falseleafs": links.right_ends.tolist(),
-        "leaf_targetids": of_leaf.tolist(),
-        "leaf_weights": numpy_helper.from_array(leaf_numbers.astype(np.float32), "leaves"),
+        "leaf_targetids": of_leaf[first].tolist(),
+        "leaf_weights": numpy_helper.from_array(bits[first].view(np.float32), "leaves"),
     }
     if links.missing_left.any():
         attributes["nodes_missing_value_tracks_true"] = links.missing_left.tolist()
@@ -94,13 +99,15 @@ class _Links:
     right_ends: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, trees: TreeArrays) -> _Links:
-        """Return the links of `trees`. A tree of one leaf gets an inner node, both of whose
-        children
-        are this leaf."""
+    def of(cls, trees: TreeArrays, leaf_numbers: npt.NDArray[np.int64]) -> _Links:
+        """Return the links of `trees`, whose leaves have the numbers `leaf_numbers` (leaves,).
+
+        A tree of one leaf gets an inner node, both of whose children are this leaf.
+        """
         child = child_positions(trees)[0]
         is_leaf = trees.column == LEAF
-        number = np.where(is_leaf, np.cumsum(is_leaf), np.cumsum(~is_leaf)) - 1
+        number = np.cumsum(~is_leaf) - 1
+        number[is_leaf] = leaf_numbers.ravel()
         sizes = trees.n_nodes.astype(np.int64)
         root = np.cumsum(sizes) - sizes
         alone, inner = root[is_leaf[root]], np.flatnonzero(~is_leaf)

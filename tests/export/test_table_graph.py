@@ -159,6 +159,15 @@ def test_a_forest_takes_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "out" / "model.onnx").stat().st_size < 20 * n_nodes
 
 
+def test_leaves_of_a_tree_that_say_the_same_are_one_leaf_of_the_file(tmp_path: Path) -> None:
+    predictor, _ = trained(tmp_path, "trees", mixed(tmp_path, 3), {"min_samples_leaf": 1})
+    check_export(predictor, tmp_path / "out")
+    trees = predictor.trained_model.trees  # type: ignore[attr-defined]
+    number = np.arange(len(trees.n_nodes))
+    found = table_graph.tree_attributes(trees, trees.leaf, number, len(number))
+    assert len(found["leaf_targetids"]) < 0.2 * len(trees.leaf)
+
+
 # --- rows on thresholds ---------------------------------------------------------------------------
 
 

@@ -148,9 +148,8 @@ def auto_of_columns(n: int) -> Sequence[Params]:
 
 def test_the_libraries_defaults_are_among_the_first_trials() -> None:
     data = load_dataset(DataConfig(n_train=40, n_validation=10))
-    first = AutoFamily().portfolio(
-        replace(data, columns=TableColumns(data.columns.numbers[:1] * 9))
-    )
+    columns = TableColumns(data.columns.numbers[:1] * 9)
+    first = AutoFamily(families=[*DEFAULT]).portfolio(replace(data, columns=columns))
     kinds = [params["family"] for params in first]
     assert kinds[:8] == [*DEFAULT, "boosting", "trees", "trees"]
     assert kinds[8:12] == ["boosting", "trees", "mlp", "kernel"]

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial
 from automl.errors import ConfigError
 from automl.search.param_suggestions import domain_of
 from automl.search.samplers.cmaes import CMAES
+from automl.search.samplers.gp import GPSampler
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerInputs, sampler_seed
@@ -106,6 +107,10 @@ class TestRandom(_Sampler, BasicSamplerTestCase, RelativeSamplerTestCase):
 
 class TestTPE(_Sampler, BasicSamplerTestCase, RelativeSamplerTestCase):
     kind = TPE
+
+
+class TestGP(_Sampler, BasicSamplerTestCase, RelativeSamplerTestCase):
+    kind = GPSampler
 
 
 class TestQMC(_Sampler, BasicSamplerTestCase, RelativeSamplerTestCase):

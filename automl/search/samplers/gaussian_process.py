@@ -3,7 +3,7 @@
 The kernel is Matérn's with ν = 5/2 and a length for each column. The lengths and the noise are the
 most likely ones under weak priors; the variance of the process follows from them. The module knows
 neither trials nor params. Optuna's sampler has a process of the same kind, by torch: a proposal
-takes it some 40 times as long (experiments/022-search).
+takes it some 20 times as long (experiments/022-search).
 """
 
 from __future__ import annotations
