@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.syscalls import FaultCount
 from tests.mlflow_store import ignore_mlflows_warning, mlflow_environment
 
 __all__ = ["mlflow_environment"]
@@ -24,11 +23,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counts = [
         value
         for report in reports
-        for _, value in getattr(report, "user_properties", ())
-        if isinstance(value, FaultCount)
+        for name, value in getattr(report, "user_properties", ())
+        if name == "faults"
     ]
     if counts:
         terminalreporter.section("faults")
         terminalreporter.line(f"{'fault':20}{'tried':>8}{'broken promises':>18}")
-    for count in counts:
-        terminalreporter.line(f"{count.fault:20}{count.n_tried:8}{count.n_broken:18}")
+    for fault, n_tried, n_broken in counts:
+        terminalreporter.line(f"{fault:20}{n_tried:8}{n_broken:18}")

@@ -50,15 +50,6 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True)
-class FaultCount:
-    """How often a fault was tried, and how often a promise was broken."""
-
-    fault: str
-    n_tried: int
-    n_broken: int
-
-
-@dataclass(frozen=True)
 class WritePoint:
     """The n-th call of one kind on one file by one thread."""
 
