@@ -12,7 +12,7 @@ from pathlib import Path
 from automl.record.texts import fit_line
 from automl.report.findings import best_so_far, device_seconds
 from automl.report.page import render_page
-from automl.report.search_sections import params_text, value_axis
+from automl.report.search_sections import params_text, value_axis, value_text
 from automl.report.section import ReportSection, ReportTable, text_table
 from automl.report.study_data import StudyData
 from automl.report.svg import Axis, Chart, duration_text, number_text, short_text
@@ -61,7 +61,7 @@ def comparison_rows(studies: Sequence[StudyData]) -> tuple[Sequence[str], list[S
         rows.append(
             (
                 data.record.name,
-                number_text(best.value or 0.0),
+                value_text(best),
                 str(best.number),
                 f"{len(data.ended):,}",
                 f"{data.valued.index(best) + 1:,}",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from automl.report.comparison import comparison_page, setting_rows, split_comparable
+from automl.report.comparison import (
+    comparison_page,
+    comparison_rows,
+    setting_rows,
+    split_comparable,
+)
 from automl.report.study_data import StudyData, read_study_data
-from automl.trial import Event, ModelsEvaluated, RowsKind, ScoreInterval
+from automl.trial import Event, FinishedOutcome, ModelsEvaluated, RowsKind, ScoreInterval
 from tests.report.studies import BEGUN, SETTINGS, searched, write_study
 from tests.report.test_page import Page
 
@@ -33,6 +39,19 @@ def test_the_best_study_is_named_and_only_what_differs_is_shown(tmp_path: Path) 
     assert "long has the best val_loss" in page.text
     assert setting_rows(studies) == [("training.epochs", "5", "20")]
     assert "Whether the difference is more than chance cannot be said" in page.text
+
+
+def test_a_best_value_of_several_trainings_has_its_standard_error(tmp_path: Path) -> None:
+    events = [
+        replace(event, part_values=(event.value - 0.1, event.value + 0.1))
+        if isinstance(event, FinishedOutcome)
+        else event
+        for event in searched(6)
+    ]
+    repeated = read_study_data(write_study(tmp_path / "repeated", events, SETTINGS))
+    _, rows = comparison_rows([repeated, study(tmp_path, "once", 6)])
+    shown = {name: value for name, value, *_ in rows}
+    assert shown["repeated"] == f"{shown['once']} ± 0.1"
 
 
 def test_scores_on_the_same_unseen_rows_tell_whether_it_is_chance(tmp_path: Path) -> None:
