@@ -76,7 +76,7 @@ def _edge_sentence(edge: RangeEdge) -> str:
     end = "upper" if edge.is_high else "lower"
     return (
         f"The best {edge.name} lies at the {end} end of its range ({number_text(edge.bound)}); "
-        f"a study with {edge.override} would look beyond."
+        f"{edge.override} would look beyond."
     )
 
 

@@ -355,10 +355,8 @@ def next_section(data: StudyData, study: StudyConfig, overrides: Sequence[str]) 
     else:
         commands.insert(0, ("try more", f"{resume} study.n_trials={n + 20}"))
     if overrides:
-        widened = " ".join(overrides)
-        commands.append(
-            ("look beyond the edges, in a new study", f"add to your first command: {widened}")
-        )
+        edit = f"{study_command('edit', study)} {' '.join(overrides)} study.n_trials={n + 20}"
+        commands.insert(0, ("widen the ranges, then resume", edit))
     if data.record.settings.get("objective.kind") == "builtin":
         commands += [
             ("score the best models on unseen rows", study_command("evaluate", study)),
