@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import random
 import statistics
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,20 +18,24 @@ import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind, TrainingConfig
 from automl.data.dataset import Dataset
+from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
 from automl.objectives.function_call import CalledFunction
-from automl.objectives.repeats.repeated_trial import RepeatsProgress
+from automl.objectives.repeats.repeated_trial import RepeatEvents, RepeatRules, RepeatsProgress
 from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
 from automl.objectives.trial_context import TrialContext
 from automl.trial import (
     CheckpointWritten,
+    Direction,
     FailedOutcome,
     FinishedOutcome,
     InterruptedOutcome,
+    MemoryPeakMeasured,
     ObjectiveSession,
     Params,
     PrunedOutcome,
+    TrialEvent,
     TrialSpec,
     Verdict,
 )
@@ -167,10 +173,59 @@ def test_each_repeat_goes_on_from_a_checkpoint_of_its_own(tmp_path: Path) -> Non
     assert [step for step, _ in went_on.reports] == [0, 1, 2, 3]
 
 
+def test_repeats_whose_pack_breaks_go_on_in_turn(
+    disc: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finished(run(open_networks(disc, 2), make_spec(tmp_path / "whole", PARAMS)))
+    run_epoch, left = MLPPackTrainer.run_epoch, iter(range(2))
+
+    def run_out(self: MLPPackTrainer) -> Mapping[int, Any]:
+        if next(left, None) is None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run_epoch(self)
+
+    monkeypatch.setattr(MLPPackTrainer, "run_epoch", run_out)
+    listener = run(open_networks(disc, 2), make_spec(tmp_path / "broken", PARAMS))
+    assert finished(listener).part_values == pytest.approx(whole.part_values, rel=1e-4)
+
+
+def test_a_trial_stopped_before_its_last_repeats_is_not_finished() -> None:
+    events: list[TrialEvent] = []
+
+    def stop(taken: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(taken)
+        return {4: Verdict.STOP}
+
+    repeats = RepeatEvents(RepeatRules(3, "loss", Direction.minimize), stop)
+    repeats.begin(TrialSpec(4, {}, "any", study_seed=7)).n_begun = 1
+    repeats([MemoryPeakMeasured(12, 0.0, 1)])
+    repeats([FinishedOutcome(12, 0.0, 0.5)])
+    assert isinstance(events[-1], InterruptedOutcome)
+
+
 def test_equal_values_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert finished(run(open_function(lambda: 0.5), make_spec(tmp_path))).value == 0.5
     assert "study.repeats=3: all repeats of a trial have the same value" in caplog.text
+
+
+def test_a_report_looks_at_no_step_that_waits_for_other_repeats() -> None:
+    progress = RepeatsProgress(trial=0, n_repeats=2, metric="loss")
+    n_steps, n_lines = 500, 0
+
+    def count(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal n_lines
+        n_lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        made = [progress.take(r, s, {"train_loss": 1.0}) for r in (0, 1) for s in range(n_steps)]
+    finally:
+        sys.settrace(before)
+    assert [report.step for reports in made for report in reports] == [*range(n_steps)]
+    assert n_lines < 100 * n_steps
 
 
 def test_a_repeat_that_ended_counts_with_its_last_value() -> None:

@@ -7,6 +7,7 @@ standard error of the study's. The trial's value is the mean of its repeats' val
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
 import shutil
@@ -68,11 +69,15 @@ class RepeatsProgress:
     """The latest value of each metric, by repeat."""
     _pending: dict[int, dict[int, dict[str, float]]] = field(default_factory=dict)
     """Metrics by step and repeat that some repeats have not reached."""
+    _pending_steps: list[int] = field(default_factory=list)
+    """The steps of `_pending`, as a heap, so that a report need not look at all of them."""
 
     def take(self, repeat: int, step: int, metrics: Mapping[str, float]) -> list[MetricsReported]:
         """Take a report of a repeat; return the trial's reports that are complete now."""
         self._last_steps[repeat] = max(step, self._last_steps.get(repeat, -1))
         self._latest.setdefault(repeat, {}).update(metrics)
+        if step not in self._pending:
+            heapq.heappush(self._pending_steps, step)
         by_repeat = self._pending.setdefault(step, {})
         by_repeat.setdefault(repeat, {}).update(metrics)
         return self._complete()
@@ -105,6 +110,8 @@ class RepeatsProgress:
         steps = [outcome.step for outcome in ended if isinstance(outcome, PrunedOutcome)]
         if steps:
             return PrunedOutcome(self.trial, now, max(steps), mean)
+        if len(values) < self.n_repeats:
+            return InterruptedOutcome(self.trial, now, "the sweep stopped before its last repeats")
         return FinishedOutcome(self.trial, now, mean, values)
 
     def has_equal_values(self) -> bool:
@@ -115,14 +122,18 @@ class RepeatsProgress:
     def _complete(self) -> list[MetricsReported]:
         """Return the reports of steps that all repeats have reached, and forget these values."""
         means: StepMeans = defaultdict(dict)
-        for step, by_repeat in sorted(self._pending.items()):
+        training = {*range(self.n_repeats)} - {*self.outcomes}
+        reached = min((self._last_steps.get(r, -1) for r in training), default=math.inf)
+        while self._pending_steps and (step := self._pending_steps[0]) <= reached:
+            by_repeat = self._pending[step]
             for name in dict.fromkeys(name for own in by_repeat.values() for name in own):
                 if all(self._has_reached(r, step, name) for r in range(self.n_repeats)):
                     means[step] |= self._mean(name, by_repeat)
                     for own in by_repeat.values():
                         own.pop(name, None)
-            if not any(by_repeat.values()):
-                del self._pending[step]
+            if any(by_repeat.values()):
+                break  # a repeat that is at this step may report more there
+            del self._pending[heapq.heappop(self._pending_steps)]
         now = time.time()
         return [MetricsReported(self.trial, now, step, metrics) for step, metrics in means.items()]
 

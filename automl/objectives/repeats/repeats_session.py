@@ -30,6 +30,7 @@ from automl.record.disk import make_folder, write_atomically
 from automl.record.study_files import REPEAT_RESULT_FILE
 from automl.trial import (
     FinishedOutcome,
+    InterruptedOutcome,
     MetricsReported,
     ObjectiveSession,
     OnEvent,
@@ -85,8 +86,8 @@ class _RepeatCall:
     def advance(self) -> None:
         """Let the call run until its next report or its end. Raises what the call raised."""
         if not self.has_begun:
-            self.has_begun = True
             self._thread.start()
+            self.has_begun = True
         for put_back in self._random:
             put_back()
         self._may_run.release()
@@ -159,11 +160,19 @@ class RepeatsSession:
         line: SweepChannel | None = None,
     ) -> None:
         """Carry out one trial; its last event is its outcome. Raises what `on_event` raised."""
-        events = RepeatEvents(self._rules, lambda taken: _pass_singly(taken, on_event))
+        dissolved: list[TrialEvent] = []
+
+        def pass_on(taken: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+            dissolved.extend(event for event in taken if _is_dissolved(event))
+            return {} if dissolved else _pass_singly(taken, on_event)
+
         with self._isolation():
+            events = RepeatEvents(self._rules, pass_on)
             feed = RepeatsFeed(_SingleTrialFeed(spec), self._rules.n_repeats, events)
-            if not self._trains_together(feed, placement, events):
-                self._run_in_turn(spec, placement, events, line)
+            if self._trains_together(feed, placement, events) and not dissolved:
+                return
+            dissolved.clear()
+            self._run_in_turn(spec, placement, events, line)
 
     def run_pack(self, feed: TrialSource, placement: Placement, on_events: OnEvents) -> None:
         """Train the feed's trials together with all their repeats, or else one after another."""
@@ -269,6 +278,11 @@ class RepeatsSession:
 
 def _no_isolation() -> AbstractContextManager[None]:
     return nullcontext()
+
+
+def _is_dissolved(event: TrialEvent) -> bool:
+    """Return whether an event ends a trial whose pack broke, so that its repeats go on in turn."""
+    return isinstance(event, InterruptedOutcome) and event.pack_dissolved
 
 
 def _goes_on(call: _RepeatCall, trial: RepeatedTrial) -> bool:
