@@ -91,33 +91,33 @@ def _importance_chart(found: Sequence[ParamImportance]) -> str:
     shown = found[:12]
     chart = Chart(
         "importance of params",
-        height=44 + 24 * len(shown),
-        left=150,
-        right=120,
+        width=420,
+        height=54 + 24 * len(shown),
+        left=120,
+        right=126,
         x=Axis(0.0, max(i.high for i in shown) or 1.0),
     )
     for row, i in enumerate(shown):
         top = chart.top + 24 * row
-        chart.add_text(chart.left - 8, top + 15, short_text(i.name, 20), "tick", "end")
+        chart.add_text(chart.left - 8, top + 15, short_text(i.name, 16), "tick", "end")
         width = chart.x_at(i.share) - chart.left
         chart.add_rectangle(chart.left, top + 4, width, 14, "bar", f"{i.name}: {i.share:.0%}")
-        chart.add_path(f"M{chart.x_at(i.low):.1f} {top + 20}H{chart.x_at(i.high):.1f}", "whisker")
+        low, high = chart.x_at(i.low), chart.x_at(i.high)
+        ends = f"M{low:.1f} {top + 7}v8M{high:.1f} {top + 7}v8"
+        chart.add_path(f"M{low:.1f} {top + 11}H{high:.1f}{ends}", "whisker")
         figures = f"{i.share:.2f} ({i.low:.2f} to {i.high:.2f})"
         chart.add_text(chart.width - chart.right + 8, top + 15, figures)
-    chart.add_text(
-        chart.left,
-        chart.height - 8,
-        "importance from 0 to 1; the line: its range if the trials are drawn anew",
-        "label",
-    )
-    return chart.svg()
+    anew = "thin line: its range if the trials are drawn anew"
+    chart.add_text(8, chart.height - 24, "importance from 0 to 1;", "label")
+    chart.add_text(8, chart.height - 8, anew, "label")
+    return chart.svg("small")
 
 
 def _slice_chart(data: StudyData, scale: ParamScale, edges: Sequence[RangeEdge]) -> str:
     metric, trials = data.record.metric, [t for t in data.valued if scale.name in t.params]
     axis = value_axis([t.value or 0.0 for t in trials], metric.direction)
     x = Axis(scale.low, scale.high, scale.is_log) if scale.is_number else Axis(0.0, 1.0)
-    chart = Chart(f"{metric.name} by {scale.name}", width=420, height=230, x=x, y=axis)
+    chart = Chart(f"{metric.name} by {scale.name}", width=420, height=230, right=22, x=x, y=axis)
     ticks = None
     if not scale.is_number:
         n = len(scale.categories)
@@ -176,7 +176,9 @@ def path_section(data: StudyData) -> ReportSection | None:
     )
     note = (
         "A forest that learned the trials' values says this; it explains "
-        f"{path.fit:.0%} of their order."
+        f"{path.fit:.0%} of their order. It predicts what each change brings on this way; the "
+        "importances compare the best tenth with all other trials, so the two may rank params "
+        "differently."
     )
     most = max(*gains, 1e-300)
     changes = [
@@ -235,7 +237,7 @@ def _parallel_chart(data: StudyData, n_best: int) -> str:
     ranked = [t for t in data.record.ranking() if t.value is not None and math.isfinite(t.value)]
     axis = value_axis([t.value or 0.0 for t in ranked], data.record.metric.direction)
     chart = Chart(
-        "trials over params", width=1000, height=340, left=50, right=70, top=36, bottom=34
+        "trials over params", width=1000, height=340, left=50, right=70, top=46, bottom=34
     )
     n = len(scales) + 1
     places = [chart.left + i * (chart.width - chart.left - chart.right) / (n - 1) for i in range(n)]
@@ -270,13 +272,13 @@ def _parallel_chart(data: StudyData, n_best: int) -> str:
         anchor = "start" if i == 0 else "end" if i == n - 1 else "middle"
         scale = scales[i] if i < len(scales) else axis
         shown = short_text(name, 110 // n + 3) + " (log)" * scale.is_log
-        chart.add_text(x, chart.top - 16, shown, "label", anchor)
+        chart.add_text(x, chart.top - 28, shown, "label", anchor)
         if isinstance(scale, ParamScale) and 0 < len(scale.categories) <= MAX_LABELS:
             for place, category in enumerate(scale.categories):
                 y = base - (place + 0.5) / len(scale.categories) * inner + 4
                 chart.add_text(x + 5, y, short_text(str(category), 14))
             continue
-        chart.add_text(x, chart.top - 3, ends[1], "tick", anchor)
+        chart.add_text(x, chart.top - 7, ends[1], "tick", anchor)
         chart.add_text(x, base + 14, ends[0], "tick", anchor)
     return chart.svg("wide parallel")
 

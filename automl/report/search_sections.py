@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
 from automl.report.findings import (
+    RangeEdge,
     RungAgreement,
     best_so_far,
     comparable_trials,
+    range_edges,
     rung_agreements,
     search_gain,
 )
@@ -97,6 +99,15 @@ def _baseline_sentences(data: StudyData) -> list[str]:
     ]
 
 
+def _edges_sentence(edges: Sequence[RangeEdge]) -> str:
+    names = " and ".join(edge.name for edge in edges)
+    overrides = " ".join(edge.override for edge in edges)
+    where = (
+        "lies at the edge of its range" if len(edges) == 1 else "lie at the edges of their ranges"
+    )
+    return f"The best {names} {where}: {overrides} would look beyond."
+
+
 def verdict_section(data: StudyData) -> ReportSection:
     """Return the section with the best value, what was gained, and whether more would help."""
     record, valued = data.record, data.valued
@@ -113,6 +124,8 @@ def verdict_section(data: StudyData) -> ReportSection:
     ]
     sentences += _gain_sentences(data, valued)
     sentences += _baseline_sentences(data)
+    if edges := range_edges(data, best):
+        sentences.append(_edges_sentence(edges))
     sentences.append(f"Trials: {shown}.")
     rows = [
         (
@@ -360,6 +373,7 @@ def _rung_sentence(rung: RungAgreement) -> str:
     else:
         meaning = "so a good trial may have been stopped there now and then"
     return (
-        f"Among the {rung.n_compared} trials that finished, the order at step {rung.step} agrees "
-        f"with the order at the end by {rung.correlation:.2f} (1: fully, 0: not at all), {meaning}."
+        f"Among the {rung.n_compared} trials that finished, the rank correlation of the order at "
+        f"step {rung.step} with the order at the end is {rung.correlation:.2f} (1: the same order, "
+        f"0: no relation), {meaning}."
     )

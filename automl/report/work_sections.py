@@ -242,9 +242,11 @@ def failures_section(data: StudyData) -> ReportSection | None:
     if causes:
         n_failed = sum(n for n, *_ in causes)
         n, cause, first = causes[0]
+        share = "" if n == n_failed else f", {n} of them"
+        place = "" if n == 1 else "first "
         sentences.append(
-            f"{n_failed} of {len(data.ended)} trials failed, {n} of them by: "
-            f"{fit_line(cause, 200)} (first in trial {first})."
+            f"{n_failed} of {len(data.ended)} trials failed{share} by {fit_line(cause, 200)} "
+            f"({place}in trial {first})."
         )
     if n_large:
         sentences.append(f"{n_large} trials fit on no device and got no value.")
