@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,7 +45,7 @@ from automl.trial import (
     Verdict,
     single_event_handler,
 )
-from automl.trial.session_protocols import LoggingRedirect, NoLoggingRedirect
+from automl.trial.session_protocols import LoggingRedirect, NoLoggingRedirect, NoTrialIsolation
 
 if TYPE_CHECKING:
     from automl.models.networks.network_estimator import NetworkEstimator
@@ -128,7 +127,7 @@ class TrainingSession:
         self._devices = _TorchDevices()
         self._peaks = MemoryPeakMeter()
         self._caps = MemoryCaps()
-        self._isolation: TrialIsolation = _NoIsolation()
+        self._isolation: TrialIsolation = NoTrialIsolation()
         self._unpackable_keys: set[PackKey] = set()
         """Keys of trials that could not train together."""
 
@@ -313,15 +312,6 @@ class TrainingSession:
             returned = record.take_final_report(returned)
         record.write()
         return returned
-
-
-class _NoIsolation:
-    """A `TrialIsolation` for trials that need none."""
-
-    process_is_reusable = True
-
-    def __call__(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 class _PeekedFeed:

@@ -235,6 +235,15 @@ class LoggingRedirect(Protocol):
         """
 
 
+class NoTrialIsolation:
+    """A `TrialIsolation` for trials that need none."""
+
+    process_is_reusable = True
+
+    def __call__(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class NoLoggingRedirect:
     """A `LoggingRedirect` that redirects nothing, for the package's own objectives."""
 

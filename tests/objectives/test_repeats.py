@@ -6,6 +6,7 @@ import logging
 import random
 import statistics
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -201,6 +202,19 @@ def test_a_trial_stopped_before_its_last_repeats_is_not_finished() -> None:
     repeats([MemoryPeakMeasured(12, 0.0, 1)])
     repeats([FinishedOutcome(12, 0.0, 0.5)])
     assert isinstance(events[-1], InterruptedOutcome)
+
+
+def test_a_generator_that_takes_no_state_ends_all_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(state: object) -> None:
+        raise RuntimeError("CUDA error: the device is gone")
+
+    before = threading.active_count()
+    monkeypatch.setattr(random, "setstate", refuse)
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        run(open_function(draw), make_spec(tmp_path))
+    assert threading.active_count() == before
 
 
 def test_equal_values_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -44,6 +44,7 @@ from automl.trial import (
     Verdict,
     single_event_handler,
 )
+from automl.trial.session_protocols import NoTrialIsolation
 
 _MAX_REPORTS = 10_000
 """The newest reports that the result of a repeat keeps, as many as a `last.pt` does."""
@@ -80,7 +81,6 @@ class _RepeatCall:
         self._may_run, self._waits = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._error: BaseException | None = None
-        self._random: Sequence[Callable[[], object]] = ()
         self.has_begun = self.has_ended = False
 
     def advance(self) -> None:
@@ -88,11 +88,8 @@ class _RepeatCall:
         if not self.has_begun:
             self._thread.start()
             self.has_begun = True
-        for put_back in self._random:
-            put_back()
         self._may_run.release()
         self._waits.acquire()
-        self._random = _random_states()
         if self.has_ended:
             self._thread.join()
         if self._error is not None:
@@ -113,8 +110,11 @@ class _RepeatCall:
         is_report = isinstance(event, MetricsReported) and self._metric in event.metrics
         if not is_report or threading.current_thread() is not self._thread:
             return verdict
+        states = _random_states()
         self._waits.release()
         self._may_run.acquire()
+        for put_back in states:
+            put_back()
         return self._get_verdict()
 
 
@@ -149,8 +149,8 @@ class RepeatsSession:
         `isolates` says that trials run user code in this process.
         """
         self._session, self._rules, self._train_together = session, rules, train_together
-        self._isolates, self._isolation = isolates, _no_isolation
-        self._is_reusable: Callable[[], bool] = lambda: True
+        self._isolates = isolates
+        self._isolation: TrialIsolation = NoTrialIsolation()
 
     def run(
         self,
@@ -185,7 +185,7 @@ class RepeatsSession:
         while spec is not None:
             with self._isolation():
                 self._run_in_turn(spec, placement, events, None)
-            spec = feed.next() if self._is_reusable() else None
+            spec = feed.next() if self._isolation.process_is_reusable else None
 
     def _trains_together(
         self, feed: RepeatsFeed, placement: Placement, events: RepeatEvents
@@ -267,17 +267,13 @@ class RepeatsSession:
     def keep_apart(self, apart: TrialIsolation) -> None:
         """Use `apart` around all repeats of a trial; they run in threads of its."""
         if self._isolates:
-            self._isolation, self._is_reusable = apart, lambda: apart.process_is_reusable
+            self._isolation = apart
 
     def give_back_memory(self) -> None:
         self._session.give_back_memory()
 
     def close(self) -> None:
         self._session.close()
-
-
-def _no_isolation() -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 def _is_dissolved(event: TrialEvent) -> bool:
