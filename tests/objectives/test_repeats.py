@@ -217,6 +217,23 @@ def test_a_generator_that_takes_no_state_ends_all_repeats(
     assert threading.active_count() == before
 
 
+def test_the_memory_of_programs_that_repeat_a_trial_adds_up() -> None:
+    peaks: list[int] = []
+
+    def take(taken: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        peaks.extend(e.peak_bytes for e in taken if isinstance(e, MemoryPeakMeasured))
+        return {}
+
+    rules = RepeatRules(3, "loss", Direction.minimize, are_programs=True)
+    repeats = RepeatEvents(rules, take)
+    repeats.begin(TrialSpec(4, {}, "any", study_seed=7)).n_begun = 3
+    for number, size in ((12, 5), (13, 7), (12, 6)):
+        repeats([MemoryPeakMeasured(number, 0.0, size)])
+    repeats([FinishedOutcome(12, 0.0, 0.5)])
+    repeats([MemoryPeakMeasured(14, 0.0, 8)])
+    assert peaks == [5, 12, 13, 15]
+
+
 def test_equal_values_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert finished(run(open_function(lambda: 0.5), make_spec(tmp_path))).value == 0.5

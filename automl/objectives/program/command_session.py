@@ -88,7 +88,8 @@ def open_session(setup: CommandSetup) -> ObjectiveSession:
     session = CommandSession(setup)
     if setup.repeats == 1:
         return session
-    return RepeatsSession(session, RepeatRules(setup.repeats, setup.metric, setup.direction))
+    rules = RepeatRules(setup.repeats, setup.metric, setup.direction, are_programs=True)
+    return RepeatsSession(session, rules)
 
 
 class CommandSession:

@@ -162,6 +162,8 @@ class RepeatRules:
     n_repeats: int
     metric: str
     direction: Direction
+    are_programs: bool = False
+    """Each repeat is a program, whose memory peak is its own and not that of the process."""
 
 
 @dataclass
@@ -173,6 +175,8 @@ class RepeatedTrial:
     n_begun: int = 0
     best_steps: dict[int, int] = field(default_factory=dict)
     """The step of the newest `best.pt` of each repeat, as far as this process knows."""
+    peaks_bytes: dict[int, int] = field(default_factory=dict)
+    """The memory peak of each repeat that trains, if repeats are programs: they add up."""
 
     @property
     def has_ended(self) -> bool:
@@ -224,12 +228,16 @@ class RepeatEvents:
         number = trial.spec.number
         match event:
             case TrialOutcome():
+                trial.peaks_bytes.pop(repeat, None)
                 self._pass_on(trial.progress.end(repeat, event))
                 if trial.has_ended:
                     self._end(trial)
                 return
             case CheckpointWritten(kind=CheckpointKind.BEST):
                 trial.best_steps[repeat] = event.step
+            case MemoryPeakMeasured() if self._rules.are_programs:
+                trial.peaks_bytes[repeat] = event.peak_bytes
+                event = replace(event, peak_bytes=sum(trial.peaks_bytes.values()))
             case MemoryPeakMeasured():  # the lanes of a trial are one to the sweep
                 event = replace(event, n_lanes=max(1, event.n_lanes // self._rules.n_repeats))
         if repeat and isinstance(event, CheckpointWritten | ValuesLogged):
