@@ -245,7 +245,7 @@ def failures_section(data: StudyData) -> ReportSection | None:
         share = "" if n == n_failed else f", {n} of them"
         place = "" if n == 1 else "first "
         sentences.append(
-            f"{n_failed} of {len(data.ended)} trials failed{share} by {fit_line(cause, 200)} "
+            f"{n_failed} of {len(data.ended)} trials failed{share} with {fit_line(cause, 200)} "
             f"({place}in trial {first})."
         )
     if n_large:
