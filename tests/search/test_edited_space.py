@@ -20,7 +20,7 @@ from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
-from automl.search.search_space import parse_space
+from automl.search.search_space import EnqueuedPoint, parse_space
 from automl.search.study import AskedTrial, Study
 from automl.trial import Params, StudyEdited
 from tests.record.every_event import events_of
@@ -189,6 +189,19 @@ def test_a_grid_goes_over_the_new_combinations_and_repeats_none(studies: Studies
     all_params = [*(trial.params for trial in first), *later]
     assert len(all_params) == 12
     assert len({json.dumps(params, sort_keys=True) for params in all_params}) == 12
+
+
+def test_a_grid_that_is_edited_repeats_none_though_others_were_enqueued(studies: Studies) -> None:
+    entries = {"depth": {"low": 1, "high": 3}}
+    study = studies.open(entries=entries, sampler=GridSampler())
+    tried = [ask(study).params["depth"]]
+    study.enqueue([EnqueuedPoint({"depth": depth}, f"a-request:{depth}") for depth in (1, 2)])
+    after = {"depth": {"low": 1, "high": 4}}
+    event = edit(entries, after, 3)
+    study.edit(studies.rules(entries=after, sampler=GridSampler(), edits=[event]))
+    while (trial := study.ask()) is not None:
+        tried.append(trial.params["depth"])
+    assert sorted(map(str, tried)) == ["1", "2", "3", "4"]
 
 
 def test_cmaes_learns_from_the_trials_inside_the_new_ranges_alone(studies: Studies) -> None:
