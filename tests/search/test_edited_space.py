@@ -15,6 +15,7 @@ from automl.record.event_log import EventLog, read_edits
 from automl.record.study_record import fold_events
 from automl.search.edited_space import SpaceHistory
 from automl.search.samplers.cmaes import CMAES
+from automl.search.samplers.gp import GPSampler
 from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
@@ -36,6 +37,7 @@ LEARNING = {
     "tpe-alone": TPE(n_startup_trials=4, multivariate=False),
     "tpe-group": TPE(n_startup_trials=4, group=True),
     "cmaes": CMAES(population_size=4),
+    "gp": GPSampler(n_startup_trials=4),
 }
 SAMPLERS: dict[str, Sampler] = {
     "random": IndependentSampler(),
@@ -202,6 +204,24 @@ def test_a_grid_that_is_edited_repeats_none_though_others_were_enqueued(studies:
     while (trial := study.ask()) is not None:
         tried.append(trial.params["depth"])
     assert sorted(map(str, tried)) == ["1", "2", "3", "4"]
+
+
+def test_gp_learns_that_an_earlier_trial_lies_outside_the_new_range(studies: Studies) -> None:
+    """If such trials counted as the middle of the range, all values would seem to lie there."""
+    before, after = {"x": {"low": 0.0, "high": 1.0}}, {"x": {"low": 0.5, "high": 1.0}}
+    study = studies.open(entries=before, enqueue=[{"x": n / 20} for n in range(21)])
+    for n in range(21):
+        x = float(str(ask(study).params["x"]))
+        finish(study, n, (x - 0.6) ** 2)
+    event = edit(before, after, 21)
+    study.edit(studies.rules(entries=after, sampler=GPSampler(), edits=[event]))
+    proposed = []
+    for n in range(21, 25):
+        params = ask(study).params
+        parse_space(after).check(params)
+        proposed.append(abs(float(str(params["x"])) - 0.6))
+        finish(study, n, proposed[-1] ** 2)
+    assert min(proposed[:2]) < 0.01
 
 
 def test_cmaes_learns_from_the_trials_inside_the_new_ranges_alone(studies: Studies) -> None:

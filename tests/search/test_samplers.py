@@ -255,6 +255,14 @@ def test_auto_is_gp_and_where_kinds_share_the_trials_tpe(studies: Studies) -> No
     assert asked == run(studies.open(sampler=GPSampler(), directory=studies.directory / "gp"), 14)
 
 
+def test_cmaes_draws_each_step_of_whole_numbers_about_equally_often(studies: Studies) -> None:
+    """Whole numbers must not be rounded before they are put on a step: 1 and 3 are no values."""
+    entries = {"n": {"low": 0, "high": 4, "step": 2}, "x": {"low": 0.0, "high": 1.0}}
+    study = studies.open(entries=entries, sampler=CMAES(sigma=1.0))
+    drawn = [ask(study).params["n"] for _ in range(120)]
+    assert min(drawn.count(n) for n in (0, 2, 4)) > 25
+
+
 def test_cmaes_needs_a_number(studies: Studies) -> None:
     entries = {"optimizer": {"choices": ["sgd", "adam"]}, "depth": {"low": 3, "high": 3}}
     with pytest.raises(ConfigError, match="sampler=cmaes needs at least one param that is a range"):
