@@ -106,6 +106,21 @@ class RangeDomain:
         return isinstance(self.low, int)
 
     @property
+    def spacing(self) -> int | float | None:
+        """The distance between neighbouring values, before a log scale; None: any float."""
+        return 1 if self.step is None and self.is_integer else self.step
+
+    @property
+    def n_values(self) -> float:
+        """The number of values, which may be infinite."""
+        return round((self.high - self.low) / self.spacing) + 1 if self.spacing else math.inf
+
+    def all_values(self) -> tuple[ParamValue, ...]:
+        """Return the values of a range that has finitely many, in order."""
+        assert self.spacing is not None, "a range of floats without a step has no list of values"
+        return tuple(self.cast(self.low + k * self.spacing) for k in range(int(self.n_values)))
+
+    @property
     def ends(self) -> tuple[ParamValue, ...]:
         return (self.low, self.high)
 
@@ -131,13 +146,20 @@ class RangeDomain:
         if share in (0, 1):  # powers and logarithms would miss the ends by rounding
             return self.cast(self.high if share else self.low)
         if self.log:
-            return self._nearest(self.low * (self.high / self.low) ** share)
-        return self._nearest(self.low + (self.high - self.low) * share)
+            return self.nearest(self.low * (self.high / self.low) ** share)
+        return self.nearest(self.low + (self.high - self.low) * share)
 
-    def _nearest(self, value: float) -> ParamValue:
-        if self.is_integer and self.step is None:
-            return round(value)
-        return self.cast(value)
+    def share(self, value: float) -> float:
+        """Return which fraction `at` turns into a value; outside the range it is not in 0 to 1."""
+        low, high, place = float(self.low), float(self.high), float(value)
+        if self.log:
+            low, high, place = math.log(low), math.log(high), math.log(place)
+        return (place - low) / (high - low) if high > low else 0.0
+
+    def nearest(self, value: float) -> ParamValue:
+        """Return the value of the range that is nearest to a number."""
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.is_integer and self.step is None else self.cast(value)
 
     def plain(self) -> dict[str, Any]:
         return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from automl.record.studies import read_study
 from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
 from automl.search.samplers.by_optuna import complete_params
-from automl.search.samplers.memory_wall import unit_position
 from automl.search.search_space import SearchSpace
 from automl.trial import Direction, Params, ParamValue
 
@@ -191,12 +190,13 @@ def _distance(space: SearchSpace, one: Params, other: Params) -> float:
     """Return the largest difference of a param, as a share of its range; choices differ by 1."""
     differences = [float(one.keys() != other.keys())]
     for name in one.keys() & other.keys():
-        param = space[name]
-        if isinstance(param.domain, RangeDomain):
-            apart = unit_position(param, one[name]) - unit_position(param, other[name])
-            differences.append(abs(apart))
+        domain, a, b = space[name].domain, one[name], other[name]
+        if isinstance(domain, RangeDomain):
+            assert isinstance(a, int | float)
+            assert isinstance(b, int | float)
+            differences.append(abs(domain.share(a) - domain.share(b)))
         else:
-            differences.append(float(one[name] != other[name]))
+            differences.append(float(a != b))
     return max(differences)
 
 
@@ -220,14 +220,9 @@ def fit_into_space(
                 return None
             if not (isinstance(domain, RangeDomain) and isinstance(value, int | float)):
                 continue
-            value = _nearest(domain, value)
+            value = domain.nearest(value)
         found[param.name] = domain.cast(value)
     return found if any(space[name].is_searched for name in found) else None
-
-
-def _nearest(domain: RangeDomain, value: float) -> ParamValue:
-    value = min(max(value, domain.low), domain.high)
-    return domain.cast(round(value) if domain.is_integer and domain.step is None else value)
 
 
 def _compares(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:

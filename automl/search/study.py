@@ -360,8 +360,9 @@ class Study:
 
     def _propose_from(self, space: SearchSpace) -> ParamsProposer:
         """Return what proposes trials of the space. Raises ConfigError."""
-        n_earlier = min(self._history.n_earlier, self.n_asked)
-        earlier = [self._history.as_present(n, self.params(n)) for n in range(n_earlier)]
+        numbers = set(range(min(self._history.n_earlier, self.n_asked)))
+        numbers -= {*self.by_request.values()}  # `ask` does not count these trials
+        earlier = [self._history.as_present(n, self.params(n)) for n in sorted(numbers)]
         first = (*self._earlier.points, *self._rules.portfolio)
         rules = replace(self._rules, portfolio=first)
         return rules.proposer(space, self._config, earlier, self._open_for_sampler)

@@ -21,8 +21,8 @@ from typing import Any
 
 from automl.admission.refusals import excess_after_out_of_memory
 from automl.config import StudyConfig
+from automl.search.domains import RangeDomain
 from automl.search.pruners.none import NoPruner
-from automl.search.samplers.memory_wall import unit_position
 from automl.search.samplers.tpe import TPE
 from automl.search.search_space import parse_space
 from automl.search.study import Study
@@ -88,7 +88,8 @@ def room_bytes() -> int:
 
 
 def loss(params: Params, best: Mapping[str, float]) -> float:
-    at = {param.name: unit_position(param, params[param.name]) for param in SPACE.params}
+    ranges = {p.name: p.domain for p in SPACE.params if isinstance(p.domain, RangeDomain)}
+    at = {name: span.share(float(params[name] or 0)) for name, span in ranges.items()}
     return sum((at[name] - least) ** 2 for name, least in best.items())
 
 

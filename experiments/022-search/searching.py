@@ -83,7 +83,7 @@ class Measured:
     setting: str
     seed: int
     best_after: list[float]
-    """The best value after each trial."""
+    """The best value after each of the numbers of trials in MARKS, then after all."""
     full_from: int
     """The first trial from which on a pack was always full; the number of trials if never."""
     ask_seconds: float
@@ -96,7 +96,7 @@ def run_study(job: Job, studies: Path) -> Measured:
     known = problem(job.problem, studies)
     run = run_optunas if job.sampler in OPTUNAS else run_ours
     values, n_pending, seconds = run(job, known)
-    best = list(itertools.accumulate(values, min))
+    best = [min(values[:n]) for n in (*MARKS, None)]
     short = [i for i, n in enumerate(n_pending) if n < min(PACK, job.n_trials - i)]
     full_from = max(short, default=-1) + 1
     return Measured(job.problem, job.setting, job.seed, best, full_from, seconds / job.n_trials)
@@ -226,8 +226,9 @@ def rank(
     mark: int,
 ) -> float:
     """Return the rank of a setting in one study, 1 for the best; equals share theirs."""
-    values = [by[problem, one, seed].best_after[mark - 1] for one in settings]
-    mine = by[problem, setting, seed].best_after[mark - 1]
+    place = MARKS.index(mark)
+    values = [by[problem, one, seed].best_after[place] for one in settings]
+    mine = by[problem, setting, seed].best_after[place]
     return sum(v < mine for v in values) + (sum(v == mine for v in values) + 1) / 2
 
 

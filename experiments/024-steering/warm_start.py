@@ -30,6 +30,9 @@ from automl.search.study import Study
 from automl.search.study_identity import StudyIdentity, StudyRules
 from automl.trial import FinishedOutcome, Params
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "022-search"))
+from problems import hartmann
+
 N_COLD = 50
 N_MAX = 100
 SHIFT = 0.05
@@ -95,29 +98,6 @@ def ackley(u: Sequence[float]) -> float:
     return -20 * math.exp(-0.2 * root) - math.exp(waves) + 20 + math.e
 
 
-_A = np.array(
-    [
-        [10, 3, 17, 3.5, 1.7, 8],
-        [0.05, 10, 17, 0.1, 8, 14],
-        [3, 3.5, 1.7, 10, 17, 8],
-        [17, 8, 0.05, 10, 0.1, 14],
-    ]
-)
-_P = 1e-4 * np.array(
-    [
-        [1312, 1696, 5569, 124, 8283, 5886],
-        [2329, 4135, 8307, 3736, 1004, 9991],
-        [2348, 1451, 3522, 2883, 3047, 6650],
-        [4047, 8828, 8732, 5743, 1091, 381],
-    ]
-)
-
-
-def hartmann(u: Sequence[float]) -> float:
-    inner = (_A * (np.array(u) - _P) ** 2).sum(axis=1)
-    return -float(np.array([1.0, 1.2, 3.0, 3.2]) @ np.exp(-inner))
-
-
 def rastrigin(u: Sequence[float]) -> float:
     x = [4 * (v - 0.45) for v in u]
     return sum(v * v - 3 * math.cos(2 * math.pi * v) + 3 for v in x)
@@ -151,7 +131,7 @@ FUNCTIONS = (
     Function("Rosenbrock", linear("a", "b"), valley),
     Function("Branin", linear("a", "b"), branin),
     Function("Ackley, 4 params", linear(*"abcd"), ackley),
-    Function("Hartmann, 6 params", linear(*"abcdef"), hartmann),
+    Function("Hartmann, 6 params", linear(*"abcdef"), lambda u: hartmann(np.array(u))),
     Function("Rastrigin, 3 params", linear(*"abc"), rastrigin),
     Function("steps, 6 params", linear(*"abcdef"), steps),
     Function("training", TUNING, training),

@@ -15,12 +15,13 @@ from automl.record.event_log import EventLog, read_edits
 from automl.record.study_record import fold_events
 from automl.search.edited_space import SpaceHistory
 from automl.search.samplers.cmaes import CMAES
+from automl.search.samplers.gp import GPSampler
 from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
-from automl.search.search_space import parse_space
+from automl.search.search_space import EnqueuedPoint, parse_space
 from automl.search.study import AskedTrial, Study
 from automl.trial import Params, StudyEdited
 from tests.record.every_event import events_of
@@ -36,6 +37,7 @@ LEARNING = {
     "tpe-alone": TPE(n_startup_trials=4, multivariate=False),
     "tpe-group": TPE(n_startup_trials=4, group=True),
     "cmaes": CMAES(population_size=4),
+    "gp": GPSampler(n_startup_trials=4),
 }
 SAMPLERS: dict[str, Sampler] = {
     "random": IndependentSampler(),
@@ -189,6 +191,37 @@ def test_a_grid_goes_over_the_new_combinations_and_repeats_none(studies: Studies
     all_params = [*(trial.params for trial in first), *later]
     assert len(all_params) == 12
     assert len({json.dumps(params, sort_keys=True) for params in all_params}) == 12
+
+
+def test_a_grid_that_is_edited_repeats_none_though_others_were_enqueued(studies: Studies) -> None:
+    entries = {"depth": {"low": 1, "high": 3}}
+    study = studies.open(entries=entries, sampler=GridSampler())
+    tried = [ask(study).params["depth"]]
+    study.enqueue([EnqueuedPoint({"depth": depth}, f"a-request:{depth}") for depth in (1, 2)])
+    after = {"depth": {"low": 1, "high": 4}}
+    event = edit(entries, after, 3)
+    study.edit(studies.rules(entries=after, sampler=GridSampler(), edits=[event]))
+    while (trial := study.ask()) is not None:
+        tried.append(trial.params["depth"])
+    assert sorted(map(str, tried)) == ["1", "2", "3", "4"]
+
+
+def test_gp_learns_that_an_earlier_trial_lies_outside_the_new_range(studies: Studies) -> None:
+    """If such trials counted as the middle of the range, all values would seem to lie there."""
+    before, after = {"x": {"low": 0.0, "high": 1.0}}, {"x": {"low": 0.5, "high": 1.0}}
+    study = studies.open(entries=before, enqueue=[{"x": n / 20} for n in range(21)])
+    for n in range(21):
+        x = float(str(ask(study).params["x"]))
+        finish(study, n, (x - 0.6) ** 2)
+    event = edit(before, after, 21)
+    study.edit(studies.rules(entries=after, sampler=GPSampler(), edits=[event]))
+    proposed = []
+    for n in range(21, 25):
+        params = ask(study).params
+        parse_space(after).check(params)
+        proposed.append(abs(float(str(params["x"])) - 0.6))
+        finish(study, n, proposed[-1] ** 2)
+    assert min(proposed[:2]) < 0.01
 
 
 def test_cmaes_learns_from_the_trials_inside_the_new_ranges_alone(studies: Studies) -> None:

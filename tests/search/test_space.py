@@ -27,6 +27,25 @@ def test_entries_become_ranges_choices_and_fixed_values() -> None:
     assert domain(None) == FixedDomain(None)
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"low": 1, "high": 300, "log": True},
+        {"low": -7, "high": 9},
+        {"low": 0, "high": 8, "step": 2},
+        {"low": 0.1, "high": 0.9, "step": 0.1},
+    ],
+)
+def test_each_value_of_a_range_lies_at_its_share_and_one_beyond_outside(entry: Any) -> None:
+    span = domain(entry)
+    assert isinstance(span, RangeDomain)
+    values = [float(str(value)) for value in span.all_values()]
+    assert len(values) == span.n_values
+    assert [span.at(span.share(value)) for value in values] == values
+    assert span.share(values[-1] + 1) > 1
+    assert span.nearest(values[-1] + 1) == span.high
+
+
 def test_integers_stay_integers_unless_one_number_is_a_float() -> None:
     whole, real = domain({"low": 2, "high": 8}), domain({"low": 2, "high": 8.0})
     assert isinstance(whole, RangeDomain)

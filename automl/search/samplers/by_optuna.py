@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from automl.search.domains import RangeDomain
-from automl.search.samplers.memory_wall import unit_position
 from automl.search.samplers.sampler import (
     ChooseValue,
     OpenSampler,
@@ -158,8 +157,8 @@ def complete_params(
 
 
 HALF_LIFE = 3
-"""The first trial is drawn near the likely values with probability 1/2, one that comes so many
-later with half of it: 2.4 trials in all (experiments/024-steering)."""
+"""Number of trials after which the probability of a trial near the likely values has halved. It
+begins at 1/2, so that 2.4 trials are near them in all (experiments/024-steering)."""
 WIDTH = 0.1
 """Standard deviation of the prior, as a share of the range (of its log scale, if it has one)."""
 CHOICE_PROBABILITY = 0.7
@@ -186,7 +185,8 @@ def choose_likely(choose: ChooseValue, n_before: int, seed: int) -> ChooseValue:
         if param.likely is None:
             return choose(param)
         if isinstance(param.domain, RangeDomain):
-            share = rng.normal(unit_position(param, param.likely), WIDTH)
+            assert isinstance(param.likely, int | float)
+            share = rng.normal(param.domain.share(param.likely), WIDTH)
             return param.domain.at(float(np.clip(share, 0.0, 1.0)))
         return param.likely if rng.random() < CHOICE_PROBABILITY else choose(param)
 

@@ -99,24 +99,17 @@ class _NumericAxis:
         return self.param.domain
 
     @property
-    def _ends(self) -> tuple[float, float]:
-        span = self._range
-        step = 1 if span.step is None and span.is_integer else span.step
-        half = 0.0 if step is None else step / 2
-        low, high = span.low - half, span.high + half
-        return (math.log(low), math.log(high)) if span.log else (low, high)
+    def _wide_range(self) -> RangeDomain:
+        half = (self._range.spacing or 0.0) / 2
+        return RangeDomain(self._range.low - half, self._range.high + half, self._range.log)
 
     def place(self, value: float) -> float:
-        low, high = self._ends
-        return ((math.log(value) if self._range.log else value) - low) / (high - low)
+        return self._wide_range.share(value)
 
     def value(self, place: float) -> ParamValue:
-        low, high = self._ends
-        number = low + place * (high - low)
-        number = math.exp(number) if self._range.log else number
-        if self._range.is_integer:
-            number = round(number)
-        return self._range.cast(min(max(number, self._range.low), self._range.high))
+        number = self._wide_range.at(place)
+        assert isinstance(number, float)
+        return self._range.nearest(number)
 
 
 class _CMAESEvolution:

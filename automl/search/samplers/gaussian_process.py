@@ -28,11 +28,11 @@ _MAX_STEPS = 40
 
 
 @dataclass(frozen=True)
-class Columns:
-    """What the columns of a point are."""
+class PointColumns:
+    """Tells which columns of points are choices, and computes distances of points by column."""
 
     are_choices: NDArray[np.bool_]
-    """Whether two different values of a column are equally far apart, whatever they are."""
+    """Whether a column is a choice, of which all different values are equally far apart."""
 
     def distances(self, points: Floats, others: Floats) -> Floats:
         """Return the squared distances by column, of shape (n_columns, n_points, n_others)."""
@@ -47,7 +47,7 @@ class Columns:
 class GaussianProcess:
     """A fitted process: the values at its points, and what it expects elsewhere."""
 
-    columns: Columns
+    columns: PointColumns
     points: Floats
     """The points that were seen, of shape (n_points, n_columns)."""
     values: Floats
@@ -70,7 +70,7 @@ class GaussianProcess:
         shares = np.maximum(1.0 - np.square(explained).sum(0), 1e-12)
         return covariances.T @ self.solved, np.sqrt(self.variance * shares)
 
-    def believing(self, points: Floats) -> GaussianProcess:
+    def with_expected_at(self, points: Floats) -> GaussianProcess:
         """Return the process that has also seen, at `points`, the values that it expects there."""
         import numpy as np
 
@@ -86,7 +86,7 @@ class GaussianProcess:
         return np.tensordot(self.weights, self.columns.distances(self.points, points), 1)
 
 
-def fit_process(columns: Columns, points: Floats, values: Floats) -> GaussianProcess:
+def fit_process(columns: PointColumns, points: Floats, values: Floats) -> GaussianProcess:
     """Return the most likely process of mean 0 that has `values` at `points`."""
     import numpy as np
     from scipy.optimize import minimize
@@ -98,7 +98,7 @@ def fit_process(columns: Columns, points: Floats, values: Floats) -> GaussianPro
     spreads = np.array([LENGTH_SPREAD] * n_columns + [NOISE_SPREAD])
 
     def loss(logs: Floats) -> tuple[float, Floats]:
-        value, slopes = _unlikelihood(distances, values, logs)
+        value, slopes = _negative_log_likelihood(distances, values, logs)
         off = (logs - start) / spreads
         return value + 0.5 * float(off @ off), slopes + off / spreads
 
@@ -110,7 +110,7 @@ def fit_process(columns: Columns, points: Floats, values: Floats) -> GaussianPro
 
 
 def _process(
-    columns: Columns,
+    columns: PointColumns,
     points: Floats,
     values: Floats,
     weights: Floats,
@@ -129,7 +129,9 @@ def _process(
     return GaussianProcess(columns, points, values, weights, noise, variance, factor, solved)
 
 
-def _unlikelihood(distances: Floats, values: Floats, logs: Floats) -> tuple[float, Floats]:
+def _negative_log_likelihood(
+    distances: Floats, values: Floats, logs: Floats
+) -> tuple[float, Floats]:
     """Return the negative logarithm of the likelihood, at its best variance, and its slopes.
 
     `logs` are the logarithms of the lengths and of the noise.

@@ -153,7 +153,7 @@ class ImprovementSearch:
             self._fitted = self._fit(trials)
         fitted = self._fitted
         others = self.space.points([trial.params for trial in trials.pending])
-        process = fitted.process.believing(others)
+        process = fitted.process.with_expected_at(others)
         least = float(process.values.min())
 
         def gains(points: Floats) -> Floats:
@@ -161,7 +161,7 @@ class ImprovementSearch:
             return found if fitted.wall is None else found - self.space.penalty(fitted.wall, points)
 
         rng = np.random.default_rng(seed)
-        best = _largest(fitted.process.points, -fitted.process.values)
+        best = self.space.nearest(_largest(fitted.process.points, -fitted.process.values))
         draws = self.space.draw(rng, N_DRAWS)
         # The draws compete among themselves, so that the search does not begin at the best alone.
         kept = np.concatenate([best, _largest(draws, gains(draws))])

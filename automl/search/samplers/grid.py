@@ -82,16 +82,14 @@ def axis_values(param: SpaceParam) -> tuple[ParamValue, ...]:
 
 
 def _steps(name: str, span: RangeDomain) -> tuple[ParamValue, ...]:
-    step = 1 if span.step is None and span.is_integer and not span.log else span.step
-    if step is None:
+    if span.step is None and (span.log or not span.is_integer):
         raise ConfigError(
             f"space.{name}: sampler=grid needs a step ({{low: {span.low}, high: {span.high}, "
             "step: …}) or choices."
         )
-    n = round((span.high - span.low) / step) + 1
-    if n > MAX_COMBINATIONS:
+    if (n := span.n_values) > MAX_COMBINATIONS:
         raise ConfigError(f"space.{name}: {n} values are too many for sampler=grid; raise step.")
-    return tuple(span.cast(k * step + span.low) for k in range(n))
+    return span.all_values()
 
 
 def _combine(

@@ -13,7 +13,6 @@ constraint. Earlier versions stored a bare 1.0, and counted the trial as failed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -161,14 +160,5 @@ def _coordinates(param: SpaceParam, value: Any) -> list[float]:
     """Return one number for a range, and a one-hot vector for a choice."""
     if isinstance(param.domain, ChoiceDomain):
         return [float(value == choice) for choice in param.domain.values]
-    return [unit_position(param, value)]
-
-
-def unit_position(param: SpaceParam, value: Any) -> float:
-    """Return the position of a value in its range, 0 to 1; by its logarithm on a log scale."""
-    domain = param.domain
-    assert isinstance(domain, RangeDomain), "a fixed param is not drawn"
-    low, high, at = float(domain.low), float(domain.high), float(value)
-    if domain.log:
-        low, high, at = math.log(low), math.log(high), math.log(at)
-    return (at - low) / (high - low) if high > low else 0.0
+    assert isinstance(param.domain, RangeDomain), "a fixed param is not drawn"
+    return [param.domain.share(value)]

@@ -6,14 +6,13 @@ the range if it has one, or the number of a choice.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from automl.search.domains import ChoiceDomain, RangeDomain, is_same_value
-from automl.search.samplers.gaussian_process import Columns
-from automl.search.samplers.memory_wall import ExcessBoundary, unit_position
+from automl.search.samplers.gaussian_process import PointColumns
+from automl.search.samplers.memory_wall import ExcessBoundary
 from automl.search.search_space import SearchSpace, SpaceParam
 from automl.trial import Params, ParamValue
 
@@ -50,12 +49,14 @@ class ParamAxis:
         return -1.0 if self.is_choice else 0.5
 
     def place(self, params: Params) -> float:
+        """Return the place of a trial's value, which is not in 0 to 1 if its range was wider."""
         name, domain = self.param.name, self.param.domain
-        if name not in params or not domain.contains(params[name]):
-            return self.absent
-        if isinstance(domain, ChoiceDomain):
-            return float(domain.values.index(domain.cast(params[name])))
-        return unit_position(self.param, params[name])
+        value = params.get(name)
+        if isinstance(domain, RangeDomain) and isinstance(value, int | float):
+            return domain.share(value)
+        if isinstance(domain, ChoiceDomain) and name in params and domain.contains(value):
+            return float(domain.values.index(domain.cast(value)))
+        return self.absent
 
     def value(self, place: float) -> ParamValue:
         if not self.levels:
@@ -67,7 +68,7 @@ class ParamAxis:
         import numpy as np
 
         if not self.levels:
-            return shares
+            return np.clip(shares, 0.0, 1.0)
         if self.is_choice:
             return np.minimum(np.floor(shares * len(self.levels)), len(self.levels) - 1)
         return self.places[np.searchsorted((self.places[1:] + self.places[:-1]) / 2, shares)]
@@ -80,12 +81,9 @@ def make_axis(param: SpaceParam) -> ParamAxis:
     if isinstance(domain, ChoiceDomain):
         return ParamAxis(param, domain.values, np.arange(len(domain.values), dtype=float))
     assert isinstance(domain, RangeDomain), "a fixed param is not searched"
-    step = domain.step or (1 if domain.is_integer else None)
-    n = math.inf if step is None else round((domain.high - domain.low) / step) + 1
-    if step is None or n > MAX_LEVELS:
-        return ParamAxis(param, (), np.array([]))
-    levels = tuple(domain.cast(domain.low + i * step) for i in range(int(n)))
-    return ParamAxis(param, levels, np.array([unit_position(param, value) for value in levels]))
+    levels = domain.all_values() if domain.n_values <= MAX_LEVELS else ()
+    axis = ParamAxis(param, levels, np.array([]))
+    return replace(axis, places=np.array([axis.place({param.name: level}) for level in levels]))
 
 
 class PointSpace:
@@ -101,7 +99,7 @@ class PointSpace:
         self.axes = tuple(make_axis(param) for param in searched if param not in singles)
         self.common = tuple(axis.param for axis in self.axes if not axis.param.when)
         """The params that every trial has."""
-        self.columns = Columns(np.array([axis.is_choice for axis in self.axes]))
+        self.columns = PointColumns(np.array([axis.is_choice for axis in self.axes]))
         self._column = {axis.param.name: i for i, axis in enumerate(self.axes)}
 
     def points(self, trials: Sequence[Params]) -> Floats:
@@ -134,10 +132,21 @@ class PointSpace:
         moved &= ~choices | (rng.random(origins.shape) < 0.5)
         steps = width * 10 ** rng.uniform(-1, 0, (n_points, 1)) * rng.normal(size=origins.shape)
         fresh = rng.random(origins.shape)
-        sizes = np.array([len(axis.levels) if axis.is_choice else 1 for axis in self.axes])
-        same = np.where(choices, (origins + 0.5) / sizes, origins)
-        other = np.where(choices, fresh, np.clip(origins + steps, 0, 1))
+        other = np.where(choices, fresh, origins + steps)
+        same = self._shares(origins)
         return self._snap(np.where(absent, fresh, np.where(moved, other, same)))
+
+    def nearest(self, points: Floats) -> Floats:
+        """Return the points of the space that are nearest to points which may lie outside."""
+        return self._snap(self._shares(points))
+
+    def _shares(self, points: Floats) -> Floats:
+        """Return points with the places in the list of choices instead of their numbers."""
+        import numpy as np
+
+        sizes = np.array([len(axis.levels) if axis.is_choice else 1 for axis in self.axes])
+        shares: Floats = np.where(self.columns.are_choices, (points + 0.5) / sizes, points)
+        return shares
 
     def penalty(self, wall: ExcessBoundary, points: Floats) -> Floats:
         """Return what points lose that are expected not to fit; more, the larger their excess."""
