@@ -33,6 +33,7 @@ from automl.data.columns import (
     Reading,
     TextReading,
 )
+from automl.data.dataset import spread_places
 from automl.data.text_values import (
     date_part,
     detect_date_style,
@@ -291,7 +292,7 @@ def _codes(name: str, column: pd.Series[Any]) -> ColumnReading:
 
 def try_reading(values: Sequence[Any]) -> tuple[list[str], int]:
     """Return at most MAX_TRIED of the different cells, as texts, and how many there are in all."""
-    places = np.linspace(0, len(values) - 1, min(MAX_TRIED, len(values))).astype(int)
+    places = spread_places(len(values), MAX_TRIED)
     return [str(values[place]) for place in places], len(values)
 
 

@@ -1,7 +1,8 @@
 """Columns that are made of two others: sums, differences, products, ratios, crossed categories.
 
 Their cells follow from the cells of a row and from plain values alone, never from a target, so
-that no row tells of another. `column_pairs.py` chooses which pairs a table gets. numpy only.
+that no row tells of another. `scoring/pair_selection.py` chooses which pairs a table gets. The
+module needs numpy only.
 """
 
 from __future__ import annotations

@@ -88,6 +88,12 @@ class DatasetPart:
         return DatasetPart(self.rows.take(places), self.y[places])
 
 
+def spread_places(n_rows: int, n_most: int) -> Places:
+    """Return at most `n_most` places, spread evenly over `n_rows` rows, so that the sample depends
+    on their number alone."""
+    return np.linspace(0, n_rows - 1, min(n_rows, n_most)).astype(np.int64)
+
+
 def join_parts(*parts: DatasetPart) -> DatasetPart:
     """Return all rows of the parts, one part after another."""
     numbers, codes = (

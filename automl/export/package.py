@@ -171,8 +171,7 @@ class ExportProof:
     unit: tuple[float, float]
     """The mean and the scale of the target."""
     threshold: Threshold | None
-    """The probability above which the label is the second of two classes; None takes the class of
-    the highest score."""
+    """What decides the labels; None takes the class of the highest score."""
 
     @classmethod
     def of(cls, predictor: Predictor, rows: Sequence[Mapping[str, Any]]) -> ExportProof:

@@ -223,14 +223,18 @@ class Family(ModelConfig, ABC):
         A study tries them before what a sampler proposes. They stand in `portfolio.yaml` beside the
         family, or in `NAME_portfolio.yaml` for an `option` of its own.
         """
-        file_name = "portfolio.yaml" if self.option is None else f"{self.option}_portfolio.yaml"
-        path = Path(inspect.getfile(type(self))).with_name(file_name)
-        if not path.exists():
+        if not self.portfolio_path.exists():
             return ()
         import yaml  # which `--help` does without
 
-        points: list[Params] = yaml.safe_load(path.read_text())
+        points: list[Params] = yaml.safe_load(self.portfolio_path.read_text())
         return points
+
+    @property
+    def portfolio_path(self) -> Path:
+        """Path of the file of `portfolio`, which a family without one lacks."""
+        file_name = "portfolio.yaml" if self.option is None else f"{self.option}_portfolio.yaml"
+        return Path(inspect.getfile(type(self))).with_name(file_name)
 
     n_default_points: ClassVar[int] = 1
     """Number of first points of the portfolio that have the library's defaults among them.

@@ -62,6 +62,8 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     for name in asked.tables or tables.names(asked.data):
         train_on(name, asked)
+    if asked.outputs:  # params that follow the table, as budgets.py wants them, have no mean
+        return
     found = read(asked.out)
     for family in asked.families:
         losses = Losses.of([tried for tried in found if tried.family == family])
@@ -97,7 +99,8 @@ def train_on(name: str, asked: argparse.Namespace) -> None:
         config = config_of(split, asked.rows, Path(folder), asked.judged)
         evaluation = open_evaluation(config, config.test_path)
         for family in asked.families:
-            for number, params in enumerate(candidates(family, asked.params, evaluation.dataset)):
+            points = candidates(family, asked.params, evaluation.dataset if asked.outputs else None)
+            for number, params in enumerate(points):
                 if (family, key(params)) in done:
                     continue
                 tried = train(family, params, name, config, evaluation, folder)
@@ -264,7 +267,7 @@ def report(family: str, losses: Losses, hand: Sequence[str], size: int) -> Itera
 
 
 def write(family: str, losses: Losses, size: int) -> None:
-    path = ROOT / "automl" / "training" / family / "portfolio.yaml"
+    path = load_families()[family]().portfolio_path
     head = f"# What is tried first: found on {len(losses.tables)} tables (experiments/013-tables)."
     points = [losses.params[place] for place in greedy(losses.losses, size)]
     lines = [f"- {line(json.loads(point))}" for point in points]

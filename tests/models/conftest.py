@@ -31,6 +31,7 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
+from tests.models.tables import mixed
 from tests.places import ON_HOST
 
 HOST = ON_HOST
@@ -144,3 +145,8 @@ def plane() -> Dataset:
         digest="plane",
         notes=(),
     )
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3], ids=["a value", "two classes", "three classes"])
+def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return mixed(tmp_path_factory.mktemp("tables"), request.param)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
+from automl.data.dataset import spread_places
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -138,7 +139,7 @@ def _best_alone_is_better(
     n_rows = predictions.shape[1]
     if n_rows < 2 or len(predictions) < 2:
         return False
-    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, MAX_COMPARED_ROWS)).astype(int))
+    rows = spread_places(n_rows, MAX_COMPARED_ROWS)
     predictions, y = predictions[:, rows], y[rows]
     # A selection of the mean of many takes 20 times as long as a single one, which is no better.
     make = _greedy if make is _sampled else make

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.dataset import Targets
+from automl.data.dataset import Targets, spread_places
 from automl.data.scoring.metrics import Floats, Threshold, predict_labels
 
 MAX_CLASSES = 20
@@ -94,7 +94,7 @@ def _best_of_two(probabilities: Floats, y: Targets) -> float:
 
 def _best_of_many(probabilities: Floats, y: Targets) -> Floats:
     """Return thresholds (C,) whose sum is 1, found on at most `_MAX_ROWS` rows."""
-    sample = np.linspace(0, len(y) - 1, min(len(y), _MAX_ROWS)).astype(int)
+    sample = spread_places(len(y), _MAX_ROWS)
     shares, classes = probabilities[sample], y[sample].astype(np.int64)
     thresholds = np.ones(shares.shape[1])
     for _ in range(_N_PASSES):

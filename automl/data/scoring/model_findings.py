@@ -29,7 +29,7 @@ from automl.data.combined_columns import (
     own_rows,
     pair_cells,
 )
-from automl.data.dataset import DatasetPart, Label, TableRows, Targets
+from automl.data.dataset import DatasetPart, Label, TableRows, Targets, spread_places
 from automl.data.scoring.metrics import Floats
 from automl.data.tables.frames import Frame, frame_from_records
 
@@ -161,8 +161,7 @@ def find_giveaways(columns: TableColumns, part: DatasetPart) -> list[str]:
     """Return the names of the table's columns that nearly always tell the target of a row."""
     if len(part) < MIN_ROWS:
         return []
-    places = np.linspace(0, len(part) - 1, min(MAX_ROWS, len(part))).astype(int)
-    sample = part.take(places)
+    sample = part.take(spread_places(len(part), MAX_ROWS))
     kinds: tuple[tuple[tuple[Column, ...], npt.NDArray[np.float64]], ...] = (
         (columns.own.numbers, sample.rows.numbers),
         (columns.own.categories, sample.rows.codes.astype(np.float64)),
@@ -199,7 +198,7 @@ def find_pair_giveaways(
     tells = _tells_class if part.y.dtype == np.int64 else _tells_value
     pairs = [pair for pair in candidate_pairs(columns) if {pair.left, pair.right} <= names]
     for n_rows in (N_FIRST_ROWS, MAX_ROWS):
-        sample = part.take(np.linspace(0, len(part) - 1, min(n_rows, len(part))).astype(int))
+        sample = part.take(spread_places(len(part), n_rows))
         combined, rows = add_pairs(columns, sample.rows, pairs)
         pairs = [
             pair

@@ -133,8 +133,8 @@ def _is_gain(
 def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats) -> Floats:
     """Return what a simple model predicts (N, K) for rows that it was not fitted to.
 
-    The model is a ridge regression, and
-    boosted trees of what it leaves: sums alone, which linear models find, are no gain.
+    The model is a ridge regression, and boosted trees of what it leaves: sums alone, which linear
+    models find, are no gain.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 

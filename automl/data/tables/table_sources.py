@@ -22,7 +22,7 @@ import pandas as pd
 from automl.config import DataConfig, DataKind, Task
 from automl.data import cells
 from automl.data.columns import make_divided_columns
-from automl.data.dataset import PointPurpose, Targets, disc_frame, make_disc
+from automl.data.dataset import PointPurpose, Targets, disc_frame, make_disc, spread_places
 from automl.data.preprocessing import Preprocessing
 from automl.data.split import UNRELATED_ROWS, RelatedRows, RowSplit, take_related_columns
 from automl.data.tables.frames import Frame
@@ -191,8 +191,7 @@ def raw_rows(config: DataConfig, n_rows: int) -> list[dict[str, Any]]:
     Raises ConfigError for a table that cannot be read.
     """
     frame = _frame(config)
-    n_taken = min(n_rows, len(frame))
-    return records_of_rows(frame.iloc[np.linspace(0, len(frame) - 1, n_taken).astype(int)])
+    return records_of_rows(frame.iloc[spread_places(len(frame), n_rows)])
 
 
 def plain_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Frame:

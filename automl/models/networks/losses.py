@@ -8,6 +8,7 @@ in `packs/mlp_pass.py`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -78,14 +79,8 @@ class SquaredError:
         return total
 
 
-class Pinball(SquaredError):
-    """The loss of numbers that is minimal at a quantile (Koenker and Bassett, 1978).
-
-    At the quantile 0.5, doubled, it is the absolute error. Misses are squared errors.
-    """
-
-    def __init__(self, quantile: float, factor: float = 1.0) -> None:
-        self.quantile, self._factor = quantile, factor
+class _ErrorPerTarget(SquaredError, ABC):
+    """A loss that is a mean over targets. Misses are squared errors."""
 
     def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return self._per_target(out, y).mean()
@@ -95,6 +90,20 @@ class Pinball(SquaredError):
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
         return super().total(out, y)
+
+    @abstractmethod
+    def _per_target(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each target, in the shape of `y`."""
+
+
+class Pinball(_ErrorPerTarget):
+    """The loss of numbers that is minimal at a quantile (Koenker and Bassett, 1978).
+
+    At the quantile 0.5, doubled, it is the absolute error.
+    """
+
+    def __init__(self, quantile: float, factor: float = 1.0) -> None:
+        self.quantile, self._factor = quantile, factor
 
     def _per_target(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         error = y - _as_targets(out, y)
@@ -105,23 +114,11 @@ _LEAST_SHARE = 1e-6
 """Share of the target's scale that a rate counts as at least, as in `data/scoring/metrics.py`."""
 
 
-class PoissonDeviance(SquaredError):
-    """The deviance of rates (twice the log-likelihood ratio of Poisson), given as scaled values.
-
-    Misses are squared errors.
-    """
+class PoissonDeviance(_ErrorPerTarget):
+    """The deviance of rates (twice the log-likelihood ratio of Poisson), given as scaled values."""
 
     def __init__(self, mean: float, scale: float) -> None:
         self._mean, self._scale = mean, scale
-
-    def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self._per_target(out, y).mean()
-
-    def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return _sum_of_row_means(self._per_target(out, y).sum(), y)
-
-    def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        return super().total(out, y)
 
     def _per_target(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         rates = (_as_targets(out, y) * self._scale + self._mean).clamp(_LEAST_SHARE * self._scale)

@@ -114,10 +114,6 @@ class AutoFamily(Family):
         }
 
     @property
-    def missing_extras(self) -> Sequence[str]:
-        return [name for family in self.by_choice.values() for name in family.missing_extras]
-
-    @property
     def uses_torch(self) -> bool:
         return any(family.uses_torch for family in self.by_choice.values())
 

@@ -17,17 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, Places
 from automl.data.scoring.metrics import Floats
-from automl.models.families.boosting.family import CatBoostParams, n_encoded_columns
+from automl.models.families.boosting.family import CatBoostParams
 from automl.models.families.boosting.heavy import (
     VIEWS,
     BoostingReporter,
     BoostingSide,
-    report_constant_model,
 )
 from automl.models.families.table_estimator import OnRound, TrialFit, row_weights
-from automl.models.families.table_family import check_tree_width
 from automl.models.families.tree_arrays import (
     LARGEST_THRESHOLD,
     TreeArrays,
@@ -48,15 +46,8 @@ _MISSING_RIGHT = "AsTrue"
 class CatBoostSide(BoostingSide):
     """The `family.HeavySide` of trees that CatBoost grows."""
 
-    def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
-        data, encoding = trial_fit.data, trial_fit.params.encoding
-        check_tree_width(n_encoded_columns(encoding, data.columns))
-        is_classification = data.task is Task.classification
-        present = np.unique(data.train.y) if is_classification else np.empty(0)
-        if is_classification and len(present) < 2:
-            report_constant_model(trial_fit, on_round)
-            return
-        x = data.view(VIEWS[encoding])[0]
+    def grow(self, trial_fit: TrialFit, on_round: OnRound, present: Places) -> None:
+        x = trial_fit.data.view(VIEWS[trial_fit.params.encoding])[0]
         base = first_scores(trial_fit)
         reporter = BoostingReporter(trial_fit, on_round, base, present)
         varies = any(len(np.unique(column)) > 1 for column in x.T)  # else CatBoost refuses them

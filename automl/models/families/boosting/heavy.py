@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.data.columns import TableColumns
-from automl.data.dataset import Dataset, TableRows
+from automl.data.dataset import Dataset, Places, TableRows, spread_places
 from automl.data.scoring.metrics import Floats
 from automl.models.families.boosting.family import (
     ONE_HOT_ENCODING,
@@ -111,16 +111,21 @@ class BoostingSide(TableSide):
     """The `family.HeavySide` of gradient boosted trees."""
 
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
-        data = trial_fit.data
-        encoding = trial_fit.params.encoding
-        check_tree_width(n_encoded_columns(encoding, data.columns))
-        is_classification = data.task is Task.classification
-        if is_classification and len(np.unique(data.train.y)) < 2:
-            report_constant_model(trial_fit, on_round)
-            return
+        data, present = trial_fit.data, np.empty(0, dtype=np.int64)
+        check_tree_width(n_encoded_columns(trial_fit.params.encoding, data.columns))
+        if data.task is Task.classification:
+            present = np.unique(data.train.y.astype(np.int64))
+            if len(present) < 2:
+                _report_constant_model(trial_fit, on_round)
+                return
+        self.grow(trial_fit, on_round, present)
+
+    def grow(self, trial_fit: TrialFit, on_round: OnRound, present: Places) -> None:
+        """Grow the trees of a trial, and report each round; `present` as in `BoostingReporter`."""
         boosting = unfitted_boosting(trial_fit)
-        boosting.set_params(scoring=_IterationListener(trial_fit, on_round))
-        boosting.fit(data.view(VIEWS[encoding])[0], trial_fit.targets)
+        boosting.set_params(scoring=_IterationListener(trial_fit, on_round, present))
+        view = trial_fit.data.view(VIEWS[trial_fit.params.encoding])[0]
+        boosting.fit(view, trial_fit.targets)
 
     def model_from_state(self, state: Mapping[str, Any]) -> BoostingModel:
         classes, width, base = (
@@ -149,7 +154,7 @@ def _parse_base(state: Mapping[str, Any]) -> tuple[int, Floats]:
     return width, base
 
 
-def report_constant_model(trial_fit: TrialFit, on_round: OnRound) -> None:
+def _report_constant_model(trial_fit: TrialFit, on_round: OnRound) -> None:
     """Report a constant model each round, because no tree can be grown from rows of one class."""
     data = trial_fit.data
     classes, base = single_class_scores(data)
@@ -170,20 +175,17 @@ def report_constant_model(trial_fit: TrialFit, on_round: OnRound) -> None:
 class BoostingReporter:
     """Reports rounds of boosting: it keeps their trees, and the sums of the trees for the rows.
 
-    `x` and `x_validation` are the views that the trees take, and `present` the classes that are
-    trained on, in the order of the trees (empty for regression).
+    `base` are the constants (K,) that the trees correct, and `present` the classes that are trained
+    on, in the order of the trees (empty for regression).
     """
 
     def __init__(
-        self, trial_fit: TrialFit, on_round: OnRound, base: Floats, present: npt.NDArray[Any]
+        self, trial_fit: TrialFit, on_round: OnRound, base: Floats, present: Places
     ) -> None:
         self._trial_fit, self._on_round, self._base = trial_fit, on_round, base
         self._classes = ClassScoreLayout.from_dataset(trial_fit.data, present)
         x, self._x_validation = trial_fit.data.view(VIEWS[trial_fit.params.encoding])
-        # Spread evenly over the rows, so that the sample depends only on their number.
-        self._sample = np.unique(
-            np.linspace(0, len(x) - 1, min(len(x), MAX_TRAIN_ROWS)).astype(int)
-        )
+        self._sample = spread_places(len(x), MAX_TRAIN_ROWS)
         self._x = x[self._sample]
         self._parts: list[TreeArrays] = []
         self._train = np.tile(base, (len(self._x), 1))
@@ -217,8 +219,8 @@ class BoostingReporter:
 class _IterationListener:
     """The scorer that scikit-learn calls after each iteration; it reports rounds."""
 
-    def __init__(self, trial_fit: TrialFit, on_round: OnRound) -> None:
-        self._trial_fit, self._on_round = trial_fit, on_round
+    def __init__(self, trial_fit: TrialFit, on_round: OnRound, present: Places) -> None:
+        self._trial_fit, self._on_round, self._present = trial_fit, on_round, present
         self._reporter: BoostingReporter | None = None
 
     def __call__(self, boosting: Any, x: object, y: object, sample_weight: object = None) -> float:
@@ -227,8 +229,9 @@ class _IterationListener:
         if n_done and n_done % n_per_round == 0:
             if self._reporter is None:
                 base = boosting._baseline_prediction.ravel().astype(np.float64)
-                present = getattr(boosting, "classes_", np.empty(0))
-                self._reporter = BoostingReporter(self._trial_fit, self._on_round, base, present)
+                self._reporter = BoostingReporter(
+                    self._trial_fit, self._on_round, base, self._present
+                )
             iterations = boosting._predictors[-n_per_round:]
             trees = [_tree_from_predictor(tree) for trees in iterations for tree in trees]
             self._reporter.report(n_done // n_per_round - 1, trees)

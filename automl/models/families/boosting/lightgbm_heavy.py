@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from automl.config import Task
-from automl.models.families.boosting.family import LightGBMParams, n_encoded_columns
+from automl.data.dataset import Places
+from automl.models.families.boosting.family import LightGBMParams
 from automl.models.families.boosting.heavy import (
     VIEWS,
     BoostingReporter,
     BoostingSide,
-    report_constant_model,
 )
 from automl.models.families.table_estimator import OnRound, TrialFit, row_weights
-from automl.models.families.table_family import check_tree_width
 from automl.models.families.tree_arrays import (
     LARGEST_THRESHOLD,
     TreeArrays,
@@ -42,15 +41,7 @@ value of the number that says that the column had missing cells in training."""
 class LightGBMSide(BoostingSide):
     """The `family.HeavySide` of trees that LightGBM grows."""
 
-    def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
-        data, encoding = trial_fit.data, trial_fit.params.encoding
-        check_tree_width(n_encoded_columns(encoding, data.columns))
-        present = np.empty(0, dtype=np.int64)
-        if data.task is Task.classification:
-            present = np.unique(data.train.y)
-            if len(present) < 2:
-                report_constant_model(trial_fit, on_round)
-                return
+    def grow(self, trial_fit: TrialFit, on_round: OnRound, present: Places) -> None:
         booster = unfitted_booster(trial_fit)
         n_outputs = booster.num_model_per_iteration()
         # The first trees hold the constant that the others correct.

@@ -19,7 +19,7 @@ from automl.errors import ConfigError
 from automl.models.families.table_family import TableFamily, TableParams
 from automl.models.family import family_name
 from automl.models.networks.network_family import POSITIVE, ParamRule, whole_number
-from automl.trial import Params, ParamValue, RequestSource, ResourceRequest
+from automl.trial import Params, ParamValue, ResourceRequest
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -108,8 +108,7 @@ class FoundationFamily(TableFamily):
     ) -> ResourceRequest:
         """Return the memory by arithmetic, on a CPU or a GPU."""
         request = super().request(params, dataset, training)
-        known = request.source is not RequestSource.UNKNOWN
-        return ResourceRequest(request.memory_bytes if known else None, request.source)
+        return ResourceRequest(request.memory_bytes, request.source)
 
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]

@@ -20,7 +20,7 @@ import torch
 
 from automl.config import Task
 from automl.data.columns import TableColumns
-from automl.data.dataset import TableRows
+from automl.data.dataset import TableRows, spread_places
 from automl.data.scoring.metrics import Floats
 from automl.errors import AutoMLError
 from automl.models.families.foundation.family import (
@@ -213,7 +213,7 @@ class FoundationSide(TableSide):
         """Predict the validation rows from the training rows, and report once."""
         x, x_validation = trial_fit.data.view(tree_view)
         model = _model_of(trial_fit, x)
-        sample = np.unique(np.linspace(0, len(x) - 1, min(len(x), _N_SAMPLE)).astype(int))
+        sample = spread_places(len(x), _N_SAMPLE)
         train = model.outputs_of_view(x[sample]), trial_fit.data.train.y[sample]
         validation = model.outputs_of_view(x_validation)
         on_round(FittedRound(0, train, validation, model.plain))

@@ -150,7 +150,7 @@ class FoldsProgress:
         return tuple(values) if len(values) == len(self.choices) else ()
 
     @property
-    def threshold_entry(self) -> dict[str, float]:
+    def threshold_entry(self) -> dict[str, Any]:
         """The label threshold for a model file, by the models' outputs at the chosen lengths."""
         outputs = [c.outputs for c in self.choices if c is not None and c.outputs is not None]
         if not self.asks_outputs or len(outputs) < len(self.choices):
