@@ -17,12 +17,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import COMMANDS, StoredPart, conf_dir, default_options
+from automl.cli.command_registry import COMMANDS, conf_dir, default_options
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.models.family import load_families
+
+if TYPE_CHECKING:
+    from automl.cli.compose import ComposedConfig
 
 KEYS = {
     "study": "name n_trials timeout_seconds metric direction seed dir",
@@ -164,10 +168,12 @@ def run(arguments: CommandLine) -> int:
     with machine_output() if arguments.json else contextlib.nullcontext() as output:
         composed = compose_or_join(arguments)
         run_command = COMMANDS[arguments.command].load()
-        if COMMANDS[arguments.command].stored is StoredPart.EDITABLE:
+        if arguments.command == "edit":
             run_command = functools.partial(
                 run_command, compose_stored=_stored_composer(composed.config.study)
             )
+        elif arguments.command == "resume":
+            run_command = functools.partial(run_command, is_unchanged=_comparer(composed))
         code = run_command(composed.config, composed.stored_config)
         if output is not None and not output.is_answered:
             write_answer({"exit_code": code})
@@ -181,6 +187,14 @@ def _stored_composer(study: StudyConfig) -> Callable[[], Config]:
 
     where = [f"study.{key}={override_text(getattr(study, key))}" for key in ("name", "dir")]
     return lambda: compose_command(CommandLine("edit", tuple(where))).config
+
+
+def _comparer(composed: ComposedConfig) -> Callable[[], bool]:
+    """Return a function that tells whether the settings are those that the study has."""
+    from automl.cli.stored_config import is_unchanged
+    from automl.record.studies import study_path
+
+    return lambda: is_unchanged(study_path(composed.config.study), composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

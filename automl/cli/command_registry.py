@@ -15,15 +15,12 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    pass
+from typing import TypeAlias
 
 Run: TypeAlias = "Callable[..., int]"
 """The function of a command. It takes the config and the YAML that `resume` composes it from,
-returns the exit code and raises AutoMLError. That of a command which edits takes a function, too,
-that composes the settings of before."""
+returns the exit code and raises AutoMLError. Those of `edit` and `resume` take a function, too,
+which tells of the settings that the study has without those of the line."""
 
 
 class StoredPart(enum.Enum):

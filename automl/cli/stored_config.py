@@ -282,6 +282,17 @@ def _register_stored(study: Path, overrides: Sequence[Override], stored_part: St
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
+def is_unchanged(study: Path, stored_config: str) -> bool:
+    """Return whether a composed config has the settings that the study has now, wherever the
+    command was given."""
+    stored = OmegaConf.load(StudyFiles(study).config)
+    assert isinstance(stored, DictConfig), "the config was composed from it"
+    _apply_edits(stored, study)
+    now, given = _plain(stored), _plain(OmegaConf.create(stored_config))
+    now["study"]["relative_to"] = given["study"]["relative_to"]
+    return bool(now == given)
+
+
 def _apply_edits(stored: DictConfig, study: Path) -> None:
     """Change the settings that the last sweep stored by the edits since."""
     from automl.record.event_log import read_edits  # most commands read no log here

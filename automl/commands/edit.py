@@ -26,7 +26,7 @@ from automl.record.study_requests import (
     write_request,
 )
 from automl.record.texts import say_on_stdout
-from automl.running.display.machine_output import wants_answer, write_answer
+from automl.running.display.machine_output import write_answer
 
 ANSWER_SECONDS = 30.0
 """How long the answer of a running sweep is waited for, which comes in half a second."""
@@ -57,10 +57,10 @@ def run(config: Config, stored_config: str, compose_stored: ComposeStored) -> in
     answer = answer or _make_edits(config.study, request, compose_stored)
     if not answer.done:
         raise ConfigError(answer.text)
-    if wants_answer():
-        write_answer({"study": config.study.name, "edited": answer.text.split("; ")})
-    for line in answer.text.split("; "):
+    lines = answer.text.split("; ")
+    for line in lines:
         say_on_stdout(line)
+    write_answer({"study": config.study.name, "edited": lines})
     return 0
 
 

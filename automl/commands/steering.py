@@ -110,9 +110,9 @@ def ask_sweep(
 ) -> int:
     """Ask the sweep that works on the study at `path`, print its answer, and return the exit code.
 
-    `later`: what is asked for may wait for the next sweep, which this is added to the command of;
-    None: it may not. Raises ConfigError for what the sweep
-    refuses, or where none works, and AutoMLError for a sweep that does not answer.
+    `later`: what is asked for may wait for the next sweep, and this is added to the command that
+    starts it; None: it may not. Raises ConfigError for what the sweep refuses, or where none works,
+    and AutoMLError for a sweep that does not answer.
     """
     study = StudyConfig(name=path.name, dir=study.dir, storage=study.storage)
     if study.shared:
@@ -120,13 +120,9 @@ def ask_sweep(
             f"{kind}: study {path.name} is shared by sweeps of several machines, which take no "
             "requests. Ctrl-C stops the sweep of a machine."
         )
-    if later is None and not is_study_held(path):
-        raise ConfigError(
-            f"{kind}: no sweep works on study {path.name}; it goes on with "
-            f"{study_command('resume', study)}"
-        )
-    request = write_request(path, kind, arguments)
-    answer = wait_for_answer(path, request, ANSWER_SECONDS)
+    may_ask = later is not None or is_study_held(path)
+    request = write_request(path, kind, arguments) if may_ask else None
+    answer = None if request is None else wait_for_answer(path, request, ANSWER_SECONDS)
     if answer is not None and not answer.done:
         raise ConfigError(f"{kind}: {answer.text}")
     if answer is None and is_study_held(path):
@@ -134,7 +130,12 @@ def ask_sweep(
             f"{kind}: the sweep has not answered within {ANSWER_SECONDS:g} s; it does so as soon "
             f"as it can. See what it does: {study_command('status', study)}"
         )
-    command = f"{study_command('resume', study)}{later or ''}"
+    if answer is None and later is None:  # perhaps its sweep has just ended
+        raise ConfigError(
+            f"{kind}: no sweep works on study {path.name}; it goes on with "
+            f"{study_command('resume', study)}"
+        )
+    command = f"{study_command('resume', study)}{later}"
     waiting = f"no sweep works on study {path.name}; its next one does it: {command}"
     text = waiting if answer is None else answer.text
     say_on_stdout(text)

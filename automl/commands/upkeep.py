@@ -16,7 +16,7 @@ import sys
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -228,15 +228,10 @@ def _delete_from_database(study: StudyConfig, directory: Path) -> None:
         return
     from automl.search.storage import open_storage
 
-    opened = open_storage(study.storage, directory)
-    try:
-        with opened.guard():
-            stored = opened.storage.get_all_studies()
-            for found in stored:
-                if found.study_name == study.name:
-                    opened.storage.delete_study(found._study_id)
-    finally:
-        opened.close()
+    with closing(open_storage(study.storage, directory)) as opened, opened.guard():
+        for found in opened.storage.get_all_studies():
+            if found.study_name == study.name:
+                opened.storage.delete_study(found._study_id)
 
 
 def _is_in_database(study: StudyConfig, directory: Path) -> bool:
@@ -247,12 +242,8 @@ def _is_in_database(study: StudyConfig, directory: Path) -> bool:
         return fetch_stored_config(study) is not None
     from automl.search.storage import open_storage
 
-    opened = open_storage(study.storage, directory)
-    try:
-        with opened.guard():
-            return study.name in {s.study_name for s in opened.storage.get_all_studies()}
-    finally:
-        opened.close()
+    with closing(open_storage(study.storage, directory)) as opened, opened.guard():
+        return study.name in {s.study_name for s in opened.storage.get_all_studies()}
 
 
 def _delete_folder(files: StudyFiles) -> None:

@@ -77,11 +77,6 @@ class StudyRecord:
     """The edits of the study, those that were taken back included, in log order."""
 
     @property
-    def edit_to_undo(self) -> StudyEdited | None:
-        """The last edit that was not taken back; None: there is none."""
-        return last_standing_edit(self.edits)
-
-    @property
     def settings(self) -> Mapping[str, str]:
         """The flat settings of the last sweep (`training.epochs` → `20`), without credentials."""
         return self.sweeps[-1].start.settings if self.sweeps else {}

@@ -1,7 +1,7 @@
 """Requests to the sweep of a study, and its answers: one small file each in the study's folder.
 
 Any command of the study's owner writes a request; the sweep that holds the study looks for requests
-about twice a second, does what they ask for and answers. A request that no sweep has answered waits
+four times a second, does what they ask for and answers. A request that no sweep has answered waits
 for the next sweep. What a request asks for and who does it is decided elsewhere.
 """
 
@@ -96,10 +96,12 @@ def wait_for_answer(
     """
     deadline = time.monotonic() + timeout_seconds
     answer = StudyFiles(study).requests / f"{request.id}{_ANSWER_SUFFIX}"
+    asked = answer.with_suffix(_REQUEST_SUFFIX)
     while True:
         may_come = is_study_held(study) and time.monotonic() < deadline
-        with suppress(FileNotFoundError):
-            found = RequestAnswer(**json.loads(answer.read_bytes()))
+        with suppress(OSError, ValueError):  # not there, or a stranger's
+            found = RequestAnswer(**json.loads(_read_own_file(answer)))
+            asked.unlink(missing_ok=True)  # a sweep may be killed before it does this
             answer.unlink()
             return found
         if not may_come:
@@ -136,21 +138,24 @@ class RequestInbox:
         A file of another user, a link, or no request at all is left where it is, with a warning.
         """
         try:
-            names = sorted(n for n in os.listdir(self._folder) if n.endswith(_REQUEST_SUFFIX))
+            names = {*os.listdir(self._folder)} - self._ignored
         except OSError:
             return []
-        requests = (self._read(name) for name in names if name not in self._ignored)
+        stems = sorted(
+            n.removesuffix(_REQUEST_SUFFIX) for n in names if n.endswith(_REQUEST_SUFFIX)
+        )
+        requests = (self._read(stem) for stem in stems if f"{stem}{_ANSWER_SUFFIX}" not in names)
         return [request for request in requests if request is not None]
 
-    def _read(self, name: str) -> StudyRequest | None:
-        path = self._folder / name
+    def _read(self, stem: str) -> StudyRequest | None:
+        path = self._folder / f"{stem}{_REQUEST_SUFFIX}"
         try:
             fields = json.loads(_read_own_file(path))
-            return StudyRequest(**fields, id=name.removesuffix(_REQUEST_SUFFIX))
+            return StudyRequest(**fields, id=stem)
         except FileNotFoundError:
             return None  # was withdrawn
         except (OSError, ValueError, TypeError) as error:
-            self._ignored.add(name)
+            self._ignored.add(path.name)
             logger.warning("%s is ignored: it is no request to this study (%s)", path, error)
             return None
 
@@ -158,6 +163,7 @@ class RequestInbox:
         with suppress(OSError):
             for answer in self._folder.glob(f"*{_ANSWER_SUFFIX}"):
                 if time.time() - answer.stat().st_mtime > _STALE_SECONDS:
+                    answer.with_suffix(_REQUEST_SUFFIX).unlink(missing_ok=True)
                     answer.unlink()
 
 

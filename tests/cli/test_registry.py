@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import automl.commands
-from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, Command, StoredPart
+from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, Command
 
 FOLDER = Path(automl.commands.__file__).parent
 
@@ -16,7 +16,8 @@ FOLDER = Path(automl.commands.__file__).parent
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_is_a_file_with_a_function_that_takes_a_config(command: Command) -> None:
     takes = inspect.signature(command.load()).parameters.values()
-    more = ["ComposeStored"] if command.stored is StoredPart.EDITABLE else []
+    settings = {"edit": ["ComposeStored"], "resume": ["Callable[[], bool]"]}
+    more = settings.get(command.name, [])
     assert [str(parameter.annotation) for parameter in takes] == ["Config", "str", *more]
 
 

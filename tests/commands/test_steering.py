@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from automl.commands.steering import enqueue, pause, stop
 from automl.config import Config, EnqueueConfig, StopConfig
 from automl.errors import ConfigError
+from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import RequestInbox
 from automl.trial import FinishedOutcome, TrialStarted
 from tests.commands.conftest import config
@@ -69,6 +72,22 @@ def test_where_no_sweep_works_there_is_nothing_to_stop_or_to_pause(study: Path) 
         with pytest.raises(ConfigError, match="no sweep works on study"):
             command(of_study(study), "")
     assert RequestInbox(study).pending() == []
+
+
+def test_a_command_whose_sweep_ends_meanwhile_says_that_none_works(study: Path) -> None:
+    named = of_study(study)
+    directory = StudyDirectory.open(named.study, must_exist=True)
+
+    def end_when_asked() -> None:
+        while not RequestInbox(study).pending():
+            time.sleep(0.01)
+        directory.__exit__(None, None, None)
+
+    ending = threading.Thread(target=end_when_asked)
+    ending.start()
+    with pytest.raises(ConfigError, match="no sweep works on study"):
+        pause(named, "")
+    ending.join(60)
 
 
 def test_a_trial_is_stopped_by_the_next_sweep_unless_it_has_ended(study: Path) -> None:

@@ -57,6 +57,8 @@ def told(story: Program) -> Story:
     words = ("edit", "study.name=edited", "space.wd={low: 0.0, high: 1.0, default: 0.0}")
     assert story.call(*words).code == 0
     sweep.wait_until(lambda: is_edited(records, "wd"), "a trial with the new param")
+    for command in ("pause", "resume"):  # an edit is no change that `resume` refuses
+        assert story.call(command, "study.name=edited").code == 0
     sweep.kill()
     before = records.params()
     last = max(before)

@@ -55,6 +55,17 @@ def test_a_request_pends_until_it_is_answered_and_its_answer_is_read_once(study:
     assert files(study) == []
 
 
+def test_a_request_whose_answer_was_written_before_a_kill_is_not_done_again(study: Path) -> None:
+    request = write_request(study, "stop", {"trial": 7, "as": "interrupted"})
+    asked = StudyFiles(study).requests / f"{request.id}.request"
+    text = asked.read_text()
+    answer_request(study, request, RequestAnswer("trial 7 stops"))
+    asked.write_text(text)  # the kill came before it was removed
+    assert RequestInbox(study).pending() == []
+    assert wait_for_answer(study, request, timeout_seconds=60) == RequestAnswer("trial 7 stops")
+    assert files(study) == []
+
+
 def test_a_command_waits_for_the_answer_of_a_sweep_at_work(study: Path) -> None:
     with held(study):
         request = write_request(study, "pause", {})
@@ -122,6 +133,13 @@ def test_what_is_no_file_is_ignored(study: Path, make: Callable[[Path], None]) -
     request = write_request(study, "stop", {"trial": 7})
     make(StudyFiles(study).requests / "0.request")
     assert RequestInbox(study).pending() == [request]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, link_to_passwords])
+def test_what_is_no_file_is_no_answer(study: Path, make: Callable[[Path], None]) -> None:
+    request = write_request(study, "stop", {"trial": 7})
+    make(StudyFiles(study).requests / f"{request.id}.answer")
+    assert wait_for_answer(study, request, timeout_seconds=0) is None
 
 
 def test_an_answer_that_nobody_reads_is_removed_in_the_end(study: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checks an edit of a study and computes the study that it makes. Pure.
+"""Checks an edit of a study and computes the study that it makes.
 
 An edit changes how further trials are asked for: the space, the sampler, the pruner, the totals. It
 is recorded as an event, and the settings of a study are those that its last sweep stored with the

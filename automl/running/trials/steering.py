@@ -48,7 +48,7 @@ class StudySteering:
         self._parts, self._loop, self._carrier = parts, loop, carrier
         self._holds, self._end_trial = holds, end_trial
         self._inbox = RequestInbox(parts.directory.path)
-        self._began, self._looked_seconds = time.time(), -math.inf
+        self._looked_seconds = -math.inf
         self._deeds: Mapping[str, Callable[[StudyRequest], str]] = {
             "enqueue": self._enqueue,
             "stop": self._stop,
@@ -77,7 +77,7 @@ class StudySteering:
 
     def _answer(self, request: StudyRequest) -> RequestAnswer:
         is_of_sweep = request.kind in _OF_A_SWEEP and request.arguments.get("trial") is None
-        if is_of_sweep and request.time < self._began:
+        if is_of_sweep and request.time < self._parts.directory.locked_time:
             return RequestAnswer("the sweep that it was for has ended", done=False)
         if request.kind not in self._deeds:
             return RequestAnswer("this version of automl knows no such request", done=False)
@@ -91,7 +91,7 @@ class StudySteering:
     # --- what is asked for ---
 
     def _enqueue(self, request: StudyRequest) -> str:
-        points: list[dict[str, Any]] = request.arguments["points"]
+        points: list[dict[str, Any]] = [dict(point) for point in request.arguments["points"]]
         outside = bool(request.arguments.get("outside"))
         study, n_trials = self._parts.study, self._loop.asking.n_trials
         asked = [

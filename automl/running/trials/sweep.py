@@ -224,7 +224,6 @@ class SweepRunner:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         learn_memory(self.parts.log.record, self._requests)
-        self._holds.look(time.monotonic())
         self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
@@ -424,7 +423,6 @@ class SweepRunner:
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
             self._look_after_cluster()
-            self._holds.look(now)
             with self.view_failures.of(STATUS_FILE):
                 view = self.viewer.view()
                 self._waits.look(view.waiting, view.time)
