@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from automl.config import Config, StudyConfig
+from automl.config import Config, ObjectiveKind, StudyConfig
 from automl.errors import AutoMLError, ConfigError
 from automl.record.studies import find_study, read_study, study_path, unreadable_text
 from automl.record.study_directory import is_study_held, study_command
@@ -44,14 +44,13 @@ def enqueue(config: Config, stored_config: str) -> int:
 
 def _check_points(points: list[dict[str, Any]], config: Config) -> None:
     """Raise ConfigError for a point that the study's own config tells to be outside the space."""
-    from automl.search.search_space import parse_space
+    from automl.search.search_space import EnqueuedPoint, parse_space
 
+    if config.objective.kind is ObjectiveKind.optuna:
+        return  # the space is what the objective asks for
     space = parse_space(config.space)
-    for number, point in enumerate(points) if not config.enqueue.outside else ():
-        try:
-            space.check(point, f"params[{number}]", may_have_others=True)
-        except ConfigError as error:
-            raise ConfigError(f"{error} To try it all the same, give outside=true.") from error
+    for point in points:
+        EnqueuedPoint(point, "", config.enqueue.outside).check(space)
 
 
 def _read_points(file: Path) -> list[dict[str, Any]]:
@@ -89,10 +88,19 @@ def stop(config: Config, stored_config: str) -> int:
     arguments = {"trial": trial, "as": config.stop.outcome.name}
     if trial is None:
         return ask_sweep(path, config.study, "stop", arguments)
-    known = None if is_study_held(path) else read_study(path).trials.get(trial)
+    if not is_study_held(path):
+        _check_stoppable(path, trial, config.study.decided_n_trials)
+    return ask_sweep(path, config.study, "stop", arguments, later="")
+
+
+def _check_stoppable(path: Path, trial: int, n_trials: int) -> None:
+    """Raise ConfigError for a trial that has ended, or that a study of `n_trials` never has."""
+    trials = read_study(path).trials
+    known, n = trials.get(trial), max(n_trials, len(trials))
+    if known is None and trial >= n:
+        raise ConfigError(f"stop.trial={trial}: there is no such trial; the study has at most {n}.")
     if known is not None and known.state.is_final:
         raise ConfigError(f"stop.trial={trial}: it has ended ({known.state.value}).")
-    return ask_sweep(path, config.study, "stop", arguments, later="")
 
 
 def pause(config: Config, stored_config: str) -> int:

@@ -56,6 +56,8 @@ def test_a_table_of_trials_is_a_file_of_points(study: Path, tmp_path: Path) -> N
     [
         (EnqueueConfig(), "needs a point"),
         (EnqueueConfig(params={"lr": 2.0}), r"lr=2\.0: must be .* outside=true"),
+        (EnqueueConfig(params={"lrr": 0.5}), "lrr: no such param in the space"),
+        (EnqueueConfig(params={"lrr": 0.5}, outside=True), "lrr: no such param in the space"),
         (EnqueueConfig(file="nowhere.csv"), "nowhere.csv cannot be read"),
     ],
 )
@@ -90,10 +92,12 @@ def test_a_command_whose_sweep_ends_meanwhile_says_that_none_works(study: Path) 
     ending.join(60)
 
 
-def test_a_trial_is_stopped_by_the_next_sweep_unless_it_has_ended(study: Path) -> None:
+def test_a_trial_is_stopped_by_the_next_sweep_if_it_has_not_ended(study: Path) -> None:
     write(study, TrialStarted(0, 1.0, {}, "cpu"), FinishedOutcome(0, 2.0, 0.5))
     with pytest.raises(ConfigError, match=r"stop\.trial=0: it has ended \(finished\)"):
         stop(of_study(study, stop=StopConfig(trial=0)), "")
+    with pytest.raises(ConfigError, match=r"stop\.trial=99: there is no such trial"):
+        stop(of_study(study, stop=StopConfig(trial=99)), "")
     assert stop(of_study(study, stop=StopConfig(trial=1)), "") == 0
     (request,) = RequestInbox(study).pending()
     assert (request.kind, request.arguments) == ("stop", {"trial": 1, "as": "pruned"})
