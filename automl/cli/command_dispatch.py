@@ -14,10 +14,10 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, conf_dir, default_options
@@ -166,27 +166,28 @@ def run(arguments: CommandLine) -> int:
     from automl.running.display.machine_output import machine_output, write_answer
 
     with machine_output() if arguments.json else contextlib.nullcontext() as output:
-        composed = compose_or_join(arguments)
-        run_command = COMMANDS[arguments.command].load()
+        more: dict[str, Any] = {}
         if arguments.command == "edit":
-            run_command = functools.partial(
-                run_command, compose_stored=_stored_composer(composed.config.study)
-            )
-        elif arguments.command == "resume":
-            run_command = functools.partial(run_command, is_unchanged=_comparer(composed))
-        code = run_command(composed.config, composed.stored_config)
+            compose_stored = _stored_composer(arguments)
+            # First: another edit that comes in between is then refused, and not taken back.
+            more = {"stored": compose_stored(), "compose_stored": compose_stored}
+        composed = compose_or_join(arguments)
+        if arguments.command == "resume":
+            more = {"is_unchanged": _comparer(composed)}
+        run_command = COMMANDS[arguments.command].load()
+        code = run_command(composed.config, composed.stored_config, **more)
         if output is not None and not output.is_answered:
             write_answer({"exit_code": code})
         return code
 
 
-def _stored_composer(study: StudyConfig) -> Callable[[], Config]:
+def _stored_composer(arguments: CommandLine) -> Callable[[], Config]:
     """Return a function that composes the settings which the study has when it is called."""
     from automl.cli.compose import compose_command
-    from automl.cli.space_overrides import override_text
 
-    where = [f"study.{key}={override_text(getattr(study, key))}" for key in ("name", "dir")]
-    return lambda: compose_command(CommandLine("edit", tuple(where))).config
+    places = ("study.name=", "study.dir=")
+    where = tuple(word for word in arguments.overrides if word.startswith(places))
+    return lambda: compose_command(replace(arguments, overrides=where)).config
 
 
 def _comparer(composed: ComposedConfig) -> Callable[[], bool]:

@@ -36,12 +36,15 @@ ComposeStored: TypeAlias = Callable[[], Config]
 """Composes the settings that the study has now, without those of the command line."""
 
 
-def run(config: Config, stored_config: str, compose_stored: ComposeStored) -> int:
-    """Edit the study `study.name`, and print what changed. Raises AutoMLError."""
+def run(config: Config, stored_config: str, stored: Config, compose_stored: ComposeStored) -> int:
+    """Edit the study `study.name`, and print what changed. Raises AutoMLError.
+
+    `stored`: the settings that the study had before `config` was composed.
+    """
     from automl.running.setup.edited_study import EDIT, SettingsChange, refuse_uneditable_study
 
     refuse_uneditable_study(config)
-    change = SettingsChange.between(compose_stored(), config)
+    change = SettingsChange.between(stored, config)
     changes = bool(change.before or change.after)
     if config.undo and changes:
         raise ConfigError("undo=true takes the last edit back, and nothing else: give it alone.")
