@@ -124,7 +124,7 @@ def test_kill_9_of_several_writers_neither_loses_nor_doubles(study: Path, server
     n_trials = 10 * MAX_WRITERS
     events = [event for number in range(n_trials) for event in trial(number, 4)]
     write(study, sweep_started(), *events, sweep_ended(n_trials))
-    assert killed_often(study, 1.5, server) >= 4
+    assert killed_often(study, 0.5, server) >= 4
     check_exact(Shown(server), n_trials, 4)
 
 
