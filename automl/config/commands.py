@@ -246,7 +246,7 @@ class EnqueueConfig:
         checker("enqueue", self)("params", is_point, "must be {NAME: VALUE, …}.")
 
 
-class StoppedAs(enum.Enum):
+class StopOutcome(enum.Enum):
     """What becomes of a trial that `stop` ends."""
 
     pruned = "pruned"
@@ -259,7 +259,7 @@ class StopConfig:
 
     trial: int | None = None
     """Number of the trial to stop; none: the whole sweep, as by Ctrl-C."""
-    outcome: StoppedAs = StoppedAs.pruned
+    outcome: StopOutcome = StopOutcome.pruned
     """pruned: the trial has ended, with its best value so far; interrupted: the next sweep goes on
     with it; `as=` for short."""
 

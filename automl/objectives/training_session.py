@@ -19,7 +19,7 @@ from automl.models.networks.parallel.launcher import RankLauncher
 from automl.objectives.function_call import objective_call
 from automl.objectives.goal import FinalReport
 from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
-from automl.objectives.repeats.repeated_trial import RepeatRules
+from automl.objectives.repeats.repeated_trial import RepeatSettings
 from automl.objectives.repeats.repeats_session import RepeatsSession
 from automl.objectives.reports import outcomes, step_counter
 from automl.objectives.reports.logged_values import LoggedSide
@@ -69,7 +69,7 @@ def open_session(setup: SessionSetup) -> ObjectiveSession:
         may_pack = setup.may_pack(on_host=placement.on_host)
         return may_pack and session.train_together(feed, placement, on_events)
 
-    rules = RepeatRules(plan.repeats, plan.metric, plan.direction)
+    rules = RepeatSettings(plan.repeats, plan.metric, plan.direction)
     isolates = plan.users_target is not None
     return RepeatsSession(session, rules, train_together, isolates=isolates)
 

@@ -21,7 +21,7 @@ from automl.config import ObjectiveConfig, ObjectiveKind, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
 from automl.objectives.function_call import CalledFunction
-from automl.objectives.repeats.repeated_trial import RepeatEvents, RepeatRules, RepeatsProgress
+from automl.objectives.repeats.repeated_trial import RepeatEvents, RepeatSettings, RepeatsProgress
 from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
@@ -197,7 +197,7 @@ def test_a_trial_stopped_before_its_last_repeats_is_not_finished() -> None:
         events.extend(taken)
         return {4: Verdict.STOP}
 
-    repeats = RepeatEvents(RepeatRules(3, "loss", Direction.minimize), stop)
+    repeats = RepeatEvents(RepeatSettings(3, "loss", Direction.minimize), stop)
     repeats.begin(TrialSpec(4, {}, "any", study_seed=7)).n_begun = 1
     repeats([MemoryPeakMeasured(12, 0.0, 1)])
     repeats([FinishedOutcome(12, 0.0, 0.5)])
@@ -224,7 +224,7 @@ def test_the_memory_of_programs_that_repeat_a_trial_adds_up() -> None:
         peaks.extend(e.peak_bytes for e in taken if isinstance(e, MemoryPeakMeasured))
         return {}
 
-    rules = RepeatRules(3, "loss", Direction.minimize, are_programs=True)
+    rules = RepeatSettings(3, "loss", Direction.minimize, are_programs=True)
     repeats = RepeatEvents(rules, take)
     repeats.begin(TrialSpec(4, {}, "any", study_seed=7)).n_begun = 3
     for number, size in ((12, 5), (13, 7), (12, 6)):

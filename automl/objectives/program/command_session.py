@@ -29,7 +29,7 @@ from automl.objectives.program.running_program import (
     RunningProgram,
     foreign_program,
 )
-from automl.objectives.repeats.repeated_trial import RepeatRules
+from automl.objectives.repeats.repeated_trial import RepeatSettings
 from automl.objectives.repeats.repeats_session import RepeatsSession
 from automl.objectives.reports import outcomes, step_counter
 from automl.objectives.trial_context import TrialStopped
@@ -88,7 +88,7 @@ def open_session(setup: CommandSetup) -> ObjectiveSession:
     session = CommandSession(setup)
     if setup.repeats == 1:
         return session
-    rules = RepeatRules(setup.repeats, setup.metric, setup.direction, are_programs=True)
+    rules = RepeatSettings(setup.repeats, setup.metric, setup.direction, are_programs=True)
     return RepeatsSession(session, rules)
 
 

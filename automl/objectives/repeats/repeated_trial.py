@@ -156,8 +156,8 @@ class RepeatsProgress:
 
 
 @dataclass(frozen=True)
-class RepeatRules:
-    """What the repeats of a study's trials have in common."""
+class RepeatSettings:
+    """The settings that all repeats of a study share."""
 
     n_repeats: int
     metric: str
@@ -188,7 +188,7 @@ class RepeatedTrial:
 class RepeatEvents:
     """Takes the events of repeats, and passes on those of their trials; any thread may call it."""
 
-    def __init__(self, rules: RepeatRules, on_events: OnEvents) -> None:
+    def __init__(self, rules: RepeatSettings, on_events: OnEvents) -> None:
         self._rules, self._on_events = rules, on_events
         self._lock = threading.RLock()
         self.trials: dict[int, RepeatedTrial] = {}

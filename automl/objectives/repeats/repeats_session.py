@@ -23,7 +23,7 @@ from typing import TypeAlias
 from automl.objectives.repeats.repeated_trial import (
     RepeatedTrial,
     RepeatEvents,
-    RepeatRules,
+    RepeatSettings,
     RepeatsFeed,
 )
 from automl.record.disk import make_folder, write_atomically
@@ -139,7 +139,7 @@ class RepeatsSession:
     def __init__(
         self,
         session: ObjectiveSession,
-        rules: RepeatRules,
+        rules: RepeatSettings,
         train_together: TrainTogether | None = None,
         *,
         isolates: bool = False,

@@ -35,12 +35,12 @@ from automl.running.loop.messages import (
     QuestionAsked,
     ReservationReleased,
     SignalReceived,
-    StartsHeld,
     StopReason,
     SweepFailed,
     TimePassed,
     TrialEnded,
     TrialMemoryMeasured,
+    TrialStartsHeld,
     TrialSurveyed,
     UnfitTrialFinding,
     WaitingTrial,
@@ -183,7 +183,7 @@ class SweepLoop:
             case PeerSweepsObserved():
                 self.asking.heard_of(message)
                 self.queue.settle_doubts(message.held)
-            case StartsHeld(refusal):
+            case TrialStartsHeld(refusal):
                 self._placing.hold = refusal
             case TimePassed():
                 pass

@@ -277,7 +277,7 @@ class PeerSweepsObserved:
 
 
 @dataclass(frozen=True)
-class StartsHeld:
+class TrialStartsHeld:
     """Says why no new trial starts from now on, or that trials may start again."""
 
     refusal: AdmissionRefusal | None
@@ -299,7 +299,7 @@ LoopMessage: TypeAlias = (
     | SignalReceived
     | SweepFailed
     | PeerSweepsObserved
-    | StartsHeld
+    | TrialStartsHeld
     | TimePassed
 )
 

@@ -4,7 +4,7 @@
 keep their files, from which they go on, and so do members of the ensemble. The event log says whose
 files are removed before they are, so that MLflow removes its copies, too.
 
-`StartHolds` lets no trial start below `study.min_free_space`, or while the user has paused the
+`StartConditions` lets no trial start below `study.min_free_space`, or while the user has paused the
 sweep. Running trials go on, and what the others wait for is shown as it is for memory.
 """
 
@@ -22,7 +22,7 @@ from automl.config import StudyConfig
 from automl.record.event_log import EventLog
 from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
-from automl.running.loop.messages import StartsHeld
+from automl.running.loop.messages import TrialStartsHeld
 from automl.search.trial_standings import RankedTrial
 from automl.trial import CheckpointKind, TrialFilesRemoved
 
@@ -94,11 +94,12 @@ def disk_refusal(study: StudyConfig, folder: Path) -> AdmissionRefusal | None:
     )
 
 
-class StartHolds:
-    """Tells the loop whether new trials may start, whenever that changes. For the main thread."""
+class StartConditions:
+    """Tells the loop when a pause or a nearly full disk keeps trials from starting, and when no
+    longer. For the main thread."""
 
     def __init__(
-        self, study: StudyConfig, folder: Path, tell: Callable[[StartsHeld, float], object]
+        self, study: StudyConfig, folder: Path, tell: Callable[[TrialStartsHeld, float], object]
     ) -> None:
         """`tell` has the loop handle a message at once, before any that waits."""
         self._study, self._folder, self._tell = study, folder, tell
@@ -115,4 +116,4 @@ class StartHolds:
             refusal = AdmissionRefusal(reason, RefusalKind.HELD, for_devices=False)
         if refusal != self._told:
             self._told = refusal
-            self._tell(StartsHeld(refusal), now_seconds)
+            self._tell(TrialStartsHeld(refusal), now_seconds)

@@ -24,7 +24,7 @@ from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReaso
 from automl.running.setup.edited_study import EDIT, edit_study
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
-from automl.running.trials.disk_space import StartHolds
+from automl.running.trials.disk_space import StartConditions
 from automl.search.search_space import EnqueuedPoint
 from automl.trial import PrunedOutcome, Verdict
 
@@ -41,12 +41,12 @@ class StudySteering:
         parts: SweepParts,
         loop: SweepLoop,
         carrier: TrialCarrier,
-        holds: StartHolds,
+        start_conditions: StartConditions,
         end_trial: Callable[[PlannedTrial, PrunedOutcome], None],
     ) -> None:
         """`end_trial` records and tells the end of a trial that waits."""
         self._parts, self._loop, self._carrier = parts, loop, carrier
-        self._holds, self._end_trial = holds, end_trial
+        self._start_conditions, self._end_trial = start_conditions, end_trial
         self._inbox = RequestInbox(parts.directory.path)
         self._looked_seconds = -math.inf
         self._deeds: Mapping[str, Callable[[StudyRequest], str]] = {
@@ -72,7 +72,7 @@ class StudySteering:
             lines.append(f"{request.kind}: {answer.text}")
             if self._loop.stop is not None:
                 break
-        self._holds.look(now_seconds)
+        self._start_conditions.look(now_seconds)
         return lines
 
     def _answer(self, request: StudyRequest) -> RequestAnswer:
@@ -162,13 +162,13 @@ class StudySteering:
         return "; ".join(edit_lines(made))
 
     def _pause(self, request: StudyRequest) -> str:
-        self._holds.is_paused = True
+        self._start_conditions.is_paused = True
         n = len(self._loop.running)
         goes_on = f"{n} running trial{'s go' if n != 1 else ' goes'} on to the end"
         return f"no trial starts from now on; {goes_on}"
 
     def _resume(self, request: StudyRequest) -> str:
-        if not self._holds.is_paused:
+        if not self._start_conditions.is_paused:
             raise ConfigError("the sweep is at work, and not paused.")
-        self._holds.is_paused = False
+        self._start_conditions.is_paused = False
         return "trials start again"

@@ -60,7 +60,7 @@ from automl.running.loop.messages import (
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts, learn_memory, take_over_trials
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
-from automl.running.trials.disk_space import CheckpointRetention, StartHolds
+from automl.running.trials.disk_space import CheckpointRetention, StartConditions
 from automl.running.trials.executions import (
     NO_SIGNALS,
     ExecutionPool,
@@ -177,8 +177,12 @@ class SweepRunner:
         self._retention = CheckpointRetention(
             config.tracking.keep_best, parts.study.ranking, parts.log, parts.directory.files
         )
-        self._holds = StartHolds(parts.config.study, parts.directory.path, self.loop.handle)
-        self._steering = StudySteering(parts, self.loop, self.carrier, self._holds, self._end)
+        self._start_conditions = StartConditions(
+            parts.config.study, parts.directory.path, self.loop.handle
+        )
+        self._steering = StudySteering(
+            parts, self.loop, self.carrier, self._start_conditions, self._end
+        )
 
     def run(self) -> int:
         """Run until nothing runs or will run, or cannot be ended. Return the exit code.

@@ -28,8 +28,8 @@ _MAX_STEPS = 40
 
 
 @dataclass(frozen=True)
-class PointColumns:
-    """Tells which columns of points are choices, and computes distances of points by column."""
+class ColumnDistances:
+    """Computes distances of points, column by column; a column is a number or a choice."""
 
     are_choices: NDArray[np.bool_]
     """Whether a column is a choice, of which all different values are equally far apart."""
@@ -47,7 +47,7 @@ class PointColumns:
 class GaussianProcess:
     """A fitted process: the values at its points, and what it expects elsewhere."""
 
-    columns: PointColumns
+    columns: ColumnDistances
     points: Floats
     """The points that were seen, of shape (n_points, n_columns)."""
     values: Floats
@@ -86,7 +86,7 @@ class GaussianProcess:
         return np.tensordot(self.weights, self.columns.distances(self.points, points), 1)
 
 
-def fit_process(columns: PointColumns, points: Floats, values: Floats) -> GaussianProcess:
+def fit_process(columns: ColumnDistances, points: Floats, values: Floats) -> GaussianProcess:
     """Return the most likely process of mean 0 that has `values` at `points`."""
     import numpy as np
     from scipy.optimize import minimize
@@ -110,7 +110,7 @@ def fit_process(columns: PointColumns, points: Floats, values: Floats) -> Gaussi
 
 
 def _process(
-    columns: PointColumns,
+    columns: ColumnDistances,
     points: Floats,
     values: Floats,
     weights: Floats,

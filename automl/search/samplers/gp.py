@@ -118,8 +118,8 @@ class StudyTrials:
 
 
 @dataclass(frozen=True)
-class FittedTrials:
-    """What was learned from the ended trials."""
+class FittedProcess:
+    """A Gaussian process that was fitted to the ended trials, and their number."""
 
     n_ended: int
     process: GaussianProcess
@@ -133,7 +133,7 @@ class ImprovementSearch:
 
     def __init__(self, space: PointSpace) -> None:
         self.space = space
-        self._fitted: FittedTrials | None = None
+        self._fitted: FittedProcess | None = None
 
     def best_params(self, trials: StudyTrials, seed: int) -> dict[str, ParamValue]:
         """Return the params to try next.
@@ -173,13 +173,13 @@ class ImprovementSearch:
         best_point: Floats = kept[0]
         return best_point
 
-    def _fit(self, trials: StudyTrials) -> FittedTrials:
+    def _fit(self, trials: StudyTrials) -> FittedProcess:
         wall = learn_from_trials(self.space.common, trials.ended)
         chosen = choose_fitted(trials.keys)
         points = self.space.points([trials.ended[i].params for i in chosen])
         values = _standardized(trials.keys[chosen])
         process = fit_process(self.space.columns, points, values)
-        return FittedTrials(len(trials.ended), process, wall)
+        return FittedProcess(len(trials.ended), process, wall)
 
 
 def _largest(points: Floats, gains: Floats) -> Floats:

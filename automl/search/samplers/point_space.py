@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from automl.search.domains import ChoiceDomain, RangeDomain, is_same_value
-from automl.search.samplers.gaussian_process import PointColumns
+from automl.search.samplers.gaussian_process import ColumnDistances
 from automl.search.samplers.memory_wall import ExcessBoundary
 from automl.search.search_space import SearchSpace, SpaceParam
 from automl.trial import Params, ParamValue
@@ -99,7 +99,7 @@ class PointSpace:
         self.axes = tuple(make_axis(param) for param in searched if param not in singles)
         self.common = tuple(axis.param for axis in self.axes if not axis.param.when)
         """The params that every trial has."""
-        self.columns = PointColumns(np.array([axis.is_choice for axis in self.axes]))
+        self.columns = ColumnDistances(np.array([axis.is_choice for axis in self.axes]))
         self._column = {axis.param.name: i for i, axis in enumerate(self.axes)}
 
     def points(self, trials: Sequence[Params]) -> Floats:

@@ -13,7 +13,7 @@ from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import (
     DevicesRead,
     PackKind,
-    StartsHeld,
+    TrialStartsHeld,
 )
 from automl.trial import FinishedOutcome
 from tests.running.loop.planned import GB, GPU, A, B, of
@@ -98,9 +98,9 @@ def test_while_starts_are_held_a_free_lane_takes_nobody() -> None:
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0))
     refusal = AdmissionRefusal("waiting: paused", RefusalKind.HELD)
     seen: list[int] = []
-    world._at(0.8, lambda: world._post(StartsHeld(refusal)))
+    world._at(0.8, lambda: world._post(TrialStartsHeld(refusal)))
     world._at(8.0, lambda: seen.extend([len(world.told), *world.started]))
-    world._at(8.0, lambda: world._post(StartsHeld(None)))
+    world._at(8.0, lambda: world._post(TrialStartsHeld(None)))
     world.run()
     assert seen == [1, 0, 1, 2, 3]
 

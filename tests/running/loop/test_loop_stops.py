@@ -9,10 +9,10 @@ from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import (
     DevicesRead,
     SignalReceived,
-    StartsHeld,
     StopReason,
     SweepFailed,
     TimePassed,
+    TrialStartsHeld,
 )
 from automl.running.loop.retries import MAX_SAME_FAILURES
 from tests.running.loop.planned import GB, GPU
@@ -66,9 +66,9 @@ def test_while_starts_are_held_nothing_starts_and_the_reason_is_shown() -> None:
         loop = world.loop.snapshot()
         seen.extend([[*world.started], [*world.told], loop.asking_refusal])
 
-    world._at(1.0, lambda: world._post(StartsHeld(PAUSED)))
+    world._at(1.0, lambda: world._post(TrialStartsHeld(PAUSED)))
     world._at(20.0, look)
-    world._at(21.0, lambda: world._post(StartsHeld(None)))
+    world._at(21.0, lambda: world._post(TrialStartsHeld(None)))
     world.run()
     assert seen == [[0], [0], PAUSED], "what runs goes on to its end"
     assert list(world.told) == [0, 1, 2]

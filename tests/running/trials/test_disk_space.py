@@ -13,8 +13,8 @@ from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog
 from automl.record.study_files import StudyFiles
-from automl.running.loop.messages import StartsHeld
-from automl.running.trials.disk_space import CheckpointRetention, StartHolds
+from automl.running.loop.messages import TrialStartsHeld
+from automl.running.trials.disk_space import CheckpointRetention, StartConditions
 from automl.search.trial_standings import RankedTrial
 from automl.trial import (
     CheckpointKind,
@@ -112,9 +112,9 @@ def test_members_of_the_ensemble_keep_their_files(tmp_path: Path) -> None:
     assert holding(tmp_path) == {0, 3}
 
 
-def told(study: StudyConfig, folder: Path, n_looks: int = 2) -> list[StartsHeld]:
-    messages: list[StartsHeld] = []
-    holds = StartHolds(study, folder, lambda message, now: messages.append(message))
+def told(study: StudyConfig, folder: Path, n_looks: int = 2) -> list[TrialStartsHeld]:
+    messages: list[TrialStartsHeld] = []
+    holds = StartConditions(study, folder, lambda message, now: messages.append(message))
     for _ in range(n_looks):
         holds.look(0.0)
     return messages

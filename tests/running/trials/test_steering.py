@@ -12,7 +12,7 @@ import pytest
 from automl.config import StudyConfig
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import RequestAnswer, wait_for_answer, write_request
-from automl.running.trials.disk_space import StartHolds
+from automl.running.trials.disk_space import StartConditions
 from automl.running.trials.steering import StudySteering
 
 
@@ -31,7 +31,7 @@ def answer(directory: StudyDirectory, kind: str, arguments: dict[str, Any]) -> R
     study = SimpleNamespace(by_request={}, suggester=None, n_asked=0)
     parts: Any = SimpleNamespace(directory=directory, study=study)
     loop: Any = SimpleNamespace(stop=None, running={}, asking=asking)
-    holds = StartHolds(StudyConfig(name="calm-crane"), directory.path, lambda *told: None)
+    holds = StartConditions(StudyConfig(name="calm-crane"), directory.path, lambda *told: None)
     nothing: Any = None
     StudySteering(parts, loop, nothing, holds, nothing).look(0.0)
     return cast(RequestAnswer, wait_for_answer(directory.path, request, 60))

@@ -15,7 +15,7 @@ from automl.models.families.mlp.network import (
     EncodingBins,
     MLPNetwork,
     MLPShape,
-    RateUnit,
+    RateOutput,
     bins_for,
 )
 from automl.models.family import NetworkBuilder
@@ -46,7 +46,7 @@ class MLPSide(NetworkSide):
     ) -> MLPNetwork:
         shape, bins = read_layers(plain)
         return check_weights(
-            MLPNetwork(shape, bins=bins, rates=RateUnit.from_plain(plain)), weights
+            MLPNetwork(shape, bins=bins, rates=RateOutput.from_plain(plain)), weights
         )
 
     def open_pack(
@@ -76,10 +76,10 @@ def make_layers(
     return MLPShape(n_features, problem.family.hidden_widths(params), n_outputs), bins
 
 
-def rates_of(problem: TrainingProblem) -> RateUnit | None:
+def rates_of(problem: TrainingProblem) -> RateOutput | None:
     """Return the unit of the rates that a network learns; None: it learns no rates."""
     is_poisson = problem.training.loss_target is None and problem.training.loss == "poisson"
-    return RateUnit(problem.target_mean, problem.target_scale) if is_poisson else None
+    return RateOutput(problem.target_mean, problem.target_scale) if is_poisson else None
 
 
 def read_layers(plain: Mapping[str, Any]) -> tuple[MLPShape, EncodingBins | None]:

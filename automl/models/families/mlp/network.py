@@ -116,11 +116,11 @@ class MLPShape:
 _LARGEST_LOG = 30.0
 """Largest logarithm of a rate, as a multiple of the mean: exp of more leaves float32."""
 RATES_KEY = "rates"
-"""Key of a `RateUnit` in the plain form of a network that has one."""
+"""Key of a `RateOutput` in the plain form of a network that has one."""
 
 
 @dataclass(frozen=True)
-class RateUnit:
+class RateOutput:
     """Makes scaled values of the logarithms of rates (`training.loss=poisson`) that layers give.
 
     A logarithm of 0 stands for the mean of the target.
@@ -134,7 +134,7 @@ class RateUnit:
         return (logs.clamp(max=_LARGEST_LOG).exp() - 1) * (self.mean / self.scale)
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> RateUnit | None:
+    def from_plain(cls, plain: Mapping[str, Any]) -> RateOutput | None:
         """Read the unit in a stranger's description; None: it has none. Raises ValueError."""
         unit = plain.get(RATES_KEY)
         if unit is None:
@@ -180,7 +180,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(_UndrawnLinear(a, b, dtype=dtype) for a, b in pairs)
         self.dropout, self.generator = dropout, generator
         self.encoding = None if bins is None else PiecewiseLinearEncoding(bins.edges, dtype)
-        self.rates: RateUnit | None = None
+        self.rates: RateOutput | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return outputs (B, n_outputs) for rows (B, n_inputs)."""
@@ -217,7 +217,7 @@ class MLPNetwork:
     """Shape of the layers; the first takes the encoded numbers if there are bins."""
     dropout: float = 0.0
     bins: EncodingBins | None = None
-    rates: RateUnit | None = None
+    rates: RateOutput | None = None
     """Unit of the rates whose logarithms the layers give; None: they give scores or values."""
 
     @property

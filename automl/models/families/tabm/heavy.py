@@ -19,7 +19,7 @@ from automl.models.families.mlp.heavy import check_weights, make_layers, rates_o
 from automl.models.families.mlp.network import (
     MLPNetwork,
     PiecewiseLinearEncoding,
-    RateUnit,
+    RateOutput,
     dropout_mask,
 )
 from automl.models.families.tabm.family import MAX_MEMBERS, TabMFamily
@@ -148,7 +148,7 @@ class TabMSide(NetworkSide):
         check_content(is_positive_size(members) and members <= MAX_MEMBERS, "no members", members)
         shape, bins = read_layers(plain)
         return check_weights(
-            TabMNetwork(shape, bins=bins, rates=RateUnit.from_plain(plain), members=members),
+            TabMNetwork(shape, bins=bins, rates=RateOutput.from_plain(plain), members=members),
             weights,
         )
 
