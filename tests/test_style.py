@@ -16,7 +16,7 @@ PACKAGE = Path(automl.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 MAX_LINES = 450
-MAX_FILES = 450
+MAX_FILES = 465
 MAX_ENTRIES = 15
 ENTRIES = {
     ".": 23,  # the parts themselves, each of which is a line of the layout
