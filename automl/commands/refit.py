@@ -26,7 +26,8 @@ def run(config: Config, stored_config: str) -> int:
     path = study_path(config.study).absolute()  # an objective may change the directory
     fetch_shared_study(config.study)
     record = read_study(path)
-    config = as_searched(with_named_trial(config, "refit"), record)
+    config = with_named_trial(config, "refit")
+    config = as_searched(config, record)
     winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
     task = make_refit_task(config, path, record, winner)
     with ExitStack() as warm:

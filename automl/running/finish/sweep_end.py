@@ -144,12 +144,16 @@ class SweepFinisher:
             n_by_state=self._counts(),
             best_trial=None if best is None else best.number,
             best_value=None if best is None else best.value,
+            front=() if best is None or best.point is None else self._front_numbers(),
             baseline={} if best is None else self._baseline_value(),
         )
         try:
             self._parts.log.append(ended)
         except StorageError as error:  # raised once the command that resumes has been printed
             self._break_off(error)
+
+    def _front_numbers(self) -> tuple[int, ...]:
+        return tuple(trial.number for trial in self._parts.study.front())
 
     def _baseline_value(self) -> dict[str, float]:
         """Return the study's metric of the constant prediction, by its name; empty: unknown."""
