@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from automl.config import StudyConfig, Task
 from automl.config.metrics import reported_metric
+from automl.record.device_time import NO_DEVICES
 from automl.trial import (
     MAX_STEP,
     CheckpointKind,
@@ -89,8 +90,6 @@ def may_be_best(state: TrialState, *, returned: bool) -> bool:
 
 
 _BUILT_IN_METRICS = frozenset(reported_metric(Task.auto))
-_NO_DEVICE = "none"
-"""The device that is logged for a trial that ended before it ran."""
 
 
 @dataclass(slots=True)
@@ -134,6 +133,12 @@ class TrialRecord:
     """Texts that the objective tagged the trial with, by name."""
     best_metrics: dict[str, float] = field(default_factory=dict)
     """Metrics of the best report that the built-in training knows (`config.metrics`), by name."""
+    lease_seconds: float | None = None
+    """Longest time between events of a trial that somebody outside has; None: a sweep ran it."""
+    lease_until: float | None = None
+    """When the lease of a trial ends that somebody outside has (Unix seconds); None: nobody has."""
+    request: str = ""
+    """Id of the request that asked for the trial; empty: no request to a sweep did."""
 
     @property
     def state(self) -> TrialState:
@@ -143,7 +148,7 @@ class TrialRecord:
     @property
     def kind(self) -> DeviceKind | None:
         """The kind of the device where the trial ran last; None: it ran on no device."""
-        if self.device in ("", _NO_DEVICE):
+        if self.device in NO_DEVICES:
             return None
         return kind_of_label(self.device)
 
@@ -201,6 +206,7 @@ class TrialFold(TrialRecord):
             case TrialStarted():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
+                self.lease_seconds, self.request = event.lease_seconds, event.request
             case ParamsSuggested():
                 self.params = {**self.params, **event.params}
             case TrialTagged():
@@ -213,6 +219,8 @@ class TrialFold(TrialRecord):
                 self._take_peak(event)
             case TrialOutcome():
                 self._take_outcome(event)
+        is_leased = self.lease_seconds is not None and self.outcome is None
+        self.lease_until = event.time + (self.lease_seconds or 0.0) if is_leased else None
 
     def record(self) -> TrialRecord:
         """Return the record of the trial after all events taken so far."""

@@ -45,6 +45,7 @@ from automl.trial.placement import (
     HOST_UUID,
     LOCAL_HOST,
     LOCAL_NODE,
+    OUTSIDE_DEVICE,
     UNKNOWN_REQUEST,
     DeviceId,
     DeviceKind,

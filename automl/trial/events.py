@@ -46,7 +46,13 @@ class TrialStarted(TrialEvent):
 
     params: Params
     device: str
-    """Name of the device for people: `cpu`, or the GPU's name and UUID."""
+    """Name of the device for people: `cpu`, or the GPU's name and UUID; `OUTSIDE_DEVICE` where no
+    sweep runs the trial."""
+    lease_seconds: float | None = None
+    """Longest time from one event of the trial to the next while somebody outside has it; None: a
+    sweep runs it."""
+    request: str = ""
+    """Id of the request that asked for the trial; empty: no request to a sweep did."""
 
 
 @dataclass(frozen=True)

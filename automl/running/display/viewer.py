@@ -74,10 +74,11 @@ class SweepViewer:
         seconds, now = time.monotonic() - self._began_seconds, time.time()
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
-        counts[TrialState.RUNNING.value] = len(loop.running)
+        outside = parts.outside.rows(now)
+        counts[TrialState.RUNNING.value] = len(loop.running) + len(outside)
         n_waiting = len(loop.queued) + len(loop.deferred)
         counts["waiting"] = n_waiting
-        left -= len(loop.running) + n_waiting
+        left -= len(loop.running) + len(outside) + n_waiting
         counts[TrialState.INTERRUPTED.value] = left
         # Each member of an ensemble has a loss of its own, so that none of them is the best.
         best = parts.study.best() if len(self._repeats) <= 1 else None
@@ -90,7 +91,7 @@ class SweepViewer:
             counts=counts,
             best=None if best is None else replace(self.row_of(best), number=best.number),
             ensemble=self._ensemble_row() if ended is None else None,
-            running=tuple(self._running_rows(loop)),
+            running=(*self._running_rows(loop), *outside),
             waiting=tuple(self._waiting_rows(loop)),
             devices=_device_rows(loop),
             failures=self._failures.rows(),

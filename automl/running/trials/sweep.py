@@ -181,7 +181,7 @@ class SweepRunner:
             parts.config.study, parts.directory.path, self.loop.handle
         )
         self._steering = StudySteering(
-            parts, self.loop, self.carrier, self._start_conditions, self._end
+            *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
         )
 
     def run(self) -> int:
@@ -232,7 +232,10 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
-        self.loop.take_over(take_over_trials(self.parts.study, self.parts.log.record, self.tell))
+        left = take_over_trials(self.parts.study, self.parts.log.record, self.tell)
+        self.parts.outside.leave_free()  # this sweep runs them
+        elsewhere = {*self.parts.outside.trials, *self.parts.outside.free}
+        self.loop.take_over([trial for trial in left if trial.trial.number not in elsewhere])
         self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
@@ -287,7 +290,7 @@ class SweepRunner:
     # --- what the loop decides is done here ---
 
     def ask(self) -> PlannedTrial | None:
-        asked = self.parts.study.ask()
+        asked = None if self.parts.outside.only else self.parts.study.ask()
         if asked is None:
             return None
         repeated = self._repeated
@@ -305,7 +308,9 @@ class SweepRunner:
     def _asking(self) -> TrialAsker:
         n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
-        return TrialAsker(self, n_trials, n_asked, self._questions, others)
+        asker = TrialAsker(self, n_trials, n_asked, self._questions, others)
+        asker.outside_may_come = lambda: self.parts.outside.may_come(asker.n_trials)
+        return asker
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
         suggesting = self.parts.study.suggester
