@@ -300,7 +300,7 @@ class _WinnerRelease:
 
     def _evaluate_winner(self) -> tuple[str, StepProducts]:
         event = self._evaluate(WhichModel.ensemble if self._trial is None else WhichModel.trial)
-        metric = judged_metric(self._config.study.metric, event.scores[self._name])
+        metric = judged_metric(self._config.study.leading_metric, event.scores[self._name])
         score = shown_score(event.scores[self._name][metric])
         return f"{self._name}: {metric} {score} on {event.rows}", _scores(event)
 
@@ -308,11 +308,11 @@ class _WinnerRelease:
         try:
             event = self._evaluate(WhichModel.refit)
         except KnownRowsError:
-            event, metric = self._winner_scores(), self._config.study.metric
+            event, metric = self._winner_scores(), self._config.study.leading_metric
             return uncompared_refit_text(event, metric, say_on_stdout), _scores(event)
         named = "model=ensemble" if self._trial is None else f"trial={self._trial}"
         instead = f"{study_command('register', self._config.study)} register.{named}"
-        return check_refit_gate(event, self._config.study.metric, instead), _scores(event)
+        return check_refit_gate(event, self._config.study.leading_metric, instead), _scores(event)
 
     def _winner_scores(self) -> ModelsEvaluated:
         """Return the scores of the winner, which the first step stored."""

@@ -12,7 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
+from automl.config.checks import (
+    check_function_target,
+    check_positive,
+    check_setting,
+    parse_bytes,
+    parse_limit,
+)
 from automl.config.commands import (
     ArchiveConfig,
     AskConfig,
@@ -122,6 +128,7 @@ __all__ = [
     "check_positive",
     "check_setting",
     "parse_bytes",
+    "parse_limit",
 ]
 
 
@@ -190,15 +197,7 @@ def decide(config: Config) -> None:
     """
     study, data = config.study, config.data
     is_any_family = config.model.choice is not None and data.kind is DataKind.csv
-    direction, n_trials, folds, test_fraction = (
-        study.direction,
-        study.n_trials,
-        data.folds,
-        data.test_fraction,
-    )
-    if direction is None:
-        is_builtin = config.objective.kind is ObjectiveKind.builtin
-        direction = metric_direction(study.metric) if is_builtin else Direction.minimize
+    n_trials, folds, test_fraction = study.n_trials, data.folds, data.test_fraction
     if n_trials is None:
         is_timed = is_any_family and study.timeout_seconds is not None
         is_outside = config.objective.kind is ObjectiveKind.outside  # whoever asks ends it
@@ -207,5 +206,18 @@ def decide(config: Config) -> None:
         folds = "auto" if is_any_family and data.sweep_rows is None else 1
     if test_fraction is None:
         test_fraction = 0.0 if is_any_family else 0.2
-    config.study = replace(study, direction=direction, n_trials=n_trials)
+    config.study = replace(study, direction=_decided_directions(config), n_trials=n_trials)
     config.data = replace(data, folds=folds, test_fraction=test_fraction)
+
+
+def _decided_directions(config: Config) -> Any:
+    """Return the direction of the study's metric, or of each of several."""
+    study, is_builtin = config.study, config.objective.kind is ObjectiveKind.builtin
+    several = isinstance(study.metric, list)
+    names = study.metric if several else [study.metric]
+    given = (study.direction if several else [study.direction]) or [None] * len(names)
+    decided = [
+        direction or (metric_direction(name) if is_builtin else Direction.minimize)
+        for name, direction in zip(names, given, strict=True)
+    ]
+    return decided if several else decided[0]

@@ -19,7 +19,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.config.metrics import reported_metric
+from automl.config.metrics import MEASURED_ALONE, reported_metric
 from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
@@ -130,6 +130,10 @@ class TrainingPlan:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space, so that errors can list them."""
+    n_metrics: int = 1
+    """The number of metrics that are optimised."""
+    more_metrics: tuple[str, ...] = ()
+    """The names of the study's other metrics, and of those with a limit."""
     refit: RefitTraining | None = None
     """The plan of a final training; None: the trials are those of a search."""
     n_models: int = 1
@@ -148,9 +152,11 @@ class TrainingPlan:
             data=config.data,
             family=model_family,
             training=model_family.with_length(config.training),
-            metric=config.study.metric,
+            metric=config.study.leading_metric,
             direction=config.study.decided_direction,
             space=space,
+            n_metrics=len(config.study.metrics.metrics),
+            more_metrics=config.study.metrics.more_names,
             refit=refit,
             repeats=config.study.repeats,
         )
@@ -170,6 +176,8 @@ class TrainingPlan:
             self.direction,
             self.space,
             keeps_last=keeps_last,
+            n_metrics=self.n_metrics,
+            more_metrics=self.more_metrics,
             value_at_end=value_at_end,
         )
 
@@ -242,6 +250,8 @@ class TrainingPlan:
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
         if self.refit is not None and self.refit.trains_alone:
+            return None
+        if MEASURED_ALONE.intersection(self.more_metrics):
             return None
         return self.family.pack_key(params, self.training, on_host=on_host)
 

@@ -168,6 +168,9 @@ class FinishedOutcome(TrialOutcome):
     part_values: tuple[float, ...] = ()
     """The values of the trial's repeats, whose mean is `value`, or else of its folds; empty for a
     trial with one model."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The value of each metric, and of each metric with a limit, by name; empty for a study with
+    one metric and no limit."""
 
     @property
     def standard_error(self) -> float | None:
@@ -182,6 +185,8 @@ class PrunedOutcome(TrialOutcome):
     state = TrialState.PRUNED
     step: int
     value: float
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The values as `FinishedOutcome` has them, as far as they are known."""
 
 
 @dataclass(frozen=True)

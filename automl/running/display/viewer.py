@@ -87,7 +87,7 @@ class SweepViewer:
             directory=str(parts.directory.path),
             time=now,
             n_trials=loop.n_trials,
-            metric=parts.config.study.metric,
+            metric=parts.config.study.leading_metric,
             counts=counts,
             best=None if best is None else replace(self.row_of(best), number=best.number),
             ensemble=self._ensemble_row() if ended is None else None,
@@ -127,7 +127,7 @@ class SweepViewer:
             return None
         ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)
         self._ensemble.look(ranking, time.monotonic())
-        return self._ensemble.row(ranking, self._parts.config.study.metric)
+        return self._ensemble.row(ranking, self._parts.config.study.leading_metric)
 
     def _waiting_rows(self, loop: LoopSnapshot) -> Iterator[WaitingRow]:
         for waiting in (*loop.queued, *loop.deferred):

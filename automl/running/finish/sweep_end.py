@@ -153,7 +153,7 @@ class SweepFinisher:
 
     def _baseline_value(self) -> dict[str, float]:
         """Return the study's metric of the constant prediction, by its name; empty: unknown."""
-        prepared, metric = self._parts.prepared, self._parts.config.study.metric
+        prepared, metric = self._parts.prepared, self._parts.config.study.leading_metric
         if prepared.dataset is None or prepared.plan.refit is not None:
             return {}
         name, scores = baseline_scores(prepared.dataset)
@@ -249,9 +249,9 @@ class SweepFinisher:
             self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {command}")
         study, dataset = self._parts.config.study, prepared.dataset
         baseline = baseline_scores(dataset)
-        self._score_table = result_table(result, dataset, baseline, test, study.metric)
+        self._score_table = result_table(result, dataset, baseline, test, study.leading_metric)
         self._skill_warning = no_skill_warning(
-            result, dataset, baseline, study.metric, study.decided_direction
+            result, dataset, baseline, study.leading_metric, study.decided_direction
         )
 
     def _write_report(self) -> None:
@@ -285,7 +285,7 @@ class SweepFinisher:
             rows = [(self._viewer.row_of(r), r.state.value) for r in ranking]
             print_best(
                 rows,
-                self._parts.config.study.metric,
+                self._parts.config.study.leading_metric,
                 {view.shown(number): of for number, of in self._metrics_of(ranking).items()},
                 out_of_fold=self._parts.prepared.plan.n_models > 1,
             )
@@ -321,7 +321,7 @@ class SweepFinisher:
                 "directory": os.path.relpath(self._parts.directory.path),
                 "ended": self._how(),
                 "counts": {state.value: n for state, n in self._counts().items()},
-                "metric": self._parts.config.study.metric,
+                "metric": self._parts.config.study.leading_metric,
                 "best": trial,
                 "ensemble": self._built_ensemble,
                 "report": None if self._report is None else os.path.relpath(self._report),

@@ -237,7 +237,7 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
-        judging=JudgedReports(prepared.config.study.metric, prepared.rungs),
+        judging=JudgedReports(prepared.config.study.leading_metric, prepared.rungs),
     )
 
 

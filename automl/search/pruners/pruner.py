@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from automl.config import PrunerConfig
 
@@ -21,6 +22,10 @@ from automl.config import PrunerConfig
 @dataclass
 class Pruner(PrunerConfig, ABC):
     """Decides which trials end early; has no state. Training processes use its `rungs`, too."""
+
+    several_metrics: ClassVar[bool] = False
+    """Judges trials by several metrics: the key of a trial is then its place among all at the
+    rung."""
 
     @abstractmethod
     def rungs(self, last_step: int, step: int) -> Sequence[int]:
