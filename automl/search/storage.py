@@ -253,6 +253,17 @@ def load_optuna_study(
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 
 
+def refuse_foreign_trial(
+    opened: OpenStorage, name: str, study_id: int, number: int, trial_id: int
+) -> None:
+    """Raise StorageError if another program has added trials to the study in its database."""
+    if opened.storage.get_trial_id_from_study_id_trial_number(study_id, number) != trial_id:
+        raise StorageError(
+            f"study.name={name}: another program adds trials to this study in {opened.where}; stop "
+            "it, then resume the study."
+        )
+
+
 def silence_optuna() -> None:
     """Hide Optuna's log lines and warnings from users, who can do nothing about them.
 

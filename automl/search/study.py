@@ -19,13 +19,14 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
-from automl.errors import ConfigError, StorageError
+from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
 from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
+    as_pruned,
     ended_trial,
     mark_enqueued,
     name_metric,
@@ -48,6 +49,7 @@ from automl.search.storage import (
     damage_as_error,
     load_optuna_study,
     open_storage,
+    refuse_foreign_trial,
 )
 from automl.search.study_identity import (
     StudyIdentity,
@@ -57,7 +59,12 @@ from automl.search.study_identity import (
     store_study_uuid,
     stored_study_name,
 )
-from automl.search.trial_standings import RankedTrial, ReportPoint, StudyStandings
+from automl.search.trial_standings import (
+    PausedTrials,
+    RankedTrial,
+    ReportPoint,
+    StudyStandings,
+)
 from automl.trial import (
     MetricsReported,
     ParamQuestion,
@@ -112,6 +119,7 @@ class Study:
         self._standings = standings
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
+        self.pauses = PausedTrials(standings, self._lock)
         self._study_id = -1
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
@@ -203,7 +211,7 @@ class Study:
             mark_enqueued(trial, point, self._space)
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
-        self._check_number(number, trial_id)
+        refuse_foreign_trial(self._opened, self.name, self._study_id, number, trial_id)
         self._trial_ids.append(trial_id)
         with self._lock:
             self._standings.start(params)
@@ -268,10 +276,7 @@ class Study:
             for trial, (step, value) in stored:
                 self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
         with self._lock:
-            judged = {report.trial: self._standings.judge(report.trial) for report in reports}
-        return {
-            trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
-        }
+            return {report.trial: self._standings.verdict(report.trial) for report in reports}
 
     def tag(self, tagged: TrialTagged) -> None:
         """Store a tag of the objective for readers who use Optuna's own tools.
@@ -371,8 +376,11 @@ class Study:
         return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
 
     def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return trials as the present space has them, after those of earlier studies."""
-        own = [self._history.adapt(trial, self._distributions) for trial in trials]
+        """Return trials as the present space has them, after those of earlier studies. Samplers
+        learn from paused trials as from pruned ones."""
+        paused = self.pauses.all()
+        shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+        own = [self._history.adapt(trial, self._distributions) for trial in shown]
         return self._earlier.before(own, self.n_asked, self._direction, self._space) + own
 
     # --- opening ---
@@ -434,14 +442,3 @@ class Study:
         number = self._standings.start(params)
         self._standings.replay(number, trial.intermediate_values.items())
         self._interrupted.append(AskedTrial(number, params))
-
-    # --- details of the storage ---
-
-    def _check_number(self, number: int, trial_id: int) -> None:
-        """Raise StorageError if another program has added trials to the study in its database."""
-        stored = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-        if stored != trial_id:
-            raise StorageError(
-                f"study.name={self.name}: another program adds trials to this study in "
-                f"{self._opened.where}; stop it, then resume the study."
-            )

@@ -44,6 +44,7 @@ from automl.trial import (
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
+    TrialState,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
 def take_over_trials(
     study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
 ) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
+    """Return the trials that an earlier sweep left. Tell the study logged outcomes and pauses."""
     unfinished = []
     for asked in study.interrupted():
         trial = PlannedTrial(asked.number, asked.params)
@@ -118,6 +119,8 @@ def take_over_trials(
         elif known.outcome is not None and known.state.is_final:
             tell(known.outcome)
         else:
+            if known.state is TrialState.PAUSED:
+                study.pauses.pause(asked.number)
             oom, deaths = known.n_out_of_memory, known.n_deaths
             may_pack = oom == deaths == 0
             unfinished.append(
