@@ -62,7 +62,8 @@ _NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
         "qmc": ("sobol", "halton", "quasirandom"),
     },
     "pruner": {
-        "halving": ("asha", "hyperband", "successivehalving", "sha", "bohb"),
+        "halving": ("hyperband", "successivehalving", "sha", "bohb"),
+        "asha": ("ashascheduler", "asynchyperband", "promotion"),
         "median": ("medianstopping", "medianpruner"),
         "none": ("off", "no", "nop", "nopruner"),
     },

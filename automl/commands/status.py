@@ -167,8 +167,8 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     written."""
     ended = {n for n, trial in record.trials.items() if trial.state.is_final}
     running = tuple(row for row in view.running if row.number not in ended)
-    final = {state.value: n for state, n in record.counts().items() if state.is_final}
-    counts = {**view.counts, **final}
+    settled = (s for s in TrialState if s.is_final or s is TrialState.PAUSED)
+    counts = {**view.counts, **{state.value: record.counts()[state] for state in settled}}
     if view.running:
         counts[TrialState.RUNNING.value] = len(running)
     best = record.best()
@@ -192,6 +192,7 @@ def as_killed(view: SweepView, record: StudyRecord) -> SweepView:
     interrupted."""
     interrupted = {row.number for row in view.waiting if row.number is not None}
     interrupted |= {n for n, trial in record.trials.items() if not trial.state.is_final}
+    interrupted -= {n for n, t in record.trials.items() if t.state is TrialState.PAUSED}
     counts = {TrialState.INTERRUPTED.value: len(interrupted)}
     return replace(view, counts=counts, running=(), waiting=(), devices=(), seconds_left=None)
 

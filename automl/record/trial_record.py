@@ -317,5 +317,4 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
 
 def _value(trial: TrialRecord) -> float | None:
     """Return the trial's value; while it has not ended, its best value so far."""
-    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
-    return trial.best_value if is_unfinished else trial.value
+    return trial.value if trial.state.is_final else trial.best_value

@@ -21,6 +21,7 @@ from automl.trial.events import (
     OutOfMemoryOutcome,
     PaceMeasured,
     ParamsSuggested,
+    PausedOutcome,
     ProcessHosted,
     PrunedOutcome,
     ReportWritten,

@@ -153,7 +153,7 @@ class StillRunning(TrialEvent):
 
 @dataclass(frozen=True)
 class TrialOutcome(TrialEvent):
-    """The last event of one execution of a trial: exactly one of the six classes below."""
+    """The last event of one execution of a trial: exactly one of the seven classes below."""
 
     state: ClassVar[TrialState]
     """State of the trial after this outcome."""
@@ -223,6 +223,16 @@ class InterruptedOutcome(TrialOutcome):
     lease_ended: bool = False
     """Whether the trial's lease ran out because nobody renewed it. The trial goes on, unless
     another sweep has taken it."""
+
+
+@dataclass(frozen=True)
+class PausedOutcome(TrialOutcome):
+    """The trial wrote a checkpoint at a rung and gave its device back. It goes on if the pruner
+    promotes it, and is pruned at the end of the sweep otherwise."""
+
+    state = TrialState.PAUSED
+    step: int
+    """The last step that the trial reported."""
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ _STATE_STYLES = {
     TrialState.FAILED: "red",
     TrialState.RUNNING: "cyan",
     TrialState.INTERRUPTED: "magenta",
+    TrialState.PAUSED: "blue",
 }
 _MAX_RUNNING_ROWS = 12
 _MAX_WAITING_ROWS = 3

@@ -135,13 +135,19 @@ class TrialAsker:
     """The database was away when it was asked, and has not answered since."""
 
     @property
-    def wants_more(self) -> bool:
+    def wants_new(self) -> bool:
+        """Whether new trials are asked for, or those that another sweep left."""
         return not self._exhausted and (self.n_asked < self.n_trials or self.others.n_left > 0)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether there is a trial to run: a new one, or a paused one that is promoted."""
+        return self.wants_new or self.ports.may_promote(grows=False)
 
     @property
     def n_left(self) -> int:
         """Number of new trials still to be asked for."""
-        return self.n_trials - self.n_asked if self.wants_more else 0
+        return self.n_trials - self.n_asked if self.wants_new else 0
 
     @property
     def may_come(self) -> bool:
@@ -204,8 +210,12 @@ class TrialAsker:
         return self._may_pend(n_pending, placing)
 
     def next(self) -> PlannedTrial | None:
-        """Return the next trial, perhaps one that another sweep left. None if there is none."""
-        asked = self.ports.ask() if self.wants_more else None
+        """Return the next trial: a paused one that is promoted, or else a new one, perhaps one that
+        another sweep left. None if there is none."""
+        promoted = self.ports.promote(grows=self.wants_new)
+        if promoted is not None:
+            return promoted
+        asked = self.ports.ask() if self.wants_new else None
         if asked is None:
             self._exhausted, self._in_vain = True, self.others.may_run()
             return None

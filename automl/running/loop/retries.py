@@ -48,6 +48,10 @@ class FailureStreak:
     last: FailedOutcome | UnfitTrialFinding | None = None
     n_same: int = 0
 
+    @property
+    def last_cause(self) -> str | None:
+        return None if self.last is None else self.last.cause
+
     def add(self, failed: FailedOutcome) -> bool:
         """Count a failure. Return whether the next trial would fail as well."""
         same = self.last is not None and self.last.cause == failed.cause

@@ -23,7 +23,7 @@ from automl.objectives.reports.report_values import (
 from automl.record.event_log import EventLog
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import RequestAnswer, StudyRequest
-from automl.record.trial_record import StudyMetric, TrialFold, TrialRecord
+from automl.record.trial_record import TrialFold, TrialRecord
 from automl.running.display.view import RunningRow
 from automl.search.study import AskedTrial, Study
 from automl.trial import (
@@ -33,6 +33,7 @@ from automl.trial import (
     InterruptedOutcome,
     MetricsReported,
     PrunedOutcome,
+    StudyMetrics,
     TrialOutcome,
     TrialStarted,
     TrialState,
@@ -86,10 +87,10 @@ class OutsideTrials:
     `trials` are leased, `free` wait to be given again.
     """
 
-    def __init__(self, study: Study, log: EventLog, *, metric: StudyMetric, only: bool) -> None:
+    def __init__(self, study: Study, log: EventLog, *, metrics: StudyMetrics, only: bool) -> None:
         """Take what earlier processes gave out. `only`: no trial of the study runs inside, so that
         all its unfinished trials are given again."""
-        self._study, self._log, self._metric, self.only = study, log, metric, only
+        self._study, self._log, self._metrics, self.only = study, log, metrics, only
         self.trials: dict[int, TrialFold] = {}
         """The leased trials by number."""
         self.free: dict[int, TrialFold | None] = {}
@@ -102,7 +103,7 @@ class OutsideTrials:
         known = record.trials.get(number)
         if known is not None and known.state.is_final:
             return  # the study is told of it (`take_over_trials`)
-        fold = None if known is None else _fold_of(known, self._metric)
+        fold = None if known is None else _fold_of(known, self._metrics)
         if fold is not None and fold.lease_until is not None:
             self.trials[number] = fold
         elif self.only or (fold is not None and fold.lease_seconds is not None):
@@ -192,7 +193,7 @@ class OutsideTrials:
         )
         self._log.append(started)
         fold = self.free.pop(asked.number, None)
-        fold = fold or TrialFold(asked.number, now, metric=self._metric)
+        fold = fold or TrialFold(asked.number, now, metrics=self._metrics)
         fold.take(started)
         self.trials[asked.number] = fold
 
@@ -301,8 +302,8 @@ def _metrics(plain: Mapping[str, Any]) -> dict[str, float]:
     return {parse_metric_name(n): parse_metric_value(n, value) for n, value in plain.items()}
 
 
-def _fold_of(record: TrialRecord, metric: StudyMetric) -> TrialFold:
-    return TrialFold(**{f.name: getattr(record, f.name) for f in fields(record)}, metric=metric)
+def _fold_of(record: TrialRecord, metrics: StudyMetrics) -> TrialFold:
+    return TrialFold(**{f.name: getattr(record, f.name) for f in fields(record)}, metrics=metrics)
 
 
 def _outcome_of(result: OutsideResult, trial: TrialRecord) -> TrialOutcome:

@@ -30,7 +30,6 @@ from automl.record.lease import this_holder
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE
 from automl.record.study_record import StudyRecord
-from automl.record.trial_record import StudyMetric
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
@@ -46,6 +45,7 @@ from automl.trial import (
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
+    TrialState,
 )
 
 if TYPE_CHECKING:
@@ -110,15 +110,13 @@ def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
 def open_outside_trials(prepared: PreparedStudy, study: Study, log: EventLog) -> OutsideTrials:
     """Return the trials of the study that run outside of any sweep."""
     only = prepared.config.objective.kind is ObjectiveKind.outside
-    study_config = prepared.config.study
-    metric = StudyMetric(study_config.metric, study_config.decided_direction)
-    return OutsideTrials(study, log, metric=metric, only=only)
+    return OutsideTrials(study, log, metrics=prepared.config.study.metrics, only=only)
 
 
 def take_over_trials(
     study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
 ) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
+    """Return the trials that an earlier sweep left. Tell the study logged outcomes and pauses."""
     unfinished = []
     for asked in study.interrupted():
         trial = PlannedTrial(asked.number, asked.params)
@@ -128,6 +126,8 @@ def take_over_trials(
         elif known.outcome is not None and known.state.is_final:
             tell(known.outcome)
         else:
+            if known.state is TrialState.PAUSED:
+                study.pauses.pause(asked.number)
             oom, deaths = known.n_out_of_memory, known.n_deaths
             may_pack = oom == deaths == 0
             unfinished.append(

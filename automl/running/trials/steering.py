@@ -161,10 +161,15 @@ class StudySteering:
             self._carrier.asked_verdicts[number] = Verdict.PRUNE if prunes else Verdict.STOP
             end = "pruned" if prunes else "interrupted; the next sweep goes on with it"
             return f"at its next report trial {number} is {end}"
-        if (waiting := self._loop.queue.withdraw(number)) is None:
+        paused = self._parts.study.pauses.all().get(number)
+        waiting = None if paused and not prunes else self._loop.queue.withdraw(number)
+        if waiting is None:
             raise ConfigError(f"stop.trial={number}: {self._why_not(number)}")
         if not prunes:
             return f"trial {number}, which waits, is left to the next sweep"
+        if paused is not None:
+            self._end_trial(waiting.trial, PrunedOutcome(number, time.time(), *paused))
+            return f"trial {number}, which was paused, is pruned"
         known = self._parts.log.record.trials.get(number)
         step = 0 if known is None else known.best_step or 0
         value = math.nan if known is None or known.best_value is None else known.best_value
@@ -175,6 +180,8 @@ class StudySteering:
         n_asked = self._parts.study.n_asked
         if number >= n_asked:
             return f"there is no such trial; the study has {n_asked}, from 0 on."
+        if self._parts.study.pauses.has(number):
+            return "it is paused, and goes on only if it is promoted; as=pruned ends it."
         if self._parts.study.is_running(number):
             return "it has stopped, and the next sweep goes on with it."
         return "it has ended, and a trial that has ended stays as it is."

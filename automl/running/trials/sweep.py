@@ -68,6 +68,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.promotions import TrialPromotions
 from automl.running.trials.steering import StudySteering
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.running.trials.wait_history import WaitHistory
@@ -75,6 +76,7 @@ from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
     FailedOutcome,
+    PausedOutcome,
     ProcessId,
     PrunedOutcome,
     SweepStarted,
@@ -126,6 +128,8 @@ class SweepRunner:
         self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
         self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
         self.promises_locked = self.promises.locked
+        self.promotions = TrialPromotions(parts, display.say)
+        self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds
@@ -209,6 +213,7 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
+            self.promotions.prune_rest(self.loop.snapshot(), self._end)
             with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
                 self._waits.close(time.time())
 
@@ -232,10 +237,11 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
-        left = take_over_trials(self.parts.study, self.parts.log.record, self.tell)
+        unfinished = take_over_trials(self.parts.study, self.parts.log.record, self.tell)
         self.parts.outside.leave_free()  # this sweep runs them
         elsewhere = {*self.parts.outside.trials, *self.parts.outside.free}
-        self.loop.take_over([trial for trial in left if trial.trial.number not in elsewhere])
+        unfinished = [trial for trial in unfinished if trial.trial.number not in elsewhere]
+        self.loop.take_over(unfinished, self.parts.study.pauses.all())
         self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
@@ -303,7 +309,8 @@ class SweepRunner:
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
 
     def n_may_pend(self) -> int | None:
-        return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
+        n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
+        return self.parts.prepared.sampler.n_may_pend(n_known)
 
     def _asking(self) -> TrialAsker:
         n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
@@ -365,11 +372,14 @@ class SweepRunner:
         return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
+        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
+        if isinstance(outcome, PausedOutcome):
+            self.parts.study.pauses.pause(outcome.trial)
+            return
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
         self._retention.trial_ended(outcome.trial)
         self.viewer.trial_ended(outcome)
-        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in self._questions.found():
             self.display.say(line)
@@ -391,8 +401,9 @@ class SweepRunner:
     def _end(
         self, trial: PlannedTrial, decided: FailedOutcome | PrunedOutcome | TooLargeOutcome
     ) -> None:
-        started = TrialStarted(trial.number, decided.time, trial.params, device="none")
-        self.parts.log.append(started)
+        if not self.parts.study.pauses.has(trial.number):
+            started = TrialStarted(trial.number, decided.time, trial.params, device="none")
+            self.parts.log.append(started)
         self.parts.log.append(decided)
         self.tell(decided)
 
