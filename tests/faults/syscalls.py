@@ -140,7 +140,11 @@ def traced(running: Running, trace: Path, *options: str) -> Iterator[None]:
         yield
     finally:
         tracer.terminate()  # what is left of the sweep goes on untraced
-        tracer.wait()
+        try:
+            tracer.wait(5)
+        except subprocess.TimeoutExpired:  # strace waits for a process that has been killed
+            tracer.kill()
+            tracer.wait()
 
 
 _LINE = re.compile(r'(\d+) +(\w+)\((?:AT_FDCWD(?:<[^>]*>)?, )?(?:\d+<([^>]*)>|"([^"]*)")')
