@@ -1,4 +1,4 @@
-"""A world with a disk: the simulated sweep keeps its study, and dies; another goes on from the disk.
+"""A world with a disk: the simulated sweep keeps a study, and dies; another goes on from the disk.
 
 Event log, journal, checkpoints, and what takes a trial's events are the real ones. Time is the
 world's, and the disk's: what a sweep wrote is flushed by itself after a while, or when it asks for
@@ -115,7 +115,7 @@ class DurableWorld(World):
 
     folder: Path = Path()
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
-    n_steps: int = 3
+    n_epochs: int = 3
     checkpoint_every_seconds: float = 0.0
     flush: LossyDisk | None = None
 
@@ -205,16 +205,18 @@ class DurableWorld(World):
             self.monotonic,
             without_torch=True,
         )
+        execution.process.has_context = True  # what it tells again may be news to the log
         state = reports.restore()
         first = 0 if state is None else int(state["step"]) + 1
         assert first > self.acknowledged.saved[number], "an epoch is trained again"
-        for n, step in enumerate(range(first, self.n_steps), 1):
-            after = n / (self.n_steps - first + 1) * lane.plan.seconds
+        for n, step in enumerate(range(first, self.n_epochs), 1):
+            after = n / (self.n_epochs - first + 1) * lane.plan.seconds
             self._at(after, partial(self._step, execution, lane, step))
 
     def _step(self, execution: Hosted, lane: Lane, step: int) -> None:
         if lane not in execution.lanes.values():
             return
+        self._report(execution, lane)
         metrics = {"val_loss": value_of(lane.number, step)}
         self._reports[lane.number].report(step, metrics, partial(dict, step=step), None)
         self.acknowledged.reports.add((lane.number, step))
@@ -252,22 +254,21 @@ class Lives:
 
     cuts: Path
     plans: Sequence[Plan]
-    n_steps: int = 3
+    n_epochs: int = 3
     checkpoint_every_seconds: float = 0.0
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
 
-    def live(self, kills: Sequence[Kill]) -> int:
-        """Run the study to its end, and check all of it; return how many sweeps were killed."""
+    def live(self, kills: Sequence[Kill]) -> None:
+        """Run the study to its end, and check all of it."""
         folder = self.cuts / "study"
         folder.mkdir()
-        for n_killed, kill in enumerate([*kills, None]):
+        for kill in [*kills, None]:
             left = self._sweep(folder, kill)
             if left is None or kill is None:
                 break
             self.acknowledged.check(left, kill)
             folder = left
         self._check_end(folder)
-        return n_killed
 
     def _sweep(self, folder: Path, kill: Kill | None) -> Path | None:
         """Run one sweep; return what it left if it was killed."""
@@ -301,7 +302,7 @@ class Lives:
             ledger=Ledger(),
             folder=folder,
             acknowledged=self.acknowledged,
-            n_steps=self.n_steps,
+            n_epochs=self.n_epochs,
             checkpoint_every_seconds=self.checkpoint_every_seconds,
             flush=disk,
             own_processes=True,
@@ -312,7 +313,7 @@ class Lives:
         numbers = set(range(len(self.plans)))
         assert set(outcomes) == numbers, "exactly n trials"
         finished = {n for n, end in outcomes.items() if isinstance(end, FinishedOutcome)}
-        whole = {(n, step) for n in finished for step in range(self.n_steps)}
+        whole = {(n, step) for n in finished for step in range(self.n_epochs)}
         assert {report for report in reports if report[0] in finished} == whole
         assert self.acknowledged.outcomes.items() <= outcomes.items(), "an outcome was lost"
         study = open_study(folder, len(self.plans))
@@ -324,7 +325,7 @@ class Lives:
         assert {n: type(end) for n, end in ends.items()} == {
             n: type(end) for n, end in outcomes.items()
         }
-        best = {n: min(value_of(n, step) for step in range(self.n_steps)) for n in finished}
+        best = {n: min(value_of(n, step) for step in range(self.n_epochs)) for n in finished}
         for of_all in (ends, outcomes):
             values = {n: getattr(of_all[n], "value", None) for n in finished}
             assert values == best, "another value"
