@@ -16,6 +16,7 @@ from automl.running.display.view import (
     SweepView,
     WaitingRow,
     device_row,
+    outside_rows,
     shown_number,
     spread_values,
 )
@@ -74,7 +75,7 @@ class SweepViewer:
         seconds, now = time.monotonic() - self._began_seconds, time.time()
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
-        outside = parts.outside.rows(now)
+        outside = outside_rows(parts.outside.trials, now)
         counts[TrialState.RUNNING.value] = len(loop.running) + len(outside)
         n_waiting = len(loop.queued) + len(loop.deferred)
         counts["waiting"] = n_waiting

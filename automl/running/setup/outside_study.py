@@ -18,9 +18,9 @@ from automl.record.studies import study_path
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import StudyFiles
 from automl.record.study_requests import RequestAnswer, StudyRequest, wait_for_answer
-from automl.running.display.view import BestRow, SweepView, write_view
+from automl.running.display.view import BestRow, SweepView, outside_rows, write_view
 from automl.running.setup.identity_settings import flat_settings
-from automl.running.setup.outside_trials import OutsideTrials, outside_rows
+from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.parts import (
     open_outside_trials,
     restore_lost_events,
@@ -64,20 +64,23 @@ class UnsweptStudy:
 
     def _view(self) -> SweepView:
         now, best, counts = time.time(), self.study.best(), dict(self.study.counts())
+        n_trials = self.prepared.config.study.decided_n_trials
         running = outside_rows(self.outside.trials, now)
         n_left = counts[TrialState.RUNNING] - len(running)
         counts |= {TrialState.RUNNING: len(running), TrialState.INTERRUPTED: n_left}
+        is_done = not n_left and self.study.n_asked >= n_trials
+        ended = "done" if is_done else "interrupted"
         return SweepView(
             study=self.study.name,
             directory=str(self.directory.path),
             time=now,
-            n_trials=self.prepared.config.study.decided_n_trials,
+            n_trials=n_trials,
             metric=self.prepared.config.study.metric,
             counts={state.value: n for state, n in counts.items()},
             best=None if best is None else BestRow(best.number, best.value, best.params),
-            running=tuple(running),
+            running=running,
             device_seconds=self.log.device_seconds(now),
-            ended=OPEN,
+            ended=OPEN if self.outside.may_come(n_trials) else ended,
         )
 
 

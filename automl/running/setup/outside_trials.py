@@ -24,7 +24,6 @@ from automl.record.event_log import EventLog
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import RequestAnswer, StudyRequest
 from automl.record.trial_record import TrialFold, TrialRecord
-from automl.running.display.view import RunningRow
 from automl.search.study import AskedTrial, Study
 from automl.trial import (
     OUTSIDE_DEVICE,
@@ -42,6 +41,8 @@ from automl.trial import (
 
 ASK, TELL = "ask", "tell"
 """The kinds of requests that are about trials outside."""
+ASK_SECONDS = 60.0
+"""Age of a request from which on its sender waits no more; nobody would get its trials."""
 LEASE_ENDED_CAUSE = "its lease ended: nobody told its result in time"
 EndTrial = Callable[[TrialOutcome], None]
 """Tells the study that a trial has ended, after the event log has it."""
@@ -137,6 +138,8 @@ class OutsideTrials:
 
         Raises ConfigError for what cannot be done, and StorageError.
         """
+        if request.kind == ASK and time.time() - request.time > ASK_SECONDS:
+            raise ConfigError("ask: whoever asked has gone")
         if request.kind == ASK:
             n, lease_seconds = int(request.arguments["n"]), request.arguments["lease_seconds"]
             return self._answer_ask(request.id, n, float(lease_seconds), n_trials)
@@ -260,6 +263,8 @@ class OutsideTrials:
             raise ConfigError(
                 f"tell.trial={number}: never asked for; the study has {n_asked} trials, from 0 on."
             )
+        if number in self.free:
+            raise ConfigError(f"tell.trial={number}: nobody was given it yet; the next ask is.")
         if self._study.is_running(number):
             raise ConfigError(
                 f"tell.trial={number}: the study's own sweep has it, and takes its result itself."
@@ -273,28 +278,6 @@ class OutsideTrials:
                 "it is. To try its params once more, enqueue them."
             )
         return _answer_of_outcome(ended.outcome)
-
-    # --- what is shown ---
-
-    def rows(self, now: float) -> list[RunningRow]:
-        """Return the rows of the leased trials in a view at `now` (Unix seconds)."""
-        return outside_rows(self.trials, now)
-
-
-def outside_rows(trials: Mapping[int, TrialRecord], now: float) -> list[RunningRow]:
-    """Return the rows of those trials that are leased to somebody outside at `now`."""
-    return [
-        RunningRow(
-            number=number,
-            device=OUTSIDE_DEVICE,
-            params=trial.params,
-            seconds=max(0.0, now - trial.started),
-            step=trial.last_step if trial.n_reports else None,
-            metrics={},
-        )
-        for number, trial in sorted(trials.items())
-        if trial.lease_until is not None and trial.lease_until > now
-    ]
 
 
 def _metrics(plain: Mapping[str, Any]) -> dict[str, float]:

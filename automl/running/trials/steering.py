@@ -35,7 +35,7 @@ from automl.search.search_space import EnqueuedPoint
 from automl.trial import PrunedOutcome, TrialOutcome, TrialState, Verdict
 
 POLL_SECONDS = 0.25
-_OF_A_SWEEP = ("pause", "resume", "stop", ASK)
+_OF_A_SWEEP = ("pause", "resume", "stop")
 """Requests to the sweep that runs, which mean nothing to a later one."""
 
 
