@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from tests.end_to_end.objectives import N_EPOCHS
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 
+Tried = TypeVar("Tried")
 STUDY = "faulty"
 N_TRIALS = 2
 WORDS = (
@@ -154,7 +156,7 @@ def is_available() -> bool:
     return subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], check=False).returncode == 0
 
 
-def spread(points: Sequence[WritePoint], n: int, offset: int) -> Sequence[WritePoint]:
+def spread(points: Sequence[Tried], n: int, offset: int) -> Sequence[Tried]:
     """Return at most `n` points, evenly spread, beginning at another place for each offset."""
     width = max(1, len(points) // n)
     return points[offset % width :: width][:n]
